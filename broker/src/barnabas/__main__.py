@@ -95,7 +95,7 @@ def end_at_once(name: str) -> NoReturn:
     """End the process past all that is half imported: nothing has begun that would have to be ended."""
     try:
         os.write(sys.stderr.fileno(), f"barnabas {name}: SIGTERM came\n".encode())
-    finally:  # Also where nobody reads what is said.
+    finally:  # The output may be closed: the exit code must be right all the same.
         os._exit(EXIT_TERMINATED)
 
 

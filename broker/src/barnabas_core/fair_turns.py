@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.loop_turns import timed
 
-# What one turn of the loop takes at most. All budgets of the broker stand here.
+# The most that one turn of the loop may take: all budgets of the broker.
 
 THINGS_MAX: Final = 256
 LASTS_S: Final = 0.004

@@ -47,4 +47,4 @@ class SampledRate:
         while self._samples and now_ms - self._samples[0][0] >= SAMPLES * WINDOW_MS:
             self._sum -= self._samples.popleft()[1]
         if not self._samples:
-            self._sum = 0.0  # No rounding error stays.
+            self._sum = 0.0  # Reset the sum, so that rounding errors do not add up.

@@ -85,7 +85,7 @@ class ApiClient:
         self._access = access
         connector = aiohttp.TCPConnector(
             ssl=access.tls or False,
-            limit=0,  # Who writes much at once bounds it.
+            limit=0,  # Callers that write much set their own limit.
             keepalive_timeout=KEPT_S,
             socket_factory=_open_socket,
         )
@@ -117,7 +117,7 @@ class ApiClient:
             async with asyncio.timeout(timeout_s):
                 return await self._request(method, path, query, body, content_type)
         except TimeoutError:
-            self.end_streams()  # They may hang at the same server that does not answer.
+            self.end_streams()  # Streams may hang at the same server.
             raise NoAnswer(f"{what}: no answer within {timeout_s:.3g} s") from None
         except (aiohttp.ClientError, OSError, NoAccess) as error:
             raise NoAnswer(f"{what}: {str(error) or type(error).__name__}") from error
@@ -190,5 +190,5 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes]]:
 async def _read(content: aiohttp.StreamReader) -> bytes:
     try:
         return await content.readany()
-    except RuntimeError as error:  # What aiohttp says when the connection was closed between two reads.
+    except RuntimeError as error:  # aiohttp raises it if the connection closes between reads.
         raise aiohttp.ClientConnectionError(str(error)) from error

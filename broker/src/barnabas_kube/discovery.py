@@ -14,7 +14,7 @@ def find_access(environment: Mapping[str, str], service_account: Path = SERVICE_
     """KUBECONFIG where it is set, else the service account of the pod. Raises NoAccess."""
     kubeconfig = environment.get("KUBECONFIG")
     if kubeconfig:
-        from barnabas_kube.kubeconfig import read_kubeconfig  # YAML is large, and not for pods.
+        from barnabas_kube.kubeconfig import read_kubeconfig  # YAML is large to import, and pods do not need it.
 
         return read_kubeconfig(Path(kubeconfig))
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT", "443")

@@ -92,7 +92,7 @@ def _tls(directory: Path, cluster: _Cluster, user: _User) -> ssl.SSLContext:
     certificate = _pem(directory, user.client_certificate, user.client_certificate_data)
     key = _pem(directory, user.client_key, user.client_key_data)
     if certificate is not None and key is not None:
-        with tempfile.NamedTemporaryFile("w", prefix="barnabas-") as file:  # ssl reads keys from nowhere else.
+        with tempfile.NamedTemporaryFile("w", prefix="barnabas-") as file:  # ssl reads keys from files only.
             file.write(f"{certificate}\n{key}\n")
             file.flush()
             context.load_cert_chain(file.name)

@@ -106,7 +106,7 @@ class Asking:
     def _send(self, broker_id: int, request: Request) -> Any:
         try:
             return self.client.connections.send(request, node_id=broker_id)
-        except KafkaError as error:  # It knows no such broker, or was refused by it.
+        except KafkaError as error:  # The broker is unknown, or has refused the request.
             return error
 
 

@@ -83,7 +83,7 @@ class AddressOverrides:
     async def _ask(self, host: str, limit: int, by_address: dict[str, int]) -> None:
         try:
             found = await self._loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:  # The latter where a label is empty or too long.
+        except (OSError, UnicodeError) as error:  # UnicodeError: a label is empty or too long.
             log.warning(
                 "max.connections.per.ip.overrides: %s has no address, so its limit does not hold: %s", host, error
             )

@@ -42,7 +42,7 @@ class Collections:
         if is_full:
             self.full_ended_s, self.full_s = ended_s, ended_s - self._began_s
             if thread_time() - self._cpu_s > FREEZE_S:
-                gc.freeze()  # Right now nothing among them is garbage.
+                gc.freeze()  # None of these objects is garbage at this moment.
 
 
 def freeze() -> None:

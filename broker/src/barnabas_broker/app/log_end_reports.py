@@ -84,12 +84,12 @@ def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
     """
     for where in logs.logs:
         held, document = logs.get(where), image.topics.get(where.topic)
-        if held is None:  # It went while others had their turn.
+        if held is None:  # The partition was removed in another turn of the loop.
             continue
         topic_id = held.topic_id or (document.topic_id if document is not None else None)
         if topic_id is not None:
             try:
                 end = held.epochs.latest_epoch, held.log_end_offset
-            except StorageError:  # Its disk fails just now: nobody may count on it.
+            except StorageError:  # Its disk has failed: this log's end must not count.
                 continue
             yield HeldLog(where.topic, topic_id, where.partition, *end, kept_by(logs.log_dirs, held))

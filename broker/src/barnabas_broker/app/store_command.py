@@ -64,7 +64,7 @@ def run(options: argparse.Namespace, work: Callable[[OpenMetadata], Awaitable[in
 
 async def _with_metadata(config: BrokerConfig, work: Callable[[OpenMetadata], Awaitable[int]]) -> int:
     clock, stopping = SystemClock(), asyncio.Event()
-    stopping.set()  # A store that does not answer is not waited for.
+    stopping.set()  # The command ends even if the store does not answer.
     store = await open_store(config.metadata_store, clock, boot_id(), stopping)
     try:
         image = MetadataImage()

@@ -69,7 +69,7 @@ class Appender(msgspec.Struct):
         try:
             for batch in self.request.batches:
                 results.append(self._append(batch, len(results)))
-        except BaseException:  # A bug, which costs this connection. What is called later must not meet half a request.
+        except BaseException:  # A bug costs this connection; later callbacks must not find half a request.
             if self.late is not None:
                 self.late.end()
             raise

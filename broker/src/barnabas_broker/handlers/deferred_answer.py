@@ -21,7 +21,7 @@ def answer_of(start: Callable[[Callable[[Answer], object]], object]) -> Answer |
     def answer(value: Answer) -> None:
         if not waiting:
             given.append(value)
-        elif not waiting[0].done():  # Done: the connection is gone and with it who waited.
+        elif not waiting[0].done():  # Done: the connection is closed, and nobody waits.
             waiting[0].set_result(value)
 
     start(answer)

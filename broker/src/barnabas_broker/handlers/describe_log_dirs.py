@@ -90,7 +90,7 @@ def _describe(log_dir: LogDir, topics: list[TopicResult]) -> DirResult:
         return _offline(log_dir)
     try:
         usage = log_dir.usage()
-    except StorageError:  # It has failed since somebody looked at the disks.
+    except StorageError:  # The disk has failed since the last check.
         return _offline(log_dir)
     return DirResult(
         error_code=ErrorCode.NONE,

@@ -57,7 +57,7 @@ def _partition(environment: HandlerEnvironment, topic: str, number: int) -> Part
         error_code=ErrorCode.NONE,
         error_message=None,
         leader_id=controller,
-        leader_epoch=image.controller_epoch & EPOCH_MAX,  # A token of the store may be larger.
+        leader_epoch=image.controller_epoch & EPOCH_MAX,  # The store's token may exceed an epoch's range.
         high_watermark=image.revision,
         current_voters=[_leader(environment)] if controller != NO_CONTROLLER else [],
         observers=[

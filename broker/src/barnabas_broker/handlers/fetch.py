@@ -98,7 +98,7 @@ class ConsumerFetch:
     def _give_up(self) -> None:
         """The client may have asked for weeks: neither it nor a partition keeps this any longer."""
         self._is_given_up = True
-        end_wait, self._end_wait = self._end_wait, None  # It knows this.
+        end_wait, self._end_wait = self._end_wait, None  # It refers to this object: break the cycle.
         if end_wait is not None:
             end_wait()
 
@@ -162,7 +162,7 @@ class ConsumerFetch:
         self._answer()
 
     def _answer(self) -> None:
-        self._end_wait = None  # Which knows this: a cycle would stay until the collector comes, and frozen for ever.
+        self._end_wait = None  # Break the cycle: a frozen one is never collected.
         respond = self._respond or self._channel.respond
         respond(encode_fetch_response(self._correlation_id, self._version, self._results))
 

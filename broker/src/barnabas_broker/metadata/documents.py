@@ -131,7 +131,7 @@ def decode(key: str, value: bytes) -> AnyDocument | None:
     try:
         try:
             return decoder.decode(value)
-        except msgspec.ValidationError:  # Perhaps only for fields of a newer version.
+        except msgspec.ValidationError:  # It may have fields of a newer version.
             return decoder.decode(with_unknown_fields_gathered(value, _KINDS[kind]))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedDocument(f"{key}: {error}") from error

@@ -51,7 +51,7 @@ def documents_of(topic: TopicDocument, stored: Stored) -> dict[str, TopicDocumen
         key, states = topic_part_key(topic.name, part), topic.partitions[part.first : part.first + part.count]
         known = stored(key)
         found[key] = (
-            msgspec.structs.replace(known, partitions=states)  # With what a newer version has written besides.
+            msgspec.structs.replace(known, partitions=states)  # This keeps the fields of a newer version.
             if isinstance(known, TopicPartDocument)
             else TopicPartDocument(topic.name, topic.topic_id, part.first, states)
         )

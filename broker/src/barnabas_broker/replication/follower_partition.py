@@ -57,7 +57,7 @@ class FollowerPartition:
         """
         self.wanted = wanted
         self.is_waiting = False
-        self._told = (NO_OFFSET, NO_OFFSET)  # It may have lost the last answer.
+        self._told = (NO_OFFSET, NO_OFFSET)  # The follower may not have got the last response.
         partition, follower_id, offset = self.partition, self._session.follower_id, wanted.fetch_offset
         partition.check_readable(wanted.current_leader_epoch)
         self._check_is_replica()

@@ -167,7 +167,7 @@ class Partition(Replica):
             self._leadership.committed(state, now_ms)
         self._set_what_it_takes()
         self._advance_high_watermark(now_ms)
-        self._propose_joining()  # Who came while a change was on its way; an idle follower does not come again.
+        self._propose_joining()  # Followers may have caught up meanwhile; idle ones do not fetch again.
         self._wake_all()
 
     def resign(self) -> None:
@@ -187,7 +187,7 @@ class Partition(Replica):
 
     def _lead(self, state: PartitionState, now_ms: int) -> None:
         broker_id, is_eligible = self._environment.broker_id, self._environment.is_eligible
-        self.log.compaction.lower_to(self.log.log_end_offset)  # What was never fetched is lost.
+        self.log.compaction.lower_to(self.log.log_end_offset)  # Records that were never fetched are lost.
         self._leadership = LeaderState(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
 
     def check_readable(self, current_leader_epoch: int) -> None:
@@ -223,7 +223,7 @@ class Partition(Replica):
 
         Raises ApiError for sequence, timestamps or size, or if this replica does not lead; StorageError for the disk.
         """
-        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:  # Too early: `inspects_records`.
+        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:  # `inspects_records` covers too early ones.
             allowed = f"message.timestamp.after.max.ms={self.log.config.timestamp_after_max_ms}"
             message = f"a timestamp of {header.max_timestamp_ms} with the broker's clock at {now_ms}; {allowed}"
             raise ApiError(ErrorCode.INVALID_TIMESTAMP, message)
@@ -239,7 +239,7 @@ class Partition(Replica):
         self.messages_in += header.record_count
         self.bytes_in += len(batch)
         since_boot_ms = 0
-        if leadership.followers:  # Without any nobody asks for the time.
+        if leadership.followers:  # Only followers need the time.
             since_boot_ms = monotonic_ms(self._environment.clock)
             leadership.appended(appended.base_offset, since_boot_ms)
         self._advance_high_watermark(since_boot_ms)
@@ -328,7 +328,7 @@ class Partition(Replica):
             return epoch, self.log.log_end_offset
         return (epoch if latest_epoch < 0 else latest_epoch), leadership.epoch_start_offset
 
-    # As leader, to its followers.
+    # The leader's side of replication
 
     def watch_appends(self, follower_id: int, watcher: AppendWatcher) -> None:
         """Notify `watcher` of every change; it replaces the follower's earlier watcher."""

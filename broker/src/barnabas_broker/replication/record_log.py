@@ -106,7 +106,7 @@ def _read_in_thread(
     reading = loop.run_in_executor(hosted.log.threads, records.file.read_at, records.position, records.length)
 
     def ready(done: asyncio.Future[bytes]) -> None:
-        done.exception()  # The reader may be gone; an unread exception would be logged.
+        done.exception()  # Read the exception, or asyncio logs it when nobody waits.
         on_ready()
 
     reading.add_done_callback(ready)

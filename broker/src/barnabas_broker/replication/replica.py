@@ -81,7 +81,7 @@ class Replica:
         """
         own_epoch, own_end_offset = self.log.end_offset_for_epoch(epoch)
         if end_offset < 0:
-            kept = self.high_watermark  # The leader knows no epoch at all.
+            kept = self.high_watermark  # The leader has no epoch: use the high watermark.
         elif own_epoch < 0:
             kept = end_offset
         else:
@@ -99,7 +99,7 @@ class Replica:
     def _truncate_to(self, offset: int) -> None:
         try:
             truncate_to(self.log, offset)
-        finally:  # A disk may have cut a part of it.
+        finally:  # On an error the log may still have been cut.
             self._uncommit_what_is_cut()
 
     def _uncommit_what_is_cut(self) -> None:

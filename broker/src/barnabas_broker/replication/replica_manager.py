@@ -228,7 +228,7 @@ class ReplicaManager:
             elif partition is not None:
                 if not is_configured:
                     partition.configure(config)
-                if partition.state is not state or partition.failure is not None:  # Most are as they were.
+                if partition.state is not state or partition.failure is not None:  # Most partitions have not changed.
                     self._take_over(partition, state)
             else:
                 self._want(topic, index)

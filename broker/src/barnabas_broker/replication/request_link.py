@@ -24,7 +24,7 @@ class RequestLink:
             raise ConnectionError(self._reason)
         asked: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         self._answer = asked
-        # The caller may have timed out in this turn of the loop, and closes the link only in the next.
+        # The caller may have timed out in this turn of the loop, and close the link in the next.
         self._link.send(request, lambda answer: None if asked.done() else asked.set_result(answer))
         answer = await asked
         self._answer = None

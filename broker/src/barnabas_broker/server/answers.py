@@ -243,10 +243,10 @@ class Answers:
             self._throttle.cancel()
         waits = [late.give_up for late in self._late if late.give_up is not None]
         for late in self._late:
-            late.give_up = None  # It knows the answer's place.
+            late.give_up = None  # It refers to the response: break the cycle.
         self._late.clear()
         self._late_bytes = 0
         self._outbox.clear()
-        del self._asker  # No cycle is left to the garbage collector.
+        del self._asker  # Break the cycle, so that the memory is freed at once.
         for give_up in waits:
             give_up()

@@ -76,7 +76,7 @@ class _Device:
             _read(piece, buffer)
             with suppress(RuntimeError):  # The loop has ended.
                 self._loop.call_soon_threadsafe(self._read, piece.length, done)
-            del piece, done  # Not to keep a file open that is deleted meanwhile.
+            del piece, done  # A kept reference would keep a deleted file open.
 
     def _read(self, length: int, done: Callable[[int], None]) -> None:
         self._busy -= 1
@@ -88,7 +88,7 @@ def _read(piece: FileSlice, buffer: memoryview) -> None:
     """Read the piece into the page cache, and NEXT_BYTES more, where the loop looks for the next batch."""
     descriptor, length = piece.file.fileno(), piece.length + NEXT_BYTES
     end = piece.position + length
-    with suppress(OSError):  # Who sends it hears of it.
+    with suppress(OSError):  # The send will report the error.
         os.posix_fadvise(descriptor, piece.position, length, os.POSIX_FADV_WILLNEED)
         for position in range(piece.position, end, READ_BYTES):
             os.preadv(descriptor, (buffer[: end - position],), position)

@@ -99,7 +99,7 @@ class Connection:
         try:
             return self.is_closed or self._transport.has_ended()
         except OSError as error:
-            self.close(str(error))  # The next look would only see an end.
+            self.close(str(error))  # The error is shown only once; the next check would see a plain end.
             return True
 
     @property
@@ -242,7 +242,7 @@ class Connection:
             if rest:
                 self._slow_clients.began(self)
             return
-        could_not_hold = waited_bytes > 0 and not consumed  # So the kernel called before all was there.
+        could_not_hold = waited_bytes > 0 and not consumed  # Then the kernel called before all had arrived.
         needed = SIZE_BYTES + int(_SIZE.unpack_from(rest)[0])
         if could_not_hold and needed <= SCRATCH_BYTES and self._pool.has_reserve:
             self._take(seen)
@@ -353,7 +353,7 @@ class Connection:
             memoryview(old)[:have] = rest
         else:
             buffer = self._pool.acquire(needed, needed if whole else have, self, must=old is None)
-            if buffer is None:  # Only for a buffer that should grow: it stays, full, until there is memory.
+            if buffer is None:  # It was to grow: the full buffer stays until there is memory.
                 self._wait_for_memory()
                 return
             buffer[:have] = rest
@@ -394,7 +394,7 @@ class Connection:
             return
         self._reading = True
         self._transport.call_when_readable(self._readable)
-        self._slow_clients.ended(self)  # The time in which we did not read was ours.
+        self._slow_clients.ended(self)  # The client was not slow: we did not read.
         try:
             self._process_partial()
             if self._start or self._partial is not None:

@@ -85,7 +85,7 @@ class Handshakes:
             self.close_oldest(1)
         try:
             tls = server.context.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
-        except OSError as error:  # It was reset already.
+        except OSError as error:  # The connection was reset already.
             connected.close()
             self._failed(peer, str(error), failed)
             return

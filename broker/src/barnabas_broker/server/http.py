@@ -45,7 +45,7 @@ class HttpServer:
         """Listen; return the port, chosen by the system if `port` is 0. Raise OSError, as for a taken address."""
         try:
             self._server = await asyncio.start_server(self._serve, host, port)
-        except UnicodeError as error:  # Not even a name: a label of it is empty or too long.
+        except UnicodeError as error:  # No valid host name: a label is empty or too long.
             raise OSError(f"{host} is no host name: {error}") from error
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -65,7 +65,7 @@ class HttpServer:
                     await _answer(connection, request, page, writer)
         except (h11.ProtocolError, ConnectionError, TimeoutError) as error:
             log.debug("HTTP client sent away: %s", error)
-            if isinstance(error, TimeoutError):  # Else what it does not read would keep the socket open.
+            if isinstance(error, TimeoutError):  # Otherwise unread bytes would keep the socket open.
                 writer.transport.abort()
         finally:
             writer.close()

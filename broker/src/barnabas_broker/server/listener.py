@@ -115,7 +115,7 @@ class Listener:
             listening.bind((host, port))
         except (OSError, TypeError) as error:
             listening.close()
-            if isinstance(error, TypeError):  # Not even a name: a label of it is empty or too long.
+            if isinstance(error, TypeError):  # No valid host name: a label is empty or too long.
                 raise OSError(f"{host} is no host name: {error}") from error
             raise
         listening.setblocking(False)

@@ -68,7 +68,7 @@ def _is_read(descriptor: int, position: int) -> bool:
         os.preadv(descriptor, (_PROBE,), position, os.RWF_NOWAIT)
     except BlockingIOError:
         return False
-    except OSError:  # The file system cannot tell, or the disk has failed: who reads will hear of it.
+    except OSError:  # Unsupported, or the disk has failed: the read reports it.
         return True
     return True
 

@@ -132,7 +132,7 @@ async def connect(loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> 
     failure: OSError | None = None
     try:
         places = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # Not even a name: a label of it is empty or too long.
+    except UnicodeError as error:  # No valid host name: a label is empty or too long.
         raise OSError(f"{address[0]} is no host name: {error}") from error
     for family, _, _, _, place in places:
         made = socket.socket(family, socket.SOCK_STREAM)

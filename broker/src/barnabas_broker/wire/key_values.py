@@ -68,7 +68,7 @@ class KeyValueReader:
             start, position = position + HEADER_BYTES, position + LENGTH_OFFSET + length
             if position > len(data):
                 break
-            if last_delta < 0 or base_offset < (self.next_offset or 0):  # Who reads on from there would go in circles.
+            if last_delta < 0 or base_offset < (self.next_offset or 0):  # A reader would go in circles.
                 raise BrokenRecords(f"batch at offset {base_offset}+{last_delta}, after {self.next_offset}")
             if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT):
                 yield found

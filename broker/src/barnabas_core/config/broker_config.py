@@ -162,7 +162,7 @@ class BrokerConfig:
                 problems = [_set_by(problem, own.keys() | cluster.keys()) for problem in error.problems]
             ignored += problems
             named = {problem.name for problem in problems} & (own.keys() | cluster.keys())
-            for name in named or own.keys() | cluster.keys():  # The file alone was fine.
+            for name in named or own.keys() | cluster.keys():  # The file alone is valid: these are at fault.
                 (own if name in own else cluster).pop(name)
 
 

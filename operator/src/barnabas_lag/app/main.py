@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     """The command; its exit code: 0 after SIGTERM or SIGINT, 1 where it cannot go on, 2 for bad options."""
     options = parse(arguments)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What matters of it comes back as an exception.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # Errors that matter are raised, too.
     connect = partial(connected_client, options.bootstrap, CONNECT_TIMEOUT_S, CLIENT_ID, options.security)
     return serve(options, Rounds(options, connect, Clocks(time.time, time.monotonic)))
 

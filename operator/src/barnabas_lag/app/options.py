@@ -129,7 +129,7 @@ def regex(text: str) -> re.Pattern[str]:
     """Parse the regular expression of a filter option. Raises argparse.ArgumentTypeError."""
     try:
         return re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:  # Too large a number, too many parentheses.
+    except (re.error, OverflowError, RecursionError) as error:  # A number is too large, or parentheses too many.
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: a regular expression of Python; {error}") from error
 
 

@@ -143,5 +143,5 @@ class Rounds:
     def _disconnect(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            with suppress(Exception):  # Whatever state it is in, the next round makes another.
+            with suppress(Exception):  # The next round makes a new one in any case.
                 client.close()

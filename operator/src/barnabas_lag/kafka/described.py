@@ -82,7 +82,7 @@ def _decoded(assignment: bytes) -> tuple[TopicPartition, ...] | None:
         return ()
     topics = decoded.assigned_partitions
     if topics is None or any(None in (topic.topic, topic.partitions) for topic in topics):
-        return None  # A group's leader may write anything, and the decoder takes null for each of them.
+        return None  # A group's leader may write nulls into any field.
     return tuple(TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions)
 
 

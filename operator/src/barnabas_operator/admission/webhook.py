@@ -63,7 +63,7 @@ async def answer(
 async def _judged(request: Json, inventory: Inventory, state_of: StateOf, dry_run: DryRunCall) -> Verdict:
     old, new = request.get("oldObject"), request.get("object")
     if new is None and request.get("userInfo", {}).get("username") in NAMESPACE_CONTROLLERS:
-        return Verdict()  # A namespace that ends takes everything along.
+        return Verdict()  # Deleting a namespace deletes everything in it.
     if request.get("subResource") == "scale":
         old, new = _scaled(request, inventory)
         if old is None:
@@ -137,7 +137,7 @@ def _context_of(body: Json, inventory: Inventory, state_of: StateOf) -> Admissio
     if cluster is None:
         return AdmissionContext()
     state, spec = state_of(cluster), inventory.clusters.get(cluster, {}).get("spec")
-    if state is not None and spec is not None:  # No round may have seen yet how many there shall be.
+    if state is not None and spec is not None:  # The last round may not have seen the new number.
         state = state.with_brokers(spec.get("brokers", {}).get("replicas", Brokers().replicas))
     fewest = declared_texts((spec or {}).get("config", {})).get("min.insync.replicas")
     return AdmissionContext(

@@ -22,7 +22,7 @@ from barnabas_operator.kafka.transactions import OpenTransaction, abort, open_in
 def main(arguments: Sequence[str]) -> int:
     """The command; its exit code: 0, or 1 where no cluster answers or there is no such transaction to end."""
     options = _parser().parse_args(arguments)
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What matters of it comes back as an exception.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # Errors that matter are raised, too.
     out = console()
     bootstrap = options.bootstrap or known_bootstrap(options.data_dir)[0]
     try:

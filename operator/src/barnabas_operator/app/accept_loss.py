@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.partition is not None and options.topic is None:
         parser.error("--partition needs --topic")
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What matters of it comes back as an exception.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # Errors that matter are raised, too.
     out = console()
     bootstrap = options.bootstrap or known_bootstrap(options.data_dir)[0]
     try:

@@ -14,7 +14,7 @@ READY_POLL_S: Final = 0.01
 PROBE_TIMEOUT_S: Final = 2.0
 STOP_TIMEOUT_S: Final = 20.0
 BACK_OFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-# One that was up for so long did not die of its start.
+# A process that ran this long did not fail because of its start.
 STEADY_S: Final = 60.0
 LOG_LINES_SHOWN: Final = 10
 
@@ -166,7 +166,7 @@ class ChildProcess:
         except (OSError, ValueError):
             return
         if self._child.mark not in command:
-            return  # The number has become another process's.
+            return  # The process id now belongs to another process.
         self._say(f"{self.name} of an earlier run is still there (process {pid}): ending it")
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + STOP_TIMEOUT_S

@@ -21,7 +21,7 @@ from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster
 
 POLL_S: Final = 0.1
-# So long a step is waited for; then topics have their turn, and it is tried again.
+# The longest wait for a step; then topics are reconciled, and it is tried again.
 PATIENCE_S: Final = 5.0
 
 

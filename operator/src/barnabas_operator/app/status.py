@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--watch: allowed without --output json")
     if options.watch and options.transactions:
         parser.error("--watch: allowed without --transactions")
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What matters of it comes back as an exception.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # Errors that matter are raised, too.
     out = console()
     given = options.bootstrap
     bootstrap, source = (given, "--bootstrap") if given else known_bootstrap(options.data_dir)

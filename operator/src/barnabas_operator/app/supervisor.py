@@ -274,7 +274,7 @@ class Supervisor:
         try:
             for number in await asyncio.to_thread(lambda: self._connected().forget_brokers(count)):
                 self._log.say(f"broker-{number} is no longer registered")
-        except ClusterUnreachable:  # The round has still to tell that.
+        except ClusterUnreachable:  # The round reports it.
             self._drop_admin()
 
     def _reconcile(self) -> Outcome:

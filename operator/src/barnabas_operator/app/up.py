@@ -23,7 +23,7 @@ DRIFT_CHECK_S: Final = 30.0
 def main(arguments: Sequence[str]) -> int:
     """The command; its exit code: 0 stopped as asked, 1 failed, 2 bad usage or manifests."""
     options = _parser().parse_args(arguments)
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What matters of it comes back as an exception.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # Errors that matter are raised, too.
     log = Log(console())
     if not options.file.exists():
         log.say(f"--file {options.file}: there is no such file or directory")

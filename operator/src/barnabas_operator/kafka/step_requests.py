@@ -20,7 +20,7 @@ from barnabas_operator.planning.topics.topic_steps import (
 )
 from barnabas_operator.resources.topic import PARTITIONS_MAX
 
-TOPICS_A_REQUEST_MAX: Final = 100  # One request's answer stays within a second or so.
+TOPICS_A_REQUEST_MAX: Final = 100  # A request is answered within about a second.
 
 _ALTER_ERROR: Final = re.compile(r"\[Error (-?\d+)\] \w+(?:: )?(.*)", re.DOTALL)
 

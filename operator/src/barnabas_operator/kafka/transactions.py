@@ -65,7 +65,7 @@ def open_in(client: Any, partition: TopicPartition) -> list[OpenTransaction]:
 
 def abort(client: Any, hanging: OpenTransaction) -> None:
     """Write the marker that ends a transaction in its partition. Raises KafkaError."""
-    # A producer without a transaction before this one has no coordinator epoch: 0 is not above any.
+    # A producer's first transaction has no coordinator epoch yet, so 0 is accepted.
     partition = structs.TopicPartition(hanging.topic, hanging.partition)
     epoch = max(0, hanging.coordinator_epoch)
     client.abort_transaction(

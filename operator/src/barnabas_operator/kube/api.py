@@ -19,8 +19,8 @@ NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 TOO_MANY: Final = 429
 INVALID: Final = (400, 422)
-NONE_OF_ITS_KIND: Final = "failed to create typed patch object"  # So it says of what is applied, with the status 500.
-TWO_BUDGETS: Final = "more than one PodDisruptionBudget"  # And this of an eviction.
+NONE_OF_ITS_KIND: Final = "failed to create typed patch object"  # The text of the status 500 for an unknown kind.
+TWO_BUDGETS: Final = "more than one PodDisruptionBudget"  # The text for an eviction that two budgets forbid.
 
 
 Selector = Mapping[str, str | Collection[str]]

@@ -128,7 +128,7 @@ def _pod(cluster: Cluster, broker_id: int, found: Json, node: Json, account_uid:
         trouble=pod_trouble(found),
         volumes=frozenset(_claim_templates(found)),
         host_ip=status.get("hostIP", ""),
-        # Of several of a type the first counts: it is the one that the kubelet takes.
+        # The first address of a type counts, as for the kubelet.
         node_addresses={
             each["type"]: each["address"] for each in reversed(node.get("status", {}).get("addresses", ()))
         },

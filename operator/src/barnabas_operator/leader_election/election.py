@@ -83,7 +83,7 @@ class Election:
                 await self._take_or_renew()
         except (KubeRefused, KubeUnreachable, TimeoutError) as error:
             log.warning("the lease %s/%s: %s", *self._lease, str(error) or "no answer in time")
-        except Exception:  # Nobody else tries again.
+        except Exception:  # This loop must go on: nothing else tries again.
             log.exception("the lease %s/%s", *self._lease)
 
     async def _take_or_renew(self) -> None:

@@ -111,7 +111,7 @@ def driver_pod(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) ->
     return {
         "restartPolicy": "Never",
         "serviceAccountName": maintenance_name(cluster),
-        # Without executors it asks the API server for nothing but to tell its progress.
+        # Even without executors the driver reports its progress to the API server.
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": END_S_MAX,

@@ -112,7 +112,7 @@ def _container(cluster: Cluster, image: str, stage: SecurityStage) -> KubeObject
         "name": BROKER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # Why a broker does not start is in the Cluster's status.
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # The Cluster's status shows why a broker fails.
         "args": ["broker", f"{CONFIG_FOLDER}/$(POD_NAME).properties", *_hosts(cluster)],
         "env": [
             {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in _fields(cluster).items()

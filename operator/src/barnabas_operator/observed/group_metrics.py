@@ -75,7 +75,7 @@ def _evaluation(row: GroupRow) -> float | None:
 
 
 def _is_reset_pending(row: GroupRow) -> float | None:
-    if row.spec.get("pause"):  # A user who paused it knows that nothing happens.
+    if row.spec.get("pause"):  # A paused resource is not reconciled by intention.
         return None
     reset = condition_before(row.status, OFFSETS_RESET)
     return float(reset["status"] == "False" and reset["reason"] != DRY_RUN) if reset else None

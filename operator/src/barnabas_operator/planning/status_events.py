@@ -41,7 +41,7 @@ def _not_ready(resource: Resource, before: Json) -> Iterator[Said]:
     if ready is None or ready.status == "True" or ready.reason in QUIET:
         return
     if condition_of(conditions, ready.reason) is not None:
-        return  # A condition of its own, which is reported below.
+        return  # It has its own condition, reported below.
     was = condition_before(before, READY)
     is_under_way = ready.reason in UNDER_WAY
     if was.get("reason") != ready.reason:

@@ -258,14 +258,14 @@ class ClusterWorker:
             cluster, body, first or first_problem(beside or waiting, problem) or version.refusal, found
         )
         if ahead is not None and ahead.is_rebalanced:
-            self._statuses.check()  # With the annotation goes the reason to say how the rebalance ended.
+            self._statuses.check()  # Without the annotation, the rebalance's result is no longer shown.
             await parts.run(self._statuses.take_annotation(body, APPROVAL))
         parts.check()
         for refusal in (waiting, beside):
             if refusal is not None and refusal.reason == KUBERNETES_ERROR:
                 raise ReconcileIncomplete(refusal.message)
         is_waiting = waiting is not None and waiting.reason not in STAYS
-        # What comes after such a step was not decided yet.
+        # The next step after these is not decided yet.
         is_stepping = (brokers is not None and brokers.balance) or version.done is not None
         is_behind = state is None or state.is_moving or bool(state.troubles or state.awaited)
         is_busy = is_waiting or is_stepping or is_behind or (ahead is not None and ahead.are_within)

@@ -147,7 +147,7 @@ class ClusterWorkers:
 
     async def _wait_for_strays(self, pause_s: float) -> None:
         await self._strays_changed.wait()
-        await self._clock.sleep(pause_s or STRAY_PAUSE_S)  # It may be applied just before its Cluster.
+        await self._clock.sleep(pause_s or STRAY_PAUSE_S)  # Its Cluster may be applied right after it.
         self._strays_changed.clear()
 
     async def _report_strays(self) -> float:

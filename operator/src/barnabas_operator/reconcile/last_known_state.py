@@ -29,7 +29,7 @@ class LastKnownState:
     def missed(self, failure: str) -> None:
         """Note that no broker answered; `failure` says what was tried."""
         self._failure = failure
-        if self._missed_since_s is None:  # A round over thousands of Topics may take longer than our patience.
+        if self._missed_since_s is None:  # The first miss: a long round must not use up the grace period.
             self._missed_since_s = self._now_s() if self._state is not None else -math.inf
 
     @property

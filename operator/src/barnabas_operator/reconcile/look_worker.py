@@ -105,7 +105,7 @@ class LookWorker:
         async with self._look_turn:
             bodies = self._environment.found(self._looker.kind)
             if not self._leadership.is_held:
-                self.stop()  # What is known of the Cluster is old by the time that this one acts again.
+                self.stop()  # The cached state would be old when this worker acts again.
                 return False
             return await self._looker.look(self._cluster, self._why_resting, bodies)
 

@@ -40,7 +40,7 @@ class ReconcileParts:
             return await part
         except NotLeading:
             raise
-        except Exception as error:  # Whatever it is: what else there is to do is done.
+        except Exception as error:  # Any error of one part must not stop the others.
             log.warning("%s: %s", self._of, error, exc_info=not is_expected(error))
             self._failed.append(error)
             return None

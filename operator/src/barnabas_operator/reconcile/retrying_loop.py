@@ -57,7 +57,7 @@ class RetryingLoop:
             pause_s = await self._attempt()
         except MustEnd:
             raise
-        except Exception as error:  # Whatever it is: nobody else tries again.
+        except Exception as error:  # Any error is retried here, for nothing else does it.
             self._failures += 1
             pause_s = retry_pause_s(self._retry_s, self._failures)
             is_bug = not is_expected(error)

@@ -152,7 +152,7 @@ class StatusWriter:
         try:
             await self._api.patch(kind, meta["namespace"], meta["name"], {"metadata": change})
         except KubeRefused as error:
-            if error.status != CONFLICT:  # Somebody has just changed the object: the next reconciliation looks again.
+            if error.status != CONFLICT:  # The object has just changed: reconcile again.
                 raise
 
     def _note(self, error: KubeRefused) -> None:

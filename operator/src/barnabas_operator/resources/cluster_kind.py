@@ -99,7 +99,7 @@ _LIST_RULES: Final[Mapping[type, list[JsonObject]]] = {
         },
         {
             "rule": f"self.all(each, !(each.name in {LISTENERS_OF_BROKERS}))",
-            "message": (  # An expression of each name would cost more than the API server allows.
+            "message": (  # Naming each value would exceed the CEL cost limit.
                 f"spec.listeners has the name {' or '.join(LISTENERS_OF_BROKERS)}; allowed: any other,"
                 " for these are the names of the brokers' own ports"
             ),

@@ -316,7 +316,7 @@ CONSUMER_GROUP: Final = Kind(
         column("Evaluation", "string", ".status.evaluation"),
         column("Objective", "string", '.status.conditions[?(@.type=="WithinObjective")].status'),
         column("HeldBack", "integer", ".status.heldBack", wide=True),
-        column("Cluster", "string", ".*.cluster", wide=True),  # Of spec, status or both, which are alike then.
+        column("Cluster", "string", ".*.cluster", wide=True),  # From spec or status; if both have it, they agree.
         column("Reset", "string", '.status.conditions[?(@.type=="OffsetsReset")].message', wide=True),
     ),
     rules={
@@ -332,7 +332,7 @@ CONSUMER_GROUP: Final = Kind(
                     " + (has(oldSelf.spec.cluster) ? '' : ', or leave it out')"
                 ),
             },
-            {  # Nobody would know any more what is to be scaled up again.
+            {  # Otherwise the target would stay at 0.
                 "rule": (
                     "!has(self.status) || !has(self.status.conditions) || !has(oldSelf.spec.scaling)"
                     f" || !self.status.conditions.exists(each, each.type == '{OFFSETS_RESET}' && each.reason =="

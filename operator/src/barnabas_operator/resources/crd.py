@@ -57,7 +57,7 @@ def crd_of(kind: Kind, versions: Sequence[Version] = VERSIONS) -> JsonObject:
     for given in ("apiVersion", "kind", "metadata"):
         del root["properties"][given]
     root["properties"] |= {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
-    root["required"] = [field for field in root["required"] if field != "metadata"]  # The API server sees to it.
+    root["required"] = [field for field in root["required"] if field != "metadata"]  # The API server requires it.
     alike = {
         "served": True,
         "additionalPrinterColumns": [*_first_columns(kind), *kind.columns, *LAST_COLUMNS],

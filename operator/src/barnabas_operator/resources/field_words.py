@@ -9,7 +9,7 @@ from barnabas_operator.resources.json_types import Json
 
 def with_words(schema: Json) -> dict[str, Any]:
     """The schema of a field, its description with its default and what it allows."""
-    bounds = bounds_words(schema, "allowed: ") if "enum" not in schema else ""  # These are shown.
+    bounds = bounds_words(schema, "allowed: ") if "enum" not in schema else ""  # kubectl shows enum values itself.
     said = "; ".join(filter(None, (default_words(schema, "default: "), bounds)))
     description = schema.get("description", "").rstrip(".")
     if not said:

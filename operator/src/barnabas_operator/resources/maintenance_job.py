@@ -93,7 +93,7 @@ MAINTENANCE_JOB: Final = Kind(
         column("Progress", "string", ".status.progress"),
         column("Records", "integer", ".status.records.done"),
         column("Duration", "string", ".status.duration"),
-        column("Cluster", "string", ".*.cluster", wide=True),  # Of spec, status or both, which are alike then.
+        column("Cluster", "string", ".*.cluster", wide=True),  # From spec or status; if both have it, they agree.
         column("Attempts", "integer", ".status.attempts", wide=True),
         column("Ledger", "string", ".status.ledger", wide=True),
     ),

@@ -99,7 +99,7 @@ def _document_findings(document: object) -> Iterator[Finding]:
             yield Finding((), f"{name} is missing; allowed: {' or '.join(choices)}")
         elif document[name] not in choices:
             yield Finding((name,), f"{name} is {shown(document[name])}; allowed: {' or '.join(choices)}")
-            return  # The fields of another kind of thing are not ours to judge.
+            return  # Fields of foreign kinds are not checked.
     if document.get("kind") in _kinds():
         yield from findings(_type_of(document["kind"]), document)
 

@@ -86,7 +86,7 @@ def _check_metadata(expected: inspect.Type, value: object, path: Path) -> Iterat
     assert isinstance(expected, inspect.Metadata)
     inner = tuple(findings(expected.type, value, path))
     if inner and _is_described(expected.type):
-        return _wrong(expected, value, path)  # Words say more than the pattern.
+        return _wrong(expected, value, path)  # A description is clearer than the pattern.
     return iter(inner)
 
 

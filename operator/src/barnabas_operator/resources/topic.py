@@ -116,7 +116,7 @@ TOPIC: Final = Kind(
     rights="topics",
     thing="topic",
     columns=(
-        column("Cluster", "string", ".*.cluster"),  # Of spec, status or both, which are alike then.
+        column("Cluster", "string", ".*.cluster"),  # From spec or status; if both have it, they agree.
         column("Partitions", "integer", ".status.partitions"),
         column("Replicas", "integer", ".status.replicas"),
         column("Under-replicated", "integer", ".status.underReplicatedPartitions", wide=True),

@@ -209,7 +209,7 @@ USER: Final = Kind(
     rights="users",
     thing="user",
     columns=(
-        column("Cluster", "string", ".*.cluster"),  # Of spec, status or both, which are alike then.
+        column("Cluster", "string", ".*.cluster"),  # From spec or status; if both have it, they agree.
         column("Authentication", "string", ".spec.authentication.type"),
         column("Secret", "string", ".status.secret"),
         column("Username", "string", ".status.username", wide=True),

@@ -55,7 +55,7 @@ class Document:
         node = self.nodes
         for depth, step in enumerate(path, start=1):
             inner = _entry(node, step)
-            here = depth == len(path) and (at_key or inner is None)  # Nothing stands where a value lacks.
+            here = depth == len(path) and (at_key or inner is None)  # A missing value has no place of its own.
             position = _entry_position(node, step, at_key=here)
             if position is not None:
                 line, column = position

@@ -178,5 +178,5 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-if __name__ == "__main__":  # While the image is built.
+if __name__ == "__main__":  # Run while the image is built.
     jars(default_folder(), (*JARS, *S3_JARS) if os.environ.get("S3") else JARS)

@@ -76,7 +76,7 @@ def _run(given: argparse.Namespace, pod: DriverPod | None) -> Ending:
     request = Request(job=given.job, words=given.option, master=given.master, jars=given.jars, conf=dict(given.conf))
     ending = run_job(request, pod)
     result = msgspec.json.encode(ending.result)
-    # A log has it in one line, so that what comes before and after it can be read.
+    # In a pod's log the result is one line, so that it does not bury the rest.
     print((result if pod else msgspec.json.format(result, indent=2)).decode(), flush=True)
     for finding in (ending.result or {}).get("findings", ())[:FINDINGS_PRINTED_MAX]:
         print(f"finding: {finding if isinstance(finding, str) else finding['detail']}", file=sys.stderr)

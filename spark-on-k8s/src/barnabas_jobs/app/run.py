@@ -54,7 +54,7 @@ def run_job(request: Request, pod: DriverPod | None) -> Ending:
         listeners = [page(), *([pod] if pod else [])]
         with watched(SparkStatus(spark).seen, listeners):
             result = job.run(spark, options)
-            # From here to its end SIGTERM changes nothing: another try would only do the same again.
+            # The job has its result: ignore SIGTERM, for a new try would only repeat the work.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return ending_of(result, options)
 

@@ -95,7 +95,7 @@ class ArchiveFolder:
         files = {name for name in self.store.names(LEDGER) if name.endswith(".json")}
         for name in sorted(packs | files):
             if name < _file(first):
-                continue  # The pack before has a copy.
+                continue  # The previous pack has a copy.
             if name in packs:
                 found = self._read(f"{PACKS}/{name}", list[Entry], "remove it: it is a copy of ledger files")
             else:

@@ -151,7 +151,7 @@ def replicas(log_dirs: Sequence[LogDir], topics: Collection[str]) -> list[Replic
             partition = parse_partition_dir(path.name)
             if partition is None or (topics and partition.topic not in topics):
                 continue
-            with suppress(OSError):  # It has vanished, or `unreadable` names it.
+            with suppress(OSError):  # It has vanished, or `unreadable` reports it.
                 found.append(_replica(log_dir, partition, path, offsets(partition)))
     return found
 
@@ -268,7 +268,7 @@ def _strays_in(log_dir: LogDir) -> list[Stray]:
 
 def _strays_beside_segments(log_dir: LogDir, folder: Path) -> Iterator[Stray]:
     names: set[str] = set()
-    with suppress(JobFailed):  # `unreadable` names it.
+    with suppress(JobFailed):  # `unreadable` reports it.
         names = {path.name for path in _entries(folder)}
     segments = {parsed.offset for name in names if (parsed := parse_segment_file(name)) and parsed.suffix == LOG}
     for name in sorted(names):

@@ -32,7 +32,7 @@ def new_report(path: str, run: str | None) -> Iterator[Path]:
             (partial / OF_RUN).write_text(run or "", encoding="utf-8")
             yield partial
             if _is_of(run, final):
-                final.rename(partial / BEFORE)  # At once: a half of it would say no more whose it is.
+                final.rename(partial / BEFORE)  # A rename is atomic: half a report would not show whose it is.
             partial.rename(final)
             shutil.rmtree(final / BEFORE, ignore_errors=True)
         if run is None:
@@ -63,7 +63,7 @@ def _is_ours(lock: IO[str], path: Path) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        pass  # A file system without locks: people see to it that no two write one report.
+        pass  # Without file locks, users must not write one report twice at once.
     return path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat())
 
 

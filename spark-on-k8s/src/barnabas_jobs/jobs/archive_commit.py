@@ -48,7 +48,7 @@ def write(job: Run, number: int, records: DataFrame, offsets: int | None = None)
                     job.columns.added(true) if job.columns else true, job.folder.store.url(run_folder)
                 )
             files = job.folder.synced(run_folder)
-            if not files:  # Ranges without records, as of transactions that were aborted: no entry names their folder.
+            if not files:  # No records (aborted transactions): no entry names the folder.
                 job.folder.store.remove(run_folder)
             paths = [job.folder.store.url(file.path) for file in files]
             found = counts(job.spark, job.folder.data, paths)

@@ -65,7 +65,7 @@ class Stream:
             while query.isActive and not self._stopping.wait(POLL_S):
                 self._progress.read = read_to(query, self._job.topic.name)
             if query.isActive:
-                with self._busy:  # A batch that is under way commits; no other begins.
+                with self._busy:  # The running batch commits; no other begins.
                     query.stop()
             if self._failed is not None:
                 raise self._failed

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.jobs.location import archive_at
@@ -144,7 +144,7 @@ def write_joined(job: Compaction, files: Sequence[DataFile], run_folder: str, re
     with spark_failures(f"joining files of {job.folder}"):
         reader = job.spark.read.option("basePath", job.folder.data).option(PAGE_CHECKSUMS, "true")
         old = reader.parquet(*(url(file.path) for file in files)).drop("topic_id", "run")
-        joined = old.repartition("date", "partition").drop("date")  # So that a day of a partition is one file.
+        joined = old.repartition("date", "partition").drop("date")  # A day of a partition becomes one file.
         with phase(job.spark, "joining", records):
             write_parquet(joined.withColumn("partition", F.col("partition").cast("int")), url(run_folder))
         paths = [url(file.path) for file in job.folder.synced(run_folder)]

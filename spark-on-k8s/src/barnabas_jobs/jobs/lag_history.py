@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
 from pyspark.storagelevel import StorageLevel
 
 from barnabas_core.topic_name import CONSUMER_OFFSETS
@@ -130,7 +130,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     with new_report(options.report, run_name(spark)) as folder, failures, reading(spark, CONSUMER_OFFSETS):
         read, total, is_current = _records(spark, cluster, options)
         with _kept(decoded(read)) as records:
-            with phase(spark, "reading commits", total):  # What comes after it reads what is kept.
+            with phase(spark, "reading commits", total):  # Later phases read the cache.
                 records.count()
             looked = _looked_at(records, options, is_current, now_ms)
             with _kept(roll_ups(looked.history, options.objective)) as rolled:

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Final
 
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.files.restore_notes import RestoreNotes
@@ -294,7 +294,7 @@ def _selection(options: Options, topic_id: str) -> Selection:
 def _records(spark: SparkSession, folder: ArchiveFolder, generation: Generation, selection: Selection) -> DataFrame:
     """The selected records; `timestamp_ms` is their time."""
     archived = of_files(spark, folder.data, folder.paths(generation))
-    if generation.later:  # Their files have records that the plan does not know.
+    if generation.later:  # Later generations have records that the plan does not know.
         archived = in_ranges(archived, generation.spans())
     records = archived.withColumn("timestamp_ms", F.unix_millis("timestamp"))
     conditions = (

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
 
 from barnabas_jobs.files.report_folder import new_report
 from barnabas_jobs.jobs.topics_in_turn import read_in_turn, records_of
@@ -76,7 +76,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     cluster = Cluster(options.bootstrap)
     now_ms = int(clock() * 1000)
     for name in options.topics:
-        cluster.topic(name)  # One that is not there is a mistake.
+        cluster.topic(name)  # Raises if the topic is missing.
     total = records_of(cluster, options.topics)
     with new_report(options.report, run_name(spark)) as folder:
 
@@ -109,7 +109,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
 def _audit(records: DataFrame, topic: Topic, kept: Declared, options: Options, now_ms: int) -> TopicRetention:
     name = topic.name
     any_ms = F.unix_millis("timestamp")
-    time_ms = F.when(any_ms >= 0, any_ms)  # Brokers take a time before 1970 for none: it makes no segment old.
+    time_ms = F.when(any_ms >= 0, any_ms)  # Brokers ignore a time before 1970.
     would_go = F.lit(False) if options.retention_ms is None else time_ms < now_ms - options.retention_ms
     with reading(records.sparkSession, name), spark_failures(f"reading {name}"):
         rows = (

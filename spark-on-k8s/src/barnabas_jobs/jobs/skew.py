@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.files.report_folder import new_report
@@ -93,7 +93,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     now_ms = int(clock() * 1000)
     names = options.topics or sorted(found.topic_ids.keys() - found.internal)
     for name in options.topics or ():
-        cluster.topic(name)  # One that is named and is not there is a mistake.
+        cluster.topic(name)  # Raises if a named topic is missing.
     total = records_of(cluster, names)
     with new_report(options.report, run_name(spark)) as folder:
 
@@ -145,7 +145,7 @@ def _topic(records: DataFrame, topic: Topic, top: int, total: int, now_ms: int) 
     with reading(spark, name), spark_failures(f"reading {name}"):
         by_key = _by_key(records).cache()
         try:
-            with phase(spark, "reading", total):  # What comes after it reads what was kept.
+            with phase(spark, "reading", total):  # Later phases read the cache.
                 partitions = _partitions(by_key, topic, now_ms)
             found = sum(each.records for each in partitions)
             keys = _hot_keys(by_key, top, found)

@@ -24,7 +24,7 @@ often: by default every five minutes.
 NO_LEADER: Final = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_LEADER_EPOCH,  # The broker does not know yet that it leads, and who asks does.
+    KafkaError.UNKNOWN_LEADER_EPOCH,  # The broker has not heard yet that it leads.
 )
 
 Answer = TypeVar("Answer")

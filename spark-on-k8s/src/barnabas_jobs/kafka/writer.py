@@ -98,7 +98,7 @@ class TopicWriter:
             reason = _reason(producer, error.args[0])
             raise NotWritten(f"{self.topic}-{partition}: the brokers refused a record: {reason}") from error
         finally:
-            producer.purge()  # Another task writes what this one leaves.
+            producer.purge()  # A retried task writes the rest again.
         return partition, written, there
 
     def _skip_what_is_there(self, partition: int, records: Iterator[Record], is_again: bool) -> int:
@@ -136,7 +136,7 @@ class TopicWriter:
         """
         produce, topic, sent = producer.produce, self.topic, 0
         for sent, (_, timestamp_ms, key, value, headers) in enumerate(records, 1):  # noqa: B007
-            own: Any = _headers(headers) if headers else None  # Its stub knows none without a value.
+            own: Any = _headers(headers) if headers else None  # The stub does not allow headers without a value.
             while True:
                 try:
                     produce(topic, value, key, partition, None, None, timestamp_ms, own)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pyspark import SparkContext, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
 
 from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.spark.records import settings

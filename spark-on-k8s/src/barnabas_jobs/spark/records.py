@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
 from pyspark.sql.streaming.query import StreamingQuery
 
 from barnabas_jobs.credentials import for_spark
@@ -195,7 +195,7 @@ def settings(spark: SparkSession, chosen: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(Py4JNetworkError, ConnectionError):  # Of a Spark that is gone: what failed has said so.
+        with suppress(Py4JNetworkError, ConnectionError):  # Spark is gone; the cause was reported before.
             for name, old in before.items():
                 if old is None:
                     spark.conf.unset(name)

@@ -68,7 +68,7 @@ class GroupCoordinator:
         new_shard = partial(GroupShard, environment, self.counters, turns)
         self.runtime = Runtime(of_runtime, partition_count, new_shard, _serve)
 
-    # Time, and topics that go
+    # Time and deleted topics
 
     def start(self) -> None:
         """Begin to expire offsets every `offsets.retention.check.interval.ms`."""

@@ -275,7 +275,7 @@ def complete(group: Group, step: Step) -> None:
             group.remove(member.member_id)
     if group.members and len(absent) == len(members):
         step.notes.append("nobody joined again: waiting for the sessions of the static members to end")
-        pause_ms = max(group.rebalance_timeout_ms, _PAUSE_MS_MAX)  # A client may ask for none.
+        pause_ms = max(group.rebalance_timeout_ms, _PAUSE_MS_MAX)  # A client may ask for a timeout of 0.
         group.await_joins(JoinDeadline(step.now.steady_ms + pause_ms))
         return
     group.begin_generation(step.now)

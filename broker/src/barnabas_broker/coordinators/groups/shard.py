@@ -101,7 +101,7 @@ class GroupShard:
         self._waiting: dict[Token, _Waiting] = {}
         self._alarms: dict[str, _Alarm] = {}
 
-    # What the runtime asks for
+    # The runtime's interface
 
     def decoder(self) -> Callable[[bytes, bytes], GroupRecord | None]:
         """Return a decoder for one loading."""

@@ -61,7 +61,7 @@ def init_producer_id(
     elif expected.epoch != known.last_epoch:
         return Decision(ErrorCode.PRODUCER_FENCED)
     elif found is not None:
-        changes |= {"epoch": current.epoch}  # A retry: the answer was lost.
+        changes |= {"epoch": current.epoch}  # A retry: the response was lost.
     written = known.enter(EMPTY, now_ms, **changes)
     return Decision(ErrorCode.NONE, written, written.producer)
 
@@ -142,7 +142,7 @@ def _end_with_bump(found: Transaction, by: ProducerEpoch, commit: bool, new_id: 
     if not is_late or found.state in (EMPTY, ONGOING):
         return Decision(ErrorCode.PRODUCER_FENCED)
     if _is_committing(found) == commit:
-        return Decision(ErrorCode.NONE, None, found.producer)  # A retry: the answer was lost.
+        return Decision(ErrorCode.NONE, None, found.producer)  # A retry: the response was lost.
     # A timeout's abort has overtaken the commit: its producer is fenced. An abort after a commit is a client's mistake.
     return Decision(ErrorCode.PRODUCER_FENCED if commit else ErrorCode.INVALID_TXN_STATE)
 
@@ -159,7 +159,7 @@ def _is_committing(found: Transaction) -> bool:
 
 def _prepared(found: Transaction, commit: bool, bump: bool, new_id: int, now_ms: int) -> Decision:
     written = _prepare(found, PREPARE_COMMIT if commit else PREPARE_ABORT, bump, new_id, now_ms)
-    written = written._replace(client_version=2 if bump else 0)  # Its markers go by the rules of this request.
+    written = written._replace(client_version=2 if bump else 0)  # Its markers follow this request's version.
     return Decision(ErrorCode.NONE, written, completed(written, now_ms).producer)
 
 

@@ -152,7 +152,7 @@ class TransactionGate:
         except ApiError as error:
             decided(Decision(error.code))
 
-    # Of the queues
+    # Methods that the queues call
 
     def request(self, items: Sequence[_Asked]) -> AddPartitionsToTxnRequest:
         """All questions to one broker."""

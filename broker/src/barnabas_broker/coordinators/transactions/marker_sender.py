@@ -102,7 +102,7 @@ class MarkerSender:
         if partitions:
             self._timers.call_later(_RETRY_S, partial(self._route, ending, partitions))
 
-    # Of the queues
+    # Methods that the queues call
 
     def request(self, items: Sequence[_Item]) -> WriteTxnMarkersRequest:
         """All markers for one broker."""

@@ -45,7 +45,7 @@ class OpenTransactions:
             found += [each.transactional_id for each in response.transaction_states]
         return sorted(found)
 
-    # Of the queues
+    # Methods that the queues call
 
     def request(self, items: Sequence[ListedAnswer]) -> ListTransactionsRequest:  # noqa: ARG002  # All ask for the same.
         """Return the request for the open ones of one broker."""

@@ -68,7 +68,7 @@ class TransactionShard:
         self.transactions: dict[str, Transaction] = {}
         self._environment = environment
 
-    # What the runtime asks for
+    # The runtime's interface
 
     def decoder(self) -> Callable[[bytes, bytes], TransactionRecord | None]:
         """Return the decoder of one loading."""
@@ -81,7 +81,7 @@ class TransactionShard:
         else:
             self.transactions[record.transactional_id] = record.transaction
 
-    def restore(self, left_out: LeftOut) -> Iterator[None]:  # noqa: ARG002  # As the runtime calls it.
+    def restore(self, left_out: LeftOut) -> Iterator[None]:  # noqa: ARG002  # The runtime passes it.
         """A transaction is its record: nothing is to be made of it."""
         return iter(())
 
@@ -133,7 +133,7 @@ class TransactionShard:
             return
         is_last = written.state in PREPARED and written.epoch == FENCING_EPOCH
         if (written.next_producer_id if is_last else written.producer_id) == NO_PRODUCER_ID:
-            answer(Decision(ErrorCode.CONCURRENT_TRANSACTIONS))  # It needs an id since the request came: once more.
+            answer(Decision(ErrorCode.CONCURRENT_TRANSACTIONS))  # The id changed meanwhile: the client retries.
             return
         self._write(transactional_id, written, lambda error: answer(Decision(error) if error else decision))
 
@@ -146,7 +146,7 @@ class TransactionShard:
                 self._follow_up(transactional_id, written)
 
         def finished(error: ErrorCode) -> None:
-            self.writer.when_idle(transactional_id, settled)  # After an error for lateness it may be committed yet.
+            self.writer.when_idle(transactional_id, settled)  # A write that timed out may still be committed.
             answer(error)
 
         self.writer.submit(transactional_id, (record,), finished)

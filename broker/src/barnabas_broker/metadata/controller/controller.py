@@ -105,7 +105,7 @@ class Controller:
             try:
                 await self._look()
             except StoreUnavailable as error:
-                self._next_expiry_ms = None  # What was known of leases is out of date.
+                self._next_expiry_ms = None  # The cached leases are out of date.
                 log.warning("the metadata store does not answer; nothing is fenced or elected: %s", error)
             self._passes += 1
             self._wake_later()
@@ -143,7 +143,7 @@ class Controller:
         if self._beat and await self._leases_tell_otherwise():
             self._brokers_changed = True
         self._beat = False
-        while self._brokers_changed:  # Who can be let in is not to be seen as fenced below.
+        while self._brokers_changed:  # Unfence brokers first, so that none counts as fenced below.
             self._brokers_changed = False
             await self._care_for_brokers()
         await self._update_partitions()
@@ -233,7 +233,7 @@ class Controller:
         def begin_incarnations(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]
             for broker_id, each in returning.items():
-                is_let_in = self._image.brokers.get(broker_id) != each.registration  # By another controller.
+                is_let_in = self._image.brokers.get(broker_id) != each.registration  # Another controller unfenced it.
                 if broker_id in state.replicas and not is_let_in:
                     lacks = known_ends.lost_by_a_start(each.registration, topic.topic_id, which.partition)
                     is_past = self._past_incarnations.is_past(broker_id, topic, which.partition)

@@ -80,7 +80,7 @@ class Deletions:
         """End deletions that somebody began, and forget those that everybody knows."""
         image, now_ms = self._image, monotonic_ms(self._clock)
         if len(image.live) < len(image.brokers) or any(broker.dirs_away for broker in image.brokers.values()):
-            self._all_alive_since_ms = None  # A log of theirs may be there still.
+            self._all_alive_since_ms = None  # An offline broker may still have a log of it.
         elif self._all_alive_since_ms is None:
             self._all_alive_since_ms = now_ms
         if image.buried:
@@ -114,7 +114,7 @@ class Deletions:
         due = [key for key in old if all_alive or self._image.parts[key].topic_id in known]
 
         def decide(left: Sequence[str]) -> dict[str, Planned | ApiError]:
-            unnamed = self._unnamed()  # Who wrote one in between may have named it.
+            unnamed = self._unnamed()  # A concurrent write may have referred to a part.
             return {key: Planned(key, None) for key in left if key in unnamed}
 
         if due:

@@ -97,7 +97,7 @@ class MetadataWriter(PartitionStateWriter):
         def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
             wanted = [topic for name in names for topic in by_name[name]]
             view = self._view()
-            if validate_only:  # Else those of earlier turns are in the image.
+            if validate_only:  # Otherwise the image has the topics of earlier turns.
                 view = replace(view, topics={**view.topics, **created})
             new = decide_create_topics(view, wanted, self._random) | refusals(self._image, names)
             created.update({name: topic for name, topic in new.items() if isinstance(topic, TopicDocument)})
@@ -304,7 +304,7 @@ class MetadataWriter(PartitionStateWriter):
         rules = self.partitions.rules(altered)
         partitions = tuple(
             remove_fenced(state, rules(n)) for n, state in enumerate(altered.partitions)
-        )  # By min.insync.replicas as it is now.
+        )  # Use min.insync.replicas as it is now.
         epoch = altered.configs_epoch + 1
         changed = msgspec.structs.replace(altered, partitions=partitions, configs_epoch=epoch)
         return Planned(topic_key(resource.name), changed)

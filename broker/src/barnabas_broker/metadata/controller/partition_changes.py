@@ -205,4 +205,4 @@ def _decide_one(
     try:
         return decide(topic_partition, topic, rules(topic_partition.partition))
     except ApiError as error:
-        return error.with_traceback(None)  # It would keep frames of thousands of decisions until all are answered.
+        return error.with_traceback(None)  # A traceback would keep thousands of frames alive.

@@ -36,7 +36,7 @@ def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
         try:
             return decide(item)
         except ApiError as error:
-            return error.with_traceback(None)  # Which would keep the frames of each decision until all are answered.
+            return error.with_traceback(None)  # A traceback would keep each decision's frames alive.
 
     return lambda items: {item: decide_one(item) for item in items}
 
@@ -72,7 +72,7 @@ class Transitions:
         try:
             for number, some in enumerate(slices(items, size, WRITTEN_ITEMS, WRITTEN_PARTITIONS)):
                 if number:
-                    await next_turn()  # Where nothing is to be written nothing waits for the store.
+                    await next_turn()  # Without a write, nothing here waits and gives other tasks a turn.
                 await self._carry_out_some(some, decide, outcomes)
         except StoreUnavailable as error:
             log.warning("metadata cannot be changed: %s", error)

@@ -327,7 +327,7 @@ class MetadataImage(ShownDocuments):
         if isinstance(document, TopicDocument | TopicPartDocument):
             return
         if isinstance(document, TombstoneDocument):
-            self._look_at_topics(pending)  # What it tells of may be gone, and did not vanish.
+            self._look_at_topics(pending)  # Its topic may be missing because it was deleted.
         if self._is_deleted(document):
             self.lost.pop(key, None)
             self.hide(key, document, pending)
@@ -342,7 +342,7 @@ class MetadataImage(ShownDocuments):
         if isinstance(document, AclsDocument):
             return not document.acls
         if isinstance(document, TombstoneDocument):
-            buried = self.buried.get(document.name)  # Nobody deletes the tombstone of a topic that is still to go.
+            buried = self.buried.get(document.name)  # The tombstone stays until the topic is deleted.
             return buried is None or buried.topic_id != document.topic_id
         return isinstance(document, LogEndsDocument)  # Its broker writes the latter again.
 

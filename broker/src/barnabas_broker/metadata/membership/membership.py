@@ -70,7 +70,7 @@ async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: s
         made = ClusterDocument(of_log_dirs or kafka_uuid.to_text(kafka_uuid.random_uuid(random.getrandbits)))
         try:
             await store.put(CLUSTER_KEY, encode(made), ABSENT if found is None else found.version)
-            if not of_log_dirs:  # Where the ids of producers are lost, later ones begin far above them.
+            if not of_log_dirs:  # If producer ids were lost, new ones start far above them.
                 await store.put(PRODUCER_IDS_KEY, encode(ProducerIdsDocument(0)), ABSENT)
             await store.put(FEATURES_KEY, encode(FeaturesDocument(levels=dict(NEW_LEVELS))), ABSENT)
         except VersionConflict:
@@ -271,7 +271,7 @@ class Membership:
             self._lease = await self._store.renew_lease(lease)
         except LeaseLost:
             log.warning("broker %d was taken for dead; it registers again", self._registration.broker_id)
-            self._was_clean = True  # This process has lost nothing since.
+            self._was_clean = True  # This process has lost no record since its start.
             self._registration = msgspec.structs.replace(self._registration, may_lack_records=False)
             await self.join()
 
@@ -293,7 +293,7 @@ class Membership:
         except LeaseLost:
             log.warning("broker %d is the controller no longer", self._registration.broker_id)
         lease = await self._store.acquire_lease(CONTROLLER_LEASE, self._holder, self._session_ms)
-        self._controller_lease = lease  # A broker that hears of the announcement finds it so.
+        self._controller_lease = lease  # Set it first: brokers read it on the announcement.
         try:
             if lease is not None:
                 await self._announce(lease)

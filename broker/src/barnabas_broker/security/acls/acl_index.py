@@ -62,7 +62,7 @@ class AclIndex:
         if pattern.pattern_type is PatternType.PREFIXED and change:
             lengths = self._prefix_lengths.setdefault(pattern.resource_type, Counter())
             lengths[len(pattern.name)] += change
-            lengths += Counter()  # Removes those that no prefix has any more.
+            lengths += Counter()  # Remove lengths that no prefix has any more.
 
     def of(self, resource_type: ResourceType, name: str) -> Iterator[AclEntry]:
         """Find the entries that are about one resource."""

@@ -27,7 +27,7 @@ class Plain:
         """Take `authzid NUL user NUL password`. Raises AuthenticationFailed."""
         authorized_as, user, password = _parts(token)
         known = self._digests.get(user, _NOBODY)
-        # Digests are compared, for a comparison of passwords takes longer the longer they are.
+        # Compare digests: comparing passwords would reveal their length by its time.
         if not compare_digest(_digest(password), known):
             raise AuthenticationFailed(f"wrong user or password of {user!r}")
         if authorized_as not in ("", user):

@@ -54,7 +54,7 @@ class BatchFilter:
         elif header.base_offset < self._rules.end_offset:
             try:
                 kept_count, cleaned = self._filtered(batch, stays)
-            except (BrokenRecords, struct.error):  # The latter: timestamps beyond 64 bits.
+            except (BrokenRecords, struct.error):  # struct.error: timestamps beyond 64 bits.
                 self.counts.batches_not_understood += 1
         self.counts.records_read += header.record_count
         self.counts.records_kept += kept_count

@@ -135,7 +135,7 @@ class _Running:
                     continue
                 response = cast("Response", pickle.loads(await self.process.stdout.readexactly(length)))
                 answer = self._waiting.popleft()
-                if not answer.done():  # Who asked may have given up.
+                if not answer.done():  # The caller may have given up.
                     answer.set_result(response)
         except asyncio.IncompleteReadError:
             pass

@@ -92,7 +92,7 @@ def inspect_batch(request: InspectBatch) -> Inspected | Refused:
     """
     try:
         return _inspected(request, parse_header(request.batch, 0))
-    except (BrokenRecords, struct.error) as error:  # The latter: timestamps beyond 64 bits.
+    except (BrokenRecords, struct.error) as error:  # struct.error: timestamps beyond 64 bits.
         return Refused(ErrorCode.INVALID_RECORD, str(error), is_broken=True)
 
 

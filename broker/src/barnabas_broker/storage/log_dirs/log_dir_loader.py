@@ -90,7 +90,7 @@ class LogDirLoader:
         log_dir.has_all_logs = True
         for log in log_dir.take_clean_offsets():
             self._truncated.add(log)
-        # A damaged log is not written again before somebody has mended it.
+        # A damaged log must be repaired before it is rewritten.
         self._write_what_is_found(log_dir, is_rewritten=not log_dir.damaged)
         on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
         after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or for the first time"

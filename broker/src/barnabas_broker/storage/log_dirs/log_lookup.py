@@ -13,7 +13,7 @@ def online_log(log_dirs: Iterable[LogDir], topic_partition: TopicPartition) -> L
     """The log, if one of the directories has it and is online."""
     for log_dir in log_dirs:
         log = log_dir.logs.get(topic_partition)
-        if log is not None and log_dir.is_online:  # One that is tried again may be loading, in a thread.
+        if log is not None and log_dir.is_online:  # An offline dir may be loading in a thread.
             return log
     return None
 

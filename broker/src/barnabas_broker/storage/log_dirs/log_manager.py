@@ -63,7 +63,7 @@ class LogManager:
     ) -> None:
         self.log_dirs = [LogDir(environment.files, path) for path in settings.log_dirs]
         self.truncated = TruncatedLogs()
-        truncated = WeakMethod(self._truncated)  # The locks of the log dirs end with this object's last user.
+        truncated = WeakMethod(self._truncated)  # Weak: the locks of log dirs end with this object.
         self.on_sync_due: Callable[[UnsyncedLog], object] = sync_now
         """The callback for a log that has to be synced because of `flush.messages`."""
         due = WeakMethod(self._sync_due)
@@ -104,7 +104,7 @@ class LogManager:
         unflushed, all_are_here = self._environment.unflushed, all(each.is_online for each in self.log_dirs)
         logs = {each: self.get(each) for each in list(unflushed)}
         for topic_partition in [each for each, log in logs.items() if log is None and all_are_here]:
-            unflushed.pop(topic_partition, None)  # Not one that is being loaded: nobody would sync it then.
+            unflushed.pop(topic_partition, None)  # A log being loaded stays: it must be synced.
         return [log for log in logs.values() if log is not None]
 
     @property

@@ -154,7 +154,7 @@ class ReplicaMove:
         """
         log, files = self.log, self._environment.files
         self.copy(log.size_bytes)
-        producers = log.producers  # With their last five batches: their snapshot on disk has one of each.
+        producers = log.producers  # In memory they have their last five batches.
         log.write_pending()
         self._copy_indexes(log.segments.active)
         self._copy_file(log.known_producers.snapshots.latest_path.rsplit("/", 1)[1])

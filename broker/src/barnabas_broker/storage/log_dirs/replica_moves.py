@@ -48,7 +48,7 @@ class ReplicaMoves:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
         if log.log_dir != target.path:
             self._check_free(target.path, topic_partition)
-            target.damaged.pop(topic_partition, None)  # Moved away: what the checkpoints have is not of this log.
+            target.damaged.pop(topic_partition, None)  # It was moved away: those checkpoints are not this log's.
         self.stop(topic_partition)
         if log.log_dir == target.path:
             return None

@@ -37,7 +37,7 @@ def append_as_follower(
             log.append_fetched(records[:position], headers, leader_high_watermark)
         else:
             _append_rolling(log, records, headers, leader_high_watermark, now_ms)
-    finally:  # A full disk may have taken some of them.
+    finally:  # A full disk may have taken a part of the batches.
         if log.log_end_offset >= log.syncs.due_at:
             log.await_sync(end_offset)
     log.increment_log_start_offset(start_offset)

@@ -118,7 +118,7 @@ class Log(LogFiles):
                 if header.attributes & CONTROL_BIT:
                     controls = controls or control_batches(run, headers)
                     record_control(producers, self.segments.active, next(controls), header)
-                    producers.transactions.stable_until(high_watermark)  # Forgets those that are decided.
+                    producers.transactions.stable_until(high_watermark)  # It drops decided transactions.
                 else:
                     producers.record(header, header.base_offset, header.max_timestamp_ms)
 
@@ -295,7 +295,7 @@ class Log(LogFiles):
         self.syncs.recovered(min(recovery_point, self.log_end_offset), end_offset)
         self.log_end_offset, self.was_recovered = end_offset, True
         self._load_epochs(recovery_point).recovered(epochs)
-        self.known_producers.snapshots.remove_after(recovery_point)  # So the replay meets all markers behind.
+        self.known_producers.snapshots.remove_after(recovery_point)  # The replay then sees all later markers.
         self._load_producers()
         self._ends_at(self.log_end_offset)
         self._mark_unflushed()

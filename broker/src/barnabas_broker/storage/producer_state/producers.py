@@ -155,7 +155,7 @@ class ProducerStates:
             return None
         epoch, first = header.producer_epoch, header.base_sequence
         if epoch != producer.epoch or first != (producer.last_sequence + 1) & SEQUENCE_MAX:
-            if first < 0:  # A coordinator writes for it, and numbers nothing.
+            if first < 0:  # A coordinator wrote it, without sequence numbers.
                 _check_epoch(producer, epoch)
                 return None
             duplicate = producer.duplicate_of(epoch, first, (first + header.last_offset_delta) & SEQUENCE_MAX)

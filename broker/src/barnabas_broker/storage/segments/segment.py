@@ -325,7 +325,7 @@ class Segment:
         """
         self._looked_into = True
         self._clear_wrong_indexes()
-        self.transactions.truncate_to(recovery_point)  # The producers' replay adds what lies behind.
+        self.transactions.truncate_to(recovery_point)  # The replay adds later transactions.
         end_offset = self.base_offset
         try:
             for batch in self._observe_from(recovery_point, SCAN_CHUNK_BYTES, crc_from=recovery_point):

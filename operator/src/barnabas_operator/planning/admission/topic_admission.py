@@ -121,7 +121,7 @@ def no_spare_replica(wanted: Topic, _before: Topic | None, context: AdmissionCon
     if int(fewest) > replicas:
         return f"min.insync.replicas={fewest}{whose} of {replicas} replicas: every write with acks=all is refused"
     if replicas == 1:
-        return None  # Another warning says what that means.
+        return None  # Another warning explains it.
     return (
         f"min.insync.replicas={fewest}{whose} of {replicas} replicas: no broker can be away without refusing acks=all"
     )

@@ -89,9 +89,9 @@ def next_step(
         return _release(outdated, frozenset(missing), brokers, state)
     changed = [broker for broker in brokers if broker.is_changed] if outdated is None else [outdated]
     down = next((broker.broker_id for broker in changed if broker.is_down), None)
-    if down is not None:  # It serves nothing that could be lost, and better settings may be its cure.
+    if down is not None:  # It is down already, and new settings may repair it.
         return nothing_ends(down, brokers, state) or RestartBroker(down)
-    if missing:  # After that: one that is down may take the quota that those need.
+    if missing:  # After the restart: a broken pod may hold the quota for these.
         return StartBrokers(missing)
     if changed:
         return _one_of(changed, brokers, state)

@@ -31,7 +31,7 @@ def setting_changes(cluster: Cluster, overrides: BrokerConfigs, places: Mapping[
 
 def place_settings(cluster: Cluster, pods: PodsState) -> dict[int, Settings]:
     """Return, by broker, the settings that depend on its node; a setting that is unknown yet is left out."""
-    old = pods.remaining()  # One of those may not know the setting.
+    old = pods.remaining()  # An old broker may not know the setting.
     return {
         number: {**_rack(cluster, pod), **(_hosts(cluster, pods, pod) if pod.host_ip and number not in old else {})}
         for number, pod in pods.pods.items()

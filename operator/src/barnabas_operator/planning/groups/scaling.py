@@ -138,12 +138,12 @@ def _stay(memory: Memory) -> Decision:
 
 def _up(scaling: Scaling, demand: Demand, wanted: int, memory: Memory, now_s: float) -> Decision:
     before = memory.replicas
-    if before == 0:  # Because there is something to read: that says nothing about how many keep up.
+    if before == 0:  # From 0 it went up because of lag; that does not show how many keep up.
         return _at(memory, wanted, now_s, _why(scaling, demand))
     is_beyond = (demand.lag or 0) > _threshold(scaling) * before * (1 + TOLERANCE)
     if not is_beyond or now_s - memory.changed_s < JOINING_S:
         return _stay(memory)
-    if memory.went_down or now_s - memory.changed_s > WINDOW_S:  # Else it is the lag of before that is to be read.
+    if memory.went_down or now_s - memory.changed_s > WINDOW_S:  # Otherwise the lag may be from before the last change.
         too_few = grown_beyond(memory.too_few, before, rate_of(memory.looks), now_s, was_try=memory.went_down)
         memory = memory._replace(too_few=too_few)
     return _at(memory, wanted, now_s, _why(scaling, demand))

@@ -157,7 +157,7 @@ def executor_trouble(pods: Iterable[Json]) -> str:
     """Return name and trouble of the first executor that does not run; "" if all run or just start."""
     for pod in pods:
         status = pod.get("status", {})
-        container: Json = next(iter(status.get("containerStatuses", ())), {})  # It has one.
+        container: Json = next(iter(status.get("containerStatuses", ())), {})  # A driver's pod has one container.
         if is_live(pod) and (why := _trouble(status, container)):
             return f"executor {pod['metadata']['name']}: {why}"
     return ""

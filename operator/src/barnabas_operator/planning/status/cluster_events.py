@@ -103,7 +103,7 @@ def _plan(cluster: Cluster, before: Json) -> Iterator[Said]:
     plan, was = condition_of(cluster.conditions, REBALANCING), condition_before(before, REBALANCING)
     if plan is None:
         return
-    is_refused = plan.reason == PLAN_REFUSED  # Its message has no numbers that change: another one is another refusal.
+    is_refused = plan.reason == PLAN_REFUSED  # Its message has no changing numbers: a new text is a new refusal.
     before_said = was.get("message", "")
     is_another = (is_refused and plan.message != before_said) or _is_of_another_run(cluster, plan.message, before_said)
     if plan.reason != was.get("reason") or is_another:

@@ -74,7 +74,7 @@ def read_resource(source: Source, fields: Mapping[str, Any]) -> StrimziResource:
     namespace = metadata.take("namespace", str)
     labels = metadata.take("labels", dict[str, str]) or {}
     annotations = metadata.take("annotations", dict[str, str]) or {}
-    metadata.skip_rest()  # What the API server keeps about it.
+    metadata.skip_rest()  # The rest is set by the API server.
     for name in annotations:
         if name.startswith("strimzi.io/") and name not in _WITHOUT_EFFECT:
             source.note(("metadata", "annotations", name), "is left out: it has no counterpart")

@@ -90,7 +90,7 @@ class Section:
         if value is None:
             return None
         if kind is float and type(value) is int:
-            value = float(value)  # YAML's numbers without a point.
+            value = float(value)  # YAML parses numbers without a point as int.
         wrong = tuple(findings(msgspec.inspect.type_info(kind), value, (*self.path, name)))
         for finding in wrong:
             self.source.error(finding.path, finding.message)

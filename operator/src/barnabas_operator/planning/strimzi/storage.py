@@ -39,7 +39,7 @@ def _of_one_folder(section: Section) -> list[JsonObject]:
 
 
 def _of_claim(volume: Section) -> JsonObject:
-    volume.skip("kraftMetadata")  # Where controllers keep their log, which brokers of Barnabas do not have.
+    volume.skip("kraftMetadata")  # The disk of KRaft's log, which Barnabas does not have.
     size, storage_class = volume.need("size", str, "a size such as 10Gi"), volume.take("class", str)
     return given(size=size, storageClass=storage_class, deleteClaim=volume.take("deleteClaim", bool))
 

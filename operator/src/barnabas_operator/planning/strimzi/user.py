@@ -60,7 +60,7 @@ def _acl(section: Section) -> JsonObject | None:
         return None
     about = given(
         type=kind,
-        name=name if kind != "cluster" else None,  # There is only one.
+        name=name if kind != "cluster" else None,  # There is only one such resource.
         patternType=resource.take("patternType", str) if kind != "cluster" else None,
     )
     one, several = section.take("operation", str), section.take("operations", tuple[str, ...])

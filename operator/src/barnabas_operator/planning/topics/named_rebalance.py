@@ -127,7 +127,7 @@ class _Left:
         if self._room is None or self._state.disks is None:
             return None
         for broker in sorted({*planned.replicas, *planned.before}):
-            if broker not in self._state.disks.spaces:  # The partition's size is not known either.
+            if broker not in self._state.disks.spaces:  # Then the partition's size is unknown, too.
                 return f"broker {broker} does not report its free space"
         size = self._state.disks.sizes.get(partition, 0)
         for broker in sorted(takers):

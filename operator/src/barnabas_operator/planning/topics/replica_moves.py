@@ -56,7 +56,7 @@ class ReplicaMoves:
                     self.without_room.add(partition)
                 return now
             row[index : index + 1] = [picked]
-        if not self._keeps_racks(now, row):  # In the others no broker has room.
+        if not self._keeps_racks(now, row):  # Otherwise a broker without room was the reason.
             self.without_room.add(partition)
             return now
         self._count(now, row, partition)

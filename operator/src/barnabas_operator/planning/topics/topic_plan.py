@@ -104,7 +104,7 @@ def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves
     if found is not None and topic.spec.drift_policy == "Warn" and _is_moving(topic):
         steps = tuple(
             step for step in steps if not isinstance(step, AlterConfigs)
-        )  # Reported when nothing moves any more.
+        )  # Reported once all moves have ended.
     return TopicPlan(topic, steps) if refusal is None else TopicPlan(topic, refusal=refusal)
 
 

@@ -113,7 +113,7 @@ class AppliedObjects:
         try:
             await self._api.dry_run(item)
         except KubeRefused as error:
-            if error.is_about_the_object:  # Others would be about one more, not about this one.
+            if error.is_about_the_object:  # Other errors, such as a quota, are about the dry run's extra object.
                 raise self._refused(item, error) from error
 
     def _is_known(self, item: Json) -> bool:

@@ -89,7 +89,7 @@ class BrokerReconciler:
         self._schedules = ScheduleReconciler(api, self._objects, settings)
         self.secrets = ClusterSecretsReconciler(api, self._objects, self._nodes, clock, environment.new_password)
         self._places = 0
-        self.unbalanced = True  # A new operator does not know.
+        self.unbalanced = True  # A new operator has to check the balance first.
 
     def forget(self) -> None:
         """Apply everything again: undoes what others have changed."""
@@ -114,7 +114,7 @@ class BrokerReconciler:
         stage = pods.next_stage(cluster)
         pods = pods.at_stage(stage)
         self._places = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
-        begins = pods.broker_set is None  # Those that run and are to go hold nobody up.
+        begins = pods.broker_set is None  # Brokers to be removed need not be waited for.
         lacking = pods.external.lacking(cluster, self._places if begins else 0)
         if lacking:
             return BrokersOutcome(pods, refused or Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
@@ -130,7 +130,7 @@ class BrokerReconciler:
         try:
             is_new = await self._apply_brokers(cluster, pods)
         except ObjectRefused as error:
-            return BrokersOutcome(pods, error.refusal)  # Brokers that run stay as they are.
+            return BrokersOutcome(pods, error.refusal)  # Running brokers stay as they are.
         if is_new:
             pods = (await gather_pods(self._api, cluster, self._nodes)).at_stage(stage)
         if pods.broker_set is None or pods.broker_set.is_ending:
@@ -224,7 +224,7 @@ class BrokerReconciler:
                 unbound = await self._ahead.refuse(cluster, pods, restarting)
                 if unbound is not None:
                     return unbound
-                self.unbalanced = True  # Also where the answer to what now begins is lost.
+                self.unbalanced = True  # Set it first: the response to the next request may be lost.
                 refused = await self._restarts.begin(cluster, restarting)
                 return refused or Refusal(NOT_READY, f"broker {', '.join(map(str, batch))} restarts")
             case RemoveBroker(number):

@@ -90,7 +90,7 @@ class StartDiagnosis:
         if now_s - asked_at >= ASK_S:
             try:
                 events = await self._api.listing("Event", cluster.metadata.namespace or "default", {}, about)
-            except KubeRefused as error:  # Without the right to list Events the brokers still run.
+            except KubeRefused as error:  # Events only explain; the brokers run without this right.
                 log.debug("events about %s: %s", about, error)
             self._listed[kind] = now_s, events
         return events

@@ -23,7 +23,7 @@ class GroupClient:
 
     def connected(self) -> Any:
         """Return the client, connected if it was not. Raises ClusterUnreachable."""
-        with self._connecting:  # Several groups may be worked on at once.
+        with self._connecting:  # Several groups may connect at the same time.
             client = self._client = self._client or self._connect()
         if self._has_ended:
             client.close()

@@ -147,7 +147,7 @@ class GroupLooker(Looker):
     async def _bring(self, cluster: Cluster, groups: Sequence[ConsumerGroup], bodies: Bodies) -> bool:
         declared = [group for group in groups if group.metadata.deletion_timestamp is None]
         ending = [group for group in groups if group.metadata.deletion_timestamp is not None]
-        owned = owners(declared, lambda group: group.group_id)  # Also by those that wait for their finalizer.
+        owned = owners(declared, lambda group: group.group_id)  # Resources that wait for their finalizer count, too.
         declared = await with_finalizers(self._statuses, declared, bodies, needs_finalizer, self._now())
         is_busy = await self._bring_declared(cluster, declared, owned, bodies)
         are_left = await all_ended(self._end(cluster, group, owned.keys(), bodies) for group in ending)

@@ -123,9 +123,9 @@ class GroupWork:
                 work = await part.act(cluster, group, seen, work)
             except (NotLeading, ClusterUnreachable, KubeUnreachable):
                 raise
-            except Exception as error:  # Whatever it is: the other groups have their turn.
+            except Exception as error:  # Any error of one group must not stop the others.
                 log.warning("%s: %s", _name(group), error, exc_info=not is_expected(error))
-                known = condition_of(group.conditions, OFFSETS_RESET)  # The target may still be at 0 for it.
+                known = condition_of(group.conditions, OFFSETS_RESET)  # A reset may still hold the target at 0.
                 return WorkStatus(problem=refusal_of(error), conditions=(known,) if known is not None else ())
             self.acted_at = self._clock.monotonic_s()
         return work

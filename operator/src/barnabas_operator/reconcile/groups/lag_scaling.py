@@ -68,7 +68,7 @@ class LagScaling(GroupPart):
         try:
             done = await self._follow(group, uid, scaling, seen)
         except KubeRefused as error:
-            if error.status == CONFLICT:  # Somebody has just changed the target: what was said of it stays so.
+            if error.status == CONFLICT:  # The target has just changed: keep the last condition.
                 known = condition_of(group.conditions, SCALING_ACTIVE)
                 return replace(work if known is None else _with(work, known), is_busy=True)
             done = Refusal(KUBERNETES_ERROR, f"{named(scaling.target)}: {error.message}")

@@ -139,7 +139,7 @@ class RunLooker(Looker):
         good = [run for run in declared if not wrong.get(run.metadata.name)]
         await self._write((refused(run, cluster, wrong[run.metadata.name], now) for run in bad), bodies)
         turns = waiting_turns([*good, *not_gone])
-        if not self._why_not:  # Else none begins.
+        if not self._why_not:  # Runs begin only without an error.
             good = await with_finalizers(self._statuses, good, bodies, lambda run: _begins(run, turns), now)
 
         async def step(run: MaintenanceJob) -> None:
@@ -155,7 +155,7 @@ class RunLooker(Looker):
             after = await self._work.step(run, observed, self._cluster, name, why_not)
         except (NotLeading, KubeUnreachable):
             raise
-        except Exception as error:  # Whatever it is: the other runs have their turn.
+        except Exception as error:  # Any error of one run must not stop the others.
             after = self._failed(run, error)
         await self._write([after], bodies)
 

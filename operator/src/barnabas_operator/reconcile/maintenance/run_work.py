@@ -104,7 +104,7 @@ class RunWork:
         else:
             starter = driver_job(run, name, bootstrap, image)
             if run.spec.template != RunTemplate():
-                await self._api.dry_run(starter)  # What is unknown in it would be dropped silently.
+                await self._api.dry_run(starter)  # Without it, unknown fields would be dropped silently.
         await self._give_rights(cluster)
         await self._create(run, driver_service(run, name))
         await self._create(run, starter)

@@ -66,7 +66,7 @@ def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batc
         yield last[kind]._replace(detail=f"{more} more are wrong in this file, the last of them here")
     if is_sound and places.positions:
         yield from _wrong_indexes(files, index, places)
-    if is_sound and not files.extent.has_gaps:  # Compaction may take a marker away.
+    if is_sound and not files.extent.has_gaps:  # Compaction may have removed a marker.
         yield from transactions.wrong_in_index(files.transaction_index or b"", is_active=files.extent.is_active)
 
 

@@ -43,7 +43,7 @@ class SegmentTransactions:
             return None
         is_whole = batch.producer_id in self._writing
         self._writing.discard(batch.producer_id)
-        if not batch.records:  # Compaction has emptied it.
+        if not batch.records:  # Compaction has removed all of its records.
             return None
         kind = _kind(data)
         if kind == ABORT:

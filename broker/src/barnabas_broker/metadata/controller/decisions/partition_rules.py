@@ -61,4 +61,4 @@ def _value(configs: Mapping[str, str], name: str, default: Value) -> Value:
     try:
         return parse_value(TOPIC_CONFIGS[name], text)
     except InvalidConfig:
-        return default  # It was checked on its way in. If it cannot be read now, leaders are elected all the same.
+        return default  # It was checked when it was set. Even if it is unreadable now, leaders must be elected.

@@ -131,7 +131,7 @@ class KubernetesStore:
     async def _conflict(self, key: str, expected_version: int) -> VersionConflict:
         found = await self.get(key)
         actual = ABSENT if found is None else found.version
-        if actual == expected_version:  # A test that fails and an object that is not valid are one status, 422.
+        if actual == expected_version:  # Status 422 means a failed test or an invalid object.
             raise StoreUnavailable(f"{key}: the API server refuses what is to be written over version {actual}")
         return VersionConflict(key, expected_version, actual)
 
@@ -230,7 +230,7 @@ class KubernetesStore:
         is_left_over = before is not None and lease_objects.is_left_over(before, self._pod_uid)
         if lease is not None and lease.expires_at_ms > now_ms and not is_left_over:
             return None
-        token = self._observations.revision  # Not that of the list: the watch may have reported a later holder.
+        token = self._observations.revision  # The watch may know a later holder than the list.
         return await self._take(Lease(name, holder, token, duration_ms, now_ms + duration_ms), before)
 
     async def _take(self, lease: Lease, before: LeaseObject | None) -> Lease | None:

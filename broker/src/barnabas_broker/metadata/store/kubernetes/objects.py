@@ -174,7 +174,7 @@ def columns(key: str, value: bytes) -> Columns:
         case TopicDocument(partitions=partitions) | TopicPartDocument(partitions=partitions):
             return _of_partitions(partitions)
         case BrokerRegistration(fenced=fenced, is_shutting_down=is_shutting_down):
-            # Not that it is alive: who went when nobody was left to fence it, as with its Cluster, stays so.
+            # Unfenced does not mean alive: with no broker left, none fences the last one.
             return Columns(state="Fenced" if fenced else "ShuttingDown" if is_shutting_down else "Unfenced")
         case _:
             return Columns()

@@ -57,7 +57,7 @@ def ring(address: str) -> Answer:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as bell:
             bell.sendto(_RING, address)
     except BlockingIOError:
-        return Answer.ALIVE  # Its queue is full of rings.
+        return Answer.ALIVE  # A full queue of signals means that it is alive.
     except ConnectionRefusedError:
         return Answer.GONE
     except OSError:

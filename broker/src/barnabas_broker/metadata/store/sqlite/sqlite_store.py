@@ -172,7 +172,7 @@ def _write_and_ring(connection: sqlite3.Connection, writes: Sequence[Write]) -> 
     addresses = leases.watchers(connection)
     gone = [address for address in addresses if ring(address) is Answer.GONE]
     for address in gone:
-        leases.release_all(connection, address)  # Its process has died, and cannot release them.
+        leases.release_all(connection, address)  # Its process has died and cannot release its leases.
         clear_away(address)
     if gone:
         leases.forget_watchers(connection, gone)
