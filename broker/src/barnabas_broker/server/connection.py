@@ -295,10 +295,7 @@ class Connection:
             self._keep(view[consumed:have])
 
     def _process_start(self) -> None:
-        """Process the kept bytes from their own memory.
-
-        Another connection's request may be in the scratch buffer just now.
-        """
+        """Process the kept bytes in place: another connection's request may be in the scratch buffer just now."""
         start = self._start
         consumed = self._process(memoryview(start), len(start))
         if consumed and not self.is_closed:
