@@ -27,6 +27,7 @@ from bench.row import Row
 from bench.rows import all_rows, rows_before
 from bench.run import measure
 from bench.scenarios.stand import BEFORE_AND_AFTER, FULL, QUICK, Clients, Limits, Stand
+from bench.secured_broker import SECURED_KINDS
 from bench.status import Status
 
 HERE: Final = Path(__file__).resolve().parent
@@ -143,13 +144,15 @@ def _stand(options: argparse.Namespace, limits: Limits, status: Status) -> Itera
     kinds = peer_kinds(options.prototype, before)
     brokers = Pool({name: kind.prepare for name, kind in kinds.items()}, folder)
     clusters = Pool({name: kind.prepare for name, kind in CLUSTER_KINDS.items()}, folder / "clusters")
+    secured = Pool(SECURED_KINDS, folder / "secured")
     clients = Clients(options.prototype)
     try:
-        yield Stand(kinds, brokers, clusters, clients, limits, status)
+        yield Stand(kinds, brokers, clusters, secured, clients, limits, status)
     finally:
         clients.close()
         brokers.close()
         clusters.close()
+        secured.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 

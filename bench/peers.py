@@ -48,12 +48,17 @@ class PeerKind:
     has_topics: bool = True
 
 
-def _barnabas(folder: Path, environment: Mapping[str, str] | None = None) -> ServerProcess:
+def prepare_barnabas(
+    folder: Path, environment: Mapping[str, str] | None = None, properties: Mapping[str, str] | None = None
+) -> ServerProcess:
+    """Return a broker that is not running; `properties` add to its settings, `listeners` to its one of PLAINTEXT."""
     folder.mkdir(parents=True, exist_ok=True)
-    port = free_port()
+    port, more = free_port(), dict(properties or {})
+    listeners = [f"PLAINTEXT://127.0.0.1:{port}", *filter(None, [more.pop("listeners", "")])]
     settings = {
         **SETTINGS,
-        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        **more,
+        "listeners": ",".join(listeners),
         "log.dirs": str(folder / "logs"),
         "metadata.store": f"sqlite:///{folder / 'metadata.sqlite'}",
     }
@@ -79,7 +84,7 @@ def sources_of(commit: str, folder: Path) -> Path:
 def _before(folder: Path, sources: Path | None) -> ServerProcess:
     if sources is None:
         raise PartMissing("no commit to compare with was named (--before COMMIT)")
-    return _barnabas(folder, {"PYTHONPATH": os.pathsep.join(str(sources / each) for each in SOURCES)})
+    return prepare_barnabas(folder, {"PYTHONPATH": os.pathsep.join(str(sources / each) for each in SOURCES)})
 
 
 def _kafka(folder: Path) -> ServerProcess:
@@ -118,7 +123,7 @@ def _prototype_kind(name: str, title: str, source: Path, *, wrap: bool) -> PeerK
 def peer_kinds(prototype: Path, before: Path | None = None) -> dict[str, PeerKind]:
     """All kinds by name; `before` has the sources of an earlier commit."""
     kinds = (
-        PeerKind("barnabas", "Barnabas", _barnabas, lambda: package_version("barnabas")),
+        PeerKind("barnabas", "Barnabas", prepare_barnabas, lambda: package_version("barnabas")),
         PeerKind(BEFORE, "the commit before", partial(_before, sources=before), lambda: package_version("barnabas")),
         PeerKind("kafka", "Apache Kafka", _kafka, _kafka_version),
         _prototype_kind("prototype", "prototype F", prototype, wrap=True),

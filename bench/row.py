@@ -21,11 +21,12 @@ class Group:
 
 
 class Place(Enum):
-    """Where a row is measured: on servers of its own, on the warm standing broker, or on the standing cluster."""
+    """Where a row is measured: on servers of its own, or on the warm standing broker, cluster or secured broker."""
 
     OWN = "own"
     BROKER = "broker"
     CLUSTER = "cluster"
+    SECURED = "secured"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from bench.results import RowResult
 from bench.row import SUBJECT, Place, Row
 from bench.scenarios.load import Consume, Produce, RoundTrips
 from bench.scenarios.stand import Scenario, Stand
+from bench.secured_broker import WayIn
 
 PROBLEM_LENGTH_MAX: Final = 500
 WARM_UP: Final[tuple[Scenario, ...]] = (
@@ -23,7 +24,19 @@ WARM_UP_CLUSTER: Final[tuple[Scenario, ...]] = (
     Consume(client="librdkafka", record_bytes=1000, codec="none", replication_factor=3),
     RoundTrips(client="librdkafka", mode="in-flight", acks="all", replication_factor=3),
 )
-WARM_UPS: Final = {Place.OWN: (), Place.BROKER: WARM_UP, Place.CLUSTER: WARM_UP_CLUSTER}
+WARM_UP_SECURED: Final = (
+    Produce(
+        client="librdkafka", record_bytes=1000, batch_bytes=16_384, codec="none", acks="all", way_in=WayIn.SASL_SSL
+    ),
+    Consume(client="Java", record_bytes=1000, codec="none", way_in=WayIn.SSL),
+    RoundTrips(client="Java", mode="in-flight", acks="all", way_in=WayIn.SSL),
+)
+WARM_UPS: Final = {
+    Place.OWN: (),
+    Place.BROKER: WARM_UP,
+    Place.CLUSTER: WARM_UP_CLUSTER,
+    Place.SECURED: WARM_UP_SECURED,
+}
 
 
 def _attempt(stand: Stand, scenario: Scenario, peer: str) -> Measurement | str:

@@ -7,7 +7,8 @@ from bench.clients.job import Counted, Job, NotRun
 from bench.clients.raw import RawClient
 from bench.metrics import Measurement, throughput
 from bench.processes import cpu_seconds
-from bench.scenarios.stand import Stand
+from bench.scenarios.stand import Stand, Target
+from bench.secured_broker import WayIn
 from bench.topics import topic
 
 PARTITIONS: Final = 6
@@ -36,6 +37,7 @@ class Produce:
     acks: str
     partitions: int = PARTITIONS
     replication_factor: int = 1
+    way_in: WayIn = WayIn.PLAINTEXT
 
     def job(self, name: str, seconds: float, bytes_max: int) -> Job:
         """The run on the topic `name`."""
@@ -58,11 +60,11 @@ class Produce:
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """From the first record to the last acknowledgement."""
-        target = stand.target(peer, self.replication_factor)
-        with topic(target.bootstrap, stand.new_topic_name(), self.partitions, self.replication_factor) as name:
+        target = stand.target(peer, self.replication_factor, self.way_in)
+        with topic(target.admin, stand.new_topic_name(), self.partitions, self.replication_factor) as name:
             job = self.job(name, stand.limits.run_s, stand.limits.run_bytes_max)
             cpu_s = cpu_seconds(*target.pids)
-            counted = stand.clients.named(self.client).run(job, target.bootstrap)
+            counted = stand.run(self.client, job, target)
             return _throughput(counted, cpu_seconds(*target.pids) - cpu_s)
 
 
@@ -78,12 +80,13 @@ class Consume:
     record_bytes: int
     codec: str
     replication_factor: int = 1
+    way_in: WayIn = WayIn.PLAINTEXT
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """From the first request to the last record."""
-        target = stand.target(peer, self.replication_factor)
-        with topic(target.bootstrap, stand.new_topic_name(), PARTITIONS, self.replication_factor) as name:
-            filled = self._fill(stand, name, target.bootstrap)
+        target = stand.target(peer, self.replication_factor, self.way_in)
+        with topic(target.admin, stand.new_topic_name(), PARTITIONS, self.replication_factor) as name:
+            filled = self._fill(stand, name, target)
             job = Job(
                 mode="consume",
                 topic=name,
@@ -94,15 +97,15 @@ class Consume:
                 settings=CONSUMERS[self.client],
             )
             cpu_s = cpu_seconds(*target.pids)
-            counted = stand.clients.named(self.client).run(job, target.bootstrap)
+            counted = stand.run(self.client, job, target)
             return _throughput(counted, cpu_seconds(*target.pids) - cpu_s)
 
-    def _fill(self, stand: Stand, name: str, bootstrap: str) -> Counted:
+    def _fill(self, stand: Stand, name: str, target: Target) -> Counted:
         filler = Produce(
             client="librdkafka", record_bytes=self.record_bytes, batch_bytes=200_000, codec=self.codec, acks="all"
         )
         job = filler.job(name, stand.limits.run_s * 3, stand.limits.run_bytes_max)
-        return stand.clients.named("librdkafka").run(job, bootstrap)
+        return stand.run("librdkafka", job, target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +116,12 @@ class RoundTrips:
     mode: str
     acks: str
     replication_factor: int = 1
+    way_in: WayIn = WayIn.PLAINTEXT
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """The client's percentiles."""
-        target = stand.target(peer, self.replication_factor)
-        with topic(target.bootstrap, stand.new_topic_name(), 1, self.replication_factor) as name:
+        target = stand.target(peer, self.replication_factor, self.way_in)
+        with topic(target.admin, stand.new_topic_name(), 1, self.replication_factor) as name:
             job = Job(
                 mode=self.mode,
                 topic=name,
@@ -127,7 +131,7 @@ class RoundTrips:
                 seconds_max=stand.limits.run_s * 4,
                 settings={"acks": self.acks, "linger.ms": "0"},
             )
-            counted = stand.clients.named(self.client).run(job, target.bootstrap)
+            counted = stand.run(self.client, job, target)
             return {"p50_us": counted["p50_us"], "p99_us": counted["p99_us"]}
 
 

@@ -14,6 +14,7 @@ from bench.clusters import CLUSTER_KINDS, Cluster
 from bench.metrics import Measurement
 from bench.peers import PeerKind
 from bench.pool import Pool
+from bench.secured_broker import SecuredBroker, WayIn
 from bench.status import Status
 from harness.server_process import ServerProcess
 
@@ -125,10 +126,12 @@ class Clients:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a load runs against: one broker, or a cluster."""
+    """A broker or a cluster under load: `admin` makes topics, by PLAINTEXT; `settings` are what each client needs."""
 
     bootstrap: str
     pids: tuple[int, ...]
+    admin: str
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -138,6 +141,7 @@ class Stand:
     kinds: Mapping[str, PeerKind]
     brokers: Pool[ServerProcess]
     clusters: Pool[Cluster]
+    secured: Pool[SecuredBroker]
     clients: Clients
     limits: Limits
     status: Status
@@ -147,13 +151,22 @@ class Stand:
         """A name that this run has not used."""
         return f"bench-{next(self._numbers)}"
 
-    def target(self, peer: str, replication_factor: int) -> Target:
-        """The standing broker, or the standing cluster where there is more than one replica."""
+    def target(self, peer: str, replication_factor: int, way_in: WayIn = WayIn.PLAINTEXT) -> Target:
+        """Return the standing broker, or the standing cluster if there is more than one replica."""
+        if way_in is not WayIn.PLAINTEXT:
+            secured = self.secured.standing(peer)
+            pid, admin = secured.process.pid, secured.process.bootstrap
+            return Target(secured.bootstrap(way_in), (pid,), admin, secured.settings(way_in))
         if replication_factor == 1:
             server = self.brokers.standing(peer)
-            return Target(server.bootstrap, (server.pid,))
+            return Target(server.bootstrap, (server.pid,), server.bootstrap)
         cluster = self.clusters.standing(peer)
-        return Target(cluster.bootstrap, pids(cluster))
+        return Target(cluster.bootstrap, pids(cluster), cluster.bootstrap)
+
+    def run(self, client: str, job: Job, target: Target) -> Counted:
+        """Run a job to its end by the client of that name, which enters as the target asks it to."""
+        settings = {**job.settings, **target.settings.get(client, {})}
+        return self.clients.named(client).run(replace(job, settings=settings), target.bootstrap)
 
     def controller(self, peer: str) -> int:
         """Which broker of the standing cluster is the controller now."""
@@ -163,11 +176,13 @@ class Stand:
         """Ends the peer's standing servers: they may be broken."""
         self.brokers.forget(peer)
         self.clusters.forget(peer)
+        self.secured.forget(peer)
 
     def clear(self) -> None:
         """Ends all standing servers, so that none runs beside rows of another kind."""
         self.brokers.close()
         self.clusters.close()
+        self.secured.close()
 
 
 def pids(cluster: Cluster) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ class Transact:
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """Throughput, and how long EndTxn takes once the records of its transaction are acknowledged."""
         target = stand.target(peer, self.replication_factor)
-        with topic(target.bootstrap, stand.new_topic_name(), PARTITIONS, self.replication_factor) as name:
+        with topic(target.admin, stand.new_topic_name(), PARTITIONS, self.replication_factor) as name:
             job = _job("transact", name, stand, {"bench.commit.ms": str(self.commit_ms)})
             return _measured(stand, target, job)
 
@@ -44,8 +44,8 @@ class Copy:
         target = stand.target(peer, self.replication_factor)
         factor = self.replication_factor
         with (
-            topic(target.bootstrap, stand.new_topic_name(), PARTITIONS, factor) as name,
-            topic(target.bootstrap, stand.new_topic_name(), PARTITIONS, factor) as copy,
+            topic(target.admin, stand.new_topic_name(), PARTITIONS, factor) as name,
+            topic(target.admin, stand.new_topic_name(), PARTITIONS, factor) as copy,
         ):
             _fill(stand, name, target)
             settings = {"bench.commit.ms": str(self.commit_ms), "bench.to": copy}
@@ -67,12 +67,12 @@ def _job(mode: str, name: str, stand: Stand, settings: dict[str, str]) -> Job:
 def _fill(stand: Stand, name: str, target: Target) -> None:
     filler = Produce(client=CLIENT, record_bytes=RECORD_BYTES, batch_bytes=200_000, codec="none", acks="all")
     job = filler.job(name, stand.limits.run_s * RUNS, stand.limits.run_bytes_max)
-    stand.clients.named(CLIENT).run(job, target.bootstrap)
+    stand.run(CLIENT, job, target)
 
 
 def _measured(stand: Stand, target: Target, job: Job) -> Measurement:
     cpu_s = cpu_seconds(*target.pids)
-    counted = stand.clients.named(CLIENT).run(job, target.bootstrap)
+    counted = stand.run(CLIENT, job, target)
     broker_cpu_s = cpu_seconds(*target.pids) - cpu_s
     records = counted["records"] / counted["seconds"]
     load = throughput(counted["bytes"], counted["seconds"], broker_cpu_s, counted["client_cpu_s"])

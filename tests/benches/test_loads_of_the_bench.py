@@ -9,11 +9,13 @@ from confluent_kafka import Producer
 
 from bench.clients.commits import commit_until
 from bench.clients.job import NotRun, PartMissing
+from bench.clients.logins import handshakes, logins
 from bench.peers import SOURCES, peer_kinds, sources_of
 from bench.raw_requests import wait_for_committed_offset
 from bench.scenarios.cold import Reader
+from bench.secured_broker import SECURED_KINDS, WayIn
 from bench.topics import create
-from harness.server_process import ServerFailed, ServerProcess
+from harness.server_process import HERE, ServerFailed, ServerProcess
 
 RECORD = bytes(10_000)
 RECORDS = 200
@@ -27,6 +29,16 @@ def broker(tmp_path: Path) -> Iterator[ServerProcess]:
         yield server
     finally:
         server.close()
+
+
+def test_connections_by_tls_and_logins_by_scram_are_counted(tmp_path: Path) -> None:
+    secured = SECURED_KINDS["barnabas"](tmp_path)
+    secured.start()
+    try:
+        assert handshakes(secured.bootstrap(WayIn.SSL), secured.authority, 1) > 0
+        assert logins(HERE.host, secured.ports[WayIn.SASL_SSL], secured.authority, 0.1) > 0
+    finally:
+        secured.close()
 
 
 def test_a_group_commits_until_there_is_enough_and_its_offset_is_told(broker: ServerProcess) -> None:
