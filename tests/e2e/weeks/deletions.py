@@ -115,12 +115,14 @@ def _label(site: Site, tenant: Tenant, chance: random.Random) -> None:
 
 
 def _definitions(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """With all Clusters, Topics and metadata; nobody waits before they are applied again."""
+    """Delete them with all Clusters, Topics and metadata, apply all again at once, and restore the metadata."""
     site.kubectl("delete", "-f", str(CRDS))
     # helm will have them again with its next upgrade, so they are applied as helm's.
     site.kubectl("apply", "--server-side", "--field-manager=helm", "-f", str(CRDS))
     wait_for(lambda: site.kubectl.ask("get", "clusters.barnabas.dev,topics.barnabas.dev").returncode == 0)
     site.apply()
+    for each in site.tenants:
+        each.restore_metadata()
 
 
 def _cluster_again(site: Site, tenant: Tenant, chance: random.Random) -> None:

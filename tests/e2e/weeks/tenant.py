@@ -5,6 +5,7 @@ What the user keeps are the manifests: after an accident they are applied again.
 
 import json
 import socket
+import subprocess
 from copy import deepcopy
 from typing import Final
 
@@ -122,6 +123,12 @@ class Tenant:
         names = [f"topic/{name}" for name in self.topics]
         self.castle.kubectl("wait", "--for=condition=Ready", *names, f"--timeout={SECONDS_MAX:.0f}s")
 
+    def restore_metadata(self) -> None:
+        """Restore all topics from the brokers' logs, as the guide says, once every broker has started."""
+        pod = f"{NAME}-broker-0"
+        command = ("exec", pod, "--", "barnabas", "restore-metadata", f"/etc/barnabas/{pod}.properties", "--execute")
+        wait_for(lambda: self.castle.ask(*command), _has_restored, SECONDS_MAX, LOOK_S)
+
     def client(self) -> StockClient:
         """At the addresses that clients were told in the beginning."""
         return StockClient(self._bootstrap)
@@ -189,6 +196,10 @@ def _node_port(port: int) -> JsonObject:
 
 def _listing(*items: JsonObject) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def _has_restored(answer: subprocess.CompletedProcess[str]) -> bool:
+    return answer.returncode == 0 and "Restored" in answer.stdout
 
 
 def _reached(host: str, port: int) -> str:
