@@ -38,7 +38,13 @@ def stand_of(tmp_path: Path, *, repeats: int = 3, row_s: float = 60.0, told: lis
     limits = replace(QUICK, repeats=repeats, row_s=row_s, warm_up_s=0.2)
     lines: list[str] = [] if told is None else told
     return Stand(
-        peer_kinds(tmp_path), Pool({}, tmp_path), Pool({}, tmp_path), Clients(tmp_path), limits, Status(lines.append)
+        peer_kinds(tmp_path),
+        Pool({}, tmp_path),
+        Pool({}, tmp_path),
+        Pool({}, tmp_path),
+        Clients(tmp_path),
+        limits,
+        Status(lines.append),
     )
 
 
