@@ -14,6 +14,8 @@ from barnabas_operator.resources.json_types import JsonObject
 from harness.deadline import PATIENCE_S
 
 JSON: Final = "application/json"
+REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+EVERYBODY: Final = "system:authenticated"
 REFUSED: Final = 300
 """And above: the status of what is no answer."""
 
@@ -54,11 +56,37 @@ class KubeRequests:
         query = urlencode({"fieldManager": "tests", "force": "true", "fieldValidation": "Strict"})
         self._json("PATCH", f"{path_of(item['kind'], meta.get('namespace'), meta['name'])}?{query}", item, APPLY)
 
+    def refusal(self, item: JsonObject) -> str:
+        """Return what it says against an object, new or in place of that by its name; nothing if it was stored."""
+        kind, meta = item["kind"], item["metadata"]
+        there = self.get(kind, meta["namespace"], meta["name"])
+        method, name, sent = "POST", None, item
+        if there is not None:
+            method, name, sent = "PUT", meta["name"], {**item, "metadata": there["metadata"]}
+        path = f"{path_of(kind, meta['namespace'], name)}?fieldValidation=Strict"
+        status, found = self._answer(method, path, json.dumps(sent).encode(), self._headers(JSON))
+        return "" if status < REFUSED else str(json.loads(found)["message"])
+
+    def may(self, user: str, namespace: str, verb: str, resource: str, name: str = "") -> bool:
+        """True if a user, or a service account by its whole name, is allowed it: `deployments.apps/scale`."""
+        whole, _, part = resource.partition("/")
+        plural, _, group = whole.partition(".")
+        accounts = ["system:serviceaccounts", f"system:serviceaccounts:{user.split(':')[2]}"] if ":" in user else []
+        what = {"resource": plural, "group": group, "subresource": part, "name": name}
+        spec = {
+            "user": user,
+            "groups": [EVERYBODY, *accounts],
+            "resourceAttributes": {"namespace": namespace, "verb": verb, **what},
+        }
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        answer = self._json("POST", REVIEWS, review)
+        return answer is not None and bool(answer["status"]["allowed"])
+
     def merge_status(self, kind: str, namespace: str, name: str, status: JsonObject) -> None:
         """As a controller of Kubernetes tells it."""
         self._json("PATCH", f"{path_of(kind, namespace, name)}/status", {"status": status}, MERGE)
 
-    def delete(self, kind: str, namespace: str, name: str) -> None:
+    def delete(self, kind: str, namespace: str | None, name: str) -> None:
         """Does not wait for finalizers."""
         self._json("DELETE", path_of(kind, namespace, name))
 
@@ -75,13 +103,15 @@ class KubeRequests:
 
     def _ask(self, method: str, path: str, body: JsonObject | None, content_type: str) -> bytes:
         """Nothing where there is no such object."""
-        headers = {"Authorization": f"Bearer {self.token}", "Accept": "*/*", "Content-Type": content_type}
         sent = json.dumps(body).encode() if body is not None else None
-        status, found = self._answer(method, path, sent, headers)
+        status, found = self._answer(method, path, sent, self._headers(content_type))
         if method == "GET" and status == NOT_FOUND:
             return b""
         assert status < REFUSED, f"{method} {path}: {found.decode(errors='replace')}"
         return found
+
+    def _headers(self, content_type: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}", "Accept": "*/*", "Content-Type": content_type}
 
     def _answer(self, method: str, path: str, sent: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
         """On a connection that is idle, or on a new one where those have ended meanwhile."""

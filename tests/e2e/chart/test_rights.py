@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -82,6 +83,26 @@ def release(controllers: ControlPlane) -> Iterator[str]:
     controllers.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
 
 
+@pytest.fixture(scope="module")
+def watched(controllers: ControlPlane) -> Iterator[str]:
+    """A namespace with a release, in the namespace `release_of` it, that watches it."""
+    name = f"watched-{uuid4().hex[:8]}"
+    controllers.kubectl("create", "namespace", name)
+    install(controllers, release_of(name), f"watchNamespaces={{{name}}}")
+    yield name
+    ask_helm("uninstall", "barnabas", f"--namespace={release_of(name)}", of=controllers.kubectl)
+    controllers.kubectl("delete", "namespace", name, release_of(name), "--wait=false")
+
+
+def release_of(watched: str) -> str:
+    return f"{watched}-release"
+
+
+def operator_of(release: str) -> str:
+    """The account of a release's operator."""
+    return f"system:serviceaccount:{release}:barnabas-operator"
+
+
 def install(plane: ControlPlane, release: str, *values: str) -> str:
     """What helm says. The definitions are there already, and no pod could answer for a webhook."""
     given = [f"--set={each}" for each in ("crds.enabled=false", "webhook.enabled=false", *values)]
@@ -131,10 +152,8 @@ def test_a_watched_namespace_that_is_missing_is_told_and_gets_its_rights_with_th
     assert f"kubectl -n {late} apply" in said
     with controllers.kubectl.namespace(late):
         assert "does not exist" not in install(controllers, release, f"watchNamespaces={{{late}}}")
-        account = f"--as=system:serviceaccount:{release}:barnabas-operator"
-        asked = ("-n", late, "auth", "can-i", "create", "statefulsets", account)
         # The API server learns of new role bindings by a watch of its own.
-        wait_for(lambda: controllers.kubectl.ask(*asked).stdout, lambda said: said == "yes\n", PATIENCE_S)
+        wait_for(lambda: controllers.requests.may(operator_of(release), late, "create", "statefulsets.apps"))
     # Helm fails where a namespace goes between its look at it and its writes.
     controllers.kubectl("wait", "--for=delete", f"namespace/{late}", PATIENTLY)
     gone = install(controllers, release, f"watchNamespaces={{{late}}}", "logLevel=DEBUG")
@@ -142,44 +161,30 @@ def test_a_watched_namespace_that_is_missing_is_told_and_gets_its_rights_with_th
 
 
 def test_the_operator_may_scale_what_groups_name_and_nothing_else_of_it(
-    controllers: ControlPlane, namespace: str, release: str
+    controllers: ControlPlane, watched: str
 ) -> None:
-    install(controllers, release, f"watchNamespaces={{{namespace}}}")
-    account = f"--as=system:serviceaccount:{release}:barnabas-operator"
-
-    def may(verb: str, resource: str, part: str = "") -> bool:
-        asked = ("auth", "can-i", verb, resource, f"--subresource={part}", account)
-        return controllers.kubectl.ask("-n", namespace, *asked).stdout == "yes\n"
-
-    wait_for(lambda: may("patch", "deployments", "scale"))
-    wait_for(lambda: may("patch", "statefulsets", "scale"))
-    assert may("list", "horizontalpodautoscalers")
-    assert not may("patch", "replicasets", "scale")
-    assert not may("patch", "horizontalpodautoscalers")
-    assert not may("patch", "deployments", "status")
+    may = partial(controllers.requests.may, operator_of(release_of(watched)), watched)
+    wait_for(lambda: may("patch", "deployments.apps/scale"))
+    wait_for(lambda: may("patch", "statefulsets.apps/scale"))
+    assert may("list", "horizontalpodautoscalers.autoscaling")
+    assert not may("patch", "replicasets.apps/scale")
+    assert not may("patch", "horizontalpodautoscalers.autoscaling")
+    assert not may("patch", "deployments.apps/status")
 
 
-def test_the_operator_may_read_and_write_secrets_by_name_and_list_none(
-    controllers: ControlPlane, namespace: str, release: str
-) -> None:
-    install(controllers, release, f"watchNamespaces={{{namespace}}}")
-    account = f"--as=system:serviceaccount:{release}:barnabas-operator"
+def test_the_operator_may_read_and_write_secrets_by_name_and_list_none(controllers: ControlPlane, watched: str) -> None:
+    def may(verb: str, where: str = watched) -> bool:
+        return controllers.requests.may(operator_of(release_of(watched)), where, verb, "secrets")
 
-    def said(verb: str, where: str = namespace) -> str:
-        return str(controllers.kubectl.ask("-n", where, "auth", "can-i", verb, "secrets", account).stdout).strip()
-
-    wait_for(lambda: said("get"), lambda answer: answer == "yes", PATIENCE_S)
-    answers = {
-        verb: said(verb) for verb in ("create", "patch", "delete", "list", "watch", "update", "deletecollection")
-    }
+    wait_for(lambda: may("get"))
+    verbs = ("create", "patch", "delete", "list", "watch", "update", "deletecollection")
     # The right to watch is there to be passed on to brokers, who watch eight Secrets by name.
-    assert [verb for verb, answer in answers.items() if answer == "yes"] == ["create", "patch", "delete", "watch"]
-    assert said("get", "default") == "no"
+    assert [verb for verb in verbs if may(verb)] == ["create", "patch", "delete", "watch"]
+    assert not may("get", "default")
 
 
-def test_the_page_lists_every_right_of_each_account(controllers: ControlPlane, namespace: str, release: str) -> None:
-    kubectl = controllers.kubectl
-    install(controllers, release, f"watchNamespaces={{{namespace}}}")
+def test_the_page_lists_every_right_of_each_account(controllers: ControlPlane, watched: str) -> None:
+    kubectl, namespace, release = controllers.kubectl, watched, release_of(watched)
     operator = f"{release}:barnabas-operator"
     asked = {
         "`barnabas-operator`, in a watched namespace": (namespace, operator),
@@ -206,15 +211,14 @@ def test_the_page_lists_every_right_of_each_account(controllers: ControlPlane, n
     assert listed() == written
 
 
-def test_the_operator_may_take_the_owner_from_a_pod(controllers: ControlPlane, namespace: str, release: str) -> None:
-    install(controllers, release, f"watchNamespaces={{{namespace}}}")
-    account = f"--as=system:serviceaccount:{release}:barnabas-operator"
-    meta = {"name": "one-broker-0", "namespace": namespace, "ownerReferences": [owner_of(controllers, namespace)]}
+def test_the_operator_may_take_the_owner_from_a_pod(controllers: ControlPlane, watched: str) -> None:
+    meta = {"name": "one-broker-0", "namespace": watched, "ownerReferences": [owner_of(controllers, watched)]}
     spec = {"containers": [{"name": "broker", "image": "broker"}]}
     controllers.requests.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
-    patch = ("patch", "pod", "one-broker-0", "--type=merge", '-p={"metadata":{"ownerReferences":[]}}', account)
-    wait_for(lambda: controllers.kubectl.ask("-n", namespace, *patch).returncode == 0)
-    found = controllers.requests.get("Pod", namespace, "one-broker-0")
+    patch = ("patch", "pod", "one-broker-0", "--type=merge", '-p={"metadata":{"ownerReferences":[]}}')
+    account = f"--as={operator_of(release_of(watched))}"
+    wait_for(lambda: controllers.kubectl.ask("-n", watched, *patch, account).returncode == 0)
+    found = controllers.requests.get("Pod", watched, "one-broker-0")
     assert found is not None
     assert "ownerReferences" not in found["metadata"]
 
@@ -232,15 +236,11 @@ def test_the_roles_of_a_namespace_have_rights_to_topics_and_clusters(
 ) -> None:
     controllers.kubectl("-n", namespace, "create", "rolebinding", role, f"--clusterrole={role}", "--user=somebody")
 
-    def said(verb: str, resource: str) -> str:
-        plural, _, part = resource.partition("/")
-        asked = ("auth", "can-i", verb, plural, f"--subresource={part}", "--as=somebody")
-        return str(controllers.kubectl.ask("-n", namespace, *asked).stdout)
-
-    wait_for(lambda: said("get", "topics.barnabas.dev"), lambda answer: answer == "yes\n", PATIENCE_S)
+    may = partial(controllers.requests.may, "somebody", namespace)
+    wait_for(lambda: may("get", "topics.barnabas.dev"))
     for whose, verb, resource, allowed in CAN_I:
         if whose == role:
-            assert (said(verb, resource) == "yes\n") is allowed, f"{verb} {resource}"
+            assert may(verb, resource) is allowed, f"{verb} {resource}"
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -258,6 +258,4 @@ def test_the_role_of_one_kind_lets_somebody_apply_that_kind_and_do_nothing_else(
     wait_for(lambda: is_applied(name))
     assert [kind for kind in KINDS if is_applied(kind)] == [name]
     for verb, resource in OF_OTHERS:
-        plural, _, part = resource.partition("/")
-        asked = ("auth", "can-i", verb, plural, f"--subresource={part}", "--as=somebody")
-        assert kubectl.ask("-n", namespace, *asked).stdout == "no\n", f"{verb} {resource}"
+        assert not controllers.requests.may("somebody", namespace, verb, resource), f"{verb} {resource}"

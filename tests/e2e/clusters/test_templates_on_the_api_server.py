@@ -69,17 +69,21 @@ def plane(defined_api_server: ControlPlane) -> Iterator[ControlPlane]:
 @pytest.fixture
 def namespace(plane: ControlPlane) -> Iterator[str]:
     name = f"templates-{uuid4().hex[:8]}"
-    plane.kubectl("create", "namespace", name)
+    requests = plane.requests
+    requests.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name
-    plane.kubectl("delete", "namespace", name, "--wait=false")
-    plane.kubectl("-n", name, "delete", "services", "--all")  # Fixed ports of nodes are few.
+    requests.delete("Namespace", None, name)
+    for each in requests.listing("Service", name):  # Fixed ports of nodes are few.
+        requests.delete("Service", name, each["metadata"]["name"])
 
 
 def stored_cluster(plane: ControlPlane, namespace: str, file: Path) -> Cluster:
     """As the API server hands it on."""
-    manifest = json.dumps(YAML(typ="safe").load(file))
-    plane.kubectl("-n", namespace, "apply", "-f-", stdin=manifest)
-    return resource_of(Cluster, json.loads(plane.kubectl("-n", namespace, "get", "cluster", file.stem, "-ojson")))
+    manifest = YAML(typ="safe").load(file)
+    plane.requests.apply({**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}})
+    stored = plane.requests.get("Cluster", namespace, file.stem)
+    assert stored is not None
+    return resource_of(Cluster, stored)
 
 
 def objects_of(cluster: Cluster) -> list[dict[str, Any]]:
