@@ -45,7 +45,9 @@ def test_a_file_in_place_of_the_report_stays(job: str, spark: SparkSession, worl
     assert [each.name for each in tmp_path.iterdir()] == ["report"]
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize(
+    "job", ["skew", *(pytest.param(each, marks=pytest.mark.soak(only=True)) for each in JOBS if each != "skew")]
+)
 def test_a_full_disk_leaves_no_report(job: str, spark: SparkSession, world: World, tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", 1) as disk:
         (disk / "reports").mkdir()

@@ -20,6 +20,7 @@ COMMITS_SECONDS_MAX = 300.0
 
 
 @pytest.mark.slow
+@pytest.mark.soak(only=True)
 def test_a_run_that_is_told_to_end_stops_spark_and_keeps_what_it_committed(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
