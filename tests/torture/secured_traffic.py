@@ -18,10 +18,11 @@ RATE = 100
 class Traffic:
     """Clients come and go under names of their own; the group goes on where it was."""
 
-    def __init__(self, cluster: BarnabasCluster) -> None:
+    def __init__(self, cluster: BarnabasCluster, rate: int = RATE) -> None:
         self.history = History(idempotent_topics=frozenset([TOPIC]))
         self.longest_gap_s = 0.0
         self._cluster = cluster
+        self._rate = rate
         self._clients = 0
         self._writer: Writer | None = None
         self._reader: Reader | None = None
@@ -38,7 +39,7 @@ class Traffic:
             bootstrap,
             TOPIC,
             partitions=PARTITIONS,
-            rate=RATE,
+            rate=self._rate,
             enable_idempotence=True,
             max_in_flight_requests_per_connection=1,
             **security,

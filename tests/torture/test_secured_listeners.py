@@ -1,6 +1,5 @@
 """Listeners and certificates change under traffic: nothing is lost, and no acknowledgement takes long."""
 
-import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,6 +14,7 @@ from harness.mutual_tls import add_listener_of_brokers, mutual_tls
 from harness.server_process import free_port
 from harness.soak import size, took
 from torture.secured_traffic import PARTITIONS, TOPIC, Traffic
+from torture.shown_certificates import shown_by
 
 GAP_S_MAX = 10.0
 ROTATIONS = size(3, 200)
@@ -109,19 +109,9 @@ def with_tls(tmp_path: Path, authority: Authority) -> Iterator[tuple[BarnabasClu
         yield running, ports
 
 
-def shown(authority: Authority, port: int) -> bytes:
-    """Return the certificate that a broker shows now."""
-    context = ssl.create_default_context(cadata=authority.certificate)
-    with (
-        socket.create_connection(("localhost", port)) as connected,
-        context.wrap_socket(connected, server_hostname="localhost") as tls,
-    ):
-        return tls.getpeercert(binary_form=True) or b""
-
-
 def await_shown(authority: Authority, ports: list[int], certificate: bytes) -> None:
     """Return once every broker shows this certificate."""
-    wait_for(lambda: {shown(authority, port) for port in ports}, lambda found: found == {certificate})
+    wait_for(lambda: {shown_by(authority.file, port) for port in ports}, lambda found: found == {certificate})
 
 
 @pytest.mark.slow
