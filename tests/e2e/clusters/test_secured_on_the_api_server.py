@@ -76,6 +76,23 @@ def test_an_open_cluster_is_secured_by_an_edit_and_opened_by_another(world: Worl
     wait_for(lambda: (stage(world), stage_of_pods(world)), lambda found: set(found) == {None}, PATIENCE_S)
 
 
+def test_an_authority_is_renewed_by_an_annotation_that_is_then_taken_away(world: World) -> None:
+    world.apply_cluster("one", listeners=LISTENERS, authorization={})
+    wait_for(lambda: world.stateful_set("one-broker"), seconds_max=PATIENCE_S)
+    (former,) = certificates_in(secret(world, "one-cluster-ca")["ca.crt"])
+    world.kubectl("annotate", "secret", "one-cluster-ca", "barnabas.dev/force-renew=true")
+
+    def marks() -> dict[str, str]:
+        meta = json.loads(world.kubectl("get", "secret", "one-cluster-ca", "-ojson"))["metadata"]
+        found: dict[str, str] = meta.get("annotations", {})
+        return found
+
+    wait_for(marks, lambda found: not found, PATIENCE_S)
+    (latest,) = certificates_in(secret(world, "one-cluster-ca")["ca.crt"])
+    assert latest != former
+    assert latest.public_key() == former.public_key()
+
+
 def test_an_authority_of_somebody_else_is_left_alone(world: World) -> None:
     world.kubectl("create", "secret", "generic", "one-cluster-ca", "--from-literal=ca.key=a")
     world.apply_cluster("one", listeners=LISTENERS, authorization={})
