@@ -78,9 +78,9 @@ class LogEndReports:
 
 
 def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
-    """All logs that are online, each as it is when its turn comes.
+    """All logs that are online, each in its state at its turn.
 
-    One that is from before its topic id was noted is of the topic of that name.
+    A log from before its topic id was noted belongs to the topic of that name.
     """
     for where in logs.logs:
         held, document = logs.get(where), image.topics.get(where.topic)

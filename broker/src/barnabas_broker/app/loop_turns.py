@@ -90,5 +90,5 @@ class LoopTurns:
             self._longest.popleft()
         if self._longest:
             return self._longest[0]
-        self.noted_s = 0.0  # After a minute of short turns, any turn is the longest.
+        self.noted_s = 0.0  # A minute had short turns only: forget the longest.
         return None

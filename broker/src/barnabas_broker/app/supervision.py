@@ -98,7 +98,7 @@ class Supervisor:
                 self.fail(reason)
 
     async def cancel(self, waits_s: float | None = None) -> None:
-        """Cancel the tasks that still run, and wait for their end; so long at most, if that is given."""
+        """Cancel the tasks that still run, and wait for their end, or for the given number of seconds."""
         self.stopping()
         for task in list(self._tasks):
             task.cancel()

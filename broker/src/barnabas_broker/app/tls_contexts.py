@@ -194,7 +194,7 @@ class TlsContexts:
 
 
 def _mark(security: ListenerSecurity) -> object:
-    """Return what differs as soon as settings or files do."""
+    """Return a value that changes as soon as settings or files change."""
     texts = tuple(security.text(config) for config in sorted(RELOADED))
     return texts, tuple(map(_mark_of_file, Stores(security).files()))
 

@@ -47,7 +47,7 @@ class Asker(SlowClient, Protocol):
         ...
 
     def resume(self) -> None:
-        """Read on unless something still forbids it."""
+        """Resume reading unless another reason to pause remains."""
         ...
 
 

@@ -35,10 +35,10 @@ class Inventory:
             yield from self.of_kind(kind).values()
 
     def cluster_of(self, body: Json) -> Key | None:
-        """The Cluster that a resource names, though it may not be there; where it names none, the one that has it.
+        """The Cluster that a resource names, though it may not exist; without a name, the Cluster in its status.
 
-        Only where none has it yet it is the only Cluster there is: a second one takes no topic away from the first.
-        A Cluster is its own.
+        A resource without either belongs to the only Cluster of its namespace. A second Cluster takes no topic away
+        from the first. A Cluster belongs to itself.
         """
         return key_of(body) if body["kind"] == CLUSTER.name else self._cluster_at(_named(body))
 

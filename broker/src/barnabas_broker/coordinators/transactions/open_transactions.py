@@ -16,7 +16,7 @@ ListedAnswer = asyncio.Future[ListTransactionsResponse | None]
 
 
 class OpenTransactions:
-    """Coordinators are those that lead a partition of `__transaction_state`, by the image."""
+    """The requests go to the coordinators: the brokers that lead a partition of `__transaction_state`."""
 
     response = "ListTransactionsResponse"
     version = 0

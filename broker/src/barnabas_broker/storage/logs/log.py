@@ -251,7 +251,7 @@ class Log(LogFiles):
             raise
 
     def _cut_at(self, offset: int) -> None:
-        """Bring the rest to where the files end."""
+        """Truncate the producers and the log's end to where the files end."""
         self.known_producers.truncate(offset)
         self._ends_at(offset)
 

@@ -62,7 +62,7 @@ def _step(replace: str, now: dt.datetime) -> DueStep | None:
 
 
 def _is_over(replace: str, since: str, now: dt.datetime) -> bool:
-    """True if a step was taken at least an hour ago. A time that nobody can read is long ago."""
+    """True if a step was taken at least an hour ago. A time that cannot be parsed counts as long ago."""
     if not replace.startswith(since):
         return False
     try:

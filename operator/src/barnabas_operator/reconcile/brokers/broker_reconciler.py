@@ -152,7 +152,7 @@ class BrokerReconciler:
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
         there = await self._api.get("Cluster", namespace, name)
         if there is not None and there["metadata"]["uid"] != cluster.metadata.uid:
-            return None  # A new Cluster has the name and the objects found by it.
+            return None  # The objects of this name belong to a new Cluster.
         await self._end_brokers(cluster)
         found = [terminating_pod(each) for each in await self._api.listing("Pod", namespace, selector(name))]
         pods = [pod for pod in found if broker_of(pod.name, name) is not None]

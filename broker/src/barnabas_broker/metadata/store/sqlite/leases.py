@@ -93,7 +93,8 @@ def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, cloc
 def _end_leases_of_other_uptimes(connection: sqlite3.Connection, clock: Clock) -> None:
     """End the leases that would last longer than any that was taken or renewed since the machine was started.
 
-    The time is read while nobody else can write: a lease that is renewed after the reading would seem to last too long.
+    The time is read inside the write transaction: otherwise a lease renewed after the reading would seem to last too
+    long.
     """
     with transaction(connection):
         connection.execute(
