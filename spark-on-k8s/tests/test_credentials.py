@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from jobs_world import FIRST_MS, JARS, SHORT_LIVED, World, broker_for_jobs
+from pyspark.sql import SparkSession
 
 from barnabas_jobs.credentials import (
     VARIABLE,
@@ -142,10 +143,18 @@ def test_own_clients_come_in_over_sasl_and_tls(secured: str, file: Path, tmp_pat
     assert list(writer([(0, FIRST_MS, b"key", b"value", None)])) == [(0, 1, 0)]
 
 
-@pytest.mark.slow
+def test_a_topic_is_archived_over_sasl_and_tls(spark: SparkSession, secured: str, file: Path, tmp_path: Path) -> None:
+    in_clear, bootstrap = secured.split()
+    world = World(in_clear, "flights", tmp_path / "archive")
+    world.make()
+    world.write(RECORDS)
+    use_command_config(file)
+    assert world.archive(spark, bootstrap=bootstrap).records == RECORDS
+
+
+@pytest.mark.soak(only=True)
 @pytest.mark.usefixtures("spark")
-@pytest.mark.timeout(600)
-def test_a_topic_is_archived_over_sasl_and_tls(secured: str, file: Path, tmp_path: Path) -> None:
+def test_a_command_archives_over_sasl_and_tls_and_prints_no_password(secured: str, file: Path, tmp_path: Path) -> None:
     in_clear, bootstrap = secured.split()
     world = World(in_clear, "flights", tmp_path / "archive")
     world.make()

@@ -1,13 +1,17 @@
 """Roll-ups of lag: executors make them, and the driver collects what is shown."""
 
+import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes Spark calls it.
 
-from barnabas_jobs.planning.lag.report import GROUPS_DRAWN, HOURS_DRAWN, TOPICS_DRAWN, Objective
+from barnabas_jobs.planning.lag.report import GROUPS_DRAWN, TOPICS_DRAWN, Objective
+from barnabas_jobs.spark import commits
 from barnabas_jobs.spark.commits import drawn_hours, group_days, roll_ups, with_group_lags
 
 HOUR_MS = 3_600_000
 GROUPS, TOPICS, PARTITIONS = GROUPS_DRAWN + 2, TOPICS_DRAWN + 1, 2
+HOURS_DRAWN = 40
+"""Fewer than the job's."""
 HOURS = HOURS_DRAWN + 80
 DAYS = -(-HOURS // 24)
 COMMITS = (
@@ -38,7 +42,10 @@ def busy(spark: SparkSession) -> DataFrame:
     )
 
 
-def test_the_driver_collects_no_more_than_the_report_shows(spark: SparkSession) -> None:
+def test_the_driver_collects_no_more_than_the_report_shows(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "HOURS_DRAWN", HOURS_DRAWN)
     rolled = roll_ups(busy(spark), Objective(max_records=GROUP_LAG - 1)).persist()
     try:
         assert rolled.count() == GROUPS * TOPICS * PARTITIONS * (HOURS + DAYS)
