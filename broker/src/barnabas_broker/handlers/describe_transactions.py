@@ -15,7 +15,7 @@ State = DescribeTransactionsResponse.TransactionState
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
-    """State, producer and partitions of each id, or why not."""
+    """Return the state, producer and partitions of each id, or its error."""
     rights = rights_of(environment, context.client)
     states = [_state(environment, rights, each) for each in request.transactional_ids]
     return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)

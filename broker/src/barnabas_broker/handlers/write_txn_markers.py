@@ -107,5 +107,5 @@ class _Writing:
                         code.set_result(ErrorCode.REQUEST_TIMED_OUT)
 
     def end(self) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         self._timer.cancel()

@@ -53,7 +53,7 @@ def _assigned(group: Group, member: Member) -> SyncReply:
 
 
 def appended(group: Group, append: Append, step: Step) -> None:
-    """The record is committed. What it was for may be over: then nothing happens."""
+    """Handle the committed record; do nothing if the group has moved on meanwhile."""
     if append.metadata.generation != group.generation:
         return
     if append.rejoin is not None:

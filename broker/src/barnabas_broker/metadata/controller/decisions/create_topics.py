@@ -1,4 +1,4 @@
-"""New topics: names, numbers, placement and configs, with Kafka's answers to what cannot be."""
+"""The creation of topics: names, numbers, placement and configs, with Kafka's errors for invalid ones."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
