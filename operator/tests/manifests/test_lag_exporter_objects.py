@@ -13,9 +13,10 @@ from barnabas_operator.manifests.neighbours import Neighbours
 from barnabas_operator.manifests.protection import MONITORING
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.object_names import selector
-from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
+from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.lag_exporter import LagExporter, LagExporterTemplate
 from barnabas_operator.resources.object_meta import ObjectMeta
+from barnabas_operator.resources.security import Authentication
 from barnabas_operator.resources.template import Template, TemplateMetadata
 
 META = ObjectMeta(name="flights", namespace="air", uid="u-1")
@@ -118,6 +119,16 @@ def test_an_expression_that_is_too_much_for_python_is_refused_as_any_other(text:
     assert "; allowed: a regular expression of Python; " in said
     with pytest.raises(ArgumentTypeError, match="allowed: a regular expression of Python"):
         regex(text)
+
+
+def test_that_of_a_secured_cluster_mounts_the_certificate_that_its_command_names_and_may_read_it() -> None:
+    listeners = (Listener(name="users", authentication=Authentication(type="scram-sha-512")),)
+    pod = objects(LagExporter(), listeners=listeners)["Deployment", NAME]["spec"]["template"]["spec"]
+    (volume,), (mount,) = pod["volumes"], pod["containers"][0]["volumeMounts"]
+    assert volume == {"name": mount["name"], "secret": {"secretName": NAME, "defaultMode": 0o440}}
+    assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsUser"]
+    assert f"--command-config={mount['mountPath']}/client.properties" in pod["containers"][0]["args"]
+    assert "volumes" not in objects(LagExporter())["Deployment", NAME]["spec"]["template"]["spec"]
 
 
 def test_its_pod_may_do_as_little_as_a_brokers() -> None:

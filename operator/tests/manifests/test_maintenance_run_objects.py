@@ -8,10 +8,13 @@ from typing import Any, Final
 import pytest
 from ruamel.yaml import YAML
 
-from barnabas_operator.manifests.maintenance_run import bootstrap_servers, driver_job, driver_service
+from barnabas_operator.manifests.maintenance_run import driver_job, driver_service, run_client
 from barnabas_operator.planning.maintenance.spark_conf import spark_conf
+from barnabas_operator.planning.mounted_client import FOLDER
+from barnabas_operator.planning.mounted_client import VOLUME as VOLUME_OF_CLIENT
 from barnabas_operator.planning.object_names import shortened_name
 from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.job_table import JOB_TABLE
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 from harness.maintenance_world import ARCHIVE, CLUSTER, KIND
@@ -27,8 +30,8 @@ def run_of(name: str = "a", **spec: Any) -> MaintenanceJob:
     return resource_of(MaintenanceJob, {**body, "metadata": {**body["metadata"], "uid": "u"}})
 
 
-def job_of(run: MaintenanceJob) -> dict[str, Any]:
-    return driver_job(run, "one", bootstrap_servers(CLUSTER), "jobs:dev")
+def job_of(run: MaintenanceJob, cluster: Cluster = CLUSTER) -> dict[str, Any]:
+    return driver_job(run, "one", run_client(run, cluster), "jobs:dev")
 
 
 def command_of(run: MaintenanceJob) -> list[str]:
@@ -107,6 +110,27 @@ def executor_template(run: MaintenanceJob) -> dict[str, Any]:
     assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{name}']"
     found: dict[str, Any] = json.loads(text)
     return found
+
+
+SECURED: Final = resource_of(Cluster, resource("Cluster", "one", listeners=[{"name": "a", "tls": True}]))
+
+
+def test_driver_and_executors_of_a_secured_cluster_mount_the_certificate_that_the_command_names() -> None:
+    driver = job_of(run_of(executors=1), SECURED)["spec"]["template"]
+    (text,) = driver["metadata"]["annotations"].values()
+    for pod in (driver["spec"], json.loads(text)["spec"]):
+        (volume,) = (each for each in pod["volumes"] if each["name"] == VOLUME_OF_CLIENT)
+        assert volume["secret"] == {"secretName": "one-maintenance", "defaultMode": 0o440}
+        assert pod["securityContext"]["fsGroup"] == 10001
+        (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == VOLUME_OF_CLIENT)
+        assert (mount["mountPath"], "subPath" in mount) == (FOLDER, False)
+    assert f"--command-config={FOLDER}/client.properties" in driver["spec"]["containers"][0]["command"]
+
+
+def test_a_job_that_reads_files_alone_gets_no_certificate() -> None:
+    options = {"log_dirs": "0:/disk", "report": "s3a://reports"}
+    made = job_of(run_of(job="audit", options=options, executors=1), SECURED)
+    assert "barnabas-client" not in json.dumps(made)
 
 
 def test_executors_of_the_operator_are_those_of_the_image_of_jobs() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import json
 
+from barnabas_operator.manifests.client_access import ClientAccess
 from barnabas_operator.manifests.executor_pod import ANNOTATION
 from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.maintenance_run import driver_job, run_access
@@ -47,13 +48,13 @@ def is_dressed(pod: KubeObject, name: str | None) -> bool:
 
 
 def test_a_driver_and_its_executors_are_as_their_run_and_their_cluster_say() -> None:
-    driver = driver_job(dressed(), "one", "b:1", "jobs:dev")["spec"]["template"]
+    driver = driver_job(dressed(), "one", ClientAccess("b:1"), "jobs:dev")["spec"]["template"]
     assert is_dressed(driver, "barnabas-maintenance")
     assert is_dressed(json.decode(driver["metadata"]["annotations"][ANNOTATION]), None)
 
 
 def test_a_driver_that_kubeflows_operator_submits_is_so_too() -> None:
-    driver = spark_application(dressed(), "one", "b:1", "jobs:dev")["spec"]["driver"]["template"]
+    driver = spark_application(dressed(), "one", ClientAccess("b:1"), "jobs:dev")["spec"]["driver"]["template"]
     assert is_dressed(driver, "barnabas-maintenance")
 
 

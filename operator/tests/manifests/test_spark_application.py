@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from barnabas_operator.manifests.maintenance_run import bootstrap_servers, driver_job
+from barnabas_operator.manifests.maintenance_run import driver_job, run_client
 from barnabas_operator.manifests.spark_application import SPARK_VERSION, spark_application
 from barnabas_operator.planning.maintenance.spark_conf import spark_conf
 from barnabas_operator.resources.api_objects import resource_of
@@ -25,7 +25,7 @@ def run_of(**spec: Any) -> MaintenanceJob:
 
 
 def application(**spec: Any) -> dict[str, Any]:
-    return spark_application(run_of(**spec), "one", bootstrap_servers(CLUSTER), "jobs:dev")
+    return spark_application(run_of(**spec), "one", run_client(run_of(), CLUSTER), "jobs:dev")
 
 
 def driver_container(**spec: Any) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def driver_container(**spec: Any) -> dict[str, Any]:
 
 def test_its_driver_is_told_what_the_driver_of_a_job_is_told() -> None:
     given = {"executors": 2, "volumes": [VOLUME], "sparkConf": {"spark.x": "$(HOME)"}, "env": [SECRET]}
-    job = driver_job(run_of(**given), "one", bootstrap_servers(CLUSTER), "jobs:dev")
+    job = driver_job(run_of(**given), "one", run_client(run_of(), CLUSTER), "jobs:dev")
     (of_job,) = job["spec"]["template"]["spec"]["containers"]
     found = application(**given)["spec"]
     assert ["barnabas", "jobs", *found["arguments"]] == of_job["command"]
@@ -44,7 +44,7 @@ def test_its_driver_is_told_what_the_driver_of_a_job_is_told() -> None:
 
 def test_the_driver_mounts_and_knows_the_same_without_kubeflows_webhook() -> None:
     given = {"volumes": [VOLUME], "env": [SECRET], "eventLogs": {"claimName": "history"}}
-    job = driver_job(run_of(**given), "one", bootstrap_servers(CLUSTER), "jobs:dev")
+    job = driver_job(run_of(**given), "one", run_client(run_of(), CLUSTER), "jobs:dev")
     of_job = job["spec"]["template"]["spec"]
     driver = application(**given)["spec"]["driver"]
     pod, container = driver["template"]["spec"], driver_container(**given)
@@ -57,7 +57,7 @@ def test_the_driver_mounts_and_knows_the_same_without_kubeflows_webhook() -> Non
 
 def test_executors_are_made_of_the_same_file_and_all_run_where_the_template_says() -> None:
     given = {"executors": 1, "template": {"pod": {"spec": {"nodeSelector": {"disk": "local"}}}}}
-    job = driver_job(run_of(**given), "one", bootstrap_servers(CLUSTER), "jobs:dev")
+    job = driver_job(run_of(**given), "one", run_client(run_of(), CLUSTER), "jobs:dev")
     of_job, pod = job["spec"]["template"], application(**given)["spec"]["driver"]["template"]
     assert pod["metadata"]["annotations"] == of_job["metadata"]["annotations"]
     assert pod["spec"]["volumes"] == of_job["spec"]["volumes"]

@@ -14,7 +14,7 @@ ASKS: dict[str, Any] = {
 }
 KEPT = {"one-cluster-ca", "one-cluster-ca-cert", "one-clients-ca", "one-clients-ca-cert"}
 OF_USERS = {f"one-credentials-{number}" for number in range(8)}
-MADE = {*KEPT, *OF_USERS, "one-broker-certificates", "one-operator", "one-admin"}
+MADE = {*KEPT, *OF_USERS, "one-broker-certificates", "one-operator", "one-admin", "one-maintenance"}
 
 
 def encoded(text: str) -> str:
@@ -48,7 +48,7 @@ def test_the_status_says_when_certificates_expire_and_which_one_of_users_does_fi
             world.api.put({**user, "status": {"certificate": shown}})
         await world.round()
         found = (world.api.found("Cluster", "one") or {})["status"]["certificates"]
-        own = ["one-cluster-ca", "one-clients-ca", "one-broker-certificates", "one-operator"]
+        own = ["one-cluster-ca", "one-clients-ca", "one-broker-certificates", "one-operator", "one-maintenance"]
         assert [each["name"] for each in found] == [*own, "bob"]
         assert all(each["renewalTime"] < each["notAfter"] for each in found[:-1])
 
@@ -86,6 +86,32 @@ def test_a_given_authority_is_waited_for_and_never_written(play: Play) -> None:
         assert (world.api.found("Secret", "one-cluster-ca-cert") or {})["data"]["ca.crt"] == data["tls.crt"]
         ends = (world.api.found("Cluster", "one") or {})["status"]["certificates"]
         assert [each["name"] for each in ends if "renewalTime" not in each] == ["one-cluster-ca"]
+
+    play(scenario)
+
+
+def test_lag_exporter_and_runs_have_their_rights_and_those_alone_as_long_as_they_are_declared(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        exporter, runs = (f"CN=one-{name},O=barnabas.dev" for name in ("lag-exporter", "maintenance"))
+
+        def told(user: str) -> set[str]:
+            return {str(acl) for acl in world.brokers.users().of(user).acls}
+
+        world.api.put(resource("Cluster", "one", lagExporter={}, **ASKS))
+        await world.round()
+        world.worker.object_event(of_broker(0), is_gone=False)
+        await world.round()
+        assert told(exporter) == {
+            "allow DESCRIBE on topic * (literal) from *",
+            "allow DESCRIBE on group * (literal) from *",
+            "allow DESCRIBE_CONFIGS on cluster kafka-cluster (literal) from *",
+        }
+        assert "allow READ on topic * (literal) from *" in told(runs)
+        assert "one-lag-exporter" in secrets(world)
+        world.api.put(resource("Cluster", "one", **ASKS))
+        await world.round()
+        assert (told(exporter), "one-lag-exporter" in secrets(world)) == (set(), False)
+        assert told(runs)
 
     play(scenario)
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import pytest
 from ruamel.yaml import YAML
 
+from barnabas_operator.manifests.client_access import ClientAccess
 from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects
 from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
 from barnabas_operator.manifests.maintenance_run import driver_job, driver_service, run_access
@@ -236,7 +237,7 @@ def test_the_operator_may_make_all_that_a_cluster_is_and_only_where_it_watches(i
         *schedules(cluster, "image"),
         *run_access(cluster, ()),
         driver_service(run, "flights"),
-        driver_job(run, "flights", "bootstrap:9092", "image"),
+        driver_job(run, "flights", ClientAccess("bootstrap:9092"), "image"),
     ]
     made = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     apply = ("apply", "--server-side", "-f-", f"--as={OPERATOR}")

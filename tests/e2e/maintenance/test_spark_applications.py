@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from barnabas_operator.manifests.client_access import ClientAccess
 from barnabas_operator.manifests.spark_application import spark_application
 from barnabas_operator.planning.object_names import run_labels
 from barnabas_operator.resources.api_objects import resource_of
@@ -138,7 +139,7 @@ def said(found: Json) -> tuple[str, str]:
 def test_kubeflows_types_have_every_field_that_is_declared(world: World, spec: dict[str, Any]) -> None:
     body = run(world, "strict", **spec)
     declared = resource_of(MaintenanceJob, {**body, "metadata": {**body["metadata"], "uid": "u"}})
-    made = json.dumps(spark_application(declared, "one", "broker:9091", "jobs:dev"))
+    made = json.dumps(spark_application(declared, "one", ClientAccess("broker:9091"), "jobs:dev"))
     world.kubectl("create", "--dry-run=server", "--validate=strict", "-f-", stdin=made)
     wrong = made.replace('"sparkVersion"', '"sparkVersoin"')
     with pytest.raises(AssertionError, match="unknown field"):

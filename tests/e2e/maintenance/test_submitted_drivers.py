@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from barnabas_jobs.app.submitted import OF_SUBMISSION
+from barnabas_operator.manifests.client_access import ClientAccess
 from barnabas_operator.manifests.maintenance_run import driver_job
 from barnabas_operator.manifests.spark_application import MAIN_FILE, spark_application
 from barnabas_operator.planning.object_names import driver_name
@@ -86,7 +87,7 @@ def pod(api_server: ControlPlane, namespace: str, tmp_path: Path) -> dict[str, A
         require("java")
     except (CannotStart, ImportError) as reason:
         missing(reason)
-    application = spark_application(declared(namespace), "one", BROKERS, "jobs:dev")
+    application = spark_application(declared(namespace), "one", ClientAccess(BROKERS), "jobs:dev")
     (template := tmp_path / "driver.yaml").write_text(json.dumps(application["spec"]["driver"]["template"]))
     config = json.loads(api_server.kubeconfig.read_text())
     master = config["clusters"][0]["cluster"]["server"]
@@ -105,7 +106,7 @@ def pod(api_server: ControlPlane, namespace: str, tmp_path: Path) -> dict[str, A
 def test_spark_makes_a_driver_that_knows_and_mounts_what_that_of_a_job_does(
     pod: dict[str, Any], namespace: str
 ) -> None:
-    job = driver_job(declared(namespace), "one", BROKERS, "jobs:dev")["spec"]["template"]
+    job = driver_job(declared(namespace), "one", ClientAccess(BROKERS), "jobs:dev")["spec"]["template"]
     (container,), (of_job,) = pod["spec"]["containers"], job["spec"]["containers"]
     assert job["metadata"]["labels"].items() <= pod["metadata"]["labels"].items()
     assert job["metadata"]["annotations"].items() <= pod["metadata"]["annotations"].items()

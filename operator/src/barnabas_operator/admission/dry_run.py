@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from barnabas_core.clock import LoopClock
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.claims import claims_of, storage_classes
+from barnabas_operator.manifests.client_access import ClientAccess
 from barnabas_operator.manifests.cluster_objects import templated_objects
 from barnabas_operator.manifests.maintenance_run import driver_job
 from barnabas_operator.manifests.maintenance_schedule import schedules
@@ -74,7 +75,7 @@ class DryRun:
             return None
         try:
             async with self._clock.timeout(ANSWER_S_MAX):
-                await self._api.dry_run(driver_job(run, run.spec.cluster or ANY, ANY, ANY))
+                await self._api.dry_run(driver_job(run, run.spec.cluster or ANY, ClientAccess(ANY), ANY))
         except KubeRefused as error:
             return in_declared_fields(JOB, error.message) if error.is_about_the_object else None
         except (KubeUnreachable, TimeoutError) as error:

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from barnabas_operator.manifests.client_access import ClientAccess
 from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
 from barnabas_operator.manifests.run_pod_template import admission, placement, pod_meta
@@ -26,12 +27,12 @@ VOLUME: Final[KubeObject] = {
 MOUNT: Final[KubeObject] = {"name": EXECUTOR_POD, "mountPath": EXECUTOR_TEMPLATE_PATH, "readOnly": True}
 
 
-def executor_annotation(run: MaintenanceJob) -> dict[str, str]:
+def executor_annotation(run: MaintenanceJob, access: ClientAccess) -> dict[str, str]:
     """Return the annotation of the driver's pod. JSON is YAML, too."""
-    return {ANNOTATION: msgspec.json.encode(executor_pod(run), order="sorted").decode()}
+    return {ANNOTATION: msgspec.json.encode(executor_pod(run, access), order="sorted").decode()}
 
 
-def executor_pod(run: MaintenanceJob) -> KubeObject:
+def executor_pod(run: MaintenanceJob, access: ClientAccess) -> KubeObject:
     """Return the pod template, without what Spark sets.
 
     images/executor-pod.yaml is the same for drivers made by others.
@@ -40,7 +41,7 @@ def executor_pod(run: MaintenanceJob) -> KubeObject:
     container = {
         "name": "executor",
         "securityContext": dict(CONTAINER_SECURITY),
-        "volumeMounts": [{"name": TMP, "mountPath": TMP_PATH}],
+        "volumeMounts": [{"name": TMP, "mountPath": TMP_PATH}, *access.mounts],
     }
     spec = {
         "automountServiceAccountToken": False,
@@ -48,7 +49,7 @@ def executor_pod(run: MaintenanceJob) -> KubeObject:
         "terminationGracePeriodSeconds": END_S_MAX,
         "securityContext": {**POD_SECURITY, "fsGroup": USER_ID, "fsGroupChangePolicy": "OnRootMismatch"},
         "containers": [container],
-        "volumes": [{"name": TMP, "emptyDir": {}}],
+        "volumes": [{"name": TMP, "emptyDir": {}}, *access.volumes],
         **placement(template),
         **admission(template),
     }

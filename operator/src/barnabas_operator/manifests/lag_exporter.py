@@ -3,15 +3,14 @@
 from collections.abc import Collection
 from typing import Final
 
+from barnabas_operator.manifests.client_access import ClientAccess, client_access
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object, metadata_patch, patch_of
 from barnabas_operator.manifests.neighbours import Neighbours
 from barnabas_operator.manifests.protection import MONITORING
-from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY
+from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
 from barnabas_operator.planning.brokers.lag_exporter_options import name_options
 from barnabas_operator.planning.object_names import (
     LAG_EXPORTER_PORT,
-    REPLICATION_PORT,
-    brokers_name,
     labels,
     lag_exporter_name,
     lag_exporter_selector,
@@ -42,6 +41,7 @@ def lag_exporter_objects(
 def _deployment(cluster: Cluster, declared: LagExporter, image: str) -> KubeObject:
     """One pod: two would tell everything twice."""
     name, chosen = cluster.metadata.name, dict(lag_exporter_selector(cluster.metadata.name))
+    access = client_access(cluster, lag_exporter_name(name))
     return kube_object(
         "apps/v1",
         "Deployment",
@@ -59,8 +59,9 @@ def _deployment(cluster: Cluster, declared: LagExporter, image: str) -> KubeObje
                     "automountServiceAccountToken": False,
                     "enableServiceLinks": False,
                     "terminationGracePeriodSeconds": END_S_MAX,
-                    "securityContext": dict(POD_SECURITY),
-                    "containers": [_container(cluster, declared, image)],
+                    "securityContext": {**POD_SECURITY, **({"fsGroup": USER_ID} if access.secret else {})},
+                    **({"volumes": access.volumes} if access.secret else {}),
+                    "containers": [_container(access, declared, image)],
                 },
             },
         },
@@ -78,27 +79,28 @@ def _patches(cluster: Cluster, declared: LagExporter) -> list[Json]:
     return [patch_of(template.deployment), *({"spec": {"template": each}} for each in pods)]
 
 
-def _container(cluster: Cluster, declared: LagExporter, image: str) -> KubeObject:
+def _container(access: ClientAccess, declared: LagExporter, image: str) -> KubeObject:
     resources = declared.resources
     return {
         "name": CONTAINER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "args": ["lag-exporter", *_options(cluster, declared)],
+        "args": ["lag-exporter", *_options(access, declared)],
         "ports": [{"name": "http", "containerPort": LAG_EXPORTER_PORT, "protocol": "TCP"}],
         "resources": {"requests": dict(resources.requests), "limits": dict(resources.limits)},
         "securityContext": dict(CONTAINER_SECURITY),
+        **({"volumeMounts": access.mounts} if access.secret else {}),
         "livenessProbe": {**_probe(), "periodSeconds": PROBE_S, "failureThreshold": 6},
         "readinessProbe": {**_probe(), "periodSeconds": PROBE_S, "failureThreshold": 1},
     }
 
 
-def _options(cluster: Cluster, declared: LagExporter) -> list[str]:
-    """Return its options. It connects to the port of replication, which exists whatever listeners are declared."""
-    host = f"{brokers_name(cluster.metadata.name)}.{cluster.metadata.namespace or 'default'}.svc"
+def _options(access: ClientAccess, declared: LagExporter) -> list[str]:
+    """Return its options."""
     return [
-        f"--bootstrap={host}:{REPLICATION_PORT}",
+        f"--bootstrap={access.bootstrap}",
+        *access.options,
         f"--listen-address=:{LAG_EXPORTER_PORT}",
         *name_options(declared),
     ]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from barnabas_operator.manifests.access import account_with_role, pulling_with
+from barnabas_operator.manifests.client_access import ClientAccess, client_access
 from barnabas_operator.manifests.executor_pod import MOUNT, VOLUME, executor_annotation
 from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
@@ -22,8 +23,6 @@ from barnabas_operator.planning.maintenance.spark_conf import (
 from barnabas_operator.planning.object_names import (
     MANAGED_BY,
     MANAGED_BY_LABEL,
-    REPLICATION_PORT,
-    brokers_name,
     driver_name,
     maintenance_name,
     run_labels,
@@ -46,9 +45,10 @@ END_S_MAX: Final = 60
 """A driver that is ended deletes its executors, and says how far it was."""
 
 
-def bootstrap_servers(cluster: Cluster) -> str:
-    """Return the brokers' address for runs: the port of replication, as for the lag exporter."""
-    return f"{brokers_name(cluster.metadata.name)}.{cluster.metadata.namespace or 'default'}.svc:{REPLICATION_PORT}"
+def run_client(run: MaintenanceJob, cluster: Cluster) -> ClientAccess:
+    """Return the way of a run to the brokers. A job that reads files alone gets no certificate."""
+    access = client_access(cluster, maintenance_name(cluster.metadata.name))
+    return access if _asks_brokers(run) else access._replace(secret="")
 
 
 def run_access(cluster: Cluster, pull_secrets: Sequence[str]) -> list[KubeObject]:
@@ -69,7 +69,7 @@ def driver_service(run: MaintenanceJob, cluster: str) -> KubeObject:
     return {"apiVersion": "v1", "kind": "Service", "metadata": run_meta(run, cluster), "spec": spec}
 
 
-def driver_job(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> KubeObject:
+def driver_job(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str) -> KubeObject:
     """Return the driver's Job. It is suspended until the MaintenanceJob is marked."""
     deadline = run.spec.active_deadline_seconds
     spec: KubeObject = {
@@ -78,7 +78,10 @@ def driver_job(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) ->
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": _failure_rules()},
         **({"activeDeadlineSeconds": deadline} if deadline is not None else {}),
-        "template": {"metadata": driver_meta(run, cluster), "spec": driver_pod(run, cluster, bootstrap, image)},
+        "template": {
+            "metadata": driver_meta(run, cluster, access),
+            "spec": driver_pod(run, cluster, access, image),
+        },
     }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": run_meta(run, cluster), "spec": spec}
 
@@ -100,13 +103,13 @@ def _codes(*values: int) -> KubeObject:
     return {"containerName": DRIVER, "operator": "In", "values": list(values)}
 
 
-def driver_meta(run: MaintenanceJob, cluster: str) -> KubeObject:
+def driver_meta(run: MaintenanceJob, cluster: str, access: ClientAccess) -> KubeObject:
     """The metadata of a driver's pod."""
-    annotations = executor_annotation(run) if run.spec.executors else {}
+    annotations = executor_annotation(run, access) if run.spec.executors else {}
     return pod_meta(run.spec.template.pod, run_labels(cluster, run.metadata.name, DRIVER), annotations)
 
 
-def driver_pod(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> KubeObject:
+def driver_pod(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str) -> KubeObject:
     """The spec of a driver's pod."""
     return {
         "restartPolicy": "Never",
@@ -119,22 +122,23 @@ def driver_pod(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) ->
         "volumes": [
             {"name": TMP, "emptyDir": {}},
             *([VOLUME] if run.spec.executors else ()),
+            *access.volumes,
             *(_volume(each) for each in _volumes(run)),
         ],
-        "containers": [_container(run, cluster, bootstrap, image)],
+        "containers": [_container(run, cluster, access, image)],
         **placement(run.spec.template.pod),
         **admission(run.spec.template.pod),
     }
 
 
-def _container(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> KubeObject:
+def _container(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str) -> KubeObject:
     resources = run.spec.driver.resources
     ports = {"driver-rpc": DRIVER_PORT, "blocks": BLOCKS_PORT}
     return {
         "name": DRIVER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["barnabas", "jobs", *job_words(run, cluster, bootstrap, image)],
+        "command": ["barnabas", "jobs", *job_words(run, cluster, access, image)],
         "env": [*_own_env(), *map(_env, run.spec.env)],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
         "resources": {"requests": dict(resources.requests), "limits": dict(resources.limits)},
@@ -142,29 +146,35 @@ def _container(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) ->
         "volumeMounts": [
             {"name": TMP, "mountPath": TMP_PATH},
             *([MOUNT] if run.spec.executors else ()),
+            *access.mounts,
             *(_mount(each) for each in _volumes(run)),
         ],
     }
 
 
-def job_words(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> list[str]:
+def job_words(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str) -> list[str]:
     """Return the container's arguments for `barnabas jobs`.
 
     They are escaped, for Kubernetes must not expand a `$(VARIABLE)` in a declared value.
     """
-    options, conf = {**_filled_in(run, bootstrap), **run.spec.options}, spark_conf(run, cluster, image)
+    options, conf = {**_filled_in(run, access), **run.spec.options}, spark_conf(run, cluster, image)
     return [
         "run",
         run.spec.job,
+        *access.options,
         *(f"--option={name}={literal(value)}" for name, value in options.items()),
         f"--master={master_of(run)}",
         *(f"--conf={name}={value if value == POD_NAME else literal(value)}" for name, value in sorted(conf.items())),
     ]
 
 
-def _filled_in(run: MaintenanceJob, bootstrap: str) -> dict[str, str]:
-    """Options that come of the Cluster. A job that reads files alone has none."""
-    return {BOOTSTRAP: bootstrap} if BOOTSTRAP in JOB_TABLE[run.spec.job].options else {}
+def _filled_in(run: MaintenanceJob, access: ClientAccess) -> dict[str, str]:
+    """Return the options that come of the Cluster."""
+    return {BOOTSTRAP: access.bootstrap} if _asks_brokers(run) else {}
+
+
+def _asks_brokers(run: MaintenanceJob) -> bool:
+    return BOOTSTRAP in JOB_TABLE[run.spec.job].options
 
 
 def _own_env() -> list[KubeObject]:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 USER_ID: Final = 10001
+FOR_ITS_GROUP: Final = 0o440
+"""The mode of secret files in pods with an fsGroup."""
 
 POD_SECURITY: Final[Mapping[str, Any]] = {
     "runAsNonRoot": True,

@@ -7,6 +7,7 @@ the driver mounts is in its pod template.
 
 from typing import Final
 
+from barnabas_operator.manifests.client_access import ClientAccess
 from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.maintenance_run import driver_meta, driver_pod, job_words, run_meta
 from barnabas_operator.planning.maintenance.observed_run import SPARK_DRIVER
@@ -26,7 +27,7 @@ RETRY_S: Final = 30
 MADE_BY_SPARK: Final = frozenset({"command", "ports", "resources", "image", "imagePullPolicy"})
 
 
-def spark_application(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> KubeObject:
+def spark_application(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str) -> KubeObject:
     """Return the SparkApplication. It is suspended until the MaintenanceJob is marked, and deleted with it."""
     spec: KubeObject = {
         "type": "Python",
@@ -37,9 +38,9 @@ def spark_application(run: MaintenanceJob, cluster: str, bootstrap: str, image: 
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "mainApplicationFile": MAIN_FILE,
-        "arguments": job_words(run, cluster, bootstrap, image),
+        "arguments": job_words(run, cluster, access, image),
         "restartPolicy": _restart_policy(run.spec.backoff_limit),
-        "driver": _driver(run, cluster, bootstrap, image),
+        "driver": _driver(run, cluster, access, image),
         "executor": _executor(run),
     }
     meta = {**run_meta(run, cluster), "name": application_name(run.metadata.name)}
@@ -54,11 +55,11 @@ def _restart_policy(tries: int) -> KubeObject:
     return {"type": "OnFailure", **retries, **{f"{name}RetryInterval": RETRY_S for name in names}}
 
 
-def _driver(run: MaintenanceJob, cluster: str, bootstrap: str, image: str) -> KubeObject:
-    pod = driver_pod(run, cluster, bootstrap, image)
+def _driver(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str) -> KubeObject:
+    pod = driver_pod(run, cluster, access, image)
     (container,) = pod["containers"]
     kept = {name: value for name, value in container.items() if name not in MADE_BY_SPARK}
-    meta = driver_meta(run, cluster)
+    meta = driver_meta(run, cluster, access)
     return {
         "podName": driver_name(run.metadata.name),
         "serviceAccount": maintenance_name(cluster),

@@ -5,7 +5,7 @@ from typing import Final
 
 from barnabas_operator.manifests.config_maps import config_map_name
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object, metadata_patch, patch_of
-from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
+from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, FOR_ITS_GROUP, POD_SECURITY, USER_ID
 from barnabas_operator.planning.brokers.dynamic_configs import HOSTS
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.given_addresses import given_addresses
@@ -35,7 +35,6 @@ START_S_MAX: Final = 1_800
 PROBE_S: Final = 10
 TOKEN_S: Final = 3_600
 END_S_MAX: Final = 60
-FOR_ITS_GROUP: Final = 0o440
 BROKER: Final = "broker"
 
 

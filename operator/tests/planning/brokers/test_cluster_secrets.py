@@ -17,10 +17,19 @@ from barnabas_core.distinguished_name import rfc2253
 from barnabas_operator.certificates.authority import certificates_in, hosts_of, renewed_at
 from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects
 from barnabas_operator.planning.brokers.authorities import Data
-from barnabas_operator.planning.brokers.cluster_secrets import Moment, SecretsPlan, broker_hosts, plan_secrets
+from barnabas_operator.planning.brokers.cluster_secrets import (
+    Moment,
+    SecretsPlan,
+    broker_hosts,
+    plan_secrets,
+    secret_names,
+)
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.pod_properties import pod_problems, pod_properties
+from barnabas_operator.planning.brokers.pod_security import companion_users
 from barnabas_operator.planning.brokers.server_properties import properties_text
+from barnabas_operator.planning.mounted_client import FOLDER
+from barnabas_operator.planning.users.companion_rights import companion_acls
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.lag_exporter import LagExporter
 from barnabas_operator.resources.object_meta import ObjectMeta
@@ -31,6 +40,7 @@ DAY = dt.timedelta(days=1)
 META = ObjectMeta(name="one", namespace="air", uid="u-1")
 CLUSTER_CA, CLIENTS_CA = "one-cluster-ca", "one-clients-ca"
 BROKERS, OPERATOR, ADMIN = "one-broker-certificates", "one-operator", "one-admin"
+LAG_EXPORTER, RUNS = "one-lag-exporter", "one-maintenance"
 
 
 ALICE = Authorization(super_users=("alice",))
@@ -79,7 +89,7 @@ def test_certificates_are_renewed_at_two_thirds_of_their_lifetime_and_the_author
     (own,) = certificates_in(first[OPERATOR]["tls.crt"].decode())
     later = planned(TLS, first, renewed_at(own))
     changed = {name for name, data in later.items() if data != first[name]}
-    assert changed == {BROKERS, OPERATOR, ADMIN}
+    assert changed == {BROKERS, OPERATOR, ADMIN, RUNS}
     (renewed,) = certificates_in(later[OPERATOR]["tls.crt"].decode())
     assert renewed.not_valid_after_utc > own.not_valid_after_utc
 
@@ -140,6 +150,35 @@ def test_brokers_and_operator_are_super_users_that_no_user_can_be() -> None:
     )
 
 
+def test_lag_exporter_and_runs_have_certificates_with_which_brokers_let_them_in_as_themselves() -> None:
+    exporting = replace(TLS, spec=replace(TLS.spec, lag_exporter=LagExporter()))
+    found, before = planned(exporting), planned(TLS)
+    assert (found.keys() - before.keys(), LAG_EXPORTER in secret_names(TLS)) == ({LAG_EXPORTER}, False)
+    (authority,) = certificates_in(found[f"{CLUSTER_CA}-cert"]["ca.crt"].decode())
+    names = []
+    for each in (LAG_EXPORTER, RUNS):
+        (shown,) = certificates_in(found[each]["client.pem"].decode())
+        assert _has_signed(authority, shown)
+        names.append(rfc2253(shown.subject.public_bytes()))
+        settings = parse_properties(found[each]["client.properties"].decode())
+        assert settings["ssl.keystore.location"].value == f"{FOLDER}/client.pem"
+    assert names == companion_users(exporting)
+    assert not set(names) & set(super_users(exporting))
+
+
+def test_lag_exporter_and_runs_need_no_acls_where_acls_of_theirs_would_shut_everybody_else_out() -> None:
+    authorization = Authorization(allow_everyone_if_no_acl_found=True)
+    spec = replace(TLS.spec, authorization=authorization, lag_exporter=LagExporter())
+    cluster = replace(TLS, spec=spec)
+    assert set(companion_users(cluster)) <= set(super_users(cluster))
+    assert set(companion_acls(cluster).values()) == {frozenset()}
+
+
+def super_users(cluster: Cluster) -> list[str]:
+    properties = pod_properties(cluster, 0, ExternalAccess())
+    return [each.removeprefix("User:") for each in properties["super.users"].split(";")]
+
+
 @pytest.mark.parametrize(
     ("cluster", "keys"), [(SCRAM, {"password", "sasl.jaas.config"}), (TLS, {"user.crt", "user.key"})]
 )
@@ -175,10 +214,6 @@ REFUSED = {
         "spec.listeners[0].authentication.type is plain; allowed: scram",
     ),
     "rights of nobody": (secured(Listener(name="a")), "spec.listeners[0].authentication is missing"),
-    "a lag exporter": (
-        replace(TLS, spec=replace(TLS.spec, lag_exporter=LagExporter())),
-        "spec.lagExporter is set; allowed: leave it out, for the lag exporter cannot log in to brokers",
-    ),
 }
 
 

@@ -1,6 +1,7 @@
-"""The Secrets of a secured Cluster: its authorities, and the certificates of brokers, operator and administrator. Pure.
+"""The Secrets of a secured Cluster: its authorities, and the certificates of brokers and of the Cluster's own clients.
 
-All is decided from what the Secrets hold now, so an operator that is killed between two writes goes on where it was.
+All is pure, and decided from what the Secrets hold now, so an operator that is killed between two writes goes on where
+it was.
 """
 
 import datetime as dt
@@ -26,10 +27,13 @@ from barnabas_operator.planning.brokers.pod_security import (
     CLUSTER_AUTHORITY,
     ORGANIZATION,
     client_settings,
+    companion_names,
     has_administrator,
     needs_password,
     own_names,
 )
+from barnabas_operator.planning.brokers.server_properties import properties_text
+from barnabas_operator.planning.mounted_client import AUTHORITIES, CLIENT_PROPERTIES, KEYSTORE, SETTINGS
 from barnabas_operator.planning.object_names import (
     administrator_name,
     bootstrap_name,
@@ -44,7 +48,7 @@ from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster, Listener
 from barnabas_operator.resources.security import CertificateAuthority, CertificateStatus
 
-CERTIFICATES_IN: Final = frozenset({BROKER_PEM, "tls.crt", "user.crt"})
+CERTIFICATES_IN: Final = frozenset({BROKER_PEM, KEYSTORE, "tls.crt", "user.crt"})
 """The keys of Secrets that hold a certificate; each Secret has one of them at most."""
 DOMAIN: Final = "cluster.local"
 """The domain of Kubernetes clusters, unless somebody chose another."""
@@ -92,7 +96,7 @@ def secret_names(cluster: Cluster) -> tuple[str, ...]:
     name = cluster.metadata.name
     authorities = (cluster_authority_name(name), clients_authority_name(name))
     own = (broker_certificates_name(name), operator_certificate_name(name), administrator_name(name))
-    return (*authorities, *map(certificate_name, authorities), *own)
+    return (*authorities, *map(certificate_name, authorities), *own, *_companions(cluster))
 
 
 def plan_secrets(cluster: Cluster, hosts: Set[str], external: ExternalAccess, moment: Moment) -> SecretsPlan | Refusal:
@@ -122,8 +126,15 @@ def plan_secrets(cluster: Cluster, hosts: Set[str], external: ExternalAccess, mo
     if has_administrator(cluster):
         data = _of_administrator(cluster, external, of_cluster, of_clients, moment)
         made.append(WantedSecret(administrator_name(name), data))
+    made += [WantedSecret(each, _of_companion(each, of_cluster, moment)) for each in _companions(cluster)]
     ends = [certificate_status(each, plan.signer.certificate, is_given=bool(plan.given)) for each, plan in authorities]
     return SecretsPlan((*kept, *made), (*ends, *_ends(made)))
+
+
+def _companions(cluster: Cluster) -> tuple[str, ...]:
+    """Return the names of their Secrets: a MaintenanceJob may come at any time, a lag exporter is declared."""
+    exporter, runs = companion_names(cluster)
+    return (runs,) if cluster.spec.lag_exporter is None else (exporter, runs)
 
 
 def _ends(made: Iterable[WantedSecret]) -> Iterator[CertificateStatus]:
@@ -184,6 +195,14 @@ def _of_operator(cluster: Cluster, of_cluster: AuthorityPlan, moment: Moment) ->
     _, common_name = own_names(cluster)
     pem = _user_pem(before, ("tls.crt", "tls.key"), common_name, of_cluster.signer, moment, ORGANIZATION)
     return {"tls.crt": pem.certificate.encode(), "tls.key": pem.key.encode(), "ca.crt": of_cluster.trusted.encode()}
+
+
+def _of_companion(name: str, of_cluster: AuthorityPlan, moment: Moment) -> Data:
+    keystore = moment.found.get(name, {}).get(KEYSTORE, b"")
+    if not _holds(keystore, frozenset(), of_cluster.signer, moment.now):
+        keystore = of_cluster.signer.issue(name, (), ORGANIZATION).both.encode()
+    settings = properties_text(CLIENT_PROPERTIES).encode()
+    return {KEYSTORE: keystore, AUTHORITIES: of_cluster.trusted.encode(), SETTINGS: settings}
 
 
 def _of_administrator(

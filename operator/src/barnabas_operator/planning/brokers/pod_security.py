@@ -1,7 +1,8 @@
 """The security of brokers in pods: their settings, and what cannot be declared there. Pure.
 
 Where it is declared, brokers and operator speak to each other with certificates of the cluster's authority alone. Their
-subjects have an organization, which no certificate of a user has, and no User may have their names (`own_users`).
+subjects have an organization, which no certificate of a user has, and no User may have their names (`own_users`). So
+have the certificates of lag exporter and maintenance runs, which come in there, too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,8 +18,13 @@ from barnabas_operator.planning.brokers.local_security import (
 )
 from barnabas_operator.planning.brokers.security_stages import REPLICATION_TLS, STAGES, SecurityStage
 from barnabas_operator.planning.brokers.server_properties import properties_text
-from barnabas_operator.planning.object_names import REPLICATION_PORT, brokers_name, operator_certificate_name
-from barnabas_operator.planning.refusal import NOT_SUPPORTED, Refusal
+from barnabas_operator.planning.object_names import (
+    REPLICATION_PORT,
+    brokers_name,
+    lag_exporter_name,
+    maintenance_name,
+    operator_certificate_name,
+)
 from barnabas_operator.resources.cluster import Cluster, Listener
 from barnabas_operator.resources.object_meta import GROUP
 from barnabas_operator.resources.schema_check import Path
@@ -51,7 +57,7 @@ def security_of_pods(cluster: Cluster, stage: SecurityStage) -> dict[str, str]:
     """Return a broker's settings of certificates, users and rights; none for an open Cluster."""
     if stage is SecurityStage.OPEN:
         return {}
-    of_rights = authorization_settings(cluster, own_users(cluster)) if STAGES[stage].has_rights else {}
+    of_rights = authorization_settings(cluster, _super_users(cluster)) if STAGES[stage].has_rights else {}
     return {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": f"{CERTIFICATES_FOLDER}/{BROKER_PEM}",
@@ -80,6 +86,24 @@ def subject(common_name: str) -> str:
 def own_users(cluster: Cluster) -> list[str]:
     """Return the names of the super users that are brokers and operator."""
     return [subject(name) for name in own_names(cluster)]
+
+
+def companion_names(cluster: Cluster) -> tuple[str, str]:
+    """Return the common names of the certificates of lag exporter and maintenance runs, and of their Secrets."""
+    name = cluster.metadata.name
+    return lag_exporter_name(name), maintenance_name(name)
+
+
+def companion_users(cluster: Cluster) -> list[str]:
+    """Return the names of the users that are lag exporter and maintenance runs."""
+    return [subject(name) for name in companion_names(cluster)]
+
+
+def _super_users(cluster: Cluster) -> list[str]:
+    """Return what works for the Cluster and has no ACLs (`planning/users/companion_rights.py` says when)."""
+    authorization = cluster.spec.authorization
+    is_open_else = authorization is not None and authorization.allow_everyone_if_no_acl_found
+    return [*own_users(cluster), *(companion_users(cluster) if is_open_else else [])]
 
 
 def _listener_settings(cluster: Cluster) -> dict[str, str]:
@@ -118,21 +142,6 @@ def pod_security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
             where, allowed = ("spec", "listeners", index, "authentication", "type"), "scram-sha-512 or tls"
             why = "for brokers in pods keep no passwords in clear"
             yield where, f"spec.listeners[{index}].authentication.type is plain; allowed: {allowed}, {why}"
-    for field, what, is_set in (
-        ("lagExporter", "the lag exporter", cluster.spec.lag_exporter is not None),
-        ("maintenance", "maintenance jobs", bool(cluster.spec.maintenance)),
-    ):
-        if is_set:
-            why = f"{what} cannot log in to brokers with any of {SECURED_BY}"
-            yield ("spec", field), f"spec.{field} is set; allowed: leave it out, for {why}"
-
-
-def refuse_runs(cluster: Cluster) -> Refusal | None:
-    """Return why maintenance jobs cannot run on a secured Cluster."""
-    if not is_secured(cluster):
-        return None
-    why = f"maintenance jobs cannot log in to brokers with any of {SECURED_BY}"
-    return Refusal(NOT_SUPPORTED, f"{why}; allowed: Clusters without them")
 
 
 def client_settings(listener: Listener, bootstrap: str, files: Mapping[str, bytes]) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from barnabas_operator.planning import mounted_client
 from barnabas_operator.planning.maintenance.option_checks import option_problems
 from barnabas_operator.planning.maintenance.run_places import place_problems
 from barnabas_operator.planning.maintenance.spark_conf import EXECUTOR_TEMPLATE_PATH, is_set_by_operator
@@ -17,7 +18,9 @@ TMP: Final = "tmp"
 TMP_PATH: Final = "/tmp"
 EVENT_LOGS: Final = "event-logs"
 EXECUTOR_POD: Final = "executor-pod"
-"""Volumes that a run has by itself."""
+OWN_VOLUMES: Final = (TMP, EVENT_LOGS, EXECUTOR_POD, mounted_client.VOLUME)
+OWN_FOLDERS: Final = frozenset({TMP_PATH, EXECUTOR_TEMPLATE_PATH, mounted_client.FOLDER})
+"""The volumes that a run has by itself, and where they are mounted."""
 OF_OTHERS: Final = ("BARNABAS_", "SPARK_")
 """Variables that begin so are those by which the operator, and Spark, tell pods who they are."""
 NO_SPARK_OPERATOR: Final = "SparkOperatorNotFound"
@@ -60,13 +63,13 @@ def _env_problems(run: RunSpec, at: str) -> Iterator[str]:
 
 def _volume_problems(run: RunSpec, at: str) -> Iterator[str]:
     """Kubernetes refuses two of one name, or at one path, of the pods only."""
-    taken = {TMP_PATH, EXECUTOR_TEMPLATE_PATH} | ({run.event_logs.mount_path} if run.event_logs is not None else set())
+    taken = OWN_FOLDERS | ({run.event_logs.mount_path} if run.event_logs is not None else set())
     for each in run.volumes:
-        if each.name in (TMP, EVENT_LOGS, EXECUTOR_POD):
+        if each.name in OWN_VOLUMES:
             yield f"{at}.volumes {each.name}; allowed: another name, for the run has a volume of that name by itself"
         if each.mount_path in taken:
             yield f"{at}.volumes {each.name} is mounted at {each.mount_path}; allowed: another path, for it is taken"
-        taken.add(each.mount_path)
+        taken |= {each.mount_path}
 
 
 def _conf_problems(run: RunSpec, at: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.topics.topic_checks import deletion_protected
-from barnabas_operator.planning.users.cluster_users import FoundUser
+from barnabas_operator.planning.users.cluster_users import Acl, FoundUser
 from barnabas_operator.planning.users.declared_rights import declared_acls, declared_quotas, mechanism_of
 from barnabas_operator.planning.users.user_steps import (
     CreateAcls,
@@ -60,16 +60,20 @@ def _steps(user: User, found: FoundUser, known: KnownPassword | None) -> Iterato
     if mechanism is not None and known is not None and (mechanism not in found.mechanisms or had != known.password_id):
         yield SetPassword(name, mechanism, known.password)
     yield from (DeletePassword(name, each) for each in sorted(found.mechanisms - {mechanism}))
-    wanted = declared_acls(user)
+    yield from acl_steps(name, found, declared_acls(user))
+    changes = quota_changes(found, dict(declared_quotas(user)))
+    if changes:
+        yield SetQuotas(name, changes)
+
+
+def acl_steps(name: str, found: FoundUser, wanted: frozenset[Acl]) -> Iterator[CreateAcls | DeleteAcls]:
+    """Yield the steps from the found ACLs of a user to the wanted ones."""
     surplus = tuple(sorted(acl for acl in found.acls if acl.plain not in wanted))
     lacking = tuple(sorted(wanted - {acl.plain for acl in found.acls}))
     if lacking:
         yield CreateAcls(name, lacking)
     if surplus:
         yield DeleteAcls(name, surplus)
-    changes = quota_changes(found, dict(declared_quotas(user)))
-    if changes:
-        yield SetQuotas(name, changes)
 
 
 def quota_changes(found: FoundUser, wanted: dict[str, float]) -> dict[str, float | None]:

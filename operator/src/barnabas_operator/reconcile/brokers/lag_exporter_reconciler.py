@@ -15,7 +15,7 @@ from barnabas_operator.resources.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
-KINDS: Final = ("Deployment", "PodMonitor")
+KINDS: Final = ("Deployment", "PodMonitor", "Secret")
 
 
 class LagExporterReconciler:

@@ -10,7 +10,6 @@ from typing import Final
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from barnabas_operator.kube.gather_runs import gather_runs
 from barnabas_operator.leader_election.leadership import NotLeading
-from barnabas_operator.planning.brokers.pod_security import refuse_runs
 from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.maintenance.observed_run import NOTHING_SEEN, ObservedRun
 from barnabas_operator.planning.maintenance.run_checks import run_problems
@@ -149,8 +148,7 @@ class RunLooker(Looker):
 
     async def _step(self, run: MaintenanceJob, observed: ObservedRun, turn: Refusal | None, bodies: Bodies) -> None:
         name = self._key.name
-        shut_out = refuse_runs(self._cluster) if self._cluster is not None else None
-        why_not = Refusal(CLUSTER_NOT_READY, self._why_not) if self._why_not else shut_out or turn
+        why_not = Refusal(CLUSTER_NOT_READY, self._why_not) if self._why_not else turn
         try:
             after = await self._work.step(run, observed, self._cluster, name, why_not)
         except (NotLeading, KubeUnreachable):

@@ -7,7 +7,7 @@ from typing import Final, assert_never
 
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
-from barnabas_operator.manifests.maintenance_run import bootstrap_servers, driver_job, driver_service, run_access
+from barnabas_operator.manifests.maintenance_run import driver_job, driver_service, run_access, run_client
 from barnabas_operator.manifests.run_pod_template import as_the_cluster_says
 from barnabas_operator.manifests.spark_application import spark_application
 from barnabas_operator.planning.maintenance.observed_run import ObservedRun
@@ -97,12 +97,14 @@ class RunWork:
         """Three writes, in this order (`planning/maintenance/run_step.py`); each look goes on where one ended."""
         run = as_the_cluster_says(run, cluster)
         name, image = cluster.metadata.name, self._settings.jobs_image
-        bootstrap = self._settings.bootstrap or bootstrap_servers(cluster)
+        access = run_client(run, cluster)
+        if self._settings.bootstrap:
+            access = access._replace(bootstrap=self._settings.bootstrap)
         if run.spec.backend == "Kubeflow":
-            starter = spark_application(run, name, bootstrap, image)
+            starter = spark_application(run, name, access, image)
             await self._check_application(starter)
         else:
-            starter = driver_job(run, name, bootstrap, image)
+            starter = driver_job(run, name, access, image)
             if run.spec.template != RunTemplate():
                 await self._api.dry_run(starter)  # Without it, unknown fields would be dropped silently.
         await self._give_rights(cluster)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR, is_secured
-from barnabas_operator.planning.brokers.pod_security import own_users
+from barnabas_operator.planning.brokers.pod_security import companion_names, companion_users, own_users
 from barnabas_operator.planning.conditions import with_problem
 from barnabas_operator.planning.kube_event import Said, kube_event
 from barnabas_operator.planning.object_names import bootstrap_name
@@ -144,8 +144,9 @@ def _needs_finalizer(user: User) -> bool:
 
 
 def _reserved(cluster: Cluster) -> Sequence[str]:
-    """Return the names of brokers and operator, and of the administrator, whose password the Cluster sets."""
-    return (*own_users(cluster), *([ADMINISTRATOR] if is_secured(cluster) else []))
+    """Return the names of what works for the Cluster, of its Secrets, and of the administrator."""
+    names = (ADMINISTRATOR, *companion_names(cluster), *companion_users(cluster)) if is_secured(cluster) else ()
+    return (*own_users(cluster), *names)
 
 
 def _bootstrap(cluster: Cluster) -> str:

@@ -1,0 +1,66 @@
+"""The rights of the lag exporter and of the maintenance runs of a secured Cluster, as ACLs. Pure.
+
+Brokers let them in by their certificates, as they let in each other and the operator. Unlike these, they are no super
+users.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_core.acls import (
+    ANY_HOST,
+    ANY_NAME,
+    CLUSTER_NAME,
+    AclEntry,
+    AclOperation,
+    AclPattern,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from barnabas_operator.planning.brokers.pod_security import companion_names, subject
+from barnabas_operator.planning.users.cluster_users import PRINCIPAL, Acl
+from barnabas_operator.resources.cluster import Cluster
+
+Rights = Mapping[ResourceType, tuple[AclOperation, ...]]
+"""The allowed operations on all topics, all groups, or the cluster."""
+_O: Final = AclOperation
+LAG_EXPORTER_RIGHTS: Final[Rights] = {
+    ResourceType.TOPIC: (_O.DESCRIBE,),
+    ResourceType.GROUP: (_O.DESCRIBE,),
+    ResourceType.CLUSTER: (_O.DESCRIBE_CONFIGS,),  # The brokers' offsets.retention.minutes.
+}
+MAINTENANCE_RIGHTS: Final[Rights] = {
+    # Restores create and write topics; an archive with delete_archived deletes records.
+    ResourceType.TOPIC: (_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.DESCRIBE_CONFIGS),
+    ResourceType.GROUP: (_O.DESCRIBE,),  # Consumers find the coordinator of their group; they commit nothing.
+    ResourceType.CLUSTER: (_O.DESCRIBE,),  # The log dirs, and the moves of replicas.
+}
+
+
+def companion_acls(cluster: Cluster) -> Mapping[str, frozenset[Acl]]:
+    """Return the ACLs by user. A lag exporter that is not declared has none.
+
+    Where everybody may do what no ACL is about, both are super users: an ACL of theirs would shut all others out.
+    """
+    authorization = cluster.spec.authorization
+    if authorization is None:
+        return {}
+    needs_none = authorization.allow_everyone_if_no_acl_found
+    exporter, runs = map(subject, companion_names(cluster))
+    rights: dict[str, Rights] = {exporter: LAG_EXPORTER_RIGHTS, runs: MAINTENANCE_RIGHTS}
+    if cluster.spec.lag_exporter is None:
+        rights[exporter] = {}
+    return {user: frozenset() if needs_none else _acls(user, rights_of_user) for user, rights_of_user in rights.items()}
+
+
+def _acls(user: str, rights: Rights) -> frozenset[Acl]:
+    return frozenset(
+        Acl(_pattern(kind), AclEntry(f"{PRINCIPAL}{user}", ANY_HOST, operation, Permission.ALLOW))
+        for kind, operations in rights.items()
+        for operation in operations
+    )
+
+
+def _pattern(kind: ResourceType) -> AclPattern:
+    return AclPattern(kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else ANY_NAME, PatternType.LITERAL)

@@ -1,0 +1,45 @@
+"""Gives the lag exporter and the maintenance runs of a secured Cluster their ACLs, and takes away all others."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_operator.kafka.cluster_admin import ClusterAdmin
+from barnabas_operator.planning.users.companion_rights import companion_acls
+from barnabas_operator.planning.users.user_plan import acl_steps
+from barnabas_operator.planning.users.user_steps import UserStep, describe
+from barnabas_operator.reconcile.broker_calls import blocking
+from barnabas_operator.resources.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+
+class CompanionReconciler:
+    """The reconciler of their rights. It asks the brokers when the Cluster has changed, and again after `forget`."""
+
+    def __init__(self, connected: Callable[[Cluster], ClusterAdmin]) -> None:
+        self._connected = connected
+        self._known: object = None
+
+    def forget(self) -> None:
+        """Ask again: others may have changed the ACLs."""
+        self._known = None
+
+    async def reconcile(self, cluster: Cluster) -> None:
+        """Bring the ACLs; brokers without an authorizer keep none. Raises ClusterUnreachable."""
+        wanted = companion_acls(cluster)
+        if not wanted or wanted == self._known:
+            return
+        admin = self._connected(cluster)
+        found = await blocking(admin.users)
+        if not found.has_authorizer:
+            return  # They get it in a roll.
+        steps: Sequence[UserStep] = [
+            step for user, acls in wanted.items() for step in acl_steps(user, found.of(user), acls)
+        ]
+        refused = await blocking(admin.apply_to_users, steps) if steps else {}
+        for step, error in refused.values():
+            raise ClusterUnreachable(f"the brokers refuse to {describe(step)}: {error}")
+        for step in steps:
+            log.info("%s/%s: %s", cluster.metadata.namespace, cluster.metadata.name, describe(step))
+        self._known = wanted
