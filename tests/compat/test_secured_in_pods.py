@@ -9,12 +9,22 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
+from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from barnabas_kafka.connection import ClusterUnreachable
+from barnabas_core.acls import AclOperation as Op
+from barnabas_core.acls import ResourceType
+from barnabas_jobs.credentials import VARIABLE, for_librdkafka
+from barnabas_jobs.kafka.placement import placement_of
+from barnabas_jobs.kafka.topics import Cluster as Jobs
+from barnabas_jobs.kafka.writer import CONSUMER, NotWritten, TopicWriter
+from barnabas_jobs.planning.errors import JobFailed
+from barnabas_kafka.connection import ClusterUnreachable, connected_client
+from barnabas_lag.app.options import parse
+from barnabas_lag.app.rounds import Clocks, Rounds
 from barnabas_operator.app.system_clock import SystemClock
 from barnabas_operator.app.tls_identity import tls_identity
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
@@ -24,29 +34,35 @@ from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.local_security import SCRAM
 from barnabas_operator.planning.brokers.pod_properties import pod_properties
 from barnabas_operator.planning.brokers.pod_security import CERTIFICATES_FOLDER
+from barnabas_operator.planning.mounted_client import FOLDER
+from barnabas_operator.planning.users.companion_rights import companion_acls
+from barnabas_operator.planning.users.user_plan import acl_steps
 from barnabas_operator.planning.users.user_steps import SetPassword
 from barnabas_operator.reconcile.users.kube_secrets import KubeSecrets
 from barnabas_operator.reconcile.users.reconcile_users import UserBrokers, UsersWork
 from barnabas_operator.reconcile.worker_environment import Identity
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, ClusterStatus, Listener, ListenerStatus
+from barnabas_operator.resources.lag_exporter import LagExporter
 from barnabas_operator.resources.object_meta import ObjectMeta
 from barnabas_operator.resources.security import Authentication, Authorization
 from barnabas_operator.resources.user import AclResource, AclRule, User, UserAuthentication, UserAuthorization, UserSpec
 from drivers.kafka_tools import KafkaTools
 from drivers.remote import RemoteClient
 from harness.barnabas_server import prepare_barnabas
+from harness.deadline import wait_for
 from harness.kube_memory import KubeMemory, no_server
 from harness.server_process import ServerProcess, free_port
 from harness.stranger import given_to_a_stranger, listening_ports
 
 HOST = "127.0.0.1"
+Right = tuple[ResourceType, Op]
 LISTENERS = (
     Listener(name="users", tls=True, authentication=Authentication(type="scram-sha-512")),
     Listener(name="machines", port=9094, tls=True, authentication=Authentication(type="tls")),
 )
 CLUSTER = Cluster(
     metadata=ObjectMeta(name="one", namespace="air"),
-    spec=ClusterSpec(listeners=LISTENERS, authorization=Authorization()),
+    spec=ClusterSpec(listeners=LISTENERS, authorization=Authorization(), lag_exporter=LagExporter()),
 )
 CAROL = User(
     metadata=ObjectMeta(name="carol", namespace="air", uid="carol"),
@@ -221,3 +237,125 @@ def test_nobody_comes_in_without_a_certificate_of_the_right_authority(secured: S
     for protocol in ("SSL", "PLAINTEXT"):
         with pytest.raises(KafkaException):
             secured.client("REPLICATION-TLS", security_protocol=protocol).list_topics(timeout=3)
+
+
+def client_file(secured: Secured, secret: str) -> Path:
+    """The settings among the files of a Secret, as a pod would mount them."""
+    (folder := secured.folder / secret).mkdir(exist_ok=True)
+    for name, content in secured.secrets[secret].items():
+        (folder / name).write_text(content.decode().replace(FOLDER, str(folder)))
+    return folder / "client.properties"
+
+
+def give_rights(secured: Secured, *without: Right) -> None:
+    """All that lag exporter and runs have, without these."""
+    with secured.operator() as admin:
+        for user, acls in companion_acls(CLUSTER).items():
+            wanted = {acl for acl in acls if (acl.pattern.resource_type, acl.entry.operation) not in without}
+            assert admin.apply_to_users(list(acl_steps(user, admin.users().of(user), frozenset(wanted)))) == {}
+
+
+@pytest.fixture(scope="module")
+def behind(secured: Secured) -> str:
+    """A topic with a record that a group has not read."""
+    data = secured.secrets["one-admin"]
+    certificate = {"ssl_certificate_pem": data["user.crt"].decode(), "ssl_key_pem": data["user.key"].decode()}
+    client = secured.client("MACHINES", security_protocol="SSL", **certificate)
+    client.create_topics([NewTopic("behind", 1, 1)])["behind"].result(timeout=30)
+
+    def commit() -> bool:
+        group = ConsumerGroupTopicPartitions("slow", [TopicPartition("behind", 0, 0)])
+        (answer,) = client.alter_consumer_group_offsets([group])["slow"].result(timeout=30).topic_partitions
+        return answer.error is None
+
+    wait_for(commit)  # Its coordinator has just been made.
+    return "behind"
+
+
+LAG, RETENTION = "kafka_consumergroup_lag", "kafka_offsets_retention_seconds"
+
+
+@pytest.mark.parametrize(
+    ("without", "lost"),
+    [
+        ((), set()),
+        (((ResourceType.TOPIC, Op.DESCRIBE),), {LAG}),
+        (((ResourceType.GROUP, Op.DESCRIBE),), {LAG}),
+        (((ResourceType.CLUSTER, Op.DESCRIBE_CONFIGS),), {RETENTION}),
+    ],
+)
+@pytest.mark.usefixtures("behind")
+def test_the_lag_exporter_tells_of_all_and_needs_each_of_its_rights(
+    secured: Secured, without: tuple[Right, ...], lost: set[str]
+) -> None:
+    give_rights(secured, *without)
+    file = client_file(secured, "one-lag-exporter")
+    options = parse(["--bootstrap", secured.addresses["REPLICATION-TLS"], "--command-config", str(file)])
+
+    def told() -> set[str]:
+        with closing(connected_client(options.bootstrap, 10.0, "lag", options.security)) as client:
+            rounds = Rounds(options, lambda: client, Clocks(lambda: 0.0, lambda: 0.0))
+            rounds.run_once()
+            return {each for each in (LAG, RETENTION) if f"\n{each}" in rounds.page().decode()}
+
+    wait_for(told, lambda found: found == {LAG, RETENTION} - lost)
+
+
+class Doings(NamedTuple):
+    """What runs do with brokers, each with the client of their job."""
+
+    bootstrap: str
+
+    def write(self) -> None:
+        (bounds,) = Jobs(self.bootstrap).bounds(Jobs(self.bootstrap).topic("behind")).values()
+        writer = TopicWriter(self.bootstrap, "behind", {0: bounds.latest}, {0: 1}, {0: bounds.latest})
+        assert list(writer([(0, 1, b"key", b"value", None)])) == [(0, 1, 0)]
+
+    def read(self) -> None:
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, **CONSUMER, **for_librdkafka()})
+        with closing(consumer):
+            consumer.assign([TopicPartition("behind", 0, 0)])
+            message = wait_for(lambda: consumer.poll(1))
+            if message.error() is not None:
+                raise KafkaException(message.error())
+
+    def create(self) -> None:
+        Jobs(self.bootstrap).create_topic(f"again-{uuid4().hex}", 1, {})
+
+    def delete_records(self) -> None:
+        Jobs(self.bootstrap).delete_records("behind", {0: 0})
+
+    def configs(self) -> None:
+        Jobs(self.bootstrap).config("behind")
+
+    def placement(self) -> None:
+        placement_of(self.bootstrap)
+
+
+@pytest.mark.parametrize(
+    ("without", "lost"),
+    [
+        ((), set()),
+        (((ResourceType.TOPIC, Op.WRITE),), {"write"}),
+        (((ResourceType.TOPIC, Op.READ),), {"read"}),
+        (((ResourceType.TOPIC, Op.CREATE),), {"create"}),
+        (((ResourceType.TOPIC, Op.DELETE),), {"delete_records"}),
+        (((ResourceType.TOPIC, Op.DESCRIBE_CONFIGS),), {"configs"}),
+        (((ResourceType.CLUSTER, Op.DESCRIBE),), {"placement"}),
+        (((ResourceType.GROUP, Op.DESCRIBE),), {"read"}),
+    ],
+)
+@pytest.mark.usefixtures("behind")
+def test_runs_do_all_that_their_jobs_do_and_need_each_of_their_rights(
+    secured: Secured, without: tuple[Right, ...], lost: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_rights(secured, *without)
+    monkeypatch.setenv(VARIABLE, str(client_file(secured, "one-maintenance")))
+    doings = Doings(secured.addresses["REPLICATION-TLS"])
+    refused = set()
+    for name in ("write", "read", "create", "delete_records", "configs", "placement"):
+        try:
+            getattr(doings, name)()
+        except (JobFailed, NotWritten, KafkaException):
+            refused.add(name)
+    assert refused == lost
