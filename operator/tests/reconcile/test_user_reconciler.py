@@ -4,6 +4,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.users.cluster_users import SCRAM_512
@@ -130,14 +132,15 @@ def test_a_secret_that_an_operator_made_before_it_ended_keeps_its_password(play:
     play(scenario)
 
 
-def test_no_user_may_have_the_name_of_the_operator_or_of_brokers(play: Play) -> None:
+@pytest.mark.parametrize("name", ["operator", "broker", "lag-exporter", "maintenance"])
+def test_no_user_may_have_the_name_of_what_works_for_the_cluster(play: Play, name: str) -> None:
     async def scenario(world: World) -> None:
         world.api.put(resource("Cluster", "one"))
-        world.api.put(user("mallory", username="CN=one-operator,O=barnabas.dev"))
+        world.api.put(user("mallory", username=f"CN=one-{name},O=barnabas.dev"))
         await world.round()
         _, reason, message = world.said("User", "mallory")
         assert reason == "ResourceConflict"
-        assert message.startswith("spec.username is CN=one-operator,O=barnabas.dev")
+        assert message.startswith(f"spec.username is CN=one-{name},O=barnabas.dev")
         assert not world.brokers.accounts
 
     play(scenario)

@@ -145,8 +145,8 @@ def _needs_finalizer(user: User) -> bool:
 
 def _reserved(cluster: Cluster) -> Sequence[str]:
     """Return the names of what works for the Cluster, of its Secrets, and of the administrator."""
-    names = (ADMINISTRATOR, *companion_names(cluster), *companion_users(cluster)) if is_secured(cluster) else ()
-    return (*own_users(cluster), *names)
+    of_secrets = (ADMINISTRATOR, *companion_names(cluster)) if is_secured(cluster) else ()
+    return (*own_users(cluster), *companion_users(cluster), *of_secrets)
 
 
 def _bootstrap(cluster: Cluster) -> str:
