@@ -37,7 +37,6 @@ from barnabas_operator.reconcile.broker_access import broker_access
 from barnabas_operator.reconcile.broker_calls import BrokerBackoff, blocking
 from barnabas_operator.reconcile.brokers.administrator_reconciler import AdministratorReconciler
 from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler, BrokersOutcome
-from barnabas_operator.reconcile.brokers.companion_reconciler import CompanionReconciler
 from barnabas_operator.reconcile.brokers.dynamic_config_reconciler import DynamicConfigReconciler
 from barnabas_operator.reconcile.brokers.reconcile_metadata_version import VersionOutcome, reconcile_metadata_version
 from barnabas_operator.reconcile.kind_reconciler import Bodies, ReconcilerEnvironment, Seen
@@ -90,7 +89,6 @@ class ClusterWorker:
         self._resources = ResourceReconcilers(reconciling)
         self._running = DynamicConfigReconciler(self._connected)
         self._administrator = AdministratorReconciler(environment.api, self._connected)
-        self._companions = CompanionReconciler(self._connected)
         self._last_known = LastKnownState(self._clock.monotonic_s)
         self._outages = ShortOutages(self._clock.monotonic_s)
         self._backoff = BrokerBackoff(self._settings.busy_s, self._clock.monotonic_s)
@@ -182,7 +180,6 @@ class ClusterWorker:
             self._statuses.forget()
             self._running.forget()
             self._administrator.forget()
-            self._companions.forget()
             self._applied_at = self._clock.monotonic_s()
         if "deletionTimestamp" in body["metadata"]:
             return await self._delete(body, resources)
@@ -309,7 +306,6 @@ class ClusterWorker:
         await self._running.look_for_strays(cluster, state)
         if not brokers.pods.remaining():  # One without a listener for passwords, or an authorizer, would refuse.
             await self._administrator.reconcile(cluster, self._brokers.secrets.data)
-            await self._companions.reconcile(cluster)
         if brokers.waiting is None:
             await self._running.unregister_removed(cluster)
 

@@ -1,4 +1,4 @@
-"""Gives the brokers the password of the user `admin`, which the operator has made."""
+"""Gives the brokers the password of the user `admin`, which the operator has made, and the ACLs of companions."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -13,6 +13,7 @@ from barnabas_operator.planning.object_names import administrator_name
 from barnabas_operator.planning.users.cluster_users import FoundUser
 from barnabas_operator.planning.users.user_steps import SetPassword, describe
 from barnabas_operator.reconcile.broker_calls import blocking
+from barnabas_operator.reconcile.brokers.companion_reconciler import CompanionReconciler
 from barnabas_operator.resources.cluster import Cluster
 
 PASSWORD_ID: Final = "barnabas.dev/password-id"
@@ -30,13 +31,16 @@ class AdministratorReconciler:
         self._api = api
         self._connected = connected
         self._known = b""
+        self._companions = CompanionReconciler(connected)
 
     def forget(self) -> None:
         """Ask again: the brokers may have lost it."""
         self._known = b""
+        self._companions.forget()
 
     async def reconcile(self, cluster: Cluster, secrets: Mapping[str, Data]) -> None:
         """Bring the password, unless brokers have it. Raises ClusterUnreachable, KubeUnreachable and KubeRefused."""
+        await self._companions.reconcile(cluster)
         name, namespace = administrator_name(cluster.metadata.name), cluster.metadata.namespace or "default"
         password = secrets.get(name, {}).get("password", b"")
         if not password or password == self._known:
