@@ -47,6 +47,7 @@ def network_policy(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
     name = cluster.metadata.name
     brokers = {"podSelector": {"matchLabels": dict(selector(name))}}
     runs = {"podSelector": {"matchLabels": dict(maintenance_selector(name))}}
+    ports = (REPLICATION_PORT, PASSING_PORT) if is_passing(cluster) else (REPLICATION_PORT,)
     return kube_object(
         "networking.k8s.io/v1",
         "NetworkPolicy",
@@ -59,18 +60,12 @@ def network_policy(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
             "ingress": [
                 {
                     "from": [brokers, runs, *_exporter_peers(cluster), *neighbours.operator_peers],
-                    "ports": [{"port": REPLICATION_PORT, "protocol": "TCP"}],
+                    "ports": [{"port": port, "protocol": "TCP"} for port in ports],
                 },
-                *_between_stages(cluster, [brokers, *neighbours.operator_peers]),
                 *_of_clients(cluster),
             ],
         },
     )
-
-
-def _between_stages(cluster: Cluster, peers: list[KubeObject]) -> list[KubeObject]:
-    ports = [{"port": PASSING_PORT, "protocol": "TCP"}]
-    return [{"from": peers, "ports": ports}] if is_passing(cluster) else []
 
 
 def _exporter_peers(cluster: Cluster) -> list[KubeObject]:

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
+from barnabas_operator.manifests.neighbours import NOBODY_ELSE
+from barnabas_operator.manifests.protection import network_policy
 from barnabas_operator.planning.brokers.cluster_checks import refuse_change
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.pod_properties import pod_properties, restart_hash
@@ -198,6 +200,13 @@ def test_an_event_tells_each_step_once_and_the_end() -> None:
     before = cluster_status(DECLARED_SECURED, "2026-01-01T00:00:00Z", None, Findings(first.found))
     assert "OfferingTls" not in said(first.restarted(0), DECLARED_SECURED, before)[1]
     assert "SecurityChanged" in said(State(SECURED, (SECURED,) * 3), DECLARED_SECURED, before)[1]
+
+
+def test_whoever_reaches_brokers_among_themselves_reaches_both_of_their_ports_meanwhile() -> None:
+    arrived = replace(DECLARED_SECURED, status=ClusterStatus(security_stage="Secured"))
+    for declared, ports in ((DECLARED_SECURED, [9091, 9090]), (arrived, [9091]), (DECLARED_OPEN, [9091])):
+        rule = network_policy(declared, NOBODY_ELSE)["spec"]["ingress"][0]
+        assert [each["port"] for each in rule["ports"]] == ports
 
 
 def test_a_listener_leaves_the_port_that_brokers_need_meanwhile() -> None:
