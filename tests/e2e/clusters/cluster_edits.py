@@ -41,7 +41,7 @@ EDITS: Final[Mapping[str, Edit]] = {
     "listeners.name": Edit("http", "any other"),
     "listeners.port": Edit(9091, "9091"),
     "listeners.type": Edit("loadbalancer"),
-    "listeners.tls": Edit(True, "tls"),
+    "listeners.tls": Edit(True),
     "listeners.authentication": Edit({"type": "tls"}, "authentication"),
     "listeners.advertisedHost": Edit("nobodys.example"),
     "listeners.preferredNodePortAddressType": Edit("Hostname"),
