@@ -12,6 +12,7 @@ import pytest
 from barnabas_core.credential_secrets import credential_secrets
 from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, has_issued
 from barnabas_operator.planning.time_text import utc_moment
+from barnabas_operator.resources.json_types import Json
 from e2e.world import World
 from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
@@ -35,13 +36,22 @@ def secret(world: World, name: str) -> dict[str, str]:
     return {key: b64decode(value).decode(errors="replace") for key, value in data.items()}
 
 
+def deployment(world: World, name: str) -> Json:
+    found: Json = json.loads(world.kubectl("get", "deployment", name, "--ignore-not-found", "-ojson") or "{}")
+    return found
+
+
 def test_a_secured_cluster_has_its_secrets_and_its_brokers_rights_to_their_own(world: World) -> None:
-    world.apply_cluster("one", listeners=LISTENERS, authorization={})
+    world.apply_cluster("one", listeners=LISTENERS, authorization={}, lagExporter={})
     wait_for(lambda: world.stateful_set("one-broker"), seconds_max=PATIENCE_S)
     authority, certificate = secret(world, "one-clients-ca"), secret(world, "one-clients-ca-cert")
     signer = Authority(Pem(authority["ca.key"], certificate["ca.crt"]), utc_moment(0))
     (shown,) = certificates_in(secret(world, "one-admin")["user.crt"])
     assert has_issued(signer.certificate, shown)
+    exporter = wait_for(lambda: deployment(world, "one-lag-exporter"))
+    (volume,) = exporter["spec"]["template"]["spec"]["volumes"]
+    for name in (volume["secret"]["secretName"], "one-maintenance"):
+        assert secret(world, name).keys() == {"ca.crt", "client.pem", "client.properties"}
     account = f"--as=system:serviceaccount:{world.namespace}:one-broker"
     own, other = credential_secrets("one")[0], "one-cluster-ca"
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from e2e.pods.administrator import administrator
 from e2e.pods.castle import Castle
+from e2e.pods.providers import Cluster
 from harness.deadline import PATIENCE_S, wait_for
 from local_kubernetes.kubectl import PATIENTLY
 
@@ -19,7 +20,7 @@ LISTENERS = [
     {"name": "inside", "port": 9092, "tls": True, "authentication": {"type": "tls"}},
     {"name": "outside", "port": 9094, "type": "nodeport", "tls": True, "authentication": {"type": "scram-sha-512"}},
 ]
-CLUSTER = {
+VAULT = {
     "apiVersion": "barnabas.dev/v1alpha1",
     "kind": "Cluster",
     "metadata": {"name": NAME},
@@ -28,35 +29,90 @@ CLUSTER = {
         "storage": {"volumes": [{"id": 0, "size": "1Gi", "deleteClaim": True}]},
         "listeners": LISTENERS,
         "authorization": {"type": "simple"},
+        "lagExporter": {},
         "deletionPolicy": "Delete",
     },
 }
 
 
-@pytest.fixture
-def vault(castle: Castle) -> Iterator[Castle]:
-    castle.kubectl("apply", "-f-", stdin=json.dumps(CLUSTER))
-    castle.kubectl("wait", "--for=condition=Ready", f"cluster/{NAME}", PATIENTLY)
-    yield castle
-    castle.kubectl("delete", "cluster", NAME, "--wait=false")
+SECONDS_MAX = 300.0
+CLAIM = "vault-archives"
+ARCHIVE = {
+    "job": "archive",
+    "volumes": [{"name": "archive", "mountPath": "/archive", "claimName": CLAIM}],
+    "driver": {"resources": {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}},
+    "sparkConf": {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
+}
 
 
-def test_the_administrator_writes_and_reads_with_its_secret_and_nobody_without_it(
-    vault: Castle, tmp_path: Path
-) -> None:
-    own = administrator(vault, NAME, "outside", tmp_path)
-    topic = f"gold-{uuid4().hex[:8]}"
-    admin = AdminClient(own)
-    admin.create_topics([NewTopic(topic, 2, 2)])[topic].result(PATIENCE_S)
+def apply(castle: Castle, kind: str, name: str, spec: object, version: str = "barnabas.dev/v1alpha1") -> None:
+    item = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+    castle.kubectl("apply", "-f-", stdin=json.dumps(item))
+
+
+@pytest.fixture(scope="module")
+def vault(installed: Castle) -> Iterator[Castle]:
+    installed.await_ready()
+    installed.kubectl("apply", "-f-", stdin=json.dumps(VAULT))
+    installed.kubectl("wait", "--for=condition=Ready", f"cluster/{NAME}", PATIENTLY)
+    yield installed
+    installed.kubectl("delete", "cluster", NAME, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def own(vault: Castle, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return administrator(vault, NAME, "outside", tmp_path_factory.mktemp("vault"))
+
+
+@pytest.fixture(scope="module")
+def gold(own: dict[str, Any]) -> str:
+    """A topic with three records, of which the group `guards` has read the first."""
+    topic, admin = f"gold-{uuid4().hex[:8]}", AdminClient(own)
+    admin.create_topics([NewTopic(topic, 1, 2)])[topic].result(PATIENCE_S)
     producer = Producer(own)
-    producer.produce(topic, b"bar")
+    for value in (b"bar", b"coin", b"ring"):
+        producer.produce(topic, value)
     assert producer.flush(PATIENCE_S) == 0
-    consumer = Consumer({**own, "group.id": "guards", "auto.offset.reset": "earliest"})
+    consumer = Consumer({**own, "group.id": "guards", "auto.offset.reset": "earliest", "enable.auto.commit": False})
     consumer.subscribe([topic])
     found = wait_for(lambda: consumer.poll(1), lambda record: record is not None and not record.error())
     assert found is not None
     assert found.value() == b"bar"
+    consumer.commit(message=found, asynchronous=False)
     consumer.close()
+    return topic
+
+
+@pytest.mark.usefixtures("gold")
+def test_the_administrator_writes_and_reads_with_its_secret_and_nobody_without_it(own: dict[str, Any]) -> None:
     stranger = AdminClient({**own, "sasl.password": "another"})
     with pytest.raises(KafkaException):
         stranger.list_topics(timeout=10)
+
+
+def test_the_lag_exporter_shows_the_lag_of_a_group(vault: Castle, gold: str) -> None:
+    chosen = f"app.kubernetes.io/name=barnabas-lag-exporter,barnabas.dev/cluster={NAME}"
+
+    def pages() -> list[str]:
+        return [vault.metrics(pod["metadata"]["name"], 9308) for pod in vault.items("pod", chosen)]
+
+    lag = f'kafka_consumergroup_lag{{consumergroup="guards",partition="0",topic="{gold}"}} 2.0'
+    wait_for(pages, lambda found: any(lag in page for page in found), SECONDS_MAX)
+
+
+@pytest.mark.soak
+def test_a_run_archives_a_topic(vault: Castle, cluster: Cluster, gold: str) -> None:
+    cluster.image("barnabas-jobs")
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    apply(vault, "PersistentVolumeClaim", CLAIM, claim, "v1")
+    options = {"topic": gold, "archive": f"/archive/{gold}"}
+    apply(vault, "MaintenanceJob", gold, {"cluster": NAME, "options": options, **ARCHIVE})
+
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(vault.kubectl("get", "bm", gold, "-ojson")).get("status", {})
+        return found
+
+    ended = wait_for(status, lambda found: found.get("phase") in ("Succeeded", "Failed"), SECONDS_MAX, 1.0)
+    vault.kubectl("delete", "bm", gold, PATIENTLY)  # Its pod holds the claim.
+    vault.kubectl("delete", "pvc", CLAIM, "--wait=false")
+    assert (ended["phase"], ended.get("result", {}).get("archived_records")) == ("Succeeded", 3), ended
