@@ -48,6 +48,8 @@ EDITS: Final[Mapping[str, Edit]] = {
     "listeners.networkPolicyPeers": Edit([{"podSelector": {"matchLabels": {"a": "b c"}}}], "NetworkPolicy"),
     "listeners.template": Edit({"brokerServices": [{"brokerId": 0, "spec": {"selector": {"a": "b"}}}]}, "selector"),
     "authorization": Edit({"type": "simple"}, "authorization"),
+    "clusterCa": Edit({"generateCertificateAuthority": False}, "generateCertificateAuthority"),
+    "clientsCa": Edit({"generateCertificateAuthority": False}, "generateCertificateAuthority"),
     "config": Edit({"log.dirs": "/tmp"}, "log.dirs"),
     "rolling.maxUnavailablePerRack": Edit(0, "1"),
     "rolling.pause": Edit(True),
