@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from barnabas_operator.resources.kinds import KINDS
+from barnabas_operator.resources.object_meta import GROUP
 from documents.how_to import ON_KUBERNETES, ON_ONE_MACHINE
 from documents.pages import DOCS, Run, Write, lacking, languages, not_run, row_of, runnable, steps
 
@@ -42,3 +44,10 @@ def test_every_row_of_what_is_not_run_is_about_one_block_of_a_page() -> None:
     runs = [(page, step) for page in PAGES for step in steps(page) if isinstance(step, Run)]
     about = [row for page, step in runs if (row := row_of(page, step, table)) is not None]
     assert sorted(about) == sorted(table)
+
+
+def test_the_page_about_upgrades_migrates_every_kind() -> None:
+    write, patch = (step.commands for step in steps(DOCS / "how-to" / "upgrade.md") if isinstance(step, Run))
+    kinds = KINDS.values()
+    assert sorted(write.split()[2].split(",")) == sorted(kind.short_name for kind in kinds)
+    assert {word for word in patch.split() if GROUP in word} == {f"{kind.plural}.{GROUP}" for kind in kinds}
