@@ -2,6 +2,7 @@
 
 import datetime as dt
 import ipaddress
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 BOTH_USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+_ECDSA_SHA256 = bytes.fromhex("300a06082a8648ce3d040302")
 _LOOPBACK = ipaddress.ip_address("127.0.0.1")
 
 
@@ -63,6 +65,20 @@ class Authority:
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         certificate = builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
         return self._identity(key, certificate, file_name or common_name)
+
+    def issue_printable(self, common_name: str) -> Identity:
+        """Return a key and a certificate whose name is a PrintableString, whatever characters it has."""
+        identity = self.issue(common_name)
+        signed = x509.load_pem_x509_certificate(identity.certificate.encode())
+        name = bytes([len(common_name)]) + common_name.encode()
+        content = signed.tbs_certificate_bytes.replace(b"\x0c" + name, b"\x13" + name)
+        signature = self._key.sign(content, ec.ECDSA(hashes.SHA256()))
+        bits = b"\x03" + bytes([len(signature) + 1, 0]) + signature
+        whole = content + _ECDSA_SHA256 + bits
+        der = b"\x30\x82" + len(whole).to_bytes(2, "big") + whole
+        certificate = ssl.DER_cert_to_PEM_cert(der)
+        identity.file.write_text(identity.key + certificate)
+        return identity._replace(certificate=certificate)
 
     def itself(self) -> Identity:
         """Return the authority's own key and certificate, which nobody else has signed."""

@@ -120,6 +120,36 @@ def test_a_certificate_says_who_a_client_is(authority: Authority, rules: str) ->
     assert asyncio.run(run()) == [expected]
 
 
+def test_a_certificate_that_strict_parsers_refuse_says_who_a_client_is(authority: Authority) -> None:
+    async def run() -> list[bytes]:
+        async with listening(authority, ssl_client_auth="required") as (_, port):
+            return await ask(port, client_context(authority, authority.issue_printable("alice@example*")), b"who")
+
+    assert asyncio.run(run()) == [rb"User:CN=alice@example*,O=Tests\, Inc"]
+
+
+def test_a_bug_in_a_handshake_costs_that_handshake_only(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+    def principal_of(_: bytes | None) -> str:
+        raise ValueError("a certificate that nobody expected")
+
+    async def run() -> None:
+        escaped: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: escaped.append(context))
+        async with listening(authority) as (listener, port):
+            good = listener._tls_of("SSL")
+            assert good is not None
+            listener._tls_of = lambda _: good._replace(principal_of=principal_of)
+            with pytest.raises((OSError, asyncio.IncompleteReadError)):
+                await ask(port, client_context(authority), b"who")
+            listener._tls_of = lambda _: good
+            assert await ask(port, client_context(authority), b"x") == [b"x"]
+            assert counts_of(listener).failures["TLS"] == 1
+        assert not escaped
+
+    asyncio.run(run())
+    assert "bug: handshake of 127.0.0.1:" in caplog.text
+
+
 def test_without_a_certificate_a_client_is_anonymous(authority: Authority) -> None:
     async def run() -> list[bytes]:
         async with listening(authority, ssl_client_auth="requested") as (_, port):

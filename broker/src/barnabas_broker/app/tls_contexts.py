@@ -7,7 +7,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from barnabas_broker.app.tls_stores import Keystore, Stores
 from barnabas_broker.handlers.channel import ANONYMOUS
@@ -18,7 +17,7 @@ from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
 from barnabas_core.config.listener_security import ListenerSecurity
 from barnabas_core.config.principal_rules import PrincipalRule, name_by_rules, parse_principal_rules
 from barnabas_core.config.ssl_definitions import RELOADED
-from barnabas_core.distinguished_name import rfc2253
+from barnabas_core.distinguished_name import rfc2253, subject_of
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +124,7 @@ def principal_of(certificate: bytes | None, rules: tuple[PrincipalRule, ...]) ->
     """Return the principal of a client by its certificate. Raises CertificateRefused."""
     if certificate is None:
         return ANONYMOUS
-    dn = rfc2253(x509.load_der_x509_certificate(certificate).subject.public_bytes(Encoding.DER))
+    dn = rfc2253(subject_of(certificate))
     name = name_by_rules(dn, rules)
     if name is None:
         raise CertificateRefused(f"no rule of ssl.principal.mapping.rules matches {dn[:200]}")

@@ -147,6 +147,9 @@ class Handshakes:
             self._loop.add_writer(tls.fileno(), self._is_ready, handshake)
         except (OSError, CertificateRefused) as error:
             self._end(handshake, str(error))
+        except Exception as error:  # A bug costs this handshake, not the broker.
+            log.error("bug: handshake of %s", handshake.peer, exc_info=error)
+            self._end(handshake, "a bug")
         else:
             del self._under_way[handshake]
             handshake.done(TlsTransport(self._loop, tls), principal)
