@@ -4,7 +4,7 @@ from barnabas_core.sampled_rate import SAMPLES, WINDOW_MS
 
 
 class TokenBucket:
-    """Holds as many tokens at most as come in eleven seconds. The last request takes it below 0."""
+    """The tokens that requests may take, at most those of eleven seconds; the last request may take it below 0."""
 
     __slots__ = ("_filled_ms", "_tokens")
 

@@ -76,7 +76,7 @@ class AdminClient(KafkaAdminClient):
             self.network.close()
             is_clear = settings["security_protocol"] == "PLAINTEXT"
             reasons = [] if is_clear else list(dict.fromkeys(map(str, self.connections.failing.values())))
-            if settings["security_protocol"].startswith("SASL_"):  # The library may see only a closed connection.
+            if settings["security_protocol"].startswith("SASL_"):  # A failed login may show as a closed connection.
                 reasons.append("the user or its password may be wrong")
             raise ClusterUnreachable(": ".join(filter(None, (str(error), "; ".join(reasons))))) from error
 

@@ -110,7 +110,7 @@ def test_lag_scales_up_and_five_calm_minutes_scale_down_and_both_are_told(place:
     assert place.replicas == 3
     assert said(told[-1]) == ("True", "FollowsLag", "")
     assert place.events == {
-        "scaled Deployment billing from 2 to 5: lag 4,800, 1,000 for each replica",
+        "scaled Deployment billing from 2 to 5: lag 4,800, lagThreshold 1,000 for each replica",
         "scaled Deployment billing from 5 to 3: no lag for 5 minutes",
     }
 

@@ -30,7 +30,7 @@ def read_key_set(url: str, context: ssl.SSLContext, timeout_s: float) -> tuple[T
 
 
 def _whole(answer: HTTPResponse, deadline_s: float) -> bytes:
-    """Return what comes, up to a byte too many; a server that never ends must not keep the thread."""
+    """Return the whole body, or its first KEY_SET_BYTES_MAX + 1 bytes. Raises TimeoutError at the deadline."""
     data = b""
     while len(data) <= KEY_SET_BYTES_MAX and (piece := answer.read1(KEY_SET_BYTES_MAX + 1 - len(data))):
         data += piece
@@ -46,7 +46,7 @@ def trusting(options: Mapping[str, str]) -> ssl.SSLContext:
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Leaves an answer that points elsewhere as the error that it is: only the URL of the settings is asked."""
+    """Follows no redirect, which becomes an error: only the URL in the settings may give the keys."""
 
     def redirect_request(self, *_: object) -> None:
-        """Return no other request."""
+        """Return None, so that the redirect is an error."""

@@ -278,7 +278,7 @@ class _RefusingReader:
         self._refused = refused
 
     is_urgent: Final = True
-    """A refusal is in the answer."""
+    """True, for an answer with a refusal is sent without a wait for data."""
 
     @property
     def bytes_read(self) -> int:

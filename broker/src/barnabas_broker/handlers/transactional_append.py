@@ -126,7 +126,7 @@ def _check_not_ended(producers: ProducerStates, header: BatchHeader, verificatio
 
 
 def _produce_error(code: ErrorCode, version: int) -> ErrorCode:
-    """Return the error that Produce answers for one of the coordinator."""
+    """Return the error with which Produce reports this error of the transaction coordinator to a client."""
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
         return ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDS_SINCE:

@@ -1,4 +1,4 @@
-"""The choice of a replica's log: the one in its place, a new one, or none yet."""
+"""The choice of a replica's log: the one found in a log dir, a new one, or none yet."""
 
 import logging
 from typing import Final
@@ -62,7 +62,10 @@ class LogOpening:
             return Trigger.NOT_MADE, None
 
     def claim(self, record: ReplicaRecord) -> Log | None:
-        """Return the log in the replica's place, or None."""
+        """Return the log with the replica's name and topic id, no longer as a stray; None if no log dir has it.
+
+        A log of another topic of that name is set aside.
+        """
         try:
             found = self._logs.claim(record.topic_partition, record.topic_id)
         except StorageError as error:

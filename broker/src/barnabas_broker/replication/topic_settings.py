@@ -12,7 +12,7 @@ from barnabas_core.config.topic_configs import EffectiveLogConfig, effective_log
 log = logging.getLogger(__name__)
 
 KEPT_MAX: Final = 1_000
-"""The most cached sets of topic settings: most topics have none, or the same as many others."""
+"""The largest number of different sets of topic settings in the cache; most topics share a set with others."""
 
 
 class TopicSettings:

@@ -62,7 +62,7 @@ class Outbox:
         total = sum([part.length if part.__class__ is FileSlice else len(part) for part in parts])
         if total <= len(self._buffer) and _fill(self._buffer, parts):
             sent = self._send_now(self._buffer[:total])
-            return sent == total or self._keep(bytes(self._buffer[sent:total]))  # The buffer is for the next answer.
+            return sent == total or self._keep(bytes(self._buffer[sent:total]))  # A copy: the buffer is used again.
         self.unsent.extend(parts)
         if self.flush():
             return True

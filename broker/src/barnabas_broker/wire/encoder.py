@@ -30,7 +30,7 @@ class Encoded(bytes):
 
 
 class UnencodableMessage(ValueError):
-    """A bug above: a field holds what its type cannot."""
+    """A field of a message has a value that its type cannot hold; the caller has a bug."""
 
 
 @functools.cache

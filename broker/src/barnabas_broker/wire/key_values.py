@@ -142,10 +142,10 @@ def _read_records(data: bytes, position: int, batch_end: int, count: int, found:
         if length < 0 or end > batch_end:
             raise BrokenRecords(f"a record of {length} bytes, which ends past the batch")
         position += 1  # Attributes; v2 uses none.
-        while data[position] > 0x7F:  # The timestamp.
+        while data[position] > 0x7F:  # Skip the varint of the timestamp delta, then that of the offset delta.
             position += 1
         position += 1
-        while data[position] > 0x7F:  # The offset.
+        while data[position] > 0x7F:
             position += 1
         position += 1
         length = data[position]

@@ -33,7 +33,7 @@ _COUNT: Final = Range(0)
 _REPLICATION_FACTOR: Final = Range(1, 32767)
 
 _IDENTITY: Final = (
-    _D("node.id", _INT, 0, Range(0), "The number of this broker, its own in the whole cluster."),
+    _D("node.id", _INT, 0, Range(0), "The id of this broker, unique in its cluster."),
     _D(
         "broker.id", _INT, -1, Range(0, None, also=(-1,)), "The old name of node.id; where both are set they are equal."
     ),
@@ -42,7 +42,7 @@ _IDENTITY: Final = (
         _STRING,
         None,
         None,
-        "Where this broker stands; the replicas of a partition are spread over racks.",
+        "The rack of this broker; the replicas of a partition are spread over racks.",
         Dynamic.PER_BROKER,
     ),
     _D(
@@ -68,14 +68,14 @@ _SOCKETS: Final = (
         _LIST,
         ("PLAINTEXT://:9092",),
         Pattern(r"[^/]+://.*:-?[0-9]+", "each entry NAME://HOST:PORT"),
-        "The addresses to listen on. An empty host is every interface, port 0 any free one.",
+        "The addresses to listen on. An empty host means every interface, port 0 any free port.",
     ),
     _D(
         "advertised.listeners",
         _LIST,
         None,
         Pattern(r"[^/]+://.*:-?[0-9]+", "each entry NAME://HOST:PORT"),
-        "The addresses that clients get, where they differ from the listeners.",
+        "The addresses that clients get, if they differ from those in listeners.",
     ),
     _D(
         "listener.security.protocol.map",
@@ -110,14 +110,14 @@ _SOCKETS: Final = (
         _INT,
         -1,
         Range(1, None, also=(-1,)),
-        "SO_RCVBUF; -1 lets the system size it as the way to the client needs (Kafka: 102400).",
+        "SO_RCVBUF; -1 lets the operating system size it (Kafka: 102400).",
     ),
     _D(
         "socket.send.buffer.bytes",
         _INT,
         -1,
         Range(1, None, also=(-1,)),
-        "SO_SNDBUF; -1 lets the system size it as the way to the client needs (Kafka: 102400).",
+        "SO_SNDBUF; -1 lets the operating system size it (Kafka: 102400).",
     ),
     _D(
         "socket.request.max.bytes",
@@ -131,7 +131,7 @@ _SOCKETS: Final = (
         _LONG,
         -1,
         Range(1, None, also=(-1,)),
-        "Bytes of requests in memory after which no more are read; -1 for no limit.",
+        "When the requests in memory have this many bytes, no more are read; -1 for no limit.",
     ),
     _D("connections.max.idle.ms", _LONG, 600000, Range(-1), "Idle connections are closed after this; below 0, never."),
     _D(
@@ -139,25 +139,31 @@ _SOCKETS: Final = (
         _INT,
         INT_MAX,
         _COUNT,
-        "Open connections of this broker; where it is not set, what the limit of open files leaves.",
+        "The most open connections of this broker; by default what the limit of open files leaves.",
         _CLUSTER,
     ),
-    _D("max.connections.per.ip", _INT, INT_MAX, _COUNT, "Open connections of one address.", _CLUSTER),
+    _D("max.connections.per.ip", _INT, INT_MAX, _COUNT, "The most open connections of one address.", _CLUSTER),
     _D(
         "max.connections.per.ip.overrides",
         _STRING,
         "",
         Pattern(r"\s*([^,\s]+:[0-9]+\s*(,\s*[^,\s]+:[0-9]+\s*)*)?", "ADDRESS:COUNT separated by commas"),
-        "Other limits than max.connections.per.ip for single addresses.",
+        "Limits for single addresses, in place of max.connections.per.ip.",
         _CLUSTER,
     ),
-    _D("max.connection.creation.rate", _INT, INT_MAX, _COUNT, "Connections accepted in a second.", _CLUSTER),
+    _D("max.connection.creation.rate", _INT, INT_MAX, _COUNT, "The most connections accepted in a second.", _CLUSTER),
     _D("fetch.max.bytes", _INT, 57671680, Range(1024), "The most bytes that one fetch is answered with."),
-    _D("max.request.partition.size.limit", _INT, 2000, _POSITIVE, "Partitions in one DescribeTopicPartitions answer."),
+    _D(
+        "max.request.partition.size.limit",
+        _INT,
+        2000,
+        _POSITIVE,
+        "Most partitions in a DescribeTopicPartitions answer.",
+    ),
 )
 
 _TOPICS: Final = (
-    _D("auto.create.topics.enable", _BOOLEAN, True, None, "Whether asking for a topic that is not there creates it."),
+    _D("auto.create.topics.enable", _BOOLEAN, True, None, "Whether a request for a missing topic creates it."),
     _D("delete.topic.enable", _BOOLEAN, True, None, "Whether topics can be deleted."),
     _D("num.partitions", _INT, 1, _POSITIVE, "Partitions of a topic that is created without a number."),
     _D(
@@ -167,8 +173,8 @@ _TOPICS: Final = (
         _REPLICATION_FACTOR,
         "Replicas of a topic that is created without a number.",
     ),
-    _D("auto.leader.rebalance.enable", _BOOLEAN, True, None, "Whether leadership goes back to the preferred replicas."),
-    _D("leader.imbalance.check.interval.seconds", _LONG, 300, _POSITIVE, "How often leadership is compared with that."),
+    _D("auto.leader.rebalance.enable", _BOOLEAN, True, None, "Whether preferred replicas become leaders again."),
+    _D("leader.imbalance.check.interval.seconds", _LONG, 300, _POSITIVE, "How often preferred leadership is checked."),
 )
 
 _REPLICAS: Final = (
@@ -184,7 +190,7 @@ _REPLICAS: Final = (
     _D("replica.fetch.response.max.bytes", _INT, 10485760, _COUNT, "Bytes of all partitions in a follower's fetch."),
     _D("replica.fetch.wait.max.ms", _INT, 500, _ANY_MS, "How long a follower's fetch waits for data."),
     _D("replica.fetch.backoff.ms", _INT, 1000, _ANY_MS, "How long a follower waits after a failed fetch."),
-    _D("replica.socket.timeout.ms", _INT, 30000, _POSITIVE, "How long a follower waits for any answer."),
+    _D("replica.socket.timeout.ms", _INT, 30000, _POSITIVE, "How long a follower waits for an answer of its leader."),
     _D(
         "leader.replication.throttled.rate",
         _LONG,
@@ -222,8 +228,8 @@ _GROUPS: Final = (
     _D("group.min.session.timeout.ms", _INT, 6000, _POSITIVE, "The shortest session timeout a member may ask for."),
     _D("group.max.session.timeout.ms", _INT, 1800000, _POSITIVE, "The longest session timeout a member may ask for."),
     _D("group.initial.rebalance.delay.ms", _INT, 3000, _ANY_MS, "How long an empty group waits for more members."),
-    _D("group.max.size", _INT, INT_MAX, _POSITIVE, "Members of one group."),
-    _D("offset.metadata.max.bytes", _INT, 4096, _COUNT, "The note that may go with a committed offset."),
+    _D("group.max.size", _INT, INT_MAX, _POSITIVE, "The most members of one group."),
+    _D("offset.metadata.max.bytes", _INT, 4096, _COUNT, "The longest metadata text of a committed offset. Bytes."),
     _D(
         "offsets.commit.timeout.ms",
         _INT,
@@ -241,14 +247,14 @@ _GROUPS: Final = (
         _INT,
         50,
         _POSITIVE,
-        "Partitions of __consumer_offsets; only read at its creation.",
+        "Partitions of __consumer_offsets; read only when it is created.",
     ),
     _D(
         "offsets.topic.replication.factor",
         _SHORT,
         3,
         _REPLICATION_FACTOR,
-        "Replicas of __consumer_offsets; it is not created before so many brokers are there.",
+        "Replicas of __consumer_offsets; it is created once that many brokers are registered.",
     ),
     _D("offsets.topic.segment.bytes", _INT, 104857600, Range(1048576), "Segment size of __consumer_offsets."),
     _D(
@@ -266,50 +272,56 @@ _PRODUCERS: Final = (
         _INT,
         86400000,
         _POSITIVE,
-        "A producer that is silent for so long is forgotten. Milliseconds.",
+        "How long the state of an idle producer is kept. Milliseconds.",
         _CLUSTER,
     ),
-    _D("producer.id.expiration.check.interval.ms", _INT, 600000, _POSITIVE, "How often such producers are looked for."),
+    _D(
+        "producer.id.expiration.check.interval.ms",
+        _INT,
+        600000,
+        _POSITIVE,
+        "How often expired producers are forgotten.",
+    ),
 )
 
 _TRANSACTIONS: Final = (
     _D("transaction.max.timeout.ms", _INT, 900000, _POSITIVE, "The longest timeout that a producer may ask for."),
-    _D("transactional.id.expiration.ms", _INT, 604800000, _POSITIVE, "How long an id that nobody uses is kept."),
+    _D("transactional.id.expiration.ms", _INT, 604800000, _POSITIVE, "How long an unused transactional id is kept."),
     _D(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         _INT,
         10000,
         _POSITIVE,
-        "How often transactions are looked for whose time is up, to be aborted.",
+        "How often transactions that have timed out are looked for and aborted.",
     ),
     _D(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         _INT,
         3600000,
         _POSITIVE,
-        "How often transactional ids are looked for that nobody uses any more.",
+        "How often expired transactional ids are looked for and removed.",
     ),
     _D(
         "transaction.state.log.num.partitions",
         _INT,
         50,
         _POSITIVE,
-        "Partitions of __transaction_state; only read at its creation.",
+        "Partitions of __transaction_state; read only when it is created.",
     ),
     _D(
         "transaction.state.log.replication.factor",
         _SHORT,
         3,
         _REPLICATION_FACTOR,
-        "Replicas of __transaction_state; it is not created before so many brokers are there.",
+        "Replicas of __transaction_state; it is created once that many brokers are registered.",
     ),
     _D(
         "transaction.state.log.min.isr",
         _INT,
         2,
         _POSITIVE,
-        "The min.insync.replicas of __transaction_state; only read at its creation. Unless it is set, it is 1 with two "
-        "replicas, so that one may be away.",
+        "The min.insync.replicas of __transaction_state; read only when it is created. It is 1 by default with two "
+        "replicas, so that one may be offline.",
     ),
     _D("transaction.state.log.segment.bytes", _INT, 104857600, Range(1048576), "Segment size of __transaction_state."),
     _D(
@@ -330,28 +342,28 @@ _OWN: Final = (
         _STRING,
         "",
         Pattern(_STORE, "sqlite:///PATH or kubernetes://NAMESPACE/CLUSTER"),
-        "Where the metadata lives: the same for all brokers of a cluster; where empty, a file in the first log dir.",
+        "The metadata store, the same for all brokers of a cluster; if empty, a file in the first log dir.",
     ),
     _D(
         "log.dirs.placement",
         _STRING,
         "fewest-partitions",
         OneOf(("fewest-partitions", "least-bytes")),
-        "Which log dir gets a new partition: that with fewest partitions, as in Kafka, or that with most room.",
+        "Which log dir gets a new partition: that with the fewest partitions, as in Kafka, or the most free space.",
     ),
     _D(
         "log.dirs.headroom.bytes",
         _LONG,
         1024**3,
         _COUNT,
-        "A log dir with less free space gets a new partition only where every other one is as full (least-bytes).",
+        "A log dir with less free space gets a new partition only if all others have less, too (least-bytes).",
     ),
     _D(
         "advertised.hosts",
         _STRING,
         "",
         Pattern(r"\s*([^,:\s]+:[^,\s]+\s*(,\s*[^,:\s]+:[^,\s]+\s*)*)?", "LISTENER:HOST separated by commas"),
-        "The hosts that clients of single listeners get, in place of those in advertised.listeners.",
+        "Hosts of single listeners, in place of those in advertised.listeners.",
         Dynamic.PER_BROKER,
     ),
     _D(
@@ -359,7 +371,7 @@ _OWN: Final = (
         _STRING,
         "",
         Pattern(r"(.*:[0-9]{1,5})?", "HOST:PORT"),
-        "The address of /metrics, /healthz, /startupz and /readyz; none where empty, port 0 for any free one.",
+        "The address of /metrics, /healthz, /startupz and /readyz; none where empty, port 0 for any free port.",
     ),
 )
 

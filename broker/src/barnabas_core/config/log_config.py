@@ -40,7 +40,7 @@ class TimestampType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """One topic's settings. A comment gives the topic config's name where the field's does not tell it."""
+    """One topic's settings. A comment gives the topic config's name if the field's name differs from it."""
 
     segment_bytes: int = 1024**3
     roll_ms: int = 168 * 3600 * 1000  # segment.ms
@@ -52,8 +52,8 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     flush_messages: int = LONG_MAX
     flush_ms: int = LONG_MAX
-    message_bytes_max: int = 1_048_588  # max.message.bytes: a whole batch with its head
-    decompressed_message_bytes_max: int = 2**31 - 9  # max.decompressed.message.bytes: the records of a batch, unpacked
+    message_bytes_max: int = 1_048_588  # max.message.bytes: a whole batch with its header
+    decompressed_message_bytes_max: int = 2**31 - 9  # max.decompressed.message.bytes: a batch's records, decompressed
     compression: Compression = Compression.PRODUCER
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9

@@ -40,39 +40,39 @@ _DIRS: Final = (
     ),
     _D("log.flush.offset.checkpoint.interval.ms", _INT, 60000, _POSITIVE, "How often recovery points are written."),
     _D("log.flush.start.offset.checkpoint.interval.ms", _INT, 60000, _POSITIVE, "How often start offsets are written."),
-    _D("log.initial.task.delay.ms", _LONG, 30000, _ANY_MS, "Periodic work on logs begins so long after the start."),
+    _D("log.initial.task.delay.ms", _LONG, 30000, _ANY_MS, "How long after the start periodic work on logs begins."),
     _D(
         "log.retention.check.interval.ms",
         _LONG,
         300000,
         _POSITIVE,
-        "How often logs are looked through for old segments.",
+        "How often old segments are looked for.",
     ),
 )
 
 _SEGMENTS: Final = (
     _D("log.segment.bytes", _INT, 1024**3, Range(1024**2), "The largest segment file.", _CLUSTER),
-    _D("log.roll.hours", _INT, 168, _POSITIVE, "The oldest a segment grows before a new one begins. Hours."),
+    _D("log.roll.hours", _INT, 168, _POSITIVE, "The longest time before a new segment begins. Hours."),
     _D(
         "log.roll.ms",
         _LONG,
         None,
         _POSITIVE,
-        "The oldest a segment grows before a new one begins. Milliseconds.",
+        "The longest time before a new segment begins. Milliseconds.",
         _CLUSTER,
         (Synonym("log.roll.hours", HOUR_MS),),
     ),
-    _D("log.roll.jitter.hours", _INT, 0, _COUNT, "The most that is taken off the roll time by chance. Hours."),
+    _D("log.roll.jitter.hours", _INT, 0, _COUNT, "The largest random part by which the roll time is shortened. Hours."),
     _D(
         "log.roll.jitter.ms",
         _LONG,
         None,
         _ANY_MS,
-        "The most that is taken off the roll time by chance, so that logs do not roll at once. Milliseconds.",
+        "The largest random part by which the roll time is shortened, so that logs do not roll at once. Milliseconds.",
         _CLUSTER,
         (Synonym("log.roll.jitter.hours", HOUR_MS),),
     ),
-    _D("log.index.interval.bytes", _INT, 4096, _COUNT, "Bytes of log for one index entry.", _CLUSTER),
+    _D("log.index.interval.bytes", _INT, 4096, _COUNT, "Bytes of the log between two entries of its index.", _CLUSTER),
     _D("log.index.size.max.bytes", _INT, 10 * 1024**2, Range(4), "The largest index file of a segment.", _CLUSTER),
     _D(
         "log.preallocate",
@@ -93,7 +93,14 @@ _SEGMENTS: Final = (
 )
 
 _RETENTION_CONFIGS: Final = (
-    _D("log.cleanup.policy", _LIST, ("delete",), CLEANUP_POLICIES, "What becomes of old segments.", _CLUSTER),
+    _D(
+        "log.cleanup.policy",
+        _LIST,
+        ("delete",),
+        CLEANUP_POLICIES,
+        "What happens to old segments: delete, compact, or both.",
+        _CLUSTER,
+    ),
     _D("log.retention.bytes", _LONG, -1, None, "Bytes of a partition that are kept; -1 for no limit.", _CLUSTER),
     _D("log.retention.hours", _INT, 168, _RETENTION, "How long records are kept; -1 for ever. Hours."),
     _D(
@@ -116,7 +123,13 @@ _RETENTION_CONFIGS: Final = (
 
 _FLUSH: Final = (
     _D("log.flush.interval.messages", _LONG, LONG_MAX, _POSITIVE, "Records after which a log is flushed.", _CLUSTER),
-    _D("log.flush.scheduler.interval.ms", _LONG, LONG_MAX, _POSITIVE, "How often logs are looked through for a flush."),
+    _D(
+        "log.flush.scheduler.interval.ms",
+        _LONG,
+        LONG_MAX,
+        _POSITIVE,
+        "How often logs are checked for a flush that is due.",
+    ),
     _D(
         "log.flush.interval.ms",
         _LONG,
@@ -136,29 +149,43 @@ _CLEANER: Final = (
         _LONG,
         128 * 1024**2,
         Range(1024**2),
-        "Memory for the map of keys of one round of compaction. Bytes.",
+        "Memory for the key map of one round of compaction. Bytes.",
         _CLUSTER,
     ),
-    _D("log.cleaner.io.buffer.load.factor", _DOUBLE, 0.9, Range(0.1, 1), "How full that map may get.", _CLUSTER),
-    _D("log.cleaner.io.buffer.size", _INT, 512 * 1024, Range(1024), "Bytes that compaction reads at once.", _CLUSTER),
+    _D(
+        "log.cleaner.io.buffer.load.factor",
+        _DOUBLE,
+        0.9,
+        Range(0.1, 1),
+        "How full the key map of compaction may get, as a share.",
+        _CLUSTER,
+    ),
+    _D("log.cleaner.io.buffer.size", _INT, 512 * 1024, Range(1024), "Bytes that compaction reads at a time.", _CLUSTER),
     _D(
         "log.cleaner.io.max.bytes.per.second",
         _DOUBLE,
         1.7976931348623157e308,
         Range(1),
-        "What compaction may read and write in a second.",
+        "The most bytes that compaction reads and writes in a second.",
         _CLUSTER,
     ),
     _D(
         "log.cleaner.delete.retention.ms", _LONG, 86400000, _ANY_MS, "How long tombstones stay. Milliseconds.", _CLUSTER
     ),
-    _D("log.cleaner.min.compaction.lag.ms", _LONG, 0, _ANY_MS, "Younger records are not compacted.", _CLUSTER),
+    _D(
+        "log.cleaner.min.compaction.lag.ms",
+        _LONG,
+        0,
+        _ANY_MS,
+        "The age below which records are not compacted.",
+        _CLUSTER,
+    ),
     _D(
         "log.cleaner.max.compaction.lag.ms",
         _LONG,
         LONG_MAX,
         _POSITIVE,
-        "Older records are, whatever the ratio.",
+        "The age from which on records are compacted, whatever the dirty ratio.",
         _CLUSTER,
     ),
     _D(
@@ -166,7 +193,7 @@ _CLEANER: Final = (
         _DOUBLE,
         0.5,
         Range(0, 1),
-        "The share of a log not yet compacted from which on it is.",
+        "The uncompacted share of a log from which on it is compacted.",
         _CLUSTER,
     ),
 )
@@ -178,7 +205,7 @@ _RECORDS: Final = (
         _INT,
         DECOMPRESSED_BYTES_MAX,
         Range(1, DECOMPRESSED_BYTES_MAX),
-        "The most that the records of one compressed batch may unpack to, where they are unpacked.",
+        "The largest decompressed size of one batch's records, where they are decompressed.",
         _CLUSTER,
     ),
     _D(
@@ -186,18 +213,18 @@ _RECORDS: Final = (
         _STRING,
         "producer",
         COMPRESSION_TYPES,
-        "The codec of stored batches; producer leaves them as they come.",
+        "The codec of stored batches; `producer` keeps that of the producer.",
         _CLUSTER,
     ),
-    _D("compression.gzip.level", _INT, -1, Range(1, 9, also=(-1,)), "The level where gzip is that codec.", _CLUSTER),
-    _D("compression.lz4.level", _INT, 9, Range(1, 17), "The level where lz4 is that codec.", _CLUSTER),
-    _D("compression.zstd.level", _INT, 3, Range(-131072, 22), "The level where zstd is that codec.", _CLUSTER),
+    _D("compression.gzip.level", _INT, -1, Range(1, 9, also=(-1,)), "The compression level of gzip.", _CLUSTER),
+    _D("compression.lz4.level", _INT, 9, Range(1, 17), "The compression level of lz4.", _CLUSTER),
+    _D("compression.zstd.level", _INT, 3, Range(-131072, 22), "The compression level of zstd.", _CLUSTER),
     _D(
         "log.message.timestamp.type",
         _STRING,
         "CreateTime",
         TIMESTAMP_TYPES,
-        "Whose time a record carries: the producer's or the broker's.",
+        "The timestamp of records: the producer's, or the broker's at the append.",
         _CLUSTER,
     ),
     _D(
@@ -221,7 +248,7 @@ _RECORDS: Final = (
         _INT,
         1,
         _POSITIVE,
-        "Replicas that must be in sync for a write with acks=all to be taken.",
+        "Replicas that must be in sync for a write with acks=all.",
         _CLUSTER,
     ),
     _D(

@@ -33,23 +33,41 @@ OAUTH_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         _STRING,
         None,
         Pattern(r"https?://\S+|file:(//)?/.+", "a URL of https, http or file"),
-        "Where the public keys are (a JWK set) that tokens are signed with.",
+        "The URL of the public keys (a JWK set) that verify tokens.",
     ),
-    _D(ALLOWED_URLS, _LIST, (), None, "The URLs that keys may be fetched from; one of file: need not be among them."),
-    _D(EXPECTED_AUDIENCE, _LIST, (), None, "The audiences that a token is for: one of them at least (aud)."),
+    _D(ALLOWED_URLS, _LIST, (), None, "The URLs that keys may be fetched from; file: URLs need not be listed."),
+    _D(EXPECTED_AUDIENCE, _LIST, (), None, "Allowed audiences: a token must have one of them at least (aud)."),
     _D(EXPECTED_ISSUER, _STRING, None, None, "The issuer of all tokens (iss)."),
-    _D(ALLOW_ANY_AUDIENCE, _BOOLEAN, False, None, "Whether tokens for any audience are taken."),
-    _D(ALLOW_ANY_ISSUER, _BOOLEAN, False, None, "Whether tokens of any issuer are taken, if their signature is right."),
+    _D(ALLOW_ANY_AUDIENCE, _BOOLEAN, False, None, "Whether tokens for any audience are accepted."),
+    _D(
+        ALLOW_ANY_ISSUER,
+        _BOOLEAN,
+        False,
+        None,
+        "Whether tokens of any issuer are accepted, if their signature is valid.",
+    ),
     _D(
         REFRESH_MS, _LONG, 3_600_000, Range(1000), "How long keys are used before they are fetched again. Milliseconds."
     ),
-    _D(RETRY_BACKOFF_MS, _LONG, 100, Range(1), "The wait after keys could not be fetched; it doubles. Milliseconds."),
-    _D(RETRY_BACKOFF_MAX_MS, _LONG, 10_000, Range(1), "The longest of these waits. Milliseconds."),
+    _D(
+        RETRY_BACKOFF_MS,
+        _LONG,
+        100,
+        Range(1),
+        "The first wait after keys could not be fetched; each further wait is twice as long. Milliseconds.",
+    ),
+    _D(
+        RETRY_BACKOFF_MAX_MS, _LONG, 10_000, Range(1), "The longest wait after keys could not be fetched. Milliseconds."
+    ),
     _D(
         CLOCK_SKEW_SECONDS, ConfigType.INT, 30, Range(0), "How far the clocks of issuer and broker may differ. Seconds."
     ),
     _D(
-        SCOPE_CLAIM_NAME, _STRING, "scope", _CLAIM, "The claim of a token's scopes, which must be text or a list of it."
+        SCOPE_CLAIM_NAME,
+        _STRING,
+        "scope",
+        _CLAIM,
+        "The claim of a token's scopes; its value must be a string or a list of strings.",
     ),
     _D(SUB_CLAIM_NAME, _STRING, "sub", _CLAIM, "The claim that becomes the client's user name."),
 )

@@ -17,7 +17,7 @@ _SESSIONS: Final = _D(
     ConfigType.LONG,
     0,
     Range(0),
-    "How long a session lasts before the client has to authenticate again; 0 for ever. Milliseconds.",
+    "How long a session lasts before the client must authenticate again; 0 for no limit. Milliseconds.",
 )
 
 SASL_MECHANISM_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
@@ -26,7 +26,7 @@ SASL_MECHANISM_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         ConfigType.PASSWORD,
         None,
         None,
-        "The login module of a mechanism: for PLAIN, who may come in (user_NAME); between brokers, who this broker is.",
+        "A mechanism's login module: for PLAIN the users' passwords (user_NAME); between brokers this broker's login.",
     ),
     _SESSIONS,
     *OAUTH_CONFIGS.values(),
@@ -59,14 +59,14 @@ SASL_BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         ConfigType.INT,
         100,
         Range(0),
-        "How long a client that was refused waits for the answer: guessing passwords takes time. Milliseconds.",
+        "How long the answer to a failed login is delayed, against guessing of passwords. Milliseconds.",
     ),
     _D(
         "sasl.mechanism.inter.broker.protocol",
         ConfigType.STRING,
         "GSSAPI",
         OneOf((*BETWEEN_BROKERS, "GSSAPI")),
-        "The mechanism by which brokers authenticate to each other, where the listener between them has SASL.",
+        "The mechanism by which brokers authenticate to each other, if their listener has SASL.",
     ),
 )
 """Settings that only the whole broker has."""

@@ -13,20 +13,20 @@ ACCESS_CONTROL: Final = (
         ConfigType.STRING,
         "",
         OneOf(("", STANDARD_AUTHORIZER, ACL_AUTHORIZER)),
-        "Whether ACLs say who may do what. Both names turn on the same authorizer; without one everybody may.",
+        "Whether ACLs are enforced. Both names turn on the same authorizer; without one everybody may do everything.",
     ),
     ConfigDefinition(
         "super.users",
         ConfigType.STRING,
         "",
         Pattern(r"\s*([^;:]+:[^;]+(;\s*|$))*", "TYPE:NAME separated by semicolons, such as User:admin;User:CN=broker"),
-        "The principals that may do everything; those of the brokers have to be among them.",
+        "The principals that may do everything; those of the brokers must be among them.",
     ),
     ConfigDefinition(
         "allow.everyone.if.no.acl.found",
         ConfigType.BOOLEAN,
         False,
         None,
-        "Whether everybody may use a resource that no ACL is about.",
+        "Whether everybody may use a resource that has no ACL.",
     ),
 )

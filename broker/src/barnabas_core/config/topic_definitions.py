@@ -45,36 +45,54 @@ def _own(name: str, kind: ConfigType, default: Value, check: Check, documentatio
 
 
 TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
-    _log("cleanup.policy", "log.cleanup.policy", "delete old segments, compact them, both, or (empty) neither."),
-    _log("compression.gzip.level", "compression.gzip.level", "The level where compression.type is gzip."),
-    _log("compression.lz4.level", "compression.lz4.level", "The level where compression.type is lz4."),
-    _log("compression.type", "compression.type", "The codec of stored batches; producer leaves them as they come."),
-    _log("compression.zstd.level", "compression.zstd.level", "The level where compression.type is zstd."),
+    _log("cleanup.policy", "log.cleanup.policy", "Delete old segments, compact them, both, or neither (empty)."),
+    _log("compression.gzip.level", "compression.gzip.level", "The compression level if compression.type is gzip."),
+    _log("compression.lz4.level", "compression.lz4.level", "The compression level if compression.type is lz4."),
+    _log("compression.type", "compression.type", "The codec of stored batches; `producer` keeps that of the producer."),
+    _log("compression.zstd.level", "compression.zstd.level", "The compression level if compression.type is zstd."),
     _log("delete.retention.ms", "log.cleaner.delete.retention.ms", "How long tombstones stay after compaction."),
-    _log("file.delete.delay.ms", "log.segment.delete.delay.ms", "How long the file of a removed segment stays."),
+    _log(
+        "file.delete.delay.ms",
+        "log.segment.delete.delay.ms",
+        "How long the file of a removed segment stays, under another name.",
+    ),
     _log("flush.messages", "log.flush.interval.messages", "Records after which the log is flushed to disk."),
     _log("flush.ms", "log.flush.interval.ms", "The longest that a record stays unflushed. Milliseconds."),
-    _log("index.interval.bytes", "log.index.interval.bytes", "Bytes of log for one index entry."),
+    _log("index.interval.bytes", "log.index.interval.bytes", "Bytes of the log between two entries of its index."),
     _log(
-        "max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", "Older records are compacted, whatever the ratio."
+        "max.compaction.lag.ms",
+        "log.cleaner.max.compaction.lag.ms",
+        "The age from which on records are compacted, whatever the dirty ratio.",
     ),
-    _log("max.decompressed.message.bytes", "max.decompressed.message.bytes", "What a compressed batch may unpack to."),
+    _log(
+        "max.decompressed.message.bytes",
+        "max.decompressed.message.bytes",
+        "The largest decompressed size of one batch's records.",
+    ),
     _log("max.message.bytes", "message.max.bytes", "The largest record batch."),
     _log("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms", "How far ahead a timestamp may be."),
     _log("message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms", "How far back a timestamp may be."),
-    _log("message.timestamp.type", "log.message.timestamp.type", "Whose time records carry: producer's or broker's."),
     _log(
-        "min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", "The uncompacted share that makes it compact."
+        "message.timestamp.type",
+        "log.message.timestamp.type",
+        "The timestamp of records: the producer's, or the broker's at the append.",
     ),
-    _log("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", "Younger records are not compacted."),
+    _log(
+        "min.cleanable.dirty.ratio",
+        "log.cleaner.min.cleanable.ratio",
+        "The uncompacted share of the log from which on it is compacted.",
+    ),
+    _log(
+        "min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", "The age below which records are not compacted."
+    ),
     _log("min.insync.replicas", "min.insync.replicas", "Replicas in sync without which acks=all is refused."),
     _log("preallocate", "log.preallocate", "No effect: segment files grow as they are written."),
     _log("retention.bytes", "log.retention.bytes", "Bytes of a partition that are kept; -1 for no limit."),
     _log("retention.ms", "log.retention.ms", "How long records are kept; -1 for ever.", Range(-1)),
     _log("segment.bytes", "log.segment.bytes", "The largest segment file."),
     _log("segment.index.bytes", "log.index.size.max.bytes", "The largest index file of a segment."),
-    _log("segment.jitter.ms", "log.roll.jitter.ms", "The most that is taken off segment.ms by chance."),
-    _log("segment.ms", "log.roll.ms", "The oldest a segment grows before a new one begins."),
+    _log("segment.jitter.ms", "log.roll.jitter.ms", "The largest random part by which segment.ms is shortened."),
+    _log("segment.ms", "log.roll.ms", "The longest time before a new segment begins."),
     _log(
         "unclean.leader.election.enable",
         "unclean.leader.election.enable",
@@ -85,14 +103,14 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         ConfigType.INT,
         None,
         Range(1),
-        "Smaller segments than segment.bytes allows, for tests.",
+        "Segments smaller than segment.bytes allows; for tests.",
     ),
     _own(
         "leader.replication.throttled.replicas",
         ConfigType.LIST,
         (),
         _REPLICA_LIST,
-        "Replicas whose leaders send within leader.replication.throttled.rate.",
+        "Replicas to which leaders send within leader.replication.throttled.rate.",
     ),
     _own(
         "follower.replication.throttled.replicas",

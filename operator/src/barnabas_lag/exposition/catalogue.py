@@ -75,7 +75,7 @@ LAG_SECONDS: Final = Metric(
 )
 RETENTION_PERCENT: Final = Metric(
     "kafka_consumergroup_retention_percent",
-    "Share of what the partition keeps that is still to be read, 0 to 100; at 100 records are deleted unread.",
+    "Percentage of the partition's kept records that the group has not read; at 100 unread records are deleted.",
     GROUP_PARTITION,
     "Klag: lag.retention_percent",
 )

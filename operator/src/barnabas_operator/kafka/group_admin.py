@@ -120,7 +120,7 @@ class GroupAdmin:
         return _refusal_of(self._ask_coordinator(group_id, request).topics)
 
     def delete(self, group_id: str) -> Refused | None:
-        """The group with all that it has committed; one that is gone already is no refusal."""
+        """Delete a group with its committed offsets; return the refusal. A missing group counts as deleted."""
         request = DeleteGroupsRequest(groups_names=[group_id])
         (result,) = self._ask_coordinator(group_id, request).results
         fine = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND)

@@ -45,7 +45,7 @@ async def gather_runs(
     chosen = {**maintenance_selector(cluster), **named}
     jobs = await api.listing("Job", namespace, chosen)
     applications, unknown = await _applications(api, namespace, chosen) if of_kubeflow else ([], "")
-    pods = await api.listing("Pod", namespace, chosen)  # Last: an ended Job then has its pod's exit code.
+    pods = await api.listing("Pod", namespace, chosen)  # Listed last, so that an ended Job's pod has its exit code.
     pods_of: defaultdict[str, list[Json]] = defaultdict(list)
     for pod in pods:
         pods_of[_run_of(pod)].append(pod)

@@ -47,12 +47,12 @@ def spark_application(run: MaintenanceJob, cluster: str, access: ClientAccess, i
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec}
 
 
-def _restart_policy(tries: int) -> KubeObject:
-    if not tries:
+def _restart_policy(retries: int) -> KubeObject:
+    if not retries:
         return {"type": "Never"}
     names = "onFailure", "onSubmissionFailure"
-    retries = {f"{name}Retries": tries for name in names}
-    return {"type": "OnFailure", **retries, **{f"{name}RetryInterval": RETRY_S for name in names}}
+    limits = {f"{name}Retries": retries for name in names}
+    return {"type": "OnFailure", **limits, **{f"{name}RetryInterval": RETRY_S for name in names}}
 
 
 def _driver(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str) -> KubeObject:

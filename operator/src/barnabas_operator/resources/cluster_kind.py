@@ -127,6 +127,6 @@ CLUSTER: Final = Kind(
     list_rules=_LIST_RULES,
     list_keys={Volume: "id", Listener: "name", BrokerServiceTemplate: "brokerId", MaintenanceEntry: "name", **RUN_KEYS},
     scaled=Scaled(("brokers", "replicas"), ("brokers",)),
-    not_filled_in=frozenset({Storage}),  # The webhook warns of disks that nobody asked for.
+    not_filled_in=frozenset({Storage}),  # The webhook warns if spec.storage is left out: it must see that.
     is_in_files=True,
 )

@@ -30,7 +30,9 @@ JOBS: Final = {
     "compact": Job("barnabas_jobs.jobs.compact", "joins the small files of an archive's commits"),
     "lag-history": Job("barnabas_jobs.jobs.lag_history", "commits and lag of groups over time, and their objective"),
     "restore": Job(
-        "barnabas_jobs.jobs.restore", "an archive, or a range of it, into a topic; resumable, once", ONE_TASK_EACH
+        "barnabas_jobs.jobs.restore",
+        "an archive, or a range of it, into a topic; resumable and exactly once",
+        ONE_TASK_EACH,
     ),
     "retention-audit": Job("barnabas_jobs.jobs.retention_audit", "what topics declare to keep, against what they hold"),
     "skew": Job(

@@ -79,7 +79,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """A run that ends is fine."""
+        """True: a run that returns a result has succeeded."""
         return True
 
 

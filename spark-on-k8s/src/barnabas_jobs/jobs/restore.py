@@ -323,7 +323,7 @@ def _selected(
         F.count(F.when(F.col("timestamp_ms") <= 0, 1)).alias("unsettable"),
         F.count(F.when(F.col("key").isNull(), 1)).alias("keyless"),
     )
-    # Nothing is written meanwhile, which is what the progress of a restore counts.
+    # The progress of a restore counts written records, and this phase writes none: it reports 0.
     in_phase = phase(spark, "checking", generation.records, lambda: 0)
     with spark_failures(f"reading the archive {folder}"), in_phase:
         rows = _records(spark, folder, generation, selection).groupBy("partition").agg(*columns).collect()

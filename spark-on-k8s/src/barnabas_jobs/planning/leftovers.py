@@ -1,8 +1,8 @@
-"""The folders that runs which ended early have left in an archive, and how the next run removes them.
+"""The folders that crashed runs left in an archive, and how the next run removes them.
 
-A run's folder has the number of the ledger entry that is to name it. The run whose entry takes that number decides: a
-folder with a number that another entry has can never count. So the run that begins takes the number of the leftovers by
-an entry that brings nothing, and removes them then: their writer, if it lives after all, cannot commit removed files.
+A run's folder bears the number of the ledger entry that will name it. Only one run can write the entry of a number, so
+a folder can never count once another run has written that entry. The next run therefore writes an empty entry with the
+number of the leftovers, and then removes them: even if their writer is still alive, it cannot commit removed files.
 """
 
 import re
@@ -16,7 +16,7 @@ RUN: Final = re.compile(r"data/topic_id=[^/]+/run=(\d{8})-[0-9a-f]{12}")
 
 
 class Leftovers(NamedTuple):
-    """Folders of runs that no entry names; `fence` where the next number must be taken before they go."""
+    """Folders of runs that no entry names; `fence` is true if an empty entry must be written before their removal."""
 
     runs: list[str]
     fence: bool

@@ -1,7 +1,7 @@
-"""The plan of moves after which brokers, and the log dirs of each broker, have about the same bytes. Pure. Pure.
+"""The plan of moves after which brokers, and the log dirs of each broker, have about the same bytes. Pure.
 
-One move after the other, always the one that makes the sum of squares of what brokers and log dirs have least: few
-moves do most. So a plan that is cut short is a good one, too.
+Each next move is the one that most reduces the sum of the squared bytes of brokers and log dirs. The first moves do the
+most, so the beginning of a plan is a good plan, too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from barnabas_jobs.planning.placement import LogDir, Placement, Replica, by_brok
 
 ANY: Final = "any"
 UNEVEN_SHARE: Final = 0.05
-"""Brokers and log dirs that are nearer to the mean are even: nothing moves between them."""
+"""The distance from the mean, as a share of it, below which brokers or log dirs are even and exchange nothing."""
 
 
 class Reassigned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

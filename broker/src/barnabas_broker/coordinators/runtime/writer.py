@@ -176,25 +176,25 @@ class PartitionWriter(Generic[RecordT]):
         self._append(batch, lambda done: append_marker(self._partition, marker, transaction_version, done))
 
     def is_writing(self, name: str) -> bool:
-        """Return whether records of that name wait for the log."""
+        """True if records of that group or transactional id are not committed yet."""
         return self._in_flight[name] > 0
 
     def pending(self, name: str, *, of_transactions_only: bool = False) -> Iterator[RecordT]:
-        """Yield the records of that name that wait for the log, in their order."""
+        """Yield the uncommitted records of that group or transactional id, in the order of the log."""
         for parts in (*(batch.parts for batch in self._batches), self._queue):
             for part in parts:
                 if part.write.name == name and (part.producer is not None or not of_transactions_only):
                     yield from part.records
 
     def when_idle(self, name: str, callback: Callable[[], object]) -> None:
-        """Call back once no record of that name waits; now if none does."""
+        """Call back once all records of that group or transactional id are committed; at once if they are."""
         if self.is_writing(name):
             self._waiting.setdefault(name, []).append(callback)
         else:
             callback()
 
     def close(self) -> None:
-        """The partition is led elsewhere: who waits is answered so, nothing is applied any more."""
+        """Answer all that wait with NOT_COORDINATOR and apply nothing more, for another broker leads the partition."""
         self.is_closed = True
         parts = [part for batch in self._batches for part in batch.parts] + self._queue
         for batch in self._batches:

@@ -327,7 +327,7 @@ class MetadataImage(ShownDocuments):
         if isinstance(document, TopicDocument | TopicPartDocument):
             return
         if isinstance(document, TombstoneDocument):
-            self._look_at_topics(pending)  # Its topic may be missing because it was deleted.
+            self._look_at_topics(pending)  # First, while the tombstone tells a deleted topic from a lost one.
         if self._is_deleted(document):
             self.lost.pop(key, None)
             self.hide(key, document, pending)

@@ -1,6 +1,6 @@
-"""The ends of each broker's logs, as reported: for the choice of a leader if every replica lacks records.
+"""The end offsets that brokers report of their logs, for the choice of a leader if every replica lacks records.
 
-They are reported at each start, before the broker is unfenced, every few minutes, and at a clean shutdown.
+A broker reports them at each start before it is unfenced, every few minutes, and at a clean shutdown.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_core.fair_turns import REPORTED_LOGS
 
 PARTS: Final = 32
-"""Documents a broker, so that those of 30,000 partitions stay below 100 kB each."""
+"""The number of documents for each broker, so that with 30,000 partitions each stays below 100 kB."""
 PARTITIONS_TOGETHER: Final = 500
-"""The partitions of one topic in one part."""
+"""The number of consecutive partitions of a topic whose ends are in the same document."""
 NO_LOG: Final = -1
 """The value in place of an offset if there was a log that the broker does not find any more."""
 

@@ -158,7 +158,10 @@ class LogFiles:
 
     @disk_access
     def flush_job(self, offset: int | None = None) -> FlushJob | None:
-        """Return what a thread runs to sync all below `offset`, a batch's end (default: the log's end)."""
+        """Return a job for a thread that syncs the log below `offset`, the end of a batch; by default the whole log.
+
+        None if that is synced already.
+        """
         end = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
         if end <= self.syncs.recovery_point:
             return None

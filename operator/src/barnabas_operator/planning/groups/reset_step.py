@@ -209,7 +209,7 @@ def _scale_down(look: ResetLook) -> ResetStep:
         return _scale_down_first(look, scale, reset)
     if before.group != look.name:
         problem = f"{_target(look)} is scaled down for the reset {before.reset} of the ConsumerGroup {before.group}"
-        return Stop(Refusal(TARGET_BUSY, f"{problem}, which comes first"))
+        return Stop(Refusal(TARGET_BUSY, f"{problem}; wait until that reset has ended"))
     if scale.replicas == 0 and not before.since:
         return Remember(replace(before, since=_stamp(look)))
     if look.now - _since(before, look.now) > PATIENCE:

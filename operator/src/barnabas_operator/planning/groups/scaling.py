@@ -182,7 +182,7 @@ def _why(scaling: Scaling, demand: Demand) -> str:
     if demand.lag == 0:
         return "no lag"
     capped = _capped(scaling, demand)
-    return f"lag {demand.lag:,}, {_threshold(scaling):,} for each replica{'; ' if capped else ''}{capped}"
+    return f"lag {demand.lag:,}, lagThreshold {_threshold(scaling):,} for each replica{'; ' if capped else ''}{capped}"
 
 
 def _capped(scaling: Scaling, demand: Demand) -> str:

@@ -1,4 +1,4 @@
-"""A manifest of Strimzi while it is converted: fields that nobody reads become notes, so that none is lost silently."""
+"""A Strimzi manifest during its conversion: each field that no converter reads becomes a note, so that none is lost."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Remark(NamedTuple):
-    """One thing to say of a manifest, and where it stands."""
+    """A note or an error about a manifest, with its file and line."""
 
     place: Place
     message: str
@@ -26,7 +26,7 @@ class Remark(NamedTuple):
 
 @dataclass(slots=True)
 class Source:
-    """One resource of Strimzi: its place in a file, and what is to be said of its fields."""
+    """One Strimzi resource, its place in a file, and the notes and errors about its fields."""
 
     kind: str
     name: str
@@ -40,15 +40,15 @@ class Source:
     sections: list["Section"] = field(default_factory=list)
 
     def note(self, path: Path, message: str) -> None:
-        """Add what has no counterpart, and what to do instead."""
+        """Add a note about a field without a counterpart; the message says what to do instead."""
         self.notes.append(self._remark(path, f"{dotted(path)} {message}", at_key=True))
 
     def hint(self, message: str) -> None:
-        """Add what is to be known of the whole resource."""
+        """Add a note about the whole resource."""
         self.notes.append(self._remark((), message))
 
     def error(self, path: Path, message: str) -> None:
-        """Add what makes the conversion impossible; the message names the field."""
+        """Add an error that makes the conversion impossible; the message names the field."""
         remark = self._remark(path, message)
         if remark not in self.errors:  # A field may be read twice.
             self.errors.append(remark)

@@ -103,14 +103,15 @@ class _Left:
         if (misfit := _misfit(planned)) is not None:
             return misfit
         if self.has_moved(planned):
-            return self._no_log_dir(planned)
+            return self._why_not_between_log_dirs(planned)
         if planned.topic in self._paused:
             return "its Topic is paused"
         if topic.targets[planned.partition] != planned.before:
             return "it has other replicas than the plan saw"
         return self._no_home(planned)
 
-    def _no_log_dir(self, planned: PlannedPartition) -> str | None:
+    def _why_not_between_log_dirs(self, planned: PlannedPartition) -> str | None:
+        """Return why replicas on the planned brokers cannot move to their log dirs; None if they can, or are there."""
         begin = [move for move in self.within(planned) if not self.is_under_way(move)]
         if not begin or self._log_dirs is None:
             return None

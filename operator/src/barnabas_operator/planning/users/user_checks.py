@@ -106,7 +106,7 @@ def may_have_acls(user: User, context: UserContext) -> Refusal | None:
 
 
 def may_adopt(user: User, context: UserContext) -> Refusal | None:
-    """Refuse a user that was there before, unless it has no more than this resource declares, and no password."""
+    """Refuse an existing Kafka user with credentials, quotas or ACLs that are not declared, unless `adopt` is set."""
     found, had = context.found.of(user.username), user.status.username if user.status else None
     if user.spec.adopt or had is not None or not found.is_there:
         return None

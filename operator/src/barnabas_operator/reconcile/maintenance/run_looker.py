@@ -171,7 +171,7 @@ class RunLooker(Looker):
         return refused(run, name, why.message, now) if is_final else pending(run, name, why, now)
 
     async def _end(self, run: MaintenanceJob, observed: ObservedRun, bodies: Bodies) -> None:
-        """The resource goes once its pods have ended: another run may then be about the same."""
+        """End the pods of a deleted run, and then release the resource; only after that may a like run begin."""
         try:
             is_over = await self._work.end(run, observed)
             why = Refusal(DELETING, f"it is deleted once its pods have ended: {observed.live_pods} run")

@@ -59,14 +59,14 @@ class SecretRound(NamedTuple):
 
 
 class ReadySecret(NamedTuple):
-    """A user's Secret as it is now; `refusal` says why it is not as it shall be."""
+    """A user's Secret as it is now; `refusal` says why it differs from the declared one."""
 
     is_there: bool = False
     known: KnownPassword | None = None
     refusal: Refusal | None = None
     certificate: CertificateStatus | None = None
     note: str = ""
-    """The rest that is to be said of the user."""
+    """A message for the user's status that is no refusal."""
 
 
 class SecretWriter:
@@ -82,12 +82,12 @@ class SecretWriter:
         return Authorities(await self._secrets.brokers_authority(cluster), clients)
 
     async def bring(self, user: User, round_: SecretRound) -> ReadySecret:
-        """Make or change the Secret, where it differs. A User without a status has none, so it is not read first."""
+        """Write the User's Secret if it differs. For a User without a status a Secret is created, not read first."""
         if user.spec.authentication.type == "external":
             return await self._without(user)
         try:
             if user.status is None:
-                with suppress(SecretTaken):  # The operator has ended before the first status, or it is somebody else's.
+                with suppress(SecretTaken):  # An earlier operator wrote it without a status, or another owner did.
                     return await self._change(user, None, round_)
             return await self._change(user, await self._secrets.read(user), round_)
         except SecretsRefused as error:
@@ -105,7 +105,7 @@ class SecretWriter:
         return ready if endpoint.fits else ready._replace(note=note)
 
     async def _without(self, user: User) -> ReadySecret:
-        """A user whose proof others gave out has no Secret any more."""
+        """Delete the Secret that a user had before its authentication became external."""
         if user.status is None or user.status.secret is None:
             return ReadySecret()
         try:
