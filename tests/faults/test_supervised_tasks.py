@@ -71,7 +71,7 @@ def test_a_broker_that_is_about_to_end_is_unhealthy(start_broker: StartBroker) -
         lambda found: found[0] == 503 and found[1].startswith("the task ") and found[1].endswith(" hangs\n"),
     )
     assert broker.server.wait_for_end() == EXIT_FAILED
-    assert "the leases are not given back within" in broker.server.log_text()
+    assert "the leases could not be released within" in broker.server.log_text()
 
 
 def told(broker: FaultyBroker, path: str) -> tuple[int, str]:
@@ -97,7 +97,7 @@ def test_while_logs_are_recovered_a_broker_says_how_far_it_is_and_ends_when_it_i
     assert told(broker, "/readyz") == recovering
     assert told(broker, "/healthz") == (200, "ok\n")
     assert broker.server.stop() == 0
-    assert broker.server.log_text().splitlines()[-1].endswith("ended before it served (barnabas_broker.app.main)")
+    assert broker.server.log_text().splitlines()[-1].endswith("ended before it was ready (barnabas_broker.app.main)")
     assert not (broker.log_dirs[0] / ".kafka_cleanshutdown").exists()
     (broker.folder / "broken").unlink()
     broker.server.start()

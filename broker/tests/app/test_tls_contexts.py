@@ -116,7 +116,7 @@ def test_a_certificate_is_replaced_by_a_like_one_only(
     authority.issue("stranger", "broker")
     contexts.refresh(now)
     assert contexts.server("SSL") is second
-    assert "listener SSL keeps its certificates: ssl.keystore.location" in caplog.text
+    assert "listener SSL keeps its old certificates: ssl.keystore.location" in caplog.text
     assert "has the subject CN=stranger" in caplog.text
 
 

@@ -182,7 +182,7 @@ def test_work_on_all_groups_that_raises_is_given_up_alone(caplog: pytest.LogCapt
     turns.run(1 // (1 - number) for number in range(3))
     turns.run(rest)
     timers.pass_time()
-    assert (list(rest), caplog.text.count("bug: work of the group coordinator failed")) == ([], 1)
+    assert (list(rest), caplog.text.count("bug: a task of the group coordinator failed")) == ([], 1)
 
 
 def test_a_static_member_that_is_away_does_not_spin_though_nobody_asked_for_a_rebalance_timeout(world: World) -> None:

@@ -168,7 +168,7 @@ class Broker:
                 if self._node is not None:
                     await self._node.abandon()
         except TimeoutError:
-            log.error("the leases are not given back within %s s; they run out by themselves", ABANDON_S)
+            log.error("the leases could not be released within %s s; they expire by themselves", ABANDON_S)
 
     async def _load(self) -> Node:
         config = self._config
@@ -322,7 +322,7 @@ class Broker:
         for endpoint in self._config.listeners.bound:
             if is_open(self._config, endpoint):
                 log.warning(
-                    "anybody who reaches listener %s may do everything: it asks clients for no authentication."
+                    "listener %s asks for no authentication: every client that reaches it may do everything."
                     " Bind it to 127.0.0.1, or see docs/security.md",
                     endpoint,
                 )

@@ -16,7 +16,7 @@ from barnabas_core import kafka_uuid
 def main(arguments: Sequence[str]) -> int:
     """The command; its exit code: 0, or 1 where there is no such topic, or several."""
     parser = parser_of("forget-topic", __doc__)
-    parser.add_argument("topic", metavar="NAME|ID", help="its name, or its topic id where several had that name")
+    parser.add_argument("topic", metavar="NAME|ID", help="its name, or its topic id if several topics had that name")
     options = parser.parse_args(arguments)
 
     async def work(metadata: OpenMetadata) -> int:
@@ -30,12 +30,16 @@ async def _forget(metadata: OpenMetadata, wanted: str, *, executes: bool) -> int
     if found:
         print_table([("TOPIC", "TOPIC ID", "BROKERS"), *map(_row, found)])
     if len(found) > 1:
-        print(f"Several topics had the name {wanted}: give the topic id of one")
+        print(f"Several topics had the name {wanted}: give a topic id")
         return EXIT_FAILED
     documents = documents_that_forget(metadata, wanted, found)
     if not documents:
         is_there = wanted in metadata.image.topics
-        why = "is in use: delete it as any topic" if is_there else "is unknown: no broker has reported a log of it"
+        why = (
+            "is in use: delete it like any other topic"
+            if is_there
+            else "is unknown: no broker has reported a log of it"
+        )
         print(f"{wanted} {why}")
         return EXIT_FAILED
     if not executes:

@@ -45,10 +45,10 @@ class HandOver:
             async with asyncio.timeout(HAND_OVER_S):
                 left = await self._metadata_writer.hand_over(self._broker_id)
         except (ApiError, TimeoutError) as error:
-            log.warning("others will lead this broker's partitions once it is gone: %s", error)
+            log.warning("leadership stays here, so other brokers lead only once they miss this one: %s", error)
         else:
             if left:
-                log.warning("nobody else can lead %d partitions while this broker is away", len(left))
+                log.warning("%d partitions have no leader while this broker is down: no other can lead them", len(left))
         if led:
             await self._leader_propagation.until_heard(led)
             await self._client_drain.until_all_left()

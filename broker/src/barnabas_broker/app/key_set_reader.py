@@ -35,7 +35,7 @@ def _whole(answer: HTTPResponse, deadline_s: float) -> bytes:
     while len(data) <= KEY_SET_BYTES_MAX and (piece := answer.read1(KEY_SET_BYTES_MAX + 1 - len(data))):
         data += piece
         if time.monotonic() > deadline_s:
-            raise TimeoutError("no whole answer in time")
+            raise TimeoutError("the answer was not complete in time")
     return data
 
 

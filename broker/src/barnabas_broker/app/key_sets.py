@@ -47,11 +47,11 @@ class KeySets:
             except KeysUnavailable as error:
                 if keys.url.startswith("file:"):
                     raise
-                log.warning("%s: %s; until it answers, OAUTHBEARER lets nobody in", keys.url, error)
+                log.warning("%s: %s; until it answers, no client can authenticate by OAUTHBEARER", keys.url, error)
 
     async def _fetch(self, read: "Callable[[], tuple[TokenKey, ...]]") -> "tuple[TokenKey, ...]":
         try:
             async with self._clock.timeout(FETCH_S):
                 return await in_daemon_thread(read)
         except TimeoutError:
-            raise KeysUnavailable(f"no whole answer within {FETCH_S:g} s") from None
+            raise KeysUnavailable(f"no complete answer within {FETCH_S:g} s") from None

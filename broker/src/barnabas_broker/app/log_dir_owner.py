@@ -12,7 +12,7 @@ from barnabas_core.config.broker_config import BrokerConfig
 log = logging.getLogger(__name__)
 
 _WAY_ON: Final = (
-    "its topics are not served. Put a backup of the store back, or let `barnabas restore-metadata` write the topics "
+    "its topics are not served. Restore a backup of the store, or run `barnabas restore-metadata` to write the topics "
     "from the logs"
 )
 

@@ -46,7 +46,7 @@ class LogEndReports:
         """The chores that report how far the logs of this broker reach."""
         return [
             Chore("log ends", TOLD_S, self.tell),
-            Chore("log ends of the leaderless", LEADERLESS_S, self.tell_of_leaderless),
+            Chore("log ends of partitions without a leader", LEADERLESS_S, self.tell_of_leaderless),
         ]
 
     def _image_changed(self, change: ImageChange) -> None:
@@ -74,7 +74,7 @@ class LogEndReports:
         try:
             await self._log_ends.tell()
         except StoreUnavailable as error:
-            log.warning("the metadata store does not answer; it does not hear what the logs end at: %s", error)
+            log.warning("the metadata store does not answer; the log ends could not be reported: %s", error)
 
 
 def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:

@@ -58,7 +58,11 @@ def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="barnabas broker", description="Run one broker.")
     parser.add_argument("properties", metavar="server.properties", type=Path, help="settings, as Kafka's file has them")
     parser.add_argument(
-        "--override", metavar="NAME=VALUE", action="append", default=[], help="a setting that goes before the file's"
+        "--override",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a setting that takes precedence over the file",
     )
     return parser.parse_args(arguments)
 
@@ -95,7 +99,7 @@ async def _run(config: BrokerConfig, descriptors: Descriptors, selector: Measuri
         _end_at_once(EXIT_FAILED)
     await broker.stop()
     if not is_started:
-        log.info("ended before it served")
+        log.info("ended before it was ready")
         _end_at_once(0)
     return 0
 
@@ -109,7 +113,7 @@ def _tell_of_descriptors(config: BrokerConfig, descriptors: Descriptors) -> None
     )
     if config.max_connections > descriptors.connections:
         log.warning(
-            "max.connections=%d is more than the limit of open files leaves: set it to at most %d, or raise the limit",
+            "max.connections=%d is more than the limit of open files allows: set it to at most %d, or raise the limit",
             config.max_connections,
             descriptors.connections,
         )

@@ -56,4 +56,6 @@ async def _delete(environment: HandlerEnvironment, topic_id: UUID) -> None:
     if isinstance(outcome, ApiError):
         _logger.error("%s; it is empty, and was not deleted: %s", NOT_COMPACTED, outcome)
     else:
-        _logger.warning("%s was an ordinary topic, and empty: it is deleted, and made again on use", TRANSACTION_STATE)
+        _logger.warning(
+            "%s was an ordinary topic and empty: it is deleted, and created again on use", TRANSACTION_STATE
+        )

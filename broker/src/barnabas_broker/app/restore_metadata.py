@@ -20,7 +20,9 @@ def main(arguments: Sequence[str]) -> int:
     """The command; its exit code: 0, or 1 where a topic could not be restored."""
     parser = parser_of("restore-metadata", __doc__)
     parser.add_argument("--topic", action="append", help="only this one; may be given several times")
-    parser.add_argument("--accept-loss", action="store_true", help="go on without partitions that no broker has")
+    parser.add_argument(
+        "--accept-loss", action="store_true", help="restore topics without the partitions that no broker has a log of"
+    )
     options = parser.parse_args(arguments)
 
     async def work(metadata: OpenMetadata) -> int:
@@ -66,7 +68,7 @@ def _rows(restored: Restored) -> Iterator[tuple[object, ...]]:
     for number, ends in restored.ends.items():
         state = restored.document.partitions[number]
         leader = "none" if state.leader == NO_LEADER else state.leader
-        at = " ".join(f"{broker}:{end.offset}" for broker, end in sorted(ends.items())) or "no log, begins empty"
+        at = " ".join(f"{broker}:{end.offset}" for broker, end in sorted(ends.items())) or "no log: begins empty"
         yield restored.document.name, number, leader, _ids(state.replicas), _ids(state.isr), at
 
 

@@ -41,9 +41,13 @@ class OpenMetadata(NamedTuple):
 def parser_of(command: str, description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options that all of them have."""
     parser = argparse.ArgumentParser(prog=f"barnabas {command}", description=description)
-    parser.add_argument("properties", metavar="server.properties", type=Path, help="settings of any broker")
-    parser.add_argument("--override", metavar="NAME=VALUE", action="append", default=[], help="as of barnabas broker")
-    parser.add_argument("--execute", action="store_true", help="write; without it only say what would be written")
+    parser.add_argument("properties", metavar="server.properties", type=Path, help="the properties file of any broker")
+    parser.add_argument(
+        "--override", metavar="NAME=VALUE", action="append", default=[], help="as for `barnabas broker`"
+    )
+    parser.add_argument(
+        "--execute", action="store_true", help="write; without it the command only prints what it would write"
+    )
     return parser
 
 

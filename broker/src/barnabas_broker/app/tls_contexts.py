@@ -182,7 +182,7 @@ class TlsContexts:
             try:
                 self._of[name] = self._replacement(security)
             except InvalidConfig as error:
-                log.error("listener %s keeps its certificates: %s", name, error)
+                log.error("listener %s keeps its old certificates: %s", name, error)
             else:
                 log.info("listener %s has new certificates", name)
 

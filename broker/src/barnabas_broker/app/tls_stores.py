@@ -94,7 +94,7 @@ class Stores:
     def _decrypted(self, key: bytes, setting: str) -> bytes:
         password = self._security.text("ssl.key.password")
         if b"ENCRYPTED" in key and password is None:
-            raise self._wrong("ssl.key.password", "must be set, for the private key is encrypted")
+            raise self._wrong("ssl.key.password", "must be set, because the private key is encrypted")
         try:
             loaded = load_pem_private_key(key, password.encode() if password and b"ENCRYPTED" in key else None)
         except (ValueError, TypeError) as error:
@@ -122,7 +122,7 @@ class Stores:
             return None
         password = self._security.text(f"ssl.{store}.password")
         if needs_password and password is None:
-            raise self._wrong(f"ssl.{store}.password", f"must be set, for it opens {location}")
+            raise self._wrong(f"ssl.{store}.password", f"must be set: it is the password of {location}")
         data = self._read(setting)
         if data.startswith(_JKS_MAGIC):
             command = f"keytool -importkeystore -srckeystore {location} -destkeystore {location}.p12"

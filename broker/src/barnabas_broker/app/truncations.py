@@ -61,7 +61,7 @@ class Truncations:
             if isinstance(error, LogDirFailed):
                 self._replicas.failures.log_dir_failed(error)
             else:
-                log.error("%d truncated logs take no appends yet: %s", len(cut_logs), error)
+                log.error("%d truncated logs refuse appends until they are recovered: %s", len(cut_logs), error)
             return False
         return all([await self._reload(cut) for cut in cut_logs if cut.is_current])
 

@@ -171,7 +171,7 @@ class Appender(msgspec.Struct):
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self.request.acks}; -1, 0 and 1 are allowed")
         topic = partition.topic_partition.topic
         if is_internal(topic) and self.trust.client_id != ADMIN_CLIENT_ID:
-            message = f"only the brokers write to {topic}, and clients with the client id {ADMIN_CLIENT_ID}"
+            message = f"only brokers, and clients with the client id {ADMIN_CLIENT_ID}, may write to {topic}"
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
         partition.check_writable(all_replicas=self.request.acks == ACKS_ALL)
 
@@ -240,7 +240,7 @@ class Appender(msgspec.Struct):
         topic, number, _, _ = self.request.batches[place]
         with self.environment.replicas.failures.using(topic.name, number, topic.topic_id) as current:
             if current.topic_id != partition.topic_id:
-                message = f"topic {topic.name} was deleted and made again while the batch was looked into"
+                message = f"topic {topic.name} was deleted and created again while the batch was checked"
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
             current.check_writable(all_replicas=self.request.acks == ACKS_ALL)
             yield current

@@ -56,7 +56,7 @@ class BatchTrust:
         self.invalid[client_id if client_id in self._clients else OTHER_CLIENTS, outcome] += 1
         if (client_id, topic) not in self._logged and len(self._logged) < LINES_MAX:
             self._logged.add((client_id, topic))
-            log.warning("client %r sends invalid batches to %s; this one was %s: %s", client_id, topic, outcome, what)
+            log.warning("client %r sends invalid batches to %s; the first was %s: %s", client_id, topic, outcome, what)
 
 
 class ConnectionTrust:
@@ -84,7 +84,7 @@ class ConnectionTrust:
 
     def corrected(self, topic: str, said_ms: int, true_ms: int) -> None:
         """The largest timestamp of a batch was another one."""
-        self._lose(topic, InvalidOutcome.CORRECTED, f"max timestamp {said_ms}; that of its records is {true_ms}")
+        self._lose(topic, InvalidOutcome.CORRECTED, f"max timestamp {said_ms}; the largest of its records is {true_ms}")
 
     def _lose(self, topic: str, outcome: InvalidOutcome, what: str) -> None:
         self.doubted = ALL_BATCHES

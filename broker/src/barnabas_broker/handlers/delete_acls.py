@@ -26,7 +26,9 @@ async def handle(
     found = [_find(environment, each) for each in request.filters]
     every = {acl for each in found if not isinstance(each, ApiError) for acl in each}
     if len(every) > DELETED_MAX:
-        message = f"the filters find {len(every)} ACLs; {DELETED_MAX} may go at once: use narrower filters"
+        message = (
+            f"the filters find {len(every)} ACLs; at most {DELETED_MAX} may be deleted at once: use narrower filters"
+        )
         refused = ApiError(ErrorCode.INVALID_REQUEST, message)
         return DeleteAclsResponse(throttle_time_ms=0, filter_results=[_result(refused, {}) for _ in found])
     failures = await environment.metadata_writer.change_acls(_changes(every))

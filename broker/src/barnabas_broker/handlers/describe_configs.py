@@ -23,12 +23,12 @@ from barnabas_core.config.stray_logs import STRAY_LOGS, STRAY_LOGS_NAMED_MAX, ST
 from barnabas_core.errors import ApiError, ErrorCode
 
 STRAY_LOGS_TEXT: Final = (
-    "Logs that are set aside, for the metadata knows nothing of their topics: DIRECTORY:BYTES. They come back with "
-    "their topics' metadata; if nobody needs them, the directories may be removed."
+    "Logs that are not served because the metadata has no such topic: DIRECTORY:BYTES. They are served again when the "
+    "metadata of their topics is restored; if nobody needs them, remove the directories."
 )
 STRAY_LOGS_OFFLINE_TEXT: Final = (
-    "Log dirs that are offline, in which this broker has set aside logs before; barnabas.stray.logs names them until "
-    "the log dir is back and has been looked at, or the broker starts again."
+    "Offline log dirs that had such logs before; barnabas.stray.logs names these logs until the log dir is online and "
+    "loaded again, or the broker restarts."
 )
 
 WITHOUT_CONFIGS: Final[Mapping[int, str]] = {
@@ -83,7 +83,7 @@ def _entries(environment: HandlerEnvironment, resource_type: int, name: str) -> 
             return _of_all_brokers(environment)
         if name == str(environment.broker_id):
             return [*describe_broker(environment.config), *_stray_logs(environment)]
-        allowed = f"this is broker {environment.broker_id}, and a broker without a name stands for all of them"
+        allowed = f"this is broker {environment.broker_id}; an empty name means all brokers"
         raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {name}: {allowed}")
     if resource_type == ConfigResourceType.BROKER_LOGGER:
         check_this_broker(name, environment.broker_id)

@@ -77,7 +77,9 @@ def _find(environment: HandlerEnvironment, key_type: int, nodes: Nodes, key: str
     try:
         leader = _coordinator_of(environment, key_type, key)
         if leader not in nodes:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator of {key}, broker {leader}, is away")
+            raise ApiError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator of {key}, broker {leader}, is not alive"
+            )
     except ApiError as error:
         return _Found(key, NO_NODE, "", NO_NODE, error)
     return _Found(key, leader, nodes[leader].host, nodes[leader].port)

@@ -64,7 +64,7 @@ async def _of_id(
         raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
     timeout_ms, timeout_max_ms = request.transaction_timeout_ms, environment.config.transaction_max_timeout_ms
     if not 0 < timeout_ms <= timeout_max_ms:
-        message = f"a transaction timeout of {timeout_ms} ms; 1 to {timeout_max_ms} are allowed"
+        message = f"transaction.timeout.ms={timeout_ms}; 1 to {timeout_max_ms} are allowed"
         raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, message)
     new_id = await id_if_lacking(environment, transactional_id, if_unknown=True)
     expected = NOBODY if expected.producer_id < 0 else expected

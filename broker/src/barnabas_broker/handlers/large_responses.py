@@ -40,7 +40,7 @@ class SharedTurn(FairTurn):
     def holds(self, held_bytes: int) -> None:
         """Note the bytes of the answer so far. Raises CloseConnection if they are too many."""
         if held_bytes > self._bytes_max:
-            raise CloseConnection(f"its answer has more than {self._bytes_max} bytes; ask for less at once")
+            raise CloseConnection(f"the answer has more than {self._bytes_max} bytes; ask for less at once")
         self.held_bytes = held_bytes
 
     async def give_way(self) -> None:

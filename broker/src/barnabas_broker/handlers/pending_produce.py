@@ -134,14 +134,14 @@ class PendingProduce:
 
     def _why_late(self, partition: Partition, *, is_appended: bool) -> ApiError:
         if not is_appended:
-            message = "not appended: the batch was not looked into in the time that the request allows; try again"
+            message = "not appended: the batch was not checked within the request's timeout; try again"
         elif self._acks != ACKS_ALL:
-            message = "appended, but not synced as flush.messages asks in the time that the request allows"
+            message = "appended, but not flushed by flush.messages within the request's timeout"
         elif partition.isr_size < partition.isr_size_min:
-            in_sync = f"only {partition.isr_size} replicas are in sync; {partition.isr_size_min} are wanted"
+            in_sync = f"only {partition.isr_size} replicas are in sync; min.insync.replicas={partition.isr_size_min}"
             return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"appended, but {in_sync}")
         else:
-            message = "appended, but not replicated in the time that the request allows"
+            message = "appended, but not replicated within the request's timeout"
         return ApiError(ErrorCode.REQUEST_TIMED_OUT, message)
 
     def _finish(self) -> None:

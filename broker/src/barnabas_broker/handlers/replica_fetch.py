@@ -39,6 +39,6 @@ def _listener_of(environment: HandlerEnvironment, broker_id: int) -> str:
 def refuse(channel: Channel, version: int, correlation_id: int) -> None:
     """Answer that the client is no broker. Raises CloseConnection where the version has no error for that."""
     if version < SESSIONS_SINCE:
-        raise CloseConnection(f"Fetch v{version} as a broker's, which it is not")
+        raise CloseConnection(f"Fetch v{version} with a replica id from a client that is no broker")
     error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     channel.respond(encode_fetch_response(correlation_id, version, [], NO_SESSION, error))

@@ -73,7 +73,7 @@ def append_in_transaction(
         return appender.append_checked(partition, batch, header, place)
     adds = appender.version >= ADDS_SINCE and appender.environment.gate.takes_in
     if adds and header.base_sequence and header.producer_id not in producers.producers:
-        message = f"producer {header.producer_id} begins with sequence {header.base_sequence}; 0 is allowed"
+        message = f"producer {header.producer_id} begins with sequence {header.base_sequence}; it must begin with 0"
         raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
     verification = producers.verifications.begin(header.producer_id, header.producer_epoch, has_own_epoch=adds)
     late = appender.answer_later()
@@ -121,7 +121,7 @@ async def _verify(appender: BatchAppender, partition: Partition, header: BatchHe
 def _check_not_ended(producers: ProducerStates, header: BatchHeader, verification: Verification) -> None:
     is_open = producers.is_in_transaction(header.producer_id, header.producer_epoch)
     if not is_open and not producers.verifications.is_current(header.producer_id, verification):
-        message = f"the transaction of producer {header.producer_id} ended while its batch was verified"
+        message = f"the transaction of producer {header.producer_id} ended while this batch was verified"
         raise ApiError(ErrorCode.INVALID_TXN_STATE, message)
 
 

@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 
 
 class ChildFailed(Exception):
-    """A process that ended before it served; the message holds the end of its log."""
+    """A process that ended before it was ready; the message holds the end of its log."""
 
 
 class Child(NamedTuple):

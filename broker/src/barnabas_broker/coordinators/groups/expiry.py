@@ -73,7 +73,7 @@ def _expire_of(shard: GroupShard, group: Group, found: _Found, warned: set[str])
     expired = [each for each in found.expired if each[0] not in unstable]
     offsets = shard.tables.offsets.get(group_id, {})
     if expired:
-        _logger.info("group %s: %d of %d offsets expire", group_id, len(expired), len(offsets))
+        _logger.info("group %s: %d of %d offsets have expired", group_id, len(expired), len(offsets))
         shard.counters.offset_expirations += len(expired)
     if not unstable and _is_all(expired, offsets) and group.state is GroupState.EMPTY and not group.pending_joins:
         warned.discard(group_id)

@@ -76,7 +76,7 @@ def _expire_members(group: Group, step: Step) -> None:
         if member.session_deadline_ms <= step.now.steady_ms and not member.waits
     ]
     for member_id in silent:
-        step.notes.append(f"member {member_id} was not heard of within its session timeout")
+        step.notes.append(f"member {member_id} sent no heartbeat within its session timeout")
         rebalance.dismiss(group, step, member_id)
 
 
@@ -91,6 +91,6 @@ def _some_went(group: Group, step: Step, size_before: int, reason: str) -> None:
 def _expire_syncs(group: Group, step: Step) -> None:
     """Members that joined but never asked for their assignment are gone."""
     for member_id in sorted(group.pending_syncs):
-        step.notes.append(f"member {member_id} never asked for its assignment")
+        step.notes.append(f"member {member_id} did not send SyncGroup")
         rebalance.dismiss(group, step, member_id)
-    rebalance.begin(group, step, "members that did not sync were removed")
+    rebalance.begin(group, step, "members that did not send SyncGroup were removed")

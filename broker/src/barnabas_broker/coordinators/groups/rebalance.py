@@ -136,7 +136,7 @@ def _rejoin(group: Group, member: Member, request: JoinRequest, token: Token, st
         step.reply(token, group.join_reply(member))
         return
     _update(group, member, request, token, step)
-    what = "rejoins" if unchanged else "changed what it can do"
+    what = "rejoins" if unchanged else "changed its protocols"
     reason = _reason(request, f"{'leader' if leads else 'member'} {member.member_id} {what}")
     begin_or_complete(group, step, reason)
 
@@ -271,10 +271,10 @@ def complete(group: Group, step: Step) -> None:
     absent = [member for member in members if member.awaiting_join is None]
     for member in absent:
         if member.instance_id is None:
-            step.notes.append(f"member {member.member_id} did not join again and is dropped")
+            step.notes.append(f"member {member.member_id} did not rejoin and is removed")
             group.remove(member.member_id)
     if group.members and len(absent) == len(members):
-        step.notes.append("nobody joined again: waiting for the sessions of the static members to end")
+        step.notes.append("no member rejoined: waiting for the sessions of the static members to end")
         pause_ms = max(group.rebalance_timeout_ms, _PAUSE_MS_MAX)  # A client may ask for a timeout of 0.
         group.await_joins(JoinDeadline(step.now.steady_ms + pause_ms))
         return

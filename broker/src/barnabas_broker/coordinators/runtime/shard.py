@@ -226,7 +226,7 @@ class Shard(Generic[MachineT]):
             self._complaint = str(error)
             level = logging.ERROR if is_bug else logging.WARNING
             trace = error if is_bug else None
-            message = "%s%s cannot be loaded: %s; trying again"
+            message = "%s%s cannot be loaded: %s; it is tried again"
             _logger.log(level, message, "bug: " * is_bug, self._name, error, exc_info=trace)
         is_damage = is_bug or isinstance(error, CorruptLog)
         self._environment.timers.call_later(_DAMAGED_RETRY_S if is_damage else _RETRY_S, self._again)
@@ -248,9 +248,9 @@ class Shard(Generic[MachineT]):
         now_s = self._environment.clock.monotonic_s()
         if now_s - self._reported_s >= _PROGRESS_S:
             self._reported_s = now_s
-            _logger.info("%s: loading, %d records so far", self._name, self._keys)
+            _logger.info("%s: loading, %d records read", self._name, self._keys)
 
     def _report_uncommitted(self) -> None:
         if self.state is not ShardState.CLOSED:
-            message = "%s: all is read, but not all of it is committed yet: waiting for the other replicas"
+            message = "%s: all records are read, but not all of them are committed: waiting for other replicas"
             _logger.warning(message, self._name)

@@ -61,7 +61,7 @@ def _goes_on(job: Job) -> bool:
     try:
         return job()
     except Exception:
-        _logger.exception("bug: work of the group coordinator failed, and what is left of it is not done")
+        _logger.exception("bug: a task of the group coordinator failed, and the rest of it was dropped")
         return False
 
 
