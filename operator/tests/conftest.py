@@ -1,4 +1,4 @@
-"""What tests of the commands share, and tests of rounds."""
+"""Fixtures of tests of the commands, and of rounds."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ __all__ = ["barnabas", "made_up", "play", "up"]
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[RunningUp]:
-    """`barnabas up`, not started. At the end it is stopped if need be."""
+    """Return a `barnabas up` that is not started; stop it at the end if it runs."""
     running = RunningUp(tmp_path)
     yield running
     running.close()
@@ -25,7 +25,7 @@ def up(tmp_path: Path) -> Iterator[RunningUp]:
 
 @pytest.fixture
 def barnabas() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a command to its end."""
+    """Return a function that runs a command to its end."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "barnabas", *arguments]

@@ -1,4 +1,4 @@
-"""Apache Kafka as KRaft nodes (broker and controller): the control of the client tests, the peer of the bench."""
+"""Runs Apache Kafka as KRaft nodes (broker and controller): the control of the client tests, the peer of the bench."""
 
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,12 +32,12 @@ SINGLE_NODE = {
 
 
 def write_properties(path: Path, properties: Mapping[str, str]) -> None:
-    """One `name=value` a line, as Kafka's `server.properties`."""
+    """Write one `name=value` a line, as in Kafka's `server.properties`."""
     path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), encoding="utf-8")
 
 
 class Node(NamedTuple):
-    """Where a node is: its files, its number, its ports, its machine."""
+    """The place of a node: its files, its number, its ports, its machine."""
 
     folder: Path
     number: int
@@ -47,16 +47,16 @@ class Node(NamedTuple):
 
     @property
     def voter(self) -> str:
-        """Its entry in `controller.quorum.voters`."""
+        """Return the entry of this node in `controller.quorum.voters`."""
         return f"{self.number}@{self.place.host}:{self.controller_port}"
 
     @property
     def config(self) -> Path:
-        """Its `server.properties`."""
+        """Return the path of its `server.properties`."""
         return self.folder / "server.properties"
 
     def write_config(self, voters: Sequence[str], properties: Mapping[str, str]) -> None:
-        """Its own settings, and these over them."""
+        """Write the settings of the node, and these properties over them."""
         self.folder.mkdir(parents=True, exist_ok=True)
         host = self.place.host
         own = {
@@ -68,13 +68,16 @@ class Node(NamedTuple):
         write_properties(self.config, {**own, **properties})
 
     def process(self, heap: str) -> ServerProcess:
-        """The node's process, not running."""
+        """Return the node's process, not started."""
         command = java_command("kafka.Kafka", str(self.config), options=(f"-Xmx{heap}", f"-Xms{heap}", *JVM_OPTIONS))
         return ServerProcess(command, self.port, self.folder / "server.log", place=self.place)
 
 
 def prepare(data_dir: Path, heap: str = "1G", properties: Mapping[str, str] | None = None) -> ServerProcess:
-    """A formatted node that is not running: files in `data_dir` (`logs/` is the log dir, `server.log` the output)."""
+    """Return a formatted node, not started.
+
+    Its files are in `data_dir`: `logs/` is the log dir, and the output goes to `server.log`.
+    """
     node = Node(data_dir, 1, free_port(), free_port())
     node.write_config([node.voter], {**SINGLE_NODE, **(properties or {})})
     format_log_dirs(node)
@@ -82,7 +85,7 @@ def prepare(data_dir: Path, heap: str = "1G", properties: Mapping[str, str] | No
 
 
 def format_log_dirs(*nodes: Node) -> None:
-    """`kafka-storage format`, all at once: a KRaft node does not start on folders without its metadata."""
+    """Run `kafka-storage format` for all nodes at once: a KRaft node does not start on folders without its metadata."""
     running = [_format(node) for node in nodes]
     for process in running:
         output, _ = process.communicate(timeout=PATIENCE_S)
@@ -102,7 +105,7 @@ def _format(node: Node) -> subprocess.Popen[str]:
 def apache_kafka(
     data_dir: Path, heap: str = "1G", properties: Mapping[str, str] | None = None
 ) -> Iterator[ServerProcess]:
-    """A running node (`.bootstrap`, `.pid`, `.log_path`), stopped at the end."""
+    """Run a node (`.bootstrap`, `.pid`, `.log_path`), and stop it at the end."""
     server = prepare(data_dir, heap, properties)
     server.start()
     try:

@@ -1,4 +1,4 @@
-"""One request to one broker, without a client that chooses the broker, retries or remembers: what this broker says."""
+"""Sends one request to one broker, without a client that would choose another broker, retry or remember."""
 
 import itertools
 import socket
@@ -14,7 +14,7 @@ _numbers = itertools.count(1)
 def ask(
     port: int, request: Any, version: int, timeout_seconds: float = TIMEOUT_SECONDS, host: str = "127.0.0.1"
 ) -> Any:
-    """Sends a request of `kafka.protocol` and returns its response. OSError where the broker does not answer in time.
+    """Send a request of `kafka.protocol` and return its response. Raises OSError if the broker does not answer.
 
     >>> ask(port, MetadataRequest(topics=None), version=12).brokers
     """
@@ -23,7 +23,7 @@ def ask(
 
 
 def ask_on(connection: socket.socket, request: Any, version: int) -> Any:
-    """The same on a connection that stays open."""
+    """Do the same on a connection that stays open."""
     request.API_VERSION = version
     request.with_header(correlation_id=next(_numbers), client_id=CLIENT_ID)
     connection.sendall(request.encode(header=True, framed=True))

@@ -1,4 +1,4 @@
-"""Our broker as a child process: its settings, its pages over HTTP, its memory."""
+"""Runs our broker as a child process, and reads its pages over HTTP and its memory."""
 
 import re
 import sys
@@ -12,7 +12,7 @@ from harness.server_process import HERE, Place, ServerProcess, free_port
 
 
 def prepare_barnabas(folder: Path, properties: Mapping[str, str], place: Place = HERE) -> ServerProcess:
-    """A broker that is not running: files in `folder`, a log dir `logs`, output in `server.log`."""
+    """Return a broker, not started: its files are in `folder`, its log dir is `logs`, its output is in `server.log`."""
     port = free_port()
     settings = {
         "broker.id": "1",
@@ -27,7 +27,7 @@ def prepare_barnabas(folder: Path, properties: Mapping[str, str], place: Place =
 
 
 def page(http_port: int, path: str) -> tuple[int, str]:
-    """Status and text of a page."""
+    """Return status and text of a page."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{http_port}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
@@ -36,18 +36,18 @@ def page(http_port: int, path: str) -> tuple[int, str]:
 
 
 def metric(http_port: int, name: str) -> float | None:
-    """The value of a metric without labels; None where there is none."""
+    """Return the value of a metric without labels; None if the page does not have it."""
     found = re.search(rf"^{name} (\S+)$", page(http_port, "/metrics")[1], re.MULTILINE)
     return float(found[1]) if found else None
 
 
 def resident_bytes(pid: int) -> int:
-    """The memory that a process holds now."""
+    """Return the memory that a process holds now."""
     return _memory_of(pid, "VmRSS")
 
 
 def peak_resident_bytes(pid: int) -> int:
-    """The most memory that a process has held."""
+    """Return the most memory that a process has held."""
     return _memory_of(pid, "VmHWM")
 
 

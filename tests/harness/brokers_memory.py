@@ -1,4 +1,4 @@
-"""A cluster of brokers of one dict, as the operator's admin client sees it."""
+"""A cluster of brokers in one dict, with the interface of the operator's admin client."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ from barnabas_operator.planning.users.user_steps import (
 
 
 def after(found: FoundUser, step: UserStep) -> FoundUser:
-    """What the brokers have about a user after a step."""
+    """Return the state of a user at the brokers after a step."""
     match step:
         case SetPassword(_, mechanism, _):
             return replace(found, mechanisms=found.mechanisms | {mechanism})
@@ -45,9 +45,9 @@ def after(found: FoundUser, step: UserStep) -> FoundUser:
 
 
 class BrokersMemory:
-    """`count` brokers that are there; none answers while it is 0. Where `bug` is set, applying steps raises it.
+    """A cluster of `count` brokers; with 0 none answers. If `bug` is set, applying steps raises it.
 
-    All go by the level `finalized` of their metadata; `highest` is what each supports, and 1 where it does not say.
+    All have the level `finalized` of their metadata; `highest` is the level that each supports, 1 if it has none.
     """
 
     def __init__(self, count: int = 1) -> None:
@@ -60,7 +60,7 @@ class BrokersMemory:
         self.troubles: tuple[Trouble, ...] = ()
         self.strays: tuple[StrayLog, ...] = ()
         self.log_dirs: dict[str, LogDirContent] = {}
-        """Those of every broker."""
+        """The content of the log dirs of every broker."""
         self.begun: list[LogDirMove] = []
         self.accounts: dict[str, FoundUser] = {}
         self.passwords: dict[str, str] = {}
@@ -68,14 +68,14 @@ class BrokersMemory:
         self.finalized = 1
         self.highest: dict[int, int] = {}
         self.refusal: StepRefused | None = None
-        """Of a raise of the level."""
+        """The answer to a request to raise the level; None accepts it."""
 
     def __call__(self, *_: object) -> "BrokersMemory":
-        """A connection."""
+        """Return itself: a connection."""
         return self
 
     def cluster_state(self) -> ClusterState:
-        """What is so now, without the configs of topics."""
+        """Return the present state, without the configs of topics."""
         self.looks += 1
         if not self.count:
             raise ClusterUnreachable("nobody is there")
@@ -92,11 +92,11 @@ class BrokersMemory:
         )
 
     def with_overrides(self, state: ClusterState, names: Collection[str]) -> ClusterState:
-        """And with the configs of these topics."""
+        """Return the state with the configs of these topics."""
         return state.with_overrides({name: self.topics[name].overrides for name in names if name in self.topics})
 
     def apply(self, steps: Sequence[TopicStep]) -> dict[str, StepRefused]:
-        """Makes, changes and deletes topics; replicas are where they move at once."""
+        """Make, change and delete topics; replicas move at once."""
         if self.bug is not None:
             raise self.bug
         if self.refused_move is not None:
@@ -118,11 +118,11 @@ class BrokersMemory:
         return {}
 
     def users(self) -> ClusterUsers:
-        """Those that were made, without their passwords."""
+        """Return the users that were made, without their passwords."""
         return ClusterUsers(dict(self.accounts))
 
     def apply_to_users(self, steps: Sequence[UserStep]) -> dict[str, tuple[UserStep, StepRefused]]:
-        """Does all, but for what `refused_user` refuses of everybody."""
+        """Apply the steps; if `refused_user` is set, refuse all of them with it."""
         if self.refused_user is not None:
             return {step.user: (step, self.refused_user) for step in steps}
         for step in steps:
@@ -133,12 +133,12 @@ class BrokersMemory:
         return {}
 
     def disks(self, broker_ids: Collection[int]) -> Disks:
-        """All have room, and all replicas are empty."""
+        """Return the disks: all have room, and all replicas are empty."""
         spaces = {number: (DiskSpace(1 << 40, 1 << 40),) for number in broker_ids}
         return Disks(spaces, {}, dict.fromkeys(broker_ids, self.log_dirs))
 
     def move_between_log_dirs(self, moves: Collection[LogDirMove]) -> list[str]:
-        """Begins all, and refuses none."""
+        """Begin all moves; refuse none."""
         self.begun += moves
         for each in moves:
             content = self.log_dirs[each.path]
@@ -146,32 +146,32 @@ class BrokersMemory:
         return []
 
     def broker_overrides(self, _broker_ids: Sequence[int]) -> Mapping[int, Mapping[str, str]]:
-        """Nothing is set on any."""
+        """Return no settings of single brokers."""
         return {number: {} for number in range(self.count)}
 
     def stray_logs(self, _broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
-        """What is set aside now."""
+        """Return the logs that are set aside now."""
         return self.strays
 
     def alter_brokers(self, _changes: object) -> None:
-        """Is taken."""
+        """Accept any change."""
 
     def supported_metadata_versions(self, broker_ids: Sequence[int]) -> dict[int, Supported]:
-        """What each supports."""
+        """Return the levels that each broker supports."""
         return {number: Supported(1, self.highest.get(number, 1)) for number in broker_ids}
 
     def raise_metadata_version(self, level: int) -> StepRefused | None:
-        """Is done, unless it is refused."""
+        """Raise the level, unless `refusal` is set."""
         if self.refusal is None:
             self.finalized = level
         return self.refusal
 
     def balance_leaders(self) -> None:
-        """Is done."""
+        """Do nothing."""
 
     def forget_brokers(self, _count: int) -> list[int]:
-        """There are none."""
+        """Return no broker: none is to be forgotten."""
         return []
 
     def close(self) -> None:
-        """Is done."""
+        """Do nothing."""

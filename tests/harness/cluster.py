@@ -1,4 +1,4 @@
-"""Several real brokers as processes of this machine: started at once, killed, paused, restarted, looked at.
+"""Runs several real brokers as processes of this machine: starts, kills, pauses, restarts and asks them.
 
     with barnabas_cluster(folder, brokers=3) as cluster:
         cluster.create_topic("flights", partitions=6, replication_factor=3)
@@ -28,7 +28,7 @@ METADATA_VERSION = 12
 
 
 class PartitionView(NamedTuple):
-    """One partition as a broker tells it; `leader` is -1 where there is none."""
+    """The state of one partition as a broker reports it; `leader` is -1 if there is none."""
 
     topic: str
     partition: int
@@ -39,12 +39,12 @@ class PartitionView(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether every replica is in sync and one of them leads."""
+        """True if every replica is in sync and one of them leads."""
         return self.leader in self.isr and set(self.isr) == set(self.replicas)
 
 
 class RunningCluster:
-    """Brokers by their ids. Whatever Kafka's protocol can tell works with Apache Kafka's processes, too."""
+    """Brokers by their ids. Methods that use only Kafka's protocol work with Apache Kafka's processes, too."""
 
     status_of_stop = 0
     """The exit status of a broker that ends in order on SIGTERM."""
@@ -55,20 +55,20 @@ class RunningCluster:
 
     @property
     def bootstrap(self) -> str:
-        """All brokers' addresses, also of those that are down."""
+        """Return the addresses of all brokers, also of those that are down."""
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     @property
     def running(self) -> list[int]:
-        """Ids of the brokers that are up and not paused."""
+        """Return the ids of the brokers that are up and not paused."""
         return [number for number, broker in self.brokers.items() if broker.running and number not in self.paused]
 
     def client(self) -> StockClient:
-        """A librdkafka client that knows all brokers."""
+        """Return a librdkafka client that knows all brokers."""
         return StockClient(self.bootstrap)
 
     def start(self, *numbers: int) -> None:
-        """Starts these brokers (or all), and returns when every running broker counts every other as alive."""
+        """Start these brokers (or all), and return when every running broker counts every other as alive."""
         for number in numbers or self.brokers:
             self.brokers[number].launch()
         for number in numbers or self.brokers:
@@ -76,48 +76,48 @@ class RunningCluster:
         self.wait_until_joined()
 
     def stop(self, number: int) -> int:
-        """SIGTERM: the controlled shutdown, which hands leadership over; the exit status."""
+        """Stop a broker by SIGTERM, which moves its leadership first; return the exit status."""
         return self.brokers[number].stop()
 
     def kill(self, number: int) -> None:
-        """SIGKILL."""
+        """Kill a broker by SIGKILL."""
         self.brokers[number].kill()
         self.paused.discard(number)
 
     def pause(self, number: int) -> None:
-        """SIGSTOP."""
+        """Pause a broker by SIGSTOP."""
         self.brokers[number].pause()
         self.paused.add(number)
 
     def resume(self, number: int) -> None:
-        """SIGCONT."""
+        """Let a paused broker run again by SIGCONT."""
         self.brokers[number].resume()
         self.paused.discard(number)
 
     def restart(self, number: int) -> None:
-        """Controlled, on the same port; returns when all running brokers count it as alive again."""
+        """Stop a broker in order and start it on the same port; return when all running ones count it as alive."""
         self.stop(number)
         self.start(number)
 
     def close(self) -> None:
-        """Ends what is still running; for clean-up."""
+        """End all processes that still run; for clean-up."""
         for broker in self.brokers.values():
             broker.close()
         self.paused.clear()
 
     def ask(self, number: int, request: Any, version: int) -> Any:
-        """One broker's answer to a request of `kafka.protocol`; OSError where it does not answer in time."""
+        """Return one broker's answer to a request of `kafka.protocol`. Raises OSError if it does not answer in time."""
         return ask(self.brokers[number].port, request, version, host=self.brokers[number].host)
 
     def alive(self, as_told_by: int) -> set[int]:
-        """The brokers that this one counts as alive; none where it does not answer."""
+        """Return the brokers that this one counts as alive; none if it does not answer."""
         with suppress(OSError):
             answer = self.ask(as_told_by, MetadataRequest(topics=[]), METADATA_VERSION)
             return {broker.node_id for broker in answer.brokers}
         return set()
 
     def wait_until_joined(self, seconds_max: float = PATIENCE_S) -> None:
-        """Until each running broker counts all running brokers as alive. AssertionError after the deadline."""
+        """Wait until each running broker counts all running ones as alive. Raises AssertionError after the deadline."""
         expected = set(self.running)
         wait_for(
             lambda: {number: self.alive(number) for number in expected},
@@ -134,14 +134,17 @@ class RunningCluster:
         assignment: Sequence[Sequence[int]] | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Returns when every running broker shows it with all replicas in sync; `assignment`: a list a partition."""
+        """Make a topic; return when every running broker has all its replicas in sync.
+
+        `assignment` has a list of brokers for each partition.
+        """
         self.client().create_topic(
             topic, partitions, config, replication_factor=replication_factor, assignment=assignment
         )
         self.wait_until_full(topic)
 
     def describe(self, *topics: str, as_told_by: int | None = None) -> list[PartitionView]:
-        """The partitions of these topics (or of all), as one broker (or the first running one) tells them."""
+        """Return the partitions of these topics (or of all), as one broker (by default the first) has them."""
         told_by = self.running[0] if as_told_by is None else as_told_by
         wanted = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics] if topics else None
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
@@ -160,16 +163,16 @@ class RunningCluster:
         )
 
     def partition(self, topic: str, partition: int, as_told_by: int | None = None) -> PartitionView:
-        """One partition."""
+        """Return one partition."""
         found = self.describe(topic, as_told_by=as_told_by)
         return next(view for view in found if view.partition == partition)
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The broker that leads it; -1 where there is none."""
+        """Return the broker that leads a partition; -1 if there is none."""
         return self.partition(topic, partition).leader
 
     def wait_until_full(self, *topics: str, seconds_max: float = PATIENCE_S) -> None:
-        """Until every running broker says that all replicas of these topics (or of all) are in sync."""
+        """Wait until every running broker reports all replicas of these topics (or of all) as in sync."""
         wait_for(
             lambda: [self._told(number, topics) for number in self.running],
             lambda told: all(views is not None and _all_full(topics, views) for views in told),
@@ -177,19 +180,19 @@ class RunningCluster:
         )
 
     def _told(self, number: int, topics: Collection[str]) -> list[PartitionView] | None:
-        """What a broker says; None where it does not answer."""
+        """Return the partitions that a broker reports; None if it does not answer."""
         with suppress(OSError):
             return self.describe(*topics, as_told_by=number)
         return None
 
 
 def _all_full(topics: Collection[str], views: Collection[PartitionView]) -> bool:
-    """Whether all these topics are there, and every replica is in sync."""
+    """True if all these topics exist, and every replica is in sync."""
     return {view.topic for view in views}.issuperset(topics) and all(view.is_full for view in views)
 
 
 class BarnabasCluster(RunningCluster):
-    """Our brokers, each in `folder/broker-<id>`, on one SQLite metadata store."""
+    """Brokers of ours, each in `folder/broker-<id>`, on one SQLite metadata store."""
 
     def __init__(self, folder: Path, properties: Mapping[str, str], log_dirs: int) -> None:
         super().__init__({})
@@ -199,7 +202,10 @@ class BarnabasCluster(RunningCluster):
         self._http_ports: dict[int, int] = {}
 
     def add_broker(self, number: int, properties: Mapping[str, str] | None = None, place: Place = HERE) -> None:
-        """Another broker, not started; these properties go over those of all. `/metrics` is for who is in its place."""
+        """Add a broker, not started, with these properties over those of all.
+
+        Only processes in the same place reach its `/metrics`.
+        """
         folder = self.folder_of(number)
         folder.mkdir(parents=True, exist_ok=True)
         self._http_ports[number] = free_port()
@@ -213,33 +219,33 @@ class BarnabasCluster(RunningCluster):
         self.brokers[number] = prepare_barnabas(folder, chosen, place)
 
     def remove_broker(self, number: int) -> None:
-        """Kills it if it runs, and forgets it with its files."""
+        """Kill a broker if it runs, and delete it with its files."""
         self.brokers.pop(number).close()
         self.paused.discard(number)
         shutil.rmtree(self.folder_of(number))
 
     def folder_of(self, number: int) -> Path:
-        """`server.properties`, `server.log` and the log dirs of a broker."""
+        """Return the folder of a broker's `server.properties`, `server.log` and log dirs."""
         return self.folder / f"broker-{number}"
 
     def log_dirs(self, number: int) -> list[Path]:
-        """A broker's log dirs: `logs-0`, `logs-1`, ..."""
+        """Return a broker's log dirs: `logs-0`, `logs-1`, ..."""
         return [self.folder_of(number) / f"logs-{index}" for index in range(self._log_dirs)]
 
     def metric(self, number: int, name: str) -> float | None:
-        """The value of a metric without labels; None where there is none."""
+        """Return the value of a metric without labels; None if the broker does not have it."""
         return metric(self._http_ports[number], name)
 
     def metrics_address(self, number: int) -> str:
-        """HOST:PORT of `/metrics`."""
+        """Return HOST:PORT of `/metrics`."""
         return f"127.0.0.1:{self._http_ports[number]}"
 
     def page(self, number: int, path: str) -> tuple[int, str]:
-        """Status and text of `/metrics`, `/readyz` or `/healthz`."""
+        """Return status and text of `/metrics`, `/readyz` or `/healthz`."""
         return page(self._http_ports[number], path)
 
     def command(self, name: str, *arguments: str, exit_code: int = 0) -> str:
-        """What a `barnabas` command prints that gets the settings of broker 0."""
+        """Return the output of a `barnabas` command that reads the settings of broker 0."""
         called = [sys.executable, "-m", "barnabas", name, str(self.folder_of(0) / "server.properties"), *arguments]
         environment = self.brokers[0].environment
         ended = subprocess.run(called, capture_output=True, text=True, check=False, env=environment)
@@ -247,14 +253,14 @@ class BarnabasCluster(RunningCluster):
         return ended.stdout
 
     def logs_text(self, numbers: Collection[int] | None = None) -> str:
-        """What brokers have printed, for failures."""
+        """Return the output of these brokers, for messages of failed tests."""
         return "\n".join(f"--- broker {n}\n{self.brokers[n].log_end()}" for n in numbers or self.brokers)
 
 
 def prepare_cluster(
     folder: Path, brokers: int = 3, properties: Mapping[str, str] | None = None, log_dirs: int = 1
 ) -> BarnabasCluster:
-    """Brokers 0, 1, ... that are not running, all with these properties over the harness's own."""
+    """Return brokers 0, 1, ..., not started. All have these properties over the harness's own."""
     replicas = min(REPLICAS_OF_OFFSETS_MAX, brokers)
     factors = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
     settings = {**dict.fromkeys(factors, str(replicas)), **(properties or {})}
@@ -268,7 +274,7 @@ def prepare_cluster(
 def barnabas_cluster(
     folder: Path, brokers: int = 3, properties: Mapping[str, str] | None = None, log_dirs: int = 1
 ) -> Iterator[BarnabasCluster]:
-    """The same, running; at the end every process is gone."""
+    """Run such brokers; at the end every process is gone."""
     with closing(prepare_cluster(folder, brokers, properties, log_dirs)) as cluster:
         cluster.start()
         yield cluster

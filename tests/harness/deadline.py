@@ -1,4 +1,4 @@
-"""Waiting for a state of the world: look again until it is so or the deadline has passed."""
+"""Waits for a state: looks again until it is as expected, or the deadline has passed."""
 
 import resource
 import time
@@ -8,9 +8,9 @@ from typing import TypeVar
 Value = TypeVar("Value")
 POLL_SECONDS = 0.02
 PATIENCE_S = 300.0
-"""How long a test waits for what takes seconds: a passing test never waits so long, however busy the machine is."""
+"""The time that a test waits for work of seconds: a passing test never waits that long, however busy the machine is."""
 REST_OVER_LOOK = 3.0
-"""A look that costs processor time is rested from so many times as long: what is waited for needs it, too."""
+"""The rest after a look, in times of the processor time that it took: the awaited work needs the processor, too."""
 REST_SECONDS_MAX = 0.5
 
 
@@ -20,9 +20,9 @@ def wait_for(
     seconds_max: float = PATIENCE_S,
     pause_s: float = POLL_SECONDS,
 ) -> Value:
-    """The first value that is as expected; an AssertionError with the last one after the deadline.
+    """Return the first value that is as expected; after the deadline raise AssertionError with the last one.
 
-    A look that costs something, while what it looks at is measured, wants a longer pause.
+    If a look disturbs the measurement of what it looks at, pass a longer pause.
     """
     deadline = time.monotonic() + seconds_max
     while True:
@@ -36,6 +36,6 @@ def wait_for(
 
 
 def _used_s() -> float:
-    """The processor time of this process, and of its children that have ended."""
+    """Return the processor time of this process, and of its children that have ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + ended.ru_utime + ended.ru_stime

@@ -1,4 +1,4 @@
-"""A disk of which one step fails, once."""
+"""A disk on which one step fails, once."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ class FailsOnceFile(WrappedFile):
 
 
 class FailsOnce(PosixFileSystem):
-    """One step that changes the disk fails, counted from when `steps_left` is set; the next ones pass."""
+    """A disk on which one change fails, `steps_left` steps after it was set; the next ones pass."""
 
     steps_left = -1
     code = errno.EIO

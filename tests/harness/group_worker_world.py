@@ -1,4 +1,4 @@
-"""The worker for groups over an API server of a dict, with looks that find what is told."""
+"""The worker for groups over an API server in a dict; tests say what each look at the groups finds."""
 
 import asyncio
 import math
@@ -35,7 +35,7 @@ Found = Mapping[str, GroupSeen]
 
 
 class LooksMemory:
-    """Each look waits until somebody says what is found; None: nobody answers."""
+    """A `look` that waits until the test says what it finds; None means that no broker answers."""
 
     def __init__(self) -> None:
         self.asked = queue.Queue[Collection[str]]()
@@ -59,7 +59,7 @@ GONE = GroupSeen(state=NOT_FOUND, members=0, lags=GroupLags(None, {}, {}))
 
 
 class World:
-    """One worker, and what is around it."""
+    """One worker with its clock, API server and looks."""
 
     def __init__(self, api: KubeMemory) -> None:
         self.api, self.clock, self.looks = api, ManualLoopClock(), LooksMemory()
@@ -87,17 +87,17 @@ class World:
         self.worker.begin(CLUSTER, self.bodies("ConsumerGroup"))
 
     def advance(self, seconds: float) -> None:
-        """While a look is under way. It has taken so long then, and the worker would rest as long."""
+        """Let time pass while a look is under way: the worker rests as long as the look took."""
         self.clock.pass_time(seconds)
         self.worker.rest(self.bodies("ConsumerGroup"), "to be woken")
         self.begin()
 
     async def next_look(self) -> Collection[str]:
-        """Whom it is about; all before it has been told."""
+        """Return the groups of the next look; statuses of all earlier looks are written."""
         return await asyncio.to_thread(self.looks.asked.get, timeout=PATIENCE_S)
 
     async def find(self, found: Found | None) -> int:
-        """The look that waits finds this: how many requests it takes until the next one."""
+        """Let the waiting look find this; return the number of requests until the next look."""
         before = len(self.api.writes)
         self.looks.found.put(found)
         await self.next_look()

@@ -1,4 +1,4 @@
-"""Several Apache Kafka nodes, each broker and controller, as processes of this machine: the peer of our cluster."""
+"""Runs several nodes of Apache Kafka, each broker and controller, as processes: the peer of our cluster."""
 
 import signal
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ class KafkaCluster(RunningCluster):
         self.folder = folder
 
     def log_dirs(self, number: int) -> list[Path]:
-        """A broker's log dirs."""
+        """Return a broker's log dirs."""
         return [self.folder / f"broker-{number}" / "logs"]
 
 
@@ -32,7 +32,7 @@ def prepare_kafka_cluster(
     heap: str = "1G",
     places: Sequence[Place] = (),
 ) -> KafkaCluster:
-    """Formatted nodes 0, 1, ... that are not running; internal topics have as many replicas as there are nodes."""
+    """Return formatted nodes 0, 1, ..., not started; internal topics have as many replicas as there are nodes."""
     nodes = [
         Node(folder / f"broker-{number}", number, free_port(), free_port(), place)
         for number, place in enumerate(places or [HERE] * brokers)

@@ -1,4 +1,4 @@
-"""Apache Kafka's jars (server, tools, Java client) or those of another pom, fetched once with Maven and kept."""
+"""Fetches Apache Kafka's jars (server, tools, Java client), or those of another pom, once with Maven; keeps them."""
 
 import shutil
 import subprocess
@@ -14,11 +14,11 @@ LOG4J = ROOT / "tests/compat/java/log4j2.properties"
 
 
 class JarsMissing(Exception):
-    """The jars are not there and cannot be fetched; says why."""
+    """The error that the jars are missing and cannot be fetched, with the reason."""
 
 
 def jars_folder(pom: Path = POM, name: str = "kafka") -> Path:
-    """The folder of jars that the pom as it is now names; Maven is asked only the first time."""
+    """Return the folder with the jars of the pom; only the first call asks Maven."""
     return kept(f"{name}-jars", [pom], partial(_fetch, pom))
 
 
@@ -36,7 +36,7 @@ def _fetch(pom: Path, folder: Path) -> None:
 def java_command(
     main_class: str, *arguments: str, options: tuple[str, ...] = (), before: Sequence[Path] = ()
 ) -> list[str]:
-    """`java` with the jars on its class path, and others before them."""
+    """Return a `java` command with the jars on its class path, and other paths before them."""
     if shutil.which("java") is None:
         raise JarsMissing("java is not on the machine")
     class_path = ":".join([*map(str, before), f"{jars_folder()}/*"])

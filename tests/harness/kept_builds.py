@@ -1,4 +1,4 @@
-"""Builds and downloads that a user's checkouts share: in the cache, each under a hash of what it is made of."""
+"""Keeps builds and downloads for all checkouts of a user: in the cache, each under a hash of its sources."""
 
 import fcntl
 import hashlib
@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 def cache() -> Path:
-    """Where builds are kept between runs."""
+    """Return the folder in which builds are kept between runs."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas-e2e"
 
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """One process at a time of those that share the cache."""
+    """Hold a lock that one process of those that share the cache may have at a time."""
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -23,13 +23,13 @@ def locked(name: str) -> Iterator[None]:
 
 
 def place_of(name: str, sources: Iterable[Path]) -> Path:
-    """Where the build of these sources is, or would be."""
+    """Return the path of the build of these sources, also before it is built."""
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources))).hexdigest()[:12]
     return cache() / f"{name}-{digest}"
 
 
 def kept(name: str, sources: Iterable[Path], build: Callable[[Path], None]) -> Path:
-    """What `build` makes at the path that it is given; made once for each state of the sources."""
+    """Return what `build` made at the path that it gets; it runs once for each state of the sources."""
     place = place_of(name, sources)
     with locked(name):
         if not place.exists():

@@ -1,4 +1,4 @@
-"""An API server of one dict: objects by their path. What it refuses is told by whoever tests."""
+"""An API server in one dict: objects by their path. Tests choose which requests it refuses."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from itertools import count
@@ -11,11 +11,11 @@ from barnabas_operator.kube.api_resources import path_of
 from barnabas_operator.resources.json_types import JsonObject
 
 Refuse = Callable[[str, str, Mapping[str, Any]], Exception | None]
-"""By method, path and body; None lets the request pass."""
+"""A function of method, path and body that returns an error; None lets the request pass."""
 
 
 def no_server() -> ApiClient:
-    """For what never asks it."""
+    """Return a client for code that never asks the API server."""
     return ApiClient(Access("http://no-server.invalid", None, lambda: None), "tests")
 
 
@@ -24,7 +24,10 @@ def _nothing(_method: str, _path: str, _body: Mapping[str, Any]) -> None:
 
 
 class KubeMemory(KubeApi):
-    """`writes` are the requests that were no reads: method and path, with `?` and the query where there is one."""
+    """An API server in memory.
+
+    `writes` lists the requests that were no reads: method, path, and `?` with the query if there is one.
+    """
 
     def __init__(self, connection: ApiClient) -> None:
         super().__init__(connection)
@@ -35,21 +38,21 @@ class KubeMemory(KubeApi):
         self._versions = count(1)
 
     def put(self, item: JsonObject) -> JsonObject:
-        """As somebody else writes it."""
+        """Store an object, as another client would."""
         meta = {"uid": item["metadata"]["name"], "generation": 1, "namespace": "air", **item["metadata"]}
         kept = {**item, "metadata": meta}
         return self._keep(path_of(item["kind"], meta["namespace"], meta["name"]), kept)
 
     def found(self, kind: str, name: str, namespace: str = "air") -> JsonObject | None:
-        """The object as it is now."""
+        """Return the object as it is now."""
         return self.objects.get(path_of(kind, namespace, name))
 
     def of_kind(self, kind: str, namespace: str = "air") -> list[JsonObject]:
-        """All objects of a kind."""
+        """Return all objects of a kind."""
         return [each for path, each in self.objects.items() if path.startswith(f"{path_of(kind, namespace)}/")]
 
     def events(self) -> list[tuple[str, str]]:
-        """Reason and message of each."""
+        """Return reason and message of each Event."""
         found = (each for path, each in self.objects.items() if "/events/" in path)
         return [(each["reason"], each["message"]) for each in found]
 
@@ -62,7 +65,7 @@ class KubeMemory(KubeApi):
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
     ) -> JsonObject:
-        """Serves it from memory."""
+        """Answer a request from memory."""
         given = body or {}
         if method != "GET":
             self.writes.append(f"{method} {path}" + ("?dryRun" if "dryRun" in (query or {}) else ""))
@@ -149,7 +152,7 @@ class KubeMemory(KubeApi):
 
 
 def _without(there: Mapping[str, Any], before: Mapping[str, Any], now: Mapping[str, Any]) -> JsonObject:
-    """What is left of an object without the fields that were applied before, and are no longer."""
+    """Return the object without the fields that the last apply had and this one does not have."""
     kept = {}
     for name, value in there.items():
         was, is_now = before.get(name), now.get(name)
@@ -161,7 +164,7 @@ def _without(there: Mapping[str, Any], before: Mapping[str, Any], now: Mapping[s
 
 
 def _merged(there: Mapping[str, Any], change: Mapping[str, Any]) -> JsonObject:
-    """A JSON merge patch (RFC 7386)."""
+    """Return the object with a JSON merge patch (RFC 7386) applied."""
     merged = dict(there)
     for name, value in change.items():
         before = merged.get(name)

@@ -1,4 +1,4 @@
-"""Machines inside this machine: each with a network and a small disk of its own, joined by a switch, cut off at will.
+"""Machines inside this machine: each has a network and a small disk of its own; tests cut the cables between them.
 
     with Lan(3, disk_at=lambda number: folder / str(number), disk_mib=512) as lan:
         lan.cut(0, 1)           # What 0 sends to 1 is lost; 1 still reaches 0.
@@ -23,7 +23,7 @@ from harness.deadline import wait_for
 from harness.server_process import Place, bound_to_us
 
 CLIENTS: Final = -1
-"""This process's own end, in the numbering of machines."""
+"""The number of this process among the machines."""
 NOBODYS_HARDWARE_ADDRESS: Final = "02:00:00:00:00:99"
 # 198.18.0.0/15 is set aside for trials of networks (RFC 2544): nobody is reached there.
 NETWORKS: Final = [f"198.{18 + number // 256}.{number % 256}" for number in range(512)]
@@ -31,7 +31,7 @@ PROGRAMS: Final = ("ip", "mount", "nsenter", "unshare")
 
 
 class MachinesUnavailable(Exception):
-    """This machine does not allow it; says why."""
+    """The error that this machine does not allow it, with the reason."""
 
 
 def _run(*command: str) -> str:
@@ -61,31 +61,31 @@ class Machine:
 
     @property
     def place(self) -> Place:
-        """For servers that are to run here."""
+        """Return the place for servers on this machine."""
         namespaces = (f"--net=/proc/{self.pid}/ns/net", f"--mount=/proc/{self.pid}/ns/mnt")
         return Place(self.address, ("nsenter", *namespaces, "--"))
 
     def run(self, *command: str) -> str:
-        """What a command prints that runs here. Raises MachinesUnavailable."""
+        """Return the output of a command that runs on this machine. Raises MachinesUnavailable."""
         return _run(*self.place.enter, *command)
 
     def mount_disk(self, path: Path, size_mib: int) -> None:
-        """A small disk that only this machine sees."""
+        """Mount a small disk that only this machine sees."""
         path.mkdir(parents=True, exist_ok=True)
         self.run("mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(path))
 
     def seen_from_outside(self, path: Path) -> Path:
-        """Where we find what this machine finds at an absolute path."""
+        """Return the path at which this process finds what the machine has at an absolute path."""
         return Path(f"/proc/{self.pid}/root") / path.relative_to("/")
 
     def close(self) -> None:
-        """Ends the machine with all that is its own; what runs in it has to end by itself."""
+        """End the machine with its namespaces; its processes must end by themselves."""
         self._process.kill()
         self._process.wait()
 
 
 def _claim_network() -> tuple[str, socket.socket]:
-    """One that nobody has, and what keeps others off it: a socket whose name only one process can have at a time."""
+    """Return a network that no other process has, and the socket that claims it: only one process can have its name."""
     routes = _run("ip", "-4", "route")
     for network in NETWORKS:
         claim = socket.socket(socket.AF_UNIX)
@@ -100,7 +100,7 @@ def _claim_network() -> tuple[str, socket.socket]:
 
 
 class Lan:
-    """Machines 0, 1, ... and we ourselves (`CLIENTS`) on one switch. Raises MachinesUnavailable."""
+    """Machines 0, 1, ... and this process (`CLIENTS`) on one switch. Raises MachinesUnavailable."""
 
     def __init__(self, count: int, disk_at: Callable[[int], Path], disk_mib: int) -> None:
         missing = [program for program in PROGRAMS if shutil.which(program) is None]
@@ -136,23 +136,23 @@ class Lan:
             machine.run("ip", "link", "set", device, "up")
 
     def _plug(self, device: str, socket: str, pid: int) -> None:
-        """A cable from a device of that process to a socket of the switch."""
+        """Lay a cable from a device of that process to a socket of the switch."""
         peer = ("type", "veth", "peer", "name", device, "netns", str(pid))
         self._switch.run("ip", "link", "add", socket, *peer)
         self._switch.run("ip", "link", "set", socket, "master", "switch", "up")
 
     def address(self, number: int) -> str:
-        """Of a machine, or of us."""
+        """Return the address of a machine, or of this process."""
         return f"{self._network}.{254 if number == CLIENTS else number + 1}"
 
     def cut(self, source: int, target: int) -> None:
-        """From now on nothing reaches the target that the source sends."""
+        """Lose from now on everything that the source sends to the target."""
         wrong = ("lladdr", NOBODYS_HARDWARE_ADDRESS, "nud", "permanent")
         self._neighbour("replace", source, target, *wrong)
         self._cuts.append((source, target))
 
     def mend(self) -> None:
-        """All machines reach each other."""
+        """Let all machines reach each other again."""
         while self._cuts:
             source, target = self._cuts.pop()
             if (source, target) not in self._cuts:
@@ -164,7 +164,7 @@ class Lan:
         run("ip", "neigh", change, self.address(target), *how, "dev", device)
 
     def close(self) -> None:
-        """Ends all machines and the switch."""
+        """End all machines and the switch."""
         for machine in (*self.machines, self._switch):
             machine.close()
         self._claim.close()

@@ -1,4 +1,4 @@
-"""A kind of resource that nobody but tests knows: `made_up` is a fixture, for a conftest.py."""
+"""A kind of resource that exists in tests only: `made_up` is a fixture, for a conftest.py."""
 
 from typing import Annotated, Final, Literal
 
@@ -13,7 +13,7 @@ SOURCE_LENGTH_MAX: Final = 20
 
 
 class MirrorSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What a mirror shall be."""
+    """The desired state of a mirror."""
 
     cluster: Annotated[str | None, Meta(description="the Cluster's name")] = None
     source: Annotated[str, Meta(max_length=SOURCE_LENGTH_MAX, description="what is mirrored")]
@@ -22,7 +22,7 @@ class MirrorSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkno
 
 
 class MirrorStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """What the mirror was found to be."""
+    """The state in which the mirror was found."""
 
     width: Annotated[int, Meta(description="how many there are")] | None = None
 
@@ -53,6 +53,6 @@ MIRROR: Final = Kind(
 
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch) -> Kind:
-    """In the table of kinds as long as the test runs."""
+    """Put the kind into the table of kinds for the time of the test."""
     monkeypatch.setitem(KINDS, MIRROR.name, MIRROR)
     return MIRROR

@@ -1,4 +1,4 @@
-"""The worker for MaintenanceJobs over an API server of a dict, and what Kubernetes would make of a Job."""
+"""The worker for MaintenanceJobs over an API server in a dict; tests play Kubernetes, which runs the Jobs."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ VOLUMES = [{"name": "archive", "mountPath": "/archive", "claimName": "archives"}
 
 
 class MaintenanceWorld:
-    """One worker, and what is around it."""
+    """One worker with its clock, API server and Jobs."""
 
     def __init__(self, api: KubeMemory) -> None:
         self.api, self.clock = api, ManualLoopClock()
@@ -47,7 +47,7 @@ class MaintenanceWorld:
         return LookWorker(reconciling, RunLooker(reconciling))
 
     def restart(self) -> None:
-        """Another operator: it knows what the API server knows."""
+        """Start another operator, which knows only what the API server has."""
         self.worker = self._new_worker()
 
     def bodies(self, kind: str = KIND) -> Bodies:
@@ -74,19 +74,19 @@ class MaintenanceWorld:
         return found
 
     def said(self, name: str) -> tuple[str, str, str]:
-        """Phase, reason and message."""
+        """Return phase, reason and message."""
         status = self.status(name)
         (ready,) = (each for each in status["conditions"] if each["type"] == "Ready")
         return status["phase"], ready["reason"], ready.get("message", "")
 
     def driver_runs(self, name: str, **progress: Any) -> None:
-        """Kubernetes has started it, and it has told how far it is."""
+        """Play Kubernetes: start the driver, which reports this progress."""
         told = {"barnabas.dev/progress": json.dumps(progress)} if progress else {}
         self._pod(name, {"phase": "Running"}, told)
         self._job_status(name, {"active": 1, "startTime": "2026-01-01T00:00:00Z"})
 
     def driver_ends(self, name: str, exit_code: int, **said: Any) -> None:
-        """It has ended, and Kubernetes has judged the Job."""
+        """Play Kubernetes: end the driver with this exit code, and judge the Job."""
         ended = {"terminated": {"exitCode": exit_code, "message": json.dumps({"exit": exit_code, **said})}}
         status = {"phase": "Failed" if exit_code else "Succeeded"}
         self._pod(name, {**status, "containerStatuses": [{"name": "driver", "state": ended}]}, {})
@@ -96,27 +96,27 @@ class MaintenanceWorld:
         self._job_status(name, {**counted, "conditions": [told]})
 
     def driver_is_lost(self, name: str) -> None:
-        """Somebody has deleted its Job."""
+        """Delete the Job, as somebody might."""
         del self.api.objects[f"/apis/batch/v1/namespaces/air/jobs/{driver_name(name)}"]
 
     def executor_runs(self, name: str) -> None:
-        """The driver has started one, or Spark has not ended it yet."""
+        """Add an executor's pod that runs."""
         self.executor_is(name, {"phase": "Running"})
 
     def executor_is(self, name: str, status: JsonObject) -> None:
-        """Whatever Kubernetes says of its pod."""
+        """Give the executor's pod this status."""
         owner = {"kind": "Pod", "name": f"{driver_name(name)}-x1", "uid": "driver", "controller": True}
         labels = dict(run_labels("one", name, "executor"))
         meta = {"name": f"{name}-exec-1", "labels": labels, "ownerReferences": [owner]}
         self.api.put({"kind": "Pod", "metadata": meta, "spec": {}, "status": status})
 
     def delete(self, name: str) -> None:
-        """Somebody does, and it has finalizers."""
+        """Delete the MaintenanceJob, as somebody would; finalizers hold it."""
         body = self.api.found(KIND, name) or {}
         self.api.put({**body, "metadata": {**body["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
 
     async def is_deleted_after(self, name: str, seconds: int) -> bool:
-        """At this second, and not one before."""
+        """True if the worker deletes the run after exactly so many seconds, and not one before."""
         self.clock.pass_time(seconds - 1)
         await self.look()
         was_there = self.api.found(KIND, name) is not None

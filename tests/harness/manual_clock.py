@@ -1,4 +1,4 @@
-"""The clock of the tests: it stands still until a test moves it."""
+"""A clock that stands still until a test moves it."""
 
 from typing import Final
 
@@ -13,9 +13,9 @@ class ManualClock:
 
     def __init__(self) -> None:
         self.passed_ms = UP_MS
-        """Since the machine's start; who adds to it lets time pass."""
+        """The time since the machine's start; a test adds to it to let time pass."""
         self.ahead_ms = 0.0
-        """How far somebody has set the wall clock ahead, or back."""
+        """The time by which the wall clock was set ahead; below 0 it was set back."""
 
     def now_ms(self) -> int:
         return START_MS + int(self.passed_ms - UP_MS + self.ahead_ms)
@@ -24,9 +24,9 @@ class ManualClock:
         return self.passed_ms / 1000
 
     def in_ms(self, seconds: float) -> float:
-        """When that is, since the machine's start; without the dust of fractions that a sum of them leaves."""
+        """Return the time since the machine's start in so many seconds, rounded: sums of floats carry small errors."""
         return round(self.passed_ms + seconds * 1000, 6)
 
     def pass_time(self, seconds: float) -> None:
-        """For all who look at it."""
+        """Let time pass for everybody who uses this clock."""
         self.passed_ms = self.in_ms(seconds)

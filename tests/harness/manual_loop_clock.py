@@ -1,4 +1,4 @@
-"""The clocks of tests for coroutines that wait: no wait ends before the test, or the clock itself, lets time pass."""
+"""Clocks for tests of coroutines that wait: a wait ends only when the test, or the clock itself, lets time pass."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from harness.manual_timers import ManualTimers
 
 
 class ManualLoopClock(ManualClock):
-    """A `barnabas_core.clock.LoopClock`: who waits by it goes on when a test lets time pass."""
+    """A `barnabas_core.clock.LoopClock`: its waits end when a test lets time pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -17,7 +17,7 @@ class ManualLoopClock(ManualClock):
 
     @property
     def waits_s(self) -> list[float]:
-        """What is slept, and bounded by time-outs, now."""
+        """Return the lengths of all waits and time-outs under way."""
         return [timer.delay_s for timer in self._timers.waiting]
 
     async def sleep(self, seconds: float) -> None:
@@ -42,12 +42,12 @@ class ManualLoopClock(ManualClock):
                 timer.cancel()
 
     def pass_time(self, seconds: float) -> None:
-        """All that comes due meanwhile goes on; in the loop's next turns."""
+        """Let time pass: every wait that ends meanwhile goes on in the loop's next turns."""
         self._timers.pass_time(seconds)
 
 
 class HurriedClock(ManualLoopClock):
-    """Time passes as soon as anybody sleeps: for one coroutine that would go on and on."""
+    """A clock on which time passes as soon as anybody sleeps; for one coroutine that would otherwise never end."""
 
     async def sleep(self, seconds: float) -> None:
         self.pass_time(seconds)

@@ -1,4 +1,4 @@
-"""The timers of the tests: nothing is called before a test lets time pass or ends a turn of the loop."""
+"""Timers that call nothing before a test lets time pass or ends a turn of the loop."""
 
 import heapq
 from collections.abc import Callable
@@ -8,12 +8,12 @@ from harness.manual_clock import ManualClock
 
 
 class ManualTimer:
-    """One call to come."""
+    """One call that is due later."""
 
     def __init__(self, due_ms: float, delay_s: float, callback: Callable[[], object]) -> None:
         self.due_ms = due_ms
         self.delay_s = delay_s
-        """What was asked for; 0 where it was `call_soon`."""
+        """The delay that was asked for; 0 for `call_soon`."""
         self.is_waiting = True
         self._callback = callback
 
@@ -21,14 +21,17 @@ class ManualTimer:
         self.is_waiting = False
 
     def run(self) -> None:
-        """Once, and not at all where it was cancelled."""
+        """Call it once, or not at all if it was cancelled."""
         if self.is_waiting:
             self.is_waiting = False
             self._callback()
 
 
 class ManualTimers:
-    """`barnabas_core.clock.Timers` of a clock; calls come in the order in which they are due, then asked for."""
+    """The `barnabas_core.clock.Timers` of a clock.
+
+    Calls come when they are due, and calls due at the same time in the order in which they were made.
+    """
 
     def __init__(self, clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock()
@@ -45,11 +48,11 @@ class ManualTimers:
 
     @property
     def waiting(self) -> list[ManualTimer]:
-        """Those that were neither run nor cancelled, the next one first."""
+        """Return the timers that were neither run nor cancelled, the next one first."""
         return [timer for _, _, timer in sorted(self._queue, key=lambda each: each[:2]) if timer.is_waiting]
 
     def pass_time(self, seconds: float = 0) -> None:
-        """All that comes due meanwhile is called, at its time."""
+        """Let time pass, and call everything that is due meanwhile, at its time."""
         until_ms = self.clock.in_ms(seconds)
         while self._queue and self._queue[0][0] <= until_ms:
             due_ms, _, timer = heapq.heappop(self._queue)
@@ -58,7 +61,7 @@ class ManualTimers:
         self.clock.passed_ms = max(self.clock.passed_ms, until_ms)
 
     def turn(self) -> bool:
-        """What is due now is called, but not what that makes due; False where there is nothing."""
+        """Call everything that is due now, but not what these calls add; return False if nothing was due."""
         due = [timer for timer in self.waiting if timer.due_ms <= self.clock.passed_ms]
         for timer in due:
             timer.run()

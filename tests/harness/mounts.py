@@ -1,4 +1,4 @@
-"""Small file systems of a test's own: a disk that can be full, or read-only."""
+"""Small file systems for single tests: a disk that can be full or read-only."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from harness.require import require
 
 
 def _mount(*arguments: str) -> str | None:
-    """None, or why it cannot be done."""
+    """Mount; return None, or the reason why the machine does not allow it."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
         return "mounting needs root"
     done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
@@ -20,7 +20,7 @@ def _mount(*arguments: str) -> str | None:
 
 @contextmanager
 def small_disk(path: Path, size_mib: int, *options: str) -> Iterator[Path]:
-    """An own tmpfs at `path`. Skips the test where the machine does not allow it; where CI=true that is a failure."""
+    """Mount a tmpfs at `path`. Skips the test if the machine does not allow it; with CI=true that is a failure."""
     path.mkdir(parents=True, exist_ok=True)
     problem = _mount("-t", "tmpfs", "-o", ",".join((f"size={size_mib}m", *options)), "tmpfs", str(path))
     require(problem is None, problem)
@@ -31,13 +31,13 @@ def small_disk(path: Path, size_mib: int, *options: str) -> Iterator[Path]:
 
 
 def remount(path: Path, option: str) -> None:
-    """`ro` or `rw`."""
+    """Mount it again with the option `ro` or `rw`."""
     problem = _mount("-o", f"remount,{option}", str(path))
     assert problem is None, problem
 
 
 def fill(path: Path) -> Path:
-    """A file in `path` that takes all space that is left."""
+    """Write a file into `path` that takes all space that is left; return it."""
     ballast = path / "ballast"
     with ballast.open("wb", buffering=0) as file:
         for size in (1 << 20, 1 << 12):

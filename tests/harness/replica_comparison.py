@@ -1,4 +1,4 @@
-"""Whether the replicas of a partition hold the same bytes, batch by batch.
+"""Compares the replicas of a partition, batch by batch.
 
     python -m harness.replica_comparison BROKER/LOG-DIR BROKER/LOG-DIR ...
 
@@ -30,7 +30,7 @@ class Batch(NamedTuple):
 
 
 def batches(partition_dir: Path) -> Iterator[Batch]:
-    """All whole batches of a partition's log, in order."""
+    """Yield all whole batches of a partition's log, in order."""
     for path in sorted(partition_dir.glob("*.log")):
         data = path.read_bytes()
         position = 0
@@ -44,15 +44,15 @@ def batches(partition_dir: Path) -> Iterator[Batch]:
 
 
 def parse_headers(partition_dir: Path) -> Iterator[BatchHeader]:
-    """Of all whole batches of a partition's log."""
+    """Yield the headers of all whole batches of a partition's log."""
     return (parse_header(batch.data, 0) for batch in batches(partition_dir))
 
 
 def differences(replicas: Mapping[str, Path], end_offset: int | None = None) -> list[str]:
-    """Where replicas (name to partition directory) differ from the first one.
+    """Return the differences of replicas (name to partition directory) from the first one.
 
-    Up to `end_offset` (exclusive) all of them must have every batch; without it they are compared as far as the
-    shortest goes. What lies before the latest log start offset is not compared.
+    Up to `end_offset` (exclusive) all of them must have every batch; without it they are compared up to the end
+    of the shortest. Batches before the latest log start offset are not compared.
     """
     read = {name: list(batches(path)) for name, path in replicas.items()}
     start = max((found[0].base_offset for found in read.values() if found), default=0)
@@ -71,7 +71,7 @@ def _first_difference(first: str, expected: list[Batch], name: str, found: list[
 
 
 def partition_dirs(log_dirs: Mapping[str, Path]) -> dict[str, dict[str, Path]]:
-    """Partition to its directory in each of these log dirs."""
+    """Return for each partition its directory in each of these log dirs."""
     found: dict[str, dict[str, Path]] = {}
     for name, log_dir in log_dirs.items():
         for path in sorted(log_dir.iterdir()):
@@ -81,7 +81,7 @@ def partition_dirs(log_dirs: Mapping[str, Path]) -> dict[str, dict[str, Path]]:
 
 
 def main(arguments: list[str]) -> int:
-    """1 where replicas differ."""
+    """Return 1 if replicas differ."""
     problems = 0
     for partition, replicas in sorted(partition_dirs({text: Path(text) for text in arguments}).items()):
         found = differences(replicas)

@@ -1,4 +1,7 @@
-"""What a test needs of the machine: without it a skip that says why, and a failure where CI is to have it."""
+"""Checks what a test needs of the machine.
+
+If it is missing, the test is skipped with the reason; with CI=true it fails.
+"""
 
 import os
 from typing import NoReturn
@@ -7,13 +10,13 @@ import pytest
 
 
 def missing(reason: object) -> NoReturn:
-    """It is not there."""
+    """Skip the test, or fail it with CI=true."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"CI must have all that the tests need: {reason}")
     pytest.skip(str(reason))
 
 
 def require(is_there: object, reason: object) -> None:
-    """Go on only where it is."""
+    """Go on only if it is there."""
     if not is_there:
         missing(reason)

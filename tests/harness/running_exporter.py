@@ -1,4 +1,4 @@
-"""`barnabas lag-exporter` as a child process, and what it tells, read by Prometheus' own parser."""
+"""`barnabas lag-exporter` as a child process, with its page read by Prometheus' own parser."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ Labels = dict[str, str]
 
 
 class RunningExporter:
-    """Its rounds follow each other after a second."""
+    """A lag exporter that rests one second between its rounds."""
 
     def __init__(self, bootstrap: str, folder: Path, *options: str) -> None:
         port = free_port()
@@ -30,7 +30,7 @@ class RunningExporter:
         return page(self.process.port, path)
 
     def samples(self) -> dict[str, list[tuple[Labels, float]]]:
-        """By name."""
+        """Return all samples by the name of the metric."""
         found: dict[str, list[tuple[Labels, float]]] = {}
         for family in text_string_to_metric_families(self.page("/metrics")[1]):
             for sample in family.samples:
@@ -38,12 +38,12 @@ class RunningExporter:
         return found
 
     def values(self, name: str, **labels: str) -> list[float]:
-        """Of all series that have these labels, in the order of the page."""
+        """Return the values of all series that have these labels, in the order of the page."""
         rows = self.samples().get(name, [])
         return [value for has, value in rows if labels.items() <= has.items()]
 
     def value(self, name: str, **labels: str) -> float | None:
-        """Of the only such series; None where there is none."""
+        """Return the value of the only such series; None if there is none."""
         found = self.values(name, **labels)
         assert len(found) < 2, f"{name}{labels}: {found}"
         return found[0] if found else None
@@ -52,7 +52,7 @@ class RunningExporter:
         wait_for(lambda: self.value(name, **labels), lambda value: value == expected, seconds_max, pause_s=0.1)
 
     def next_round(self) -> None:
-        """Returns when a round has begun and ended from now on."""
+        """Return when a round that begins from now on has ended."""
         rounds = self.value("barnabas_lag_exporter_rounds_total") or 0.0
         wait_for(lambda: (self.value("barnabas_lag_exporter_rounds_total") or 0.0) >= rounds + 2, pause_s=0.1)
 

@@ -33,19 +33,19 @@ spec:
 
 
 def cluster_manifest(brokers: int, **config: object) -> str:
-    """The Cluster with so many brokers and these settings more, `_` for `.` in their names."""
+    """Return the manifest of a Cluster with these settings, which have `_` for `.` in their names."""
     lines = "".join(f"    {name.replace('_', '.')}: {value}\n" for name, value in config.items())
     return CLUSTER.replace("spec:\n", f"spec:\n  brokers: {{replicas: {brokers}}}\n", 1) + lines
 
 
 def topic_manifest(name: str, *lines: str) -> str:
-    """A Topic whose spec has these lines."""
+    """Return the manifest of a Topic whose spec has these lines."""
     spec = textwrap.indent("\n".join(lines), "  ")
     return f"apiVersion: barnabas.dev/v1alpha1\nkind: Topic\nmetadata:\n  name: {name}\nspec:\n{spec}\n"
 
 
 class RunningUp:
-    """One `barnabas up`, its manifests in `folder/manifests`, its data in `folder/data`."""
+    """One `barnabas up`, with its manifests in `folder/manifests` and its data in `folder/data`."""
 
     def __init__(self, folder: Path) -> None:
         self.manifests = folder / "manifests"
@@ -69,7 +69,7 @@ class RunningUp:
         (self.manifests / file).write_text(text, encoding="utf-8")
 
     def start(self) -> None:
-        """Starts it and waits until it has reconciled once."""
+        """Start it, and wait until it has reconciled once."""
         begun = len(self.log())
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -82,19 +82,19 @@ class RunningUp:
         return self._process.poll() is not None
 
     def close(self) -> None:
-        """Stops it if it runs: for the end of a test."""
+        """Stop it if it runs; for the end of a test."""
         if self._process is not None and not self.ended():
             assert self.stop() == 0, self.log()
         assert "Traceback" not in self.log(), self.log()
 
     def stop(self) -> int:
-        """SIGTERM; the exit status."""
+        """Stop it by SIGTERM; return the exit status."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(PATIENCE_S)
 
     def kill(self) -> None:
-        """SIGKILL: the crash of `barnabas up`, which leaves the broker behind."""
+        """Kill it by SIGKILL, which leaves its brokers behind."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -144,7 +144,7 @@ class RunningUp:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process is there and no zombie."""
+    """True if the process exists and is no zombie."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Scenarios as documents: each command, and its outcome below `----`.
+"""Plays scenarios that are documents: each command, and its outcome below `----`.
 
-WRITE_SCENARIOS=1 has the tests write what is below the lines again; read the difference.
+With WRITE_SCENARIOS=1 the tests write the outcomes again; read the difference.
 """
 
 import os
@@ -10,10 +10,10 @@ from typing import Protocol
 
 
 class Scene(Protocol):
-    """Its methods are the commands."""
+    """The stage of a scenario: its methods are the commands."""
 
     def describe(self) -> str:
-        """The outcome of the last commands."""
+        """Return the outcome of the last commands."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""A server under test as a child process: started, awaited, stopped by its own process id."""
+"""A server under test as a child process, which is started, awaited, and stopped by its own process id."""
 
 import fcntl
 import functools
@@ -32,7 +32,7 @@ LONG_TURN = re.compile(r"a turn of the event loop took .* s, ([0-9.]+) s of CPU:
 
 
 class ServerFailed(AssertionError):
-    """The server ended, or did not answer before the deadline; carries the end of its log."""
+    """The error that the server ended or did not answer before the deadline, with the end of its log."""
 
 
 _given: set[int] = set()
@@ -40,13 +40,13 @@ _given: set[int] = set()
 
 @functools.cache
 def _reservations() -> int:
-    """Open the file in which each process of tests locks the bytes that its ports number, until it ends."""
+    """Open the file in which each process of tests locks the bytes at the numbers of its ports, until it ends."""
     path = Path(tempfile.gettempdir()) / f"barnabas-test-ports-{os.getuid()}"
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _reserve(port: int) -> bool:
-    """True if no other process of tests has it: one whose server restarts would find it taken."""
+    """True if no other process of tests has the port: a server that restarts would otherwise find its port taken."""
     try:
         fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:
@@ -56,7 +56,7 @@ def _reserve(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface on which nothing listens now, and that nobody else is given."""
+    """Return a port of the loopback interface on which nothing listens now, and that no other test gets."""
     ports = sorted(set(PORTS) - _given)
     for port in random.sample(ports, min(100, len(ports))):
         with socket.socket() as probe:
@@ -71,13 +71,13 @@ def free_port() -> int:
 
 
 def bound_to_us(command: Sequence[str]) -> list[str]:
-    """The command, so started that the kernel kills it when the thread that started it ends, however that ends."""
+    """Return a command that the kernel kills when the thread that started it ends, in whatever way."""
     setpriv = shutil.which("setpriv")
     return [*([setpriv, "--pdeathsig", "KILL"] if setpriv else []), *command]
 
 
 class Place(NamedTuple):
-    """Where a server runs: the address it listens on, and the command that goes there before it becomes the server."""
+    """The place of a server: its address, and the command that goes there before it becomes the server."""
 
     host: str = "127.0.0.1"
     enter: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ HERE = Place()
 
 
 class ServerProcess:
-    """One command that serves a port; may be started again after it ended. Output is appended to `log_path`."""
+    """One command that serves a port; it may be started again after it ended. Its output is appended to `log_path`."""
 
     def __init__(
         self,
@@ -103,32 +103,32 @@ class ServerProcess:
         self.log_path = log_path
         self.environment = {**os.environ, **(environment or {})}
         self.turn_cpu_seconds_max = TURN_CPU_SECONDS_MAX
-        """A test that makes long turns on purpose allows more."""
+        """The longest turn of the loop that is allowed; a test that makes long turns on purpose raises it."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap(self) -> str:
-        """The address for clients, `host:port`."""
+        """Return the address for clients, `host:port`."""
         return f"{self.host}:{self.port}"
 
     @property
     def running(self) -> bool:
-        """Whether it was started and neither stopped nor killed since."""
+        """True if it was started, and neither stopped nor killed since."""
         return self._process is not None
 
     @property
     def pid(self) -> int:
-        """The process id of the running server."""
+        """Return the process id of the running server."""
         assert self._process is not None, "the server is not running"
         return self._process.pid
 
     def start(self) -> None:
-        """Starts the command and returns when its port accepts connections."""
+        """Start the command, and return when its port accepts connections."""
         self.launch()
         self.await_port()
 
     def launch(self) -> None:
-        """Starts the command and does not wait, so that several can start at once."""
+        """Start the command without waiting, so that several can start at once."""
         assert self._process is None, "the server is running already"
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
@@ -136,7 +136,7 @@ class ServerProcess:
             )
 
     def await_port(self) -> None:
-        """Returns when its port accepts connections. Raises ServerFailed."""
+        """Return when its port accepts connections. Raises ServerFailed."""
         assert self._process is not None, "the server is not running"
         deadline = time.monotonic() + START_SECONDS_MAX
         while not self._answers():
@@ -157,7 +157,10 @@ class ServerProcess:
         return True
 
     def stop(self) -> int:
-        """SIGTERM, then waits for the end; the exit status. One that outstays the deadline is killed: a failure."""
+        """Stop it by SIGTERM, and return the exit status.
+
+        If it does not end before the deadline, it is killed: a failure.
+        """
         assert self._process is not None, "the server is not running"
         self._process.send_signal(signal.SIGTERM)
         try:
@@ -172,14 +175,17 @@ class ServerProcess:
         return status
 
     def _check_turns(self) -> None:
-        """No turn of our broker's loop was so long, in this life of it or an earlier one."""
+        """Fail if any turn of our broker's loop was too long, also one before a restart."""
         long = [
             match[0] for match in LONG_TURN.finditer(self.log_text()) if float(match[1]) > self.turn_cpu_seconds_max
         ]
         assert not long, f"more than {self.turn_cpu_seconds_max} s of CPU: {long}"
 
     def wait_for_end(self) -> int:
-        """Of one that ends by itself; the exit status. One that outstays the deadline is killed: a failure."""
+        """Wait until it ends by itself; return the exit status.
+
+        If it does not end before the deadline, it is killed: a failure.
+        """
         assert self._process is not None, "the server is not running"
         try:
             return self._process.wait(STOP_SECONDS_MAX)
@@ -191,29 +197,29 @@ class ServerProcess:
             self._process = None
 
     def pause(self) -> None:
-        """SIGSTOP: it hangs, its connections stay open."""
+        """Stop it by SIGSTOP: it hangs, and its connections stay open."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT: it goes on as if nothing had been."""
+        """Let it go on by SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL: the crash of the process."""
+        """Kill it by SIGKILL: the crash of the process."""
         assert self._process is not None, "the server is not running"
         self._process.kill()
         self._process.wait()
         self._process = None
 
     def close(self) -> None:
-        """Ends what is still running; for clean-up after a failure."""
+        """End it if it still runs; for clean-up after a failure."""
         if self._process is not None:
             self.kill()
 
     def log_text(self) -> str:
-        """All output so far, of every start."""
+        """Return all output so far, of every start."""
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def log_end(self, lines: int = 30) -> str:
-        """The last lines of the output."""
+        """Return the last lines of the output."""
         return "\n".join(self.log_text().splitlines()[-lines:])

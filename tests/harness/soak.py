@@ -10,12 +10,12 @@ SEED_MAX: Final = 10**6
 
 
 def size(usual: Size, soak: Size) -> Size:
-    """How much of something a test does: its behaviour shows in the usual size, rare faults in the other."""
+    """Return how much of something a test does: the usual size shows its behaviour, the other one rare faults."""
     return soak if IS_SOAK else usual
 
 
 def seed(usual: int = 0) -> int:
-    """The seed of a test, which is printed; TEST_SEED=NUMBER replays one of the soak."""
+    """Return the seed of a test, and print it; TEST_SEED=NUMBER replays a seed of the soak."""
     named = os.environ.get("TEST_SEED", "")
     found = int(named) if named else random.randrange(SEED_MAX) if IS_SOAK else usual
     print(f"again: BARNABAS_SOAK={str(IS_SOAK).lower()} TEST_SEED={found}", flush=True)
@@ -23,6 +23,6 @@ def seed(usual: int = 0) -> int:
 
 
 def took(what: str, seconds: float, seconds_max: float) -> None:
-    """Print how long something took. Only the soak, which has the machine to itself, asserts that it was quick."""
+    """Print how long something took. Only the soak, which has the machine to itself, asserts the bound."""
     print(f"{what}: {seconds:.2f} s (allowed in the soak: {seconds_max:g} s)", flush=True)
     assert not IS_SOAK or seconds <= seconds_max, f"{what} took {seconds:.1f} s; allowed: {seconds_max:g} s"

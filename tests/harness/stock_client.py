@@ -1,4 +1,4 @@
-"""The few things that fault tests do through librdkafka: write to a partition and hear of errors, read it back."""
+"""The few things that fault tests do with librdkafka: write to a partition, read it, and see errors."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ RECONNECTS = {
 
 
 class StockClient:
-    """One bootstrap address. Every call has a deadline."""
+    """A client with one bootstrap address. Every call has a deadline."""
 
     def __init__(self, bootstrap: str) -> None:
         self.settings: dict[str, Any] = {"bootstrap.servers": bootstrap, **RECONNECTS}
@@ -37,7 +37,7 @@ class StockClient:
         replication_factor: int = -1,
         assignment: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """Replicas as the brokers place them, or as the assignment says: a list of ids for each partition."""
+        """Make a topic, with its replicas placed by the brokers or by the assignment: ids for each partition."""
         placing = {"replica_assignment": assignment} if assignment else {"replication_factor": replication_factor}
         new = NewTopic(topic, num_partitions=partitions, config=dict(config or {}), **placing)
         self.admin.create_topics([new])[topic].result(PATIENCE_S)
@@ -48,7 +48,10 @@ class StockClient:
     def send(
         self, topic: str, values: Sequence[bytes], partition: int = 0, *, timeout_ms: int = 30_000, **settings: object
     ) -> list[KafkaError | None]:
-        """What became of each value; an error that is worth a retry shows as a timeout, unless `retries=0`."""
+        """Write; return the error of each value or None.
+
+        An error that may be retried shows as a timeout, unless `retries=0`.
+        """
         outcomes: list[KafkaError | None] = [None] * len(values)
         chosen = {"acks": "all", "message.timeout.ms": timeout_ms, "linger.ms": 1, **settings}
         producer = Producer({**self.settings, **{name.replace("_", "."): value for name, value in chosen.items()}})
@@ -63,17 +66,17 @@ class StockClient:
         return outcomes
 
     def write(self, topic: str, values: Sequence[bytes], partition: int = 0, *, patience_s: float = PATIENCE_S) -> None:
-        """All of them, acknowledged within this time each."""
+        """Write all values; each is acknowledged within this time."""
         for error in filter(None, self.send(topic, values, partition, timeout_ms=int(patience_s * 1000))):
             raise KafkaException(error)
 
     def error_of_write(self, topic: str, value: bytes = b"refused?", partition: int = 0) -> int:
-        """The code that one attempt to write is answered with; 0 when it is taken."""
+        """Try to write once; return the error code, 0 if it was accepted."""
         (error,) = self.send(topic, [value], partition, timeout_ms=60_000, retries=0)
         return 0 if error is None else error.code()
 
     def ends(self, topic: str, partition: int = 0) -> tuple[int, int]:
-        """The first offset and the next one."""
+        """Return the first offset and the next one."""
         consumer = self.consumer()
         try:
             return _ends(consumer, topic, partition)
@@ -86,7 +89,10 @@ class StockClient:
         return Consumer({**self.settings, **defaults, "fetch.wait.max.ms": 50, **chosen})
 
     def commit(self, group: str, *places: TopicPartition) -> None:
-        """Commit as one who is no member; librdkafka leaves the retry to the caller while the coordinator loads."""
+        """Commit without being a member.
+
+        The caller retries while the coordinator loads, because librdkafka does not.
+        """
         consumer = self.consumer(group)
         try:
             wait_for(lambda: _error_of_commit(consumer, places), lambda code: code == 0)
@@ -94,7 +100,7 @@ class StockClient:
             consumer.close()
 
     def read(self, topic: str, partition: int = 0, start: int | None = None) -> list[bytes]:
-        """All values from `start`, or the beginning, to the end as it is now."""
+        """Return all values from `start`, or from the beginning, to the present end."""
         consumer = self.consumer(enable_partition_eof=True)
         try:
             first, end = _ends(consumer, topic, partition)
@@ -124,9 +130,9 @@ def _error_of_commit(consumer: Consumer, places: Sequence[TopicPartition]) -> in
 
 
 def records_given(consumer: Consumer, seconds_max: float, records_max: int = 500) -> list[Message]:
-    """What a member of a group is given now; errors are among it. It waits for the first only.
+    """Return the messages, errors included, that a member of a group gets now; wait only for the first one.
 
-    One after the other: `consume` of more than one loses records beside a rebalance (librdkafka's known issues, 2.0).
+    It asks for one message at a time: in librdkafka 2.0 `consume` of several loses records beside a rebalance.
     """
     given: list[Message] = []
     message = consumer.poll(seconds_max)
@@ -137,7 +143,10 @@ def records_given(consumer: Consumer, seconds_max: float, records_max: int = 500
 
 
 def _ends(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    """Of whoever leads: librdkafka looks for another leader after this error, and leaves the retry to who asked."""
+    """Return the first and the next offset from the leader.
+
+    After an error librdkafka looks for another leader, but leaves the retry to the caller.
+    """
 
     def ask() -> tuple[int, int] | None:
         try:

@@ -1,4 +1,4 @@
-"""What a client without any credentials gets at a port: in clear, by TLS without a certificate, and over HTTP."""
+"""Collects what a client without credentials gets from a port: in clear, by TLS without certificate, and over HTTP."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 LISTENS: Final = "0A"
-"""The state of a socket in /proc/net/tcp that listens."""
+"""The state of a listening socket in /proc/net/tcp."""
 ANSWER_S_MAX: Final = 10.0
 REQUESTS: Final[Mapping[str, bytes]] = {
     "versions": struct.pack(">hhih", 18, 0, 7, -1),
@@ -20,7 +20,7 @@ REQUESTS: Final[Mapping[str, bytes]] = {
     "passwords": struct.pack(">hhihb", 50, 0, 7, -1, 0) + b"\0\0",
     "mechanisms": struct.pack(">hhihh", 17, 1, 7, -1, 1) + b"X",
 }
-"""Requests of Kafka; versions and mechanisms have to be there before anybody can say who it is."""
+"""Requests of Kafka. Versions and mechanisms must be answered before a client can authenticate."""
 PATHS: Final = (
     "/",
     "/metrics",
@@ -44,7 +44,7 @@ def listening_ports(pid: int) -> set[int]:
 
 
 def given_to_a_stranger(host: str, port: int) -> set[str]:
-    """Return the names of what the port answers."""
+    """Return the names of the requests that the port answers."""
     return {*_of_kafka(host, port), *_of_http(host, port)}
 
 
@@ -59,7 +59,7 @@ def _of_kafka(host: str, port: int) -> Iterator[str]:
 
 
 def _connected_by_tls(address: tuple[str, int], timeout_s: float) -> ssl.SSLSocket:
-    """Return a connection of somebody who trusts everybody and proves nothing."""
+    """Return a connection of a client that trusts every certificate and has none."""
     return _trusting().wrap_socket(socket.create_connection(address, timeout_s))
 
 

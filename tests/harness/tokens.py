@@ -13,7 +13,7 @@ AUDIENCE: Final = "barnabas"
 
 
 class Issuer:
-    """Signs by ES256, with a key of its own."""
+    """An issuer that signs by ES256, with a key of its own."""
 
     def __init__(self, key_id: str = "one") -> None:
         self.key = ec.generate_private_key(ec.SECP256R1())
@@ -21,16 +21,16 @@ class Issuer:
 
     @property
     def public_key(self) -> dict[str, Any]:
-        """The key as an entry of a JWK set."""
+        """Return the key as an entry of a JWK set."""
         entry = json.loads(ECAlgorithm.to_jwk(self.key.public_key()))
         return {**entry, "kid": self.key_id, "use": "sig", "alg": "ES256"}
 
     def key_set(self, *others: dict[str, Any]) -> bytes:
-        """The JWK set, as it stands at its URL."""
+        """Return the JWK set, as its URL has it."""
         return json.dumps({"keys": [self.public_key, *others]}).encode()
 
     def token(self, user: str, *, now_s: float | None = None, valid_s: float = 60, **claims: Any) -> str:
-        """A token of a user; claims that are None are left out."""
+        """Return a token of a user; claims that are None are left out."""
         now_s = time.time() if now_s is None else now_s
         usual = {"sub": user, "iss": ISSUER, "aud": AUDIENCE, "iat": now_s, "exp": now_s + valid_s, **claims}
         payload = {name: value for name, value in usual.items() if value is not None}

@@ -1,4 +1,4 @@
-"""A Cluster's worker over an API server and brokers of a few dicts: `play` is a fixture, for a conftest.py."""
+"""A Cluster's worker over an API server and brokers in a few dicts: `play` is a fixture, for a conftest.py."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -38,7 +38,7 @@ def resource(kind: str, name: str, *, goes: bool = False, held: bool = False, **
 
 
 def topic(name: str, *, goes: bool = False, **spec: object) -> JsonObject:
-    """Held, where it goes: it would be gone else."""
+    """Return a Topic; with `goes` it is being deleted, and a finalizer holds it."""
     return resource("Topic", name, goes=goes, held=goes, **{"cluster": "one", "partitions": 1, **spec})
 
 
@@ -49,7 +49,7 @@ def environment_of(
     clock: LoopClock | None = None,
     leadership: Leadership = ALONE,
 ) -> WorkerEnvironment:
-    """One broker, unless `connect` answers with others, such as a BrokersMemory."""
+    """Return an environment with one broker, unless `connect` returns others, such as a BrokersMemory."""
     brokers = cast(Connect, connect or BrokersMemory())
     return WorkerEnvironment(
         api, settings, clock or SystemClock(), brokers, lambda _: IN_CLEAR, lambda: "a" * 32, leadership
@@ -57,7 +57,7 @@ def environment_of(
 
 
 class World:
-    """One Cluster's worker, and what is around it."""
+    """One Cluster's worker with its clock, API server and brokers."""
 
     def __init__(self, api: KubeMemory, brokers: BrokersMemory, settings: OperatorSettings = SETTINGS) -> None:
         self.api, self.brokers = api, brokers
@@ -69,7 +69,7 @@ class World:
         )
 
     async def round(self) -> bool:
-        """Over all that is there now; whether it ended well."""
+        """Run a round over everything; return whether it ended well."""
         for each in list(self._inventory.bodies()):
             self._inventory.keep(each, is_gone=True)
         for each in list(self.api.objects.values()):
@@ -79,21 +79,21 @@ class World:
         return await self.next()
 
     async def next(self) -> bool:
-        """The same of the round that comes next, whyever."""
+        """Wait for the next round, whatever starts it; return whether it ended well."""
         async with asyncio.timeout(PATIENCE_S):
             return await self._ended.get()
 
     def kubernetes_saw(self, revision: str) -> None:
-        """Its controller has looked at the StatefulSet, and the pods to be made are of this revision."""
+        """Play Kubernetes: its controller has seen the StatefulSet, and makes pods of this revision."""
         made = self.api.found("StatefulSet", "one-broker") or {}
         self.api.put({**made, "status": {"observedGeneration": 1, "updateRevision": revision}})
 
     def conditions(self, kind: str, name: str) -> list[str]:
-        """The types of those that there are."""
+        """Return the types of all conditions."""
         return [each["type"] for each in (self.api.found(kind, name) or {}).get("status", {}).get("conditions", ())]
 
     def said(self, kind: str, name: str, about: str = "Ready") -> tuple[str, str, str]:
-        """Status, reason and message of a condition."""
+        """Return status, reason and message of a condition."""
         found = self.api.found(kind, name)
         assert found is not None, f"{kind} {name} is gone"
         (told,) = (each for each in found.get("status", {}).get("conditions", ()) if each["type"] == about)
@@ -118,7 +118,7 @@ async def world(settings: OperatorSettings = SETTINGS) -> AsyncIterator[World]:
 
 
 class Play(Protocol):
-    """The fixture."""
+    """The type of the fixture."""
 
     def __call__(self, scenario: Scenario, settings: OperatorSettings = SETTINGS) -> None: ...
 
@@ -136,12 +136,12 @@ def play() -> Play:
 
 
 def refuses(part: str, error: Exception) -> Callable[[str, str, object], Exception | None]:
-    """Each write to such a path."""
+    """Return a function that refuses each write to such a path."""
     return lambda method, path, _: error if part in path and method != "GET" else None
 
 
 def of_broker(number: int) -> JsonObject:
-    """Its pod, which is ready, as a StatefulSet makes it."""
+    """Return the ready pod of a broker, as a StatefulSet makes it."""
     labels = {"app.kubernetes.io/name": "barnabas-broker", CLUSTER_LABEL: "one", REVISION: "new"}
     claim = {"persistentVolumeClaim": {"claimName": f"volume-0-one-broker-{number}"}}
     return {
@@ -153,7 +153,7 @@ def of_broker(number: int) -> JsonObject:
 
 
 def claim_of(volume: int, broker_id: int, *, size: str = "10Gi", **labels: str) -> JsonObject:
-    """As a StatefulSet makes it. `labels` are those of barnabas.dev besides."""
+    """Return a claim as a StatefulSet makes it. `labels` are further ones of barnabas.dev."""
     named = {CLUSTER_LABEL: "one", **{f"barnabas.dev/{name}": value for name, value in labels.items()}}
     meta = {"name": f"volume-{volume}-one-broker-{broker_id}", "labels": named}
     return {

@@ -1,4 +1,4 @@
-"""A file of the storage floor that hands everything on; tests change one method of it."""
+"""A file of the storage floor that passes every call on; tests replace one method of it."""
 
 from barnabas_broker.storage.disk.files import LogFile
 

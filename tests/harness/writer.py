@@ -1,4 +1,4 @@
-"""Somebody who writes all the time, while brokers go and metadata is lost."""
+"""A client that writes all the time, while brokers stop and metadata is lost."""
 
 from threading import Event, Thread
 
@@ -7,9 +7,9 @@ from harness.stock_client import StockClient
 
 
 class Writer:
-    """Writes numbers to a partition, each hundred when the one before is acknowledged, until it is stopped.
+    """A writer of numbers to one partition, which sends each hundred after the one before is acknowledged.
 
-    Brokers may be away for `patience_s`.
+    It ends when it is stopped. Brokers may be away for `patience_s`.
     """
 
     def __init__(self, client: StockClient, topic: str, partition: int, patience_s: float = PATIENCE_S) -> None:
@@ -33,7 +33,7 @@ class Writer:
             raise self._failure
 
     def wait_for_more(self) -> None:
-        """Until some that were not begun before are acknowledged."""
+        """Wait until numbers are acknowledged that were not yet sent before this call."""
         written = len(self.acknowledged)
         wait_for(lambda: len(self.acknowledged) > written + 300)
 

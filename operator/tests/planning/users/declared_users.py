@@ -1,4 +1,4 @@
-"""Users as tests declare them."""
+"""Resources for tests of Users."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from barnabas_operator.resources.user import User
 
 
 def user(name: str = "alice", kind: str = "scram-sha-512", status: object = None, **spec: Any) -> User:
-    """A User; `spec` is as in a manifest."""
+    """Return a User; `spec` is as in a manifest."""
     body = {
         "metadata": {"name": name, "namespace": "air", "uid": f"uid-{name}", "generation": 1},
         "spec": {"authentication": {"type": kind}, **spec},
@@ -19,10 +19,10 @@ def user(name: str = "alice", kind: str = "scram-sha-512", status: object = None
 
 
 def cluster(**spec: Any) -> Cluster:
-    """A Cluster; `spec` is as in a manifest."""
+    """Return a Cluster; `spec` is as in a manifest."""
     return msgspec.convert({"metadata": {"name": "one", "namespace": "air"}, "spec": spec}, Cluster)
 
 
 def rule(kind: str, *operations: str, **more: Any) -> dict[str, Any]:
-    """An ACL about `flights`."""
+    """Return an ACL about `flights`."""
     return {"resource": {"type": kind, "name": "flights"}, "operations": operations, **more}
