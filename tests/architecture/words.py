@@ -1,4 +1,6 @@
-"""Count what hides the meaning in docstrings, comments and messages of product code. A count may fall, and never rise.
+"""Count what hides the meaning in docstrings, comments and messages of product code, in pages and in helpers of tests.
+
+A count may fall, and never rise.
 
 The rules are in CONTRIBUTING.md, the counts in `words.json` beside this file. `--places RULE` prints what counts for a
 rule; `--write` writes the counts where all of them are equal or lower.
@@ -10,12 +12,16 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = ("broker/src", "operator/src", "spark-on-k8s/src")
+HELPERS: Final = ("tests/harness", "tests/e2e")
+"""Folders where docstrings of modules without tests are read for their openers."""
+PAGES: Final = ("README.md", "SECURITY.md", "broker/DESIGN.md", "operator/DESIGN.md", "docs/**/*.md")
+"""The pages that are read for words; CONTRIBUTING.md names the words."""
 COUNTS: Final = Path(__file__).with_suffix(".json")
 RUFF_RULES: Final = "D100,D101,D102,D103,D104,D202,D205,D209,D400,D401,D402,D403,D404"
 OPENER: Final = "docstring opener"
@@ -85,11 +91,22 @@ def all_places() -> dict[str, list[str]]:
     }
     for rule, place in places_of_ruff():
         places[rule].append(place)
-    for path in sorted(path for source in SOURCES for path in (ROOT / source).rglob("*.py")):
-        name, text = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+    for name, text in texts(f"{source}/**/*.py" for source in SOURCES):
         for rule, place in (*places_of_words(name, text), *places_of_openers(name, text)):
             places[rule].append(place)
+    for name, text in texts(PAGES):
+        for rule, place in places_of_words(name, text):
+            places[rule].append(place)
+    for name, text in texts(f"{folder}/**/*.py" for folder in HELPERS):
+        for rule, place in () if "/test_" in name else places_of_openers(name, text):
+            places[rule].append(place)
     return places
+
+
+def texts(patterns: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each file that one of the patterns matches."""
+    for path in sorted(path for pattern in patterns for path in ROOT.glob(pattern)):
+        yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""What the tests in this folder share: an API server, and a broker beside it."""
+"""Fixtures for all tests in this folder: an API server, and a broker beside it."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,14 +15,14 @@ __all__ = ["api_server", "broker", "defined_api_server"]
 
 @pytest.fixture(scope="module")
 def defined_api_server(api_server: ControlPlane) -> ControlPlane:
-    """It knows all that `crds/` defines, whatever another module left there."""
+    """Return an API server that knows everything in `crds/`, whatever another module left there."""
     define(api_server)
     return api_server
 
 
 @pytest.fixture(scope="session")
 def controllers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """An API server of its own with the controllers of Kubernetes: beside other tests they would make pods."""
+    """Start an API server of its own with the controllers of Kubernetes, which would make pods for other tests."""
     with own_api_server(tmp_path_factory.mktemp("controllers")) as own:
         own.start_controllers()
         define(own)
@@ -31,7 +31,7 @@ def controllers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPla
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A running one, number 0, for the tests of a module."""
+    """Run a broker, number 0, for the tests of a module."""
     one = {"broker.id": "0", "offsets.topic.replication.factor": "1"}
     with closing(prepare_barnabas(tmp_path_factory.mktemp("broker"), one)) as process:
         process.launch()

@@ -1,4 +1,4 @@
-"""What brokers need of an API server to keep their metadata there."""
+"""Gives brokers what they need to keep their metadata in an API server."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,11 +11,11 @@ DEFINITION: Final = Path(__file__).parents[2] / "crds" / "statedocuments.interna
 
 
 def define_state_documents(plane: ControlPlane) -> None:
-    """Returns when the API server takes them; may be called again."""
+    """Apply the CRD of StateDocuments; return when the API server serves it. It may be called again."""
     plane.kubectl("apply", "-f", str(DEFINITION))
     plane.kubectl("wait", "--for=condition=Established", PATIENTLY, "-f", str(DEFINITION))
 
 
 def environment_of_broker(plane: ControlPlane, number: int) -> Mapping[str, str]:
-    """For a process that is as alone as in a pod of its own."""
+    """Return the environment of a broker's process that is alone, as in a pod of its own."""
     return {"KUBECONFIG": str(plane.kubeconfig), "POD_UID": f"pod-{number}"}

@@ -1,4 +1,4 @@
-"""The operator's webhook as a server of this machine, for an API server that runs beside it without pods."""
+"""Runs the operator's webhook as a server of this machine, for an API server that runs beside it without pods."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ HOST = "127.0.0.1"
 
 @contextmanager
 def webhook(plane: ControlPlane, answer: Answer) -> Iterator[None]:
-    """While inside, the API server asks `answer` before it stores a Cluster or a Topic."""
+    """Let the API server ask `answer` before it stores a Cluster or a Topic."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -35,7 +35,7 @@ def webhook(plane: ControlPlane, answer: Answer) -> Iterator[None]:
             self.wfile.write(said)
 
         def log_message(self, *_: object) -> None:
-            """Not on the terminal."""
+            """Print nothing on the terminal."""
 
     with ThreadingHTTPServer((HOST, 0), Handler) as server:
         server.socket = tls_of(plane).wrap_socket(server.socket, server_side=True)
@@ -49,7 +49,7 @@ def webhook(plane: ControlPlane, answer: Answer) -> Iterator[None]:
 
 @asynccontextmanager
 async def webhook_of(plane: ControlPlane, operator: Operator) -> AsyncIterator[None]:
-    """The same with an operator of this process that runs."""
+    """Let the API server ask the webhook of an operator that runs in this process."""
     runner = web.AppRunner(webhook_app(operator), access_log=None)
     await runner.setup()
     try:
@@ -62,7 +62,7 @@ async def webhook_of(plane: ControlPlane, operator: Operator) -> AsyncIterator[N
 
 
 def tls_of(plane: ControlPlane) -> ssl.SSLContext:
-    """Of a server of this machine that the API server trusts."""
+    """Return the TLS context of a server of this machine that the API server trusts."""
     identity = plane.authority.issue("webhook", "/CN=webhook", [f"IP:{HOST}"])
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(identity.certificate, identity.key)
@@ -71,7 +71,7 @@ def tls_of(plane: ControlPlane) -> ssl.SSLContext:
 
 @contextmanager
 def asked_at(plane: ControlPlane, port: int) -> Iterator[None]:
-    """While inside, the API server asks there; it may take a moment until it does."""
+    """Let the API server ask at this port; it may take a moment until it does."""
     definition = json.dumps(_configuration(plane, port))
     try:
         plane.kubectl("apply", "-f-", stdin=definition)

@@ -18,19 +18,19 @@ from local_kubernetes.control_plane import ControlPlane
 
 
 def total(page: str, name: str, **labels: str) -> float:
-    """The sum of the samples of a page of metrics that have these labels."""
+    """Return the sum of the samples with these labels on a page of metrics."""
     samples = (sample for family in text_string_to_metric_families(page) for sample in family.samples)
     return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
 
 
 def rounds_of(operator: ServerProcess) -> float:
-    """How many rounds an operator has ended."""
+    """Return the number of rounds that an operator has ended."""
     with urllib.request.urlopen(f"http://127.0.0.1:{operator.port}/metrics", timeout=PATIENCE_S) as answer:
         return total(answer.read().decode(), "barnabas_reconciliations_total")
 
 
 def acts(operator: ServerProcess) -> bool:
-    """Whether an operator says that it acts; one that does not answer does not."""
+    """True if an operator says that it acts; False if it does not answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{operator.port}/metrics", timeout=PATIENCE_S) as answer:
             return total(answer.read().decode(), "barnabas_operator_is_leader") == 1
@@ -40,7 +40,7 @@ def acts(operator: ServerProcess) -> bool:
 
 @contextmanager
 def world_of_one(plane: ControlPlane, namespace: str, broker: ServerProcess, folder: Path) -> "Iterator[World]":
-    """A new namespace with the Cluster `one`; at the end nothing of it is left, on the broker neither."""
+    """Make a namespace with the Cluster `one`; at the end delete it with everything at the broker."""
     plane.kubectl("create", "namespace", namespace)
     found = World(plane, namespace, broker, folder)
     found.apply_cluster("one")
@@ -55,7 +55,7 @@ def world_of_one(plane: ControlPlane, namespace: str, broker: ServerProcess, fol
 
 
 def release_all_but(world: "World") -> None:
-    """Resources of tests before, in other namespaces: their operators are gone, and a definition waits for all."""
+    """Release the resources of earlier tests in other namespaces: their operators are gone, and a CRD waits for all."""
     kinds = ",".join(f"{kind.plural}.barnabas.dev" for kind in KINDS.values())
     for each in json.loads(world.plane.kubectl("get", kinds, "-A", "-o=json"))["items"]:
         meta = each["metadata"]
@@ -78,21 +78,21 @@ class World:
         return self.plane.kubectl("-n", self.namespace, *arguments, stdin=stdin)
 
     def apply(self, name: str, **spec: object) -> None:
-        """A Topic."""
+        """Apply a Topic."""
         meta = {"name": name, "namespace": self.namespace}
         topic = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": meta, "spec": spec}
         self.plane.requests.apply(topic)
 
     def topic(self, name: str) -> Mapping[str, Any] | None:
-        """The resource; None where it is gone."""
+        """Return the Topic; None if it is gone."""
         return self.plane.requests.get("Topic", self.namespace, name)
 
     def topics(self) -> list[str]:
-        """The names of the resources, sorted."""
+        """Return the names of the Topics, sorted."""
         return sorted(each["metadata"]["name"] for each in self.plane.requests.listing("Topic", self.namespace))
 
     def ready(self, name: str, kind: str = "Topic") -> tuple[str, str]:
-        """The condition Ready of the generation that is there, and its message; empty texts until then."""
+        """Return status and message of the present generation's condition Ready; empty texts if it has none yet."""
         found = self.plane.requests.get(kind, self.namespace, name) or {}
         for condition in found.get("status", {}).get("conditions", ()):
             if condition["type"] == "Ready" and condition["observedGeneration"] == found["metadata"]["generation"]:
@@ -103,7 +103,7 @@ class World:
         wait_for(lambda: [self.ready(name)[0] for name in names], lambda said: set(said) == {"True"}, PATIENCE_S)
 
     def events(self, kind: str, name: str) -> set[tuple[str, str, str]]:
-        """Type, reason and message of each Event about a resource, found as `kubectl describe` finds them."""
+        """Return type, reason and message of each Event of a resource, found as `kubectl describe` finds them."""
         about = self.plane.requests.get(kind, self.namespace, name)
         assert about is not None, f"{kind} {name} is gone"
         fields = {"involvedObject.uid": about["metadata"]["uid"]}
@@ -111,16 +111,16 @@ class World:
         return {(each["type"], each["reason"], each["message"]) for each in found}
 
     def partitions(self) -> dict[str, int]:
-        """What the broker has."""
+        """Return the partitions that the broker has, by topic."""
         return {name: len(each.partitions) for name, each in self.admin.list_topics(timeout=PATIENCE_S).topics.items()}
 
     def stateful_set(self, name: str) -> str:
-        """Its uid; nothing where there is none."""
+        """Return the uid of a StatefulSet; an empty text if there is none."""
         found = self.plane.requests.get("StatefulSet", self.namespace, name)
         return str(found["metadata"]["uid"]) if found is not None else ""
 
     def operator(self, **environment: str) -> ServerProcess:
-        """Started; whoever asks for it closes it."""
+        """Start an operator. The caller closes it."""
         port = free_port()
         settings = {
             "KUBECONFIG": str(self.plane.kubeconfig),
@@ -137,7 +137,7 @@ class World:
         return process
 
     def apply_cluster(self, name: str, **spec: object) -> None:
-        """A Cluster."""
+        """Apply a Cluster."""
         meta = {"name": name, "namespace": self.namespace}
         cluster = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": spec}
         self.plane.requests.apply(cluster)

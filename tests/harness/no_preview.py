@@ -1,6 +1,6 @@
-"""For webhooks in tests that are about no reset."""
+"""A preview for webhooks in tests that have nothing to do with resets."""
 
 
 async def no_preview(*_: object) -> tuple[str, ...]:
-    """A `webhook.Preview` that asks no brokers."""
+    """Return no warnings, and ask no brokers: a `webhook.Preview`."""
     return ()

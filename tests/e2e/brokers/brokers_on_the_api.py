@@ -1,4 +1,4 @@
-"""Three brokers as processes whose metadata is in a real Kubernetes API."""
+"""Runs three brokers as processes with their metadata in a real Kubernetes API."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,11 +12,11 @@ from local_kubernetes.control_plane import ControlPlane
 
 HEARTBEAT_MS: Final = 500
 SESSION_MS: Final = 5000
-"""Longer than a busy machine holds up a broker or the API server."""
+"""The length of a session: longer than a busy machine delays a broker or the API server."""
 
 
 def prepare(folder: Path, plane: ControlPlane, session_ms: int) -> BarnabasCluster:
-    """Each broker as if it were in a pod of its own."""
+    """Return brokers that are not started, each as if it were in a pod of its own."""
     define_state_documents(plane)
     properties = {
         "metadata.store": f"kubernetes://default/demo-{uuid4().hex[:8]}",
@@ -31,7 +31,7 @@ def prepare(folder: Path, plane: ControlPlane, session_ms: int) -> BarnabasClust
 
 @contextmanager
 def three_with_flights(folder: Path, plane: ControlPlane) -> Iterator[BarnabasCluster]:
-    """They run while inside, with a topic of three partitions of which two replicas have to be in sync."""
+    """Run them with a topic of three partitions and `min.insync.replicas` 2."""
     with closing(prepare(folder, plane, SESSION_MS)) as running:
         running.start()
         running.create_topic("flights", 3, 3, config={"min.insync.replicas": "2"})

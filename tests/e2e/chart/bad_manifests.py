@@ -10,15 +10,21 @@ from typing import Any, Final, Literal, NamedTuple
 from barnabas_operator.resources.json_types import JsonObject
 
 By = Literal["schema", "rule", "webhook", "dry run"]
-"""The API server by a resource's schema or its rules (CEL); the operator's webhook, where it takes more to know; the
-webhook after it has asked the API server what it would say of the brokers' pods."""
+"""The part that refuses.
+
+The API server refuses by a resource's schema or its rules (CEL). The operator's webhook refuses where more knowledge
+is needed, or after a dry run of the brokers' pods.
+"""
 
 BROKERS: Final = 3
 LIVE_PARTITIONS: Final = 12
 
 
 class Bad(NamedTuple):
-    """`before` is what was applied before `spec`, for what is wrong as a change only, and `status` what came of it."""
+    """A bad manifest.
+
+    `before` was applied first, if only the change is wrong, and `status` is the status that it got.
+    """
 
     kind: str
     by: By
@@ -29,7 +35,7 @@ class Bad(NamedTuple):
     status: JsonObject | None = None
 
     def manifest(self, spec: Any) -> JsonObject:
-        """As `kubectl apply` takes it."""
+        """Return the manifest as `kubectl apply` reads it."""
         return {
             "apiVersion": "barnabas.dev/v1alpha1",
             "kind": self.kind,
@@ -41,32 +47,35 @@ class Bad(NamedTuple):
 def topic(
     by: By, *says: str, before: JsonObject | None = None, name: str = "", status: JsonObject | None = None, **spec: Any
 ) -> Bad:
-    """A Topic with this spec; what is a change only is of one that nobody has made yet, unless a status says so."""
+    """Return a Topic with this spec.
+
+    A change is one of a Topic whose topic does not exist yet, unless a status is given.
+    """
     return Bad("Topic", by, spec, says, before, name or ("flights" if before is None else "changing"), status)
 
 
 def cluster(by: By, *says: str, before: JsonObject | None = None, name: str = "other", **spec: Any) -> Bad:
-    """A Cluster with this spec."""
+    """Return a Cluster with this spec."""
     return Bad("Cluster", by, spec, says, before, name)
 
 
 def pods(*says: str, **brokers: Any) -> Bad:
-    """A Cluster whose pods Kubernetes would refuse."""
+    """Return a Cluster whose pods Kubernetes would refuse."""
     return cluster("dry run", *says, brokers=brokers)
 
 
 def in_template(by: By, *says: str, **entries: Any) -> Bad:
-    """A Cluster with these templates."""
+    """Return a Cluster with these templates."""
     return cluster(by, *says, template=entries)
 
 
 def config(by: By, *says: str, **settings: Any) -> Bad:
-    """A Topic with these configs; `_` stands for a dot."""
+    """Return a Topic with these configs; `_` stands for a dot."""
     return topic(by, *says, config={name.replace("_", "."): value for name, value in settings.items()})
 
 
 def volumes(*sizes: str) -> JsonObject:
-    """Disks of these sizes."""
+    """Return disks of these sizes."""
     return {"volumes": [{"id": number, "size": size} for number, size in enumerate(sizes)]}
 
 
@@ -332,5 +341,5 @@ BAD: Final = {
 
 
 def refused_by(*by: By) -> list[str]:
-    """The names of what these refuse."""
+    """Return the names of the manifests that these parts refuse."""
     return [name for name, bad in BAD.items() if bad.by in by]

@@ -18,7 +18,7 @@ INTRODUCTION: Final = (
 
 
 class Right(NamedTuple):
-    """The verbs that one account may, of one resource or of these names of it."""
+    """The verbs that one account may use on a resource, or on these names of it."""
 
     resource: str
     verbs: tuple[str, ...]

@@ -1,6 +1,7 @@
-"""For every field of a Cluster an edit that cannot work, what the refusal names, and nothing where it is stored.
+"""A table with an edit that cannot work for every field of a Cluster, and the words of its refusal.
 
-What is stored harms nobody for good: it can be taken back. Of the Cluster whose claims of volume 0 are bound.
+Some of these edits are stored: they do no lasting harm, because they can be taken back. The claims of volume 0 of the
+Cluster are bound.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,11 +17,11 @@ from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
 from barnabas_operator.resources.template import ClusterTemplate
 
 PARTS: Final = (Brokers, Storage, Volume, Listener, Rolling, ClusterTemplate, LagExporter, MaintenanceEntry)
-"""Each field of these is edited by itself; all else as a whole."""
+"""The types whose fields are edited one by one; every other field is edited as a whole."""
 
 
 class Edit(NamedTuple):
-    """The field gets this `value`; `says` is a part of the refusal, "" where it is stored."""
+    """An edit that gives the field this `value`; `says` is a part of the refusal, "" if it is stored."""
 
     value: Any
     says: str = ""
@@ -103,7 +104,7 @@ EDITS: Final[Mapping[str, Edit]] = {
 
 
 def fields_of(kind: type[Struct] = ClusterSpec, prefix: str = "") -> Iterator[str]:
-    """The paths of all fields that are edited."""
+    """Yield the paths of all fields that are edited."""
     described = inspect.type_info(kind)
     assert isinstance(described, inspect.StructType)
     for field in described.fields:
@@ -115,7 +116,7 @@ def fields_of(kind: type[Struct] = ClusterSpec, prefix: str = "") -> Iterator[st
 
 
 def _structs(kind: inspect.Type) -> Iterator[type[Struct]]:
-    """Those that a field holds: itself, in a list, or where there may be none."""
+    """Yield the types in a field: itself, in a list, or optional."""
     if isinstance(kind, inspect.Metadata):
         yield from _structs(kind.type)
     elif isinstance(kind, inspect.UnionType):
@@ -128,7 +129,7 @@ def _structs(kind: inspect.Type) -> Iterator[type[Struct]]:
 
 
 def edited(spec: JsonObject, field: str, value: Any) -> JsonObject:
-    """The spec with another value in that field; of a list in its first entry."""
+    """Return the spec with another value in that field; in a list, in its first entry."""
     after = deepcopy(spec)
     place: Any = after
     *steps, last = field.split(".")

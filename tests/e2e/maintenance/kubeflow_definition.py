@@ -28,7 +28,7 @@ GROUP: Final = "sparkoperator.k8s.io"
 
 
 def spark_application_definition() -> Path:
-    """The file, made once. Raises CalledProcessError where the package cannot be had."""
+    """Return the file of the definition, made once. Raises CalledProcessError if the package cannot be had."""
     kept = cache() / f"kubeflow-spark-api-{VERSION}-sparkapplications.json"
     with locked("kubeflow"):
         if not kept.exists():
@@ -49,7 +49,7 @@ def _published_schema() -> dict[str, Any]:
 
 
 def definition_of(published: dict[str, Any]) -> dict[str, Any]:
-    """As a CustomResourceDefinition, whose schema has no references."""
+    """Return the CustomResourceDefinition, whose schema has no references."""
     types = published["$defs"]
     schema = {name: _structural(published["properties"][name], types) for name in ("spec", "status")}
     version = {
@@ -73,7 +73,10 @@ def definition_of(published: dict[str, Any]) -> dict[str, Any]:
 
 
 def _structural(part: dict[str, Any], types: dict[str, Any]) -> dict[str, Any]:
-    """What may be null may be left out; nothing else is taken away but words for people."""
+    """Return the part of the schema without nulls: a field that may be null may be left out.
+
+    Texts for people go, too.
+    """
     options = [each for each in part.get("anyOf", ()) if each != {"type": "null"}]
     if options:
         (part,) = options

@@ -1,6 +1,6 @@
-"""An operator in this process on a real API server and real brokers, which dies at one of its writes.
+"""Runs an operator in this process on a real API server and real brokers, and lets it die at one of its writes.
 
-What watches for it is a listing, and a death is a request that never ends.
+A listing takes the place of the watch, and a death is a request that never ends.
 """
 
 import asyncio
@@ -31,7 +31,10 @@ Bodies = list[dict[str, Any]]
 
 
 class Life:
-    """An operator's, until its `last` write: that one is not sent, or (`sent`) it is and nobody hears of the answer."""
+    """A life of an operator that ends at its `last` write.
+
+    That write is not sent; or, with `sent`, it is sent and its answer is lost.
+    """
 
     def __init__(self, last: int, *, sent: bool) -> None:
         self.sent = sent
@@ -39,7 +42,7 @@ class Life:
         self._left = last
 
     def ends(self) -> bool:
-        """Whether this write, of which it is told, is the last or comes after it."""
+        """Count this write; return whether it is the last one or comes after it."""
         self._left -= 1
         return self._left <= 0
 
@@ -48,7 +51,7 @@ IMMORTAL: Final = Life(sys.maxsize, sent=False)
 
 
 class MortalApi(KubeApi):
-    """What a life writes to the API server."""
+    """A client of the API server whose writes end with a life."""
 
     def __init__(self, connection: ApiClient, life: Life) -> None:
         super().__init__(connection)
@@ -66,7 +69,7 @@ class MortalApi(KubeApi):
 
 
 class MortalAdmin(ClusterAdmin):
-    """What a life writes to the brokers; each is in a thread, which must end."""
+    """A client of the brokers whose writes end with a life; each is in a thread, which must end."""
 
     def __init__(self, life: Life, *given: Any) -> None:
         super().__init__(*given)
@@ -108,7 +111,10 @@ class MortalAdmin(ClusterAdmin):
 
 
 def new_workers(api: KubeApi, bootstrap: str, life: Life = IMMORTAL) -> ClusterWorkers:
-    """An operator that has just started and was told nothing yet. What it writes to brokers counts in its `life`."""
+    """Return the workers of an operator that has just started and knows nothing.
+
+    Its writes to brokers count in its `life`.
+    """
 
     def connect(bootstrap: str, configs_kept_s: float, writing: TimedWrite, security: Credentials) -> ClusterAdmin:
         return MortalAdmin(life, bootstrap, SystemClock(), CONNECT_S, configs_kept_s, writing, security)
@@ -120,12 +126,12 @@ def new_workers(api: KubeApi, bootstrap: str, life: Life = IMMORTAL) -> ClusterW
 
 
 async def live(opened: ApiClient, namespace: str, bootstrap: str, done: Callable[[Bodies], bool]) -> None:
-    """A whole life of the operator: until what it looks after is `done`."""
+    """Run an operator until all resources are `done`."""
     await _live(KubeApi(opened), KubeApi(opened), namespace, bootstrap, done, IMMORTAL)
 
 
 async def die(life: Life, opened: ApiClient, namespace: str, bootstrap: str, done: Callable[[Bodies], bool]) -> None:
-    """The same, but it may end before."""
+    """Run an operator until its life ends, or until all is done."""
     await _live(MortalApi(opened, life), KubeApi(opened), namespace, bootstrap, done, life)
 
 
@@ -156,7 +162,7 @@ async def _live(
 
 
 def _tell(workers: ClusterWorkers, told: dict[str, dict[str, Any]], there: dict[str, dict[str, Any]]) -> None:
-    """What has changed since."""
+    """Give the workers everything that has changed since."""
     for uid in told.keys() - there.keys():
         workers.resource_event(told.pop(uid), is_gone=True)
     for uid, body in there.items():

@@ -1,4 +1,4 @@
-"""A way to a real API server that can be closed for a while: every request is refused, and what runs breaks off."""
+"""A proxy of a real API server that can be closed for a while: it refuses every request and ends those under way."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ NOT_ASKED: Final = HOP_BY_HOP | {"host", "content-encoding"}
 
 
 class RefusingProxy:
-    """`refused` counts requests by the path, while it refuses; `asked` has the queries of all, by the path."""
+    """A proxy. `refused` counts requests by path while it refuses; `asked` has the queries of all requests, by path."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
@@ -31,19 +31,19 @@ class RefusingProxy:
         self.asked: defaultdict[str, list[Mapping[str, str]]] = defaultdict(list)
 
     def refuse(self, status: int) -> None:
-        """From now on."""
+        """Refuse everything from now on."""
         self._refusing = status
         self.refused.clear()
         for each in tuple(self._running):
             each.abort()
 
     def open(self) -> None:
-        """From now on all is as without it."""
+        """Pass everything from now on."""
         self._refusing = 0
 
     @asynccontextmanager
     async def running(self, kubeconfig: Path) -> AsyncIterator[None]:
-        """Writes the file with which the administrator comes through here."""
+        """Run the proxy, and write the kubeconfig with which the administrator connects through it."""
         trust = ssl.create_default_context(cafile=str(self._plane.authority.certificate))
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)

@@ -1,4 +1,4 @@
-"""What a client of the user `admin` needs, from the Secrets of a Cluster as they come."""
+"""Makes the settings of a client of the user `admin` from the Secrets of a Cluster."""
 
 import json
 from base64 import b64decode
@@ -9,13 +9,13 @@ from e2e.pods.castle import Castle
 
 
 def secret(castle: Castle, name: str) -> dict[str, str]:
-    """Return what a Secret holds."""
+    """Return the content of a Secret."""
     data = json.loads(castle.kubectl("get", "secret", name, "-ojson"))["data"]
     return {key: b64decode(value).decode(errors="replace") for key, value in data.items()}
 
 
 def administrator(castle: Castle, cluster: str, listener: str, folder: Path) -> dict[str, Any]:
-    """Return the settings of a client from outside that logs in by SCRAM, and trusts what the Secret says."""
+    """Return the settings of a client outside that logs in by SCRAM and trusts the authority of the Secret."""
     found, authority = secret(castle, f"{cluster}-admin"), folder / "ca.crt"
     authority.write_text(found["ca.crt"])
     status = castle.read("cluster", cluster)["status"]

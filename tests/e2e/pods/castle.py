@@ -24,12 +24,12 @@ PATHS: Final = {
     "service": "api/v1",
     "topic": "apis/barnabas.dev/v1alpha1",
 }
-"""Where the kinds are that are looked at again and again."""
+"""The API paths of the kinds that tests read again and again."""
 EXAMPLES: Final = ROOT / "examples" / "kubernetes"
 
 
 class Castle:
-    """One Cluster; `release` is the chart where it is installed in the Cluster's own namespace."""
+    """One Cluster; `release` is the chart if it is installed in the Cluster's own namespace."""
 
     def __init__(self, cluster: Cluster, name: str = NAME, brokers: int = BROKERS, namespace: str = NAMESPACE) -> None:
         self._cluster = cluster
@@ -41,7 +41,7 @@ class Castle:
         self.brokers = brokers
 
     def install(self) -> None:
-        """The chart and the first Cluster, by the first commands of the README; returns when all is ready."""
+        """Install the chart and the first Cluster by the first commands of the README; return when all is ready."""
         self._cluster.kubectl("create", "namespace", self.namespace)
         self.release("install")
         self.kubectl("apply", "-f", str(EXAMPLES / "cluster.yaml"))
@@ -49,61 +49,61 @@ class Castle:
         self.await_ready()
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        """In its namespace. Raises AssertionError."""
+        """Run kubectl in the Cluster's namespace. Raises AssertionError."""
         return self._cluster.kubectl("-n", self.namespace, *arguments, stdin=stdin)
 
     def ask(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """The same where a refusal is an answer."""
+        """Run kubectl, where a refusal is an answer, too."""
         return self._cluster.kubectl.ask("-n", self.namespace, *arguments, stdin=stdin)
 
     def barnabas(self, *words: str) -> str:
-        """What a command for people says of this Cluster, in the operator's pod. Raises AssertionError."""
+        """Return the output of a `barnabas` command about this Cluster in the operator's pod. Raises AssertionError."""
         bootstrap = f"--bootstrap={self.name}-broker.{self.namespace}:9091"
         return self.kubectl("exec", "deploy/barnabas-operator", "--", "barnabas", *words, bootstrap)
 
     def metrics(self, pod: str, port: int) -> str:
-        """The page of a pod; empty where it cannot be had."""
+        """Return the metrics of a pod; an empty text if they cannot be read."""
         return self.ask("get", "--raw", f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{port}/proxy/metrics").stdout
 
     @property
     def cluster_kubectl(self) -> Kubectl:
-        """For what belongs to no namespace."""
+        """Return a kubectl for objects without a namespace."""
         return self._cluster.kubectl
 
     def close(self) -> None:
-        """Nobody looks at it any more."""
+        """End the reader of this Cluster."""
         self._read.close()
 
     def read(self, kind: str, name: str) -> dict[str, Any]:
-        """A resource as it is, of one of PATHS. Raises AssertionError."""
+        """Return a resource of one of the kinds in PATHS. Raises AssertionError."""
         return self._read(f"{self._path(kind)}/{name}")
 
     def items(self, kind: str, selector: str) -> list[dict[str, Any]]:
-        """Those with these labels."""
+        """Return the resources with these labels."""
         found = self._read(self._path(kind), labelSelector=selector)
         return list(found["items"])
 
     def rows(self, kind: str, selector: str) -> list[dict[str, Any]]:
-        """The same as the cells of `kubectl get`."""
+        """Return the same resources as the cells of `kubectl get`."""
         return self._read.rows(self._path(kind), labelSelector=selector)
 
     @property
     def bootstrap(self) -> str:
-        """For clients outside of the cluster."""
+        """Return the address for clients outside of Kubernetes."""
         listeners = self.read("cluster", self.name)["status"]["listeners"]
         servers = {each["name"]: each["bootstrapServers"] for each in listeners}
         return str(servers["outside"])
 
     def pods(self) -> dict[str, str]:
-        """The uid of each broker's pod: another one after a restart by Kubernetes."""
+        """Return the uid of each broker's pod: it changes if the pod is replaced."""
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.pod_items()}
 
     def pod_items(self) -> list[dict[str, Any]]:
-        """The brokers' pods as they are."""
+        """Return the brokers' pods."""
         return self.items("pod", f"barnabas.dev/cluster={self.name}")
 
     def await_new_pods(self, before: Mapping[str, str]) -> None:
-        """Returns when every broker has another pod than it had."""
+        """Return when every broker has another pod than before."""
         wait_for(
             self.pods,
             lambda now: len(now) == self.brokers and not set(now.values()) & set(before.values()),
@@ -112,13 +112,13 @@ class Castle:
         )
 
     def crash(self, pod: str) -> None:
-        """kill -9 of a broker; returns when Kubernetes has started it again."""
+        """Kill a broker with `kill -9`; return when Kubernetes has started it again."""
         before = self._starts(pod)
         self._cluster.crash(self.namespace, pod)
         wait_for(lambda: self._starts(pod), lambda now: now > before, READY_SECONDS_MAX, LOOK_S)
 
     def evict(self, pod: str) -> bool:
-        """Whether the disruption budget allowed it, as `kubectl drain` asks."""
+        """Evict a pod as `kubectl drain` does; return whether the disruption budget allowed it."""
         meta = {"name": pod, "namespace": self.namespace}
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction"
@@ -128,20 +128,20 @@ class Castle:
         return int(self.read("pod", pod)["status"]["containerStatuses"][0]["restartCount"])
 
     def operator_starts(self) -> dict[str, int]:
-        """How often Kubernetes has started the operator anew, by its pod."""
+        """Return how often Kubernetes has restarted the operator's container, by pod."""
         found = self.items("pod", "app.kubernetes.io/name=barnabas-operator")
         return {pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in found}
 
     def patch(self, spec: Mapping[str, object]) -> None:
-        """Changes the Cluster, as `kubectl edit` would."""
+        """Change the Cluster, as `kubectl edit` would."""
         self.kubectl("patch", "cluster", self.name, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
 
     def await_ready(self) -> None:
-        """Returns when the Cluster is as declared, and every replica in sync."""
+        """Return when the Cluster is as declared, and every replica in sync."""
         wait_for(self._troubles, lambda troubles: not troubles, READY_SECONDS_MAX, LOOK_S)
 
     def condition(self, kind: str, topic: str = "") -> Mapping[str, Any]:
-        """Of the Cluster, or of a Topic. Raises AssertionError where it has none of that type."""
+        """Return a condition of the Cluster, or of a Topic. Raises AssertionError if there is none of that type."""
         resource = self.read("topic", topic) if topic else self.read("cluster", self.name)
         found = resource.get("status", {}).get("conditions", ())
         told = [each for each in found if each["type"] == kind]
@@ -149,18 +149,18 @@ class Castle:
         return dict(told[0])
 
     def conditions(self) -> dict[str, str]:
-        """Of the Cluster: their messages, by type."""
+        """Return the messages of the Cluster's conditions, by type."""
         found = self.read("cluster", self.name).get("status", {}).get("conditions", ())
         return {each["type"]: each.get("message", "") for each in found}
 
     def warnings(self, kind: str, name: str) -> list[str]:
-        """The Events of that type, as reason and message."""
+        """Return the warnings among the Events of a resource, as reason and message."""
         of = f"type=Warning,involvedObject.kind={kind},involvedObject.name={name}"
         found = json.loads(self.kubectl("get", "events", f"--field-selector={of}", "-ojson"))["items"]
         return [f"{each['reason']}: {each.get('message', '')}" for each in found]
 
     def await_warning(self, pattern: str) -> None:
-        """Returns when the Cluster has an Event of that type, as reason and message, that the pattern finds."""
+        """Return when the Cluster has a warning that the pattern finds, as reason and message."""
         wait_for(
             lambda: self.warnings("Cluster", self.name),
             lambda told: any(re.search(pattern, each) for each in told),
@@ -168,14 +168,14 @@ class Castle:
         )
 
     def create_topic(self, name: str, partitions: int, **more: object) -> None:
-        """A Topic that is not there yet: what another test wrote is not counted. Returns when it is ready."""
+        """Make a Topic with a new name, so that records of other tests are not counted; return when it is ready."""
         there = self.kubectl("get", "topic", name, "--ignore-not-found", "-oname")
         assert not there, f"{there.strip()} is there: each test has topics of its own"
         self.kubectl("apply", "-f-", stdin=topic_manifest(name, partitions, **{"cluster": self.name, **more}))
         self.kubectl("wait", "--for=condition=Ready", f"topic/{name}", PATIENTLY)
 
     def _troubles(self) -> str:
-        """Empty where there are none; else what was seen, for the message of a failure."""
+        """Return what is wrong with the Cluster, for the message of a failure; empty if nothing is."""
         found = self.read("cluster", self.name)
         status = found.get("status", {})
         conditions = {each["type"]: each["status"] for each in status.get("conditions", [])}
@@ -194,7 +194,7 @@ class Castle:
 
 
 def topic_manifest(name: str, partitions: int, **more: object) -> str:
-    """A Topic of the Cluster."""
+    """Return the manifest of a Topic of the Cluster."""
     spec = {"cluster": NAME, "partitions": partitions, "replicas": 3, **more}
     topic = {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Topic", "metadata": {"name": name}, "spec": spec}
     return json.dumps(topic)

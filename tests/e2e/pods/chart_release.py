@@ -1,4 +1,4 @@
-"""Barnabas by its chart in a namespace, through helm.
+"""Installs Barnabas by its chart in a namespace, through helm.
 
 release = Release(cluster, "castle")
 release("install", "logLevel=DEBUG")
@@ -12,16 +12,16 @@ from local_kubernetes.kubectl import PATIENTLY
 
 
 class Release:
-    """Of the images that the Kubernetes is supplied with."""
+    """A release of the chart with the images that this Kubernetes has."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster = cluster
         self._namespace = namespace
 
     def __call__(self, verb: str, *values: str) -> None:
-        """The chart is installed or upgraded with these values, which go before those of the images, or uninstalled.
+        """Install, upgrade or uninstall the chart; return when that is over.
 
-        Returns when that is over.
+        These values go before those of the images.
         """
         images = {name: self._cluster.image(name) for name in ("barnabas-broker", "barnabas-operator")}
         repository, _, tag = images["barnabas-operator"].rpartition(":")

@@ -20,7 +20,7 @@ NOT_RUN = "needs a whole Kubernetes with pods: `make e2e` runs it"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A whole cluster is not for those who run all tests; they are told what they leave out."""
+    """Leave these tests out of runs of all tests, and print that: they need a whole cluster."""
     for item in items:
         if not E2E and HERE in item.path.parents:
             item.add_marker(pytest.mark.skip(reason=NOT_RUN))
@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A running Kubernetes; each test has a namespace of its own."""
+    """Run a Kubernetes; each test has a namespace of its own."""
     try:
         started = provider(E2E)(tmp_path_factory.mktemp("cluster"))
         running = started.__enter__()
@@ -42,7 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def installed(cluster: Cluster) -> Iterator[Castle]:
-    """Barnabas with one Cluster, for all tests."""
+    """Install Barnabas with one Cluster, for all tests."""
     castle = Castle(cluster)
     castle.install()
     yield castle
@@ -51,7 +51,7 @@ def installed(cluster: Cluster) -> Iterator[Castle]:
 
 @pytest.fixture(scope="session")
 def figures() -> Iterator[Figures]:
-    """What is measured besides."""
+    """Collect the figures that tests measure; write them at the end."""
     told = Figures()
     yield told
     told.write()
@@ -59,14 +59,14 @@ def figures() -> Iterator[Figures]:
 
 @pytest.fixture
 def castle(installed: Castle) -> Castle:
-    """The same, whole again after what the test before has done to it."""
+    """Return the installed Cluster, after it has recovered from the test before."""
     installed.await_ready()
     return installed
 
 
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace named after the test, deleted after it with all that is in it."""
+    """Make a namespace named after the test; delete it with everything in it at the end."""
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
     name = f"{words[:50].strip('-')}-{zlib.crc32(request.node.nodeid.encode()):08x}"
     with cluster.kubectl.namespace(name):

@@ -1,4 +1,4 @@
-"""What tests on pods measured besides: printed at once; a page of them at the end where E2E_FIGURES names a file."""
+"""Prints what tests on pods measure at once; if E2E_FIGURES names a file, writes a page of it at the end."""
 
 import os
 import platform
@@ -25,12 +25,12 @@ class Figures:
         self._rows: list[tuple[str, str, str]] = []
 
     def tell(self, what: str, figure: str, aim: str = "") -> None:
-        """A row."""
+        """Add a row and print it."""
         print(f"{what}: {figure}" + (f" (aim: {aim})" if aim else ""))
         self._rows.append((what, figure, aim))
 
     def write(self, file: str = FILE, by: str = "make e2e") -> None:
-        """The page, where one is wanted and there is something to tell; `by` is the command that was given."""
+        """Write the page if a file is named and there is a row; `by` is the command of the run."""
         if file and self._rows:
             head = HEAD.format(
                 day=datetime.now(UTC).date(),

@@ -1,4 +1,4 @@
-"""How few replicas of a partition were in sync while something happened to brokers.
+"""Finds the lowest number of replicas in sync of a partition while brokers fail or restart.
 
 with InSync(castle.bootstrap) as in_sync:
     castle.crash("castle-broker-0")
@@ -19,7 +19,7 @@ ANSWER_SECONDS_MAX: Final = 30.0
 
 
 class InSync:
-    """Of the partitions with three replicas; the others are the business of whoever made them."""
+    """A watch on the partitions with three replicas; others are ignored."""
 
     def __init__(self, bootstrap: str) -> None:
         self._admin = StockClient(bootstrap).admin
@@ -27,7 +27,7 @@ class InSync:
         self._looking = Thread(target=self._run)
         self.fewest = REPLICAS
         self.looks = 0
-        """That were answered."""
+        """The number of looks that were answered."""
         self.failed_looks = 0
 
     def __enter__(self) -> Self:
@@ -43,7 +43,7 @@ class InSync:
         self.look()
 
     def look(self) -> None:
-        """As a broker tells it now."""
+        """Look once, at the state that a broker reports now."""
         try:
             topics = self._admin.list_topics(timeout=ANSWER_SECONDS_MAX).topics.values()
         except KafkaException:

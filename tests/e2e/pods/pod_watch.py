@@ -1,4 +1,4 @@
-"""Which pods of a Cluster were down at the same time, and whether it was ready all along, one look after the other."""
+"""Finds out by repeated looks which pods of a Cluster were down at the same time, and whether it stayed ready."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,20 +7,20 @@ from e2e.pods.castle import Castle
 
 
 class PodWatch:
-    """From when it is made."""
+    """A watch that begins when it is made."""
 
     def __init__(self, castle: Castle) -> None:
         self._castle = castle
         self._before = castle.pods()
         self._were_ready = set(self._before.values())
-        """Pods that a probe which a busy node holds up does not bring down."""
+        """The pods that were ready. A probe that a busy node delays does not count as down."""
         self.down: set[frozenset[str]] = set()
-        """Pods that were seen down together."""
+        """The sets of pods that were seen down together."""
         self.unready: set[str] = set()
-        """Why the Cluster was not ready, whenever it was not."""
+        """The messages of the Cluster whenever it was not ready."""
 
     def look(self) -> bool:
-        """Whether the pods of all brokers are other ones than at the beginning, and have become ready."""
+        """Look once; return whether the pods of all brokers have been replaced and are ready."""
         found = {pod["metadata"]["name"]: pod for pod in self._castle.pod_items()}
         self._were_ready |= {pod["metadata"]["uid"] for pod in found.values() if _is_ready(pod)}
         down = frozenset(self._before.keys() - {name for name, pod in found.items() if self._is_up(pod)})

@@ -1,4 +1,4 @@
-"""Prometheus in a pod, by the manifest of the guide to monitoring."""
+"""Runs Prometheus in a pod, by the manifest of the guide to monitoring."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ OFTEN: Final = "2s"
 
 @contextmanager
 def prometheus_pod(cluster: Cluster, castle: Castle) -> Iterator[Prometheus]:
-    """It runs in the Cluster's namespace while inside, and looks more often than that of users."""
+    """Run it in the Cluster's namespace, with shorter intervals than the guide has."""
     assert castle.name == NAME, "the Cluster that the manifest names"
     assert cluster.image(PROMETHEUS_IMAGE) == PROMETHEUS_IMAGE
     manifest = MANIFEST.read_text(encoding="utf-8").replace("15s", OFTEN)

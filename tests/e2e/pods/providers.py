@@ -1,4 +1,4 @@
-"""Where the end-to-end tests find a Kubernetes: `make e2e E2E=local|kind|current`.
+"""Provides a Kubernetes for the end-to-end tests: `make e2e E2E=local|kind|current`.
 
 - `local`: processes of this machine; needs root and what `install.sh` installs.
 - `kind`: needs Docker, `kind` and `kubectl`.
@@ -28,34 +28,34 @@ from monitoring.prometheus_image import PROMETHEUS_IMAGE, prometheus_archive
 
 SECONDS_MAX = 900
 PUBLIC: Final = (BASE_IMAGE, PROMETHEUS_IMAGE)
-"""Those that nodes pull by themselves, where they can."""
+"""The images that nodes pull by themselves, if they can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A running Kubernetes as tests see it."""
+    """A running Kubernetes for tests."""
 
     kubectl: Kubectl
     node_address: str
-    """Where this machine reaches node ports."""
+    """The address at which this machine reaches node ports."""
     supply: Callable[[str], str]
-    """Makes an image (one of IMAGES, or of PUBLIC) known to the nodes."""
+    """A function that brings an image (one of IMAGES, or of PUBLIC) to the nodes."""
     kill_container: Callable[[str, str], None] | None
-    """kill -9 of the first process of a container: its node, and the id that containerd knows. None: out of reach."""
+    """A function that kills the first process of a container, given its node and containerd's id; None if it cannot."""
     add_node: Callable[[str], str] | None = None
-    """Starts one more node, in a zone; its name. Only `local` has it."""
+    """A function that starts one more node in a zone and returns its name; only `local` has it."""
     plane: ControlPlane | None = None
-    """For tests that break the API server; only `local` has it."""
+    """The control plane, for tests that break the API server; only `local` has it."""
     _references: dict[str, str] = field(default_factory=dict)
 
     def image(self, name: str) -> str:
-        """What pods call one of IMAGES, or of PUBLIC; supplied the first time."""
+        """Return the name that pods use for one of IMAGES or PUBLIC; the first call brings it to the nodes."""
         if name not in self._references:
             self._references[name] = self.supply(name)
         return self._references[name]
 
     def crash(self, namespace: str, pod: str) -> None:
-        """kill -9 of the pod's first container; returns when it was told. Skips the test where that is out of reach."""
+        """Kill the first container of a pod with `kill -9`. Skips the test if that is not possible."""
         if self.kill_container is None:
             pytest.skip("the provider does not reach the nodes: nothing can be killed there")
         path = "{.spec.nodeName} {.status.containerStatuses[0].containerID}"
@@ -63,7 +63,7 @@ class Cluster:
         self.kill_container(node, identity.removeprefix("containerd://"))
 
     def zones(self) -> dict[str, list[str]]:
-        """The nodes of each zone, by name; those that take no pods are left out."""
+        """Return the nodes of each zone, by name, without those that take no pods."""
         found: defaultdict[str, list[str]] = defaultdict(list)
         for node in json.loads(self.kubectl("get", "nodes", "-o=json"))["items"]:
             if not node["spec"].get("taints") and ZONE_LABEL in node["metadata"]["labels"]:
@@ -71,7 +71,7 @@ class Cluster:
         return found
 
     def need_zones(self, count: int) -> None:
-        """At least so many; nodes are added where the provider can. Skips the test where there are too few."""
+        """Make sure that there are so many zones, by new nodes if the provider can start them; else skip the test."""
         for number in range(len(self.zones()), count):
             if self.add_node is None:
                 pytest.skip(f"nodes in {count} zones are needed ({ZONE_LABEL}), and the provider adds none")
@@ -83,7 +83,7 @@ Provider = Callable[[Path], AbstractContextManager[Cluster]]
 
 @contextmanager
 def local(folder: Path) -> Iterator[Cluster]:
-    """Ends with the thread that started it, however that ends."""
+    """Start a Kubernetes of processes, which ends with the thread that started it."""
     cluster = LocalCluster.begin(folder, outlive=False)
 
     def supply(image: str) -> str:
@@ -108,7 +108,7 @@ def local(folder: Path) -> Iterator[Cluster]:
 
 @contextmanager
 def kind(folder: Path) -> Iterator[Cluster]:
-    """A cluster of its own in Docker, deleted at the end."""
+    """Start a Kubernetes in Docker, and delete it at the end."""
     require("docker", "kind", "kubectl")
     name = f"barnabas-e2e-{os.getpid()}"
     kubeconfig = folder / "kubeconfig"
@@ -136,7 +136,7 @@ def kind(folder: Path) -> Iterator[Cluster]:
 
 @contextmanager
 def current(folder: Path) -> Iterator[Cluster]:
-    """Nothing of it is started or stopped."""
+    """Use the Kubernetes of your KUBECONFIG, and start or stop nothing."""
     require("kubectl")
     kubeconfig = Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
     registry = os.environ.get("E2E_REGISTRY", "")
@@ -159,7 +159,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {"local": local, "kind": kind, "curre
 
 
 def provider(name: str) -> Provider:
-    """Raises CannotStart with those there are."""
+    """Return the provider of that name. Raises CannotStart with the names that exist."""
     if name not in PROVIDERS:
         raise CannotStart(f"E2E={name}: it is one of {', '.join(PROVIDERS)}")
     return PROVIDERS[name]

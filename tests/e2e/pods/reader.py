@@ -1,5 +1,4 @@
-"""What the API server says, asked many times a second: `kubectl proxy` stays, where each start of kubectl would take a
-fifth of a second of a processor from those who are looked at.
+"""Asks the API server many times a second, by one `kubectl proxy`: a start of kubectl costs a fifth of a second of CPU.
 
 with Reader(kubectl) as read:
     pods = read("api/v1/namespaces/castle/pods")["items"]
@@ -23,7 +22,7 @@ TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
 class Reader:
-    """With the rights of a kubectl, whatever it signs in by."""
+    """A reader with the rights of a kubectl, however that logs in."""
 
     def __init__(self, kubectl: Kubectl) -> None:
         command = [str(kubectl.program), f"--kubeconfig={kubectl.kubeconfig}", "proxy", "--port=0"]
@@ -43,12 +42,12 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        """Ends the proxy."""
+        """End the proxy."""
         with self._proxy:
             self._proxy.kill()
 
     def __call__(self, path: str, accept: str = JSON, **query: str) -> dict[str, Any]:
-        """A resource or a list of them. Raises AssertionError with the refusal."""
+        """Return a resource or a list of them. Raises AssertionError with the refusal."""
         url = f"http://{self._address}/{path}" + (f"?{urlencode(query)}" if query else "")
         request = urllib.request.Request(url, headers={"Accept": accept})
         try:
@@ -59,7 +58,7 @@ class Reader:
         return found
 
     def rows(self, path: str, **query: str) -> list[dict[str, Any]]:
-        """A list's cells as `kubectl get -o wide` prints them, by the names of the columns."""
+        """Return the cells of a list as `kubectl get -o wide` prints them, by the names of the columns."""
         table = self(path, TABLE, **query, includeObject="None")
         columns = [column["name"] for column in table["columnDefinitions"]]
         return [dict(zip(columns, row["cells"], strict=True)) for row in table["rows"]]

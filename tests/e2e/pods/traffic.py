@@ -1,4 +1,4 @@
-"""Stock clients outside of the cluster that write and read while something happens to it, and what they were promised.
+"""Runs stock clients outside of Kubernetes that write and read all the time, and checks what they were promised.
 
 with Traffic(castle.bootstrap, "flights", partitions=6) as traffic:
     castle.crash("castle-broker-0")
@@ -21,7 +21,7 @@ RATE: Final = 200
 
 
 class TimedWriter(Writer):
-    """Knows besides how long each acknowledgement took, and how many there were of each partition."""
+    """A writer that also measures how long each acknowledgement took, and counts them by partition."""
 
     latencies_s: list[float]
     acknowledged: Counter[int]
@@ -34,10 +34,10 @@ class TimedWriter(Writer):
 
 
 class Traffic:
-    """One idempotent writer with acks=all and a group of two; `problems` are told when it has ended."""
+    """One idempotent writer with acks=all and a group of two; `problems` has what was wrong, once it has ended."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, rate: int = RATE) -> None:
-        """`rate` is records a second."""
+        """Start the clients; `rate` is records a second."""
         self._client = StockClient(bootstrap)
         self._group = f"readers-of-{topic}"
         self._lanes = [Lane(topic, partition) for partition in range(partitions)]
@@ -60,10 +60,10 @@ class Traffic:
         return self
 
     def await_progress(self, seconds_max: float = PATIENCE_S) -> None:
-        """Returns when the records of a second were acknowledged and as many seen, some of each partition.
+        """Return when a second's records are acknowledged, and as many read, some of each partition.
 
-        Each member must have been given some: one that joins late leaves its partitions to the others meanwhile, and
-        its stall would be taken for one of what happens next.
+        Each member must have some: one that joins late leaves its partitions to the others, and its stall
+        would count for the next event.
         """
         written, seen, given = self._written(), self._seen(), self._given()
         wait_for(
@@ -77,14 +77,14 @@ class Traffic:
         return moved and len(given) == len(self.members)
 
     def begin_stretch(self) -> None:
-        """The longest times are those from now on."""
+        """Begin a new stretch: the longest times count from now on."""
         self._stretch_began = len(self.writer.latencies_s)
         self.writer.longest_gap_s = 0.0
         for reader in self.members:
             reader.longest_gap_s = 0.0
 
     def abandon(self) -> None:
-        """After a failure: the clients end by themselves, in their time."""
+        """Leave the clients to end by themselves, after a failure."""
         for client in (self.writer, *self.members):
             client.finish(seconds_max=0)
 
@@ -104,26 +104,26 @@ class Traffic:
 
     @property
     def writer_gap_s(self) -> float:
-        """The longest time between two acknowledgements."""
+        """Return the longest time between two acknowledgements."""
         return self.writer.longest_gap_s
 
     @property
     def reader_gap_s(self) -> float:
-        """The longest time in which a member of the group was given nothing."""
+        """Return the longest time in which a member of the group got nothing."""
         return max(reader.longest_gap_s for reader in self.members)
 
     @property
     def slowest_s(self) -> float:
-        """The longest time that a record waited for its acknowledgement: also where one partition stalls alone."""
+        """Return the longest time that a record waited for its acknowledgement, also if one partition stalls alone."""
         return max(self.writer.latencies_s[self._stretch_began :], default=0.0)
 
     @property
     def longest_stall_s(self) -> float:
-        """Of writers, of readers and of any record, since the stretch began."""
+        """Return the longest stall of writers, of readers and of any record since the stretch began."""
         return max(self.writer_gap_s, self.reader_gap_s, self.slowest_s)
 
     def summary(self) -> str:
-        """A line for a table."""
+        """Return a line for a table."""
         acknowledged = len(self.history.acknowledged)
         p50_ms, p99_ms = (quantiles(self.writer.latencies_s, n=100)[each] * 1000 for each in (49, 98))
         times = f"p50 {p50_ms:.0f} ms, p99 {p99_ms:.0f} ms, slowest {self.slowest_s:.1f} s"
@@ -144,13 +144,13 @@ class Traffic:
         consumer.close()
 
     def _written(self) -> Counter[int]:
-        """How many were acknowledged, by partition."""
+        """Return the number of acknowledged records, by partition."""
         return Counter(self.writer.acknowledged)
 
     def _given(self) -> Counter[int]:
-        """How many records each member was given, by its number."""
+        """Return the number of records that each member got, by its number."""
         return Counter({number: reader.given for number, reader in enumerate(self.members)})
 
     def _seen(self) -> Counter[int]:
-        """How many were given to the group, by partition."""
+        """Return the number of records that the group got, by partition."""
         return Counter({lane.partition: len(records) for lane, records in list(self.history.seen.items())})

@@ -1,6 +1,7 @@
-"""What must hold whatever happens to a Cluster: under a producer with acks=all and a group, from outside of it, nothing
-that was acknowledged is lost, no client is told of an error, no partition has fewer replicas in sync than writers ask
-for, and the Cluster is whole again.
+"""Checks the promises of a Cluster, under a producer with acks=all and a group outside of Kubernetes.
+
+Nothing that was acknowledged is lost, no client sees an error, no partition has fewer replicas in sync than writers
+ask for, and in the end the Cluster is whole again.
 
 with under_traffic(castle, figures, "a broker is killed", "killed"):
     castle.crash("flights-broker-1")
@@ -20,17 +21,19 @@ from harness.soak import took
 PARTITIONS: Final = 6
 MIN_IN_SYNC: Final = 2
 STALL_SECONDS_MAX: Final = 2.0
-"""For writers, readers and the slowest record: 0.1 to 1 s are usual where nothing else runs. Only the soak asserts it,
-for clients share the processors."""
+"""The longest stall of writers, readers and of any record.
+
+Without other load 0.1 to 1 s are usual. Only the soak asserts it, because the clients share the processors.
+"""
 KILL_SECONDS_MAX: Final = 3.0
-"""The same where a broker dies and hands nothing over: its next life tells that the one before has ended."""
+"""The same bound if a broker is killed: its next life reports that the one before has ended."""
 
 
 @contextmanager
 def under_traffic(
     castle: Castle, figures: Figures, what: str, topic: str, stall_seconds_max: float = STALL_SECONDS_MAX
 ) -> Iterator[Traffic]:
-    """`what` happens inside, while a topic made for it is written and read; how long it took is told."""
+    """Write and read a new topic while `what` happens inside; add a row with the time that it took."""
     castle.create_topic(topic, PARTITIONS)
     began_s = time.monotonic()
     with InSync(castle.bootstrap) as in_sync, Traffic(castle.bootstrap, topic, PARTITIONS) as traffic:

@@ -44,7 +44,7 @@ LOOK_S: Final = 0.05
 
 
 class ResetWorld:
-    """One group, of the same name as its namespace and its topic of one partition."""
+    """One group with the name of its namespace and of its topic, which has one partition."""
 
     def __init__(self, plane: ControlPlane, bootstrap: str, name: str) -> None:
         self.plane = plane
@@ -58,14 +58,14 @@ class ResetWorld:
         self.client.write(name, [b"%d" % number for number in range(RECORDS)])
 
     def commit(self, offset: int = COMMITTED, metadata: str | None = None) -> None:
-        """As one who is no member."""
+        """Commit an offset without being a member."""
         where = TopicPartition(self.name, 0, offset)
         if metadata is not None:
             where = TopicPartition(self.name, 0, offset, metadata=metadata)
         self.client.commit(self.name, where)
 
     def committed(self) -> tuple[int, str]:
-        """The offset and what was said with it; -1001 where there is none."""
+        """Return the committed offset and its metadata; -1001 if there is none."""
         consumer = self.client.consumer(self.name)
         (told,) = consumer.committed([TopicPartition(self.name, 0)], PATIENCE_S)
         consumer.close()
@@ -73,26 +73,26 @@ class ResetWorld:
         return told.offset, told.metadata or ""
 
     def declare(self, reset: Mapping[str, Any] | None, **more: object) -> None:
-        """The ConsumerGroup; its status is lost where it was there before, as when a backup is restored."""
+        """Apply the ConsumerGroup; an earlier status is lost, as when a backup is restored."""
         body = self.manifest(reset, **more)
         if self.plane.requests.get("ConsumerGroup", self.name, self.name) is not None:
             self.plane.requests.delete("ConsumerGroup", self.name, self.name)
         self.plane.requests.create(body)
 
     def manifest(self, reset: Mapping[str, Any] | None, **more: object) -> dict[str, Any]:
-        """The ConsumerGroup as it is declared."""
+        """Return the manifest of the ConsumerGroup."""
         offsets = {"reset": reset} if reset is not None else {}
         spec = {"cluster": "one", "offsets": offsets, "scaling": {"target": {"name": TARGET}}, **more}
         meta = {"name": self.name, "namespace": self.name}
         return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "ConsumerGroup", "metadata": meta, "spec": spec}
 
     def cluster_manifest(self) -> dict[str, Any]:
-        """The Cluster that has it."""
+        """Return the manifest of its Cluster."""
         meta = {"name": "one", "namespace": self.name}
         return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": {}}
 
     def change(self, reset: Mapping[str, Any] | None) -> None:
-        """Another reset, or none, of the same resource."""
+        """Change the reset of the same resource, or remove it."""
         offsets = {"reset": reset} if reset is not None else {}
         change = [{"op": "add", "path": "/spec/offsets", "value": offsets}]
         self.plane.kubectl(
@@ -100,7 +100,7 @@ class ResetWorld:
         )
 
     def deploy(self) -> None:
-        """What runs the group's consumers."""
+        """Apply the Deployment of the group's consumers."""
         labels = {"app": TARGET}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "b", "image": "b"}]}}
         spec = {"replicas": REPLICAS, "selector": {"matchLabels": labels}, "template": template}
@@ -110,23 +110,23 @@ class ResetWorld:
         wait_for(self.members, lambda count: count == 1)
 
     def members(self) -> int:
-        """In the group now."""
+        """Return the number of present members."""
         found = self.client.admin.describe_consumer_groups([self.name])[self.name].result(PATIENCE_S)
         return len(found.members)
 
     def target(self) -> Mapping[str, Any]:
-        """The Deployment as it is."""
+        """Return the Deployment."""
         found = self.plane.requests.get("Deployment", self.name, TARGET)
         assert found is not None
         return found
 
     def status(self) -> Mapping[str, Any]:
-        """Of the ConsumerGroup; empty where there is none."""
+        """Return the status of the ConsumerGroup; empty if there is none."""
         found = self.plane.requests.get("ConsumerGroup", self.name, self.name) or {}
         return dict(found.get("status", {}))
 
     def told(self, kind: str = "OffsetsReset") -> tuple[str, str, str]:
-        """A condition: status, reason, message."""
+        """Return status, reason and message of a condition."""
         every = self.status().get("conditions", ())
         return next(
             ((each["status"], each["reason"], each.get("message", "")) for each in every if each["type"] == kind),
@@ -134,12 +134,12 @@ class ResetWorld:
         )
 
     def look(self) -> tuple[str, str, str]:
-        """One look of an operator; what it told."""
+        """Let an operator look once; return the condition that it wrote."""
         asyncio.run(self._look())
         return self.told()
 
     def end(self, policy: str) -> Refusal | None:
-        """What the deletion of the resource, with this policy, has to wait for."""
+        """Return what the deletion of the resource with this policy waits for."""
         return asyncio.run(self._end(policy))
 
     async def _end(self, policy: str) -> Refusal | None:
@@ -188,7 +188,7 @@ class ResetWorld:
             consumer.close()
 
     def close(self) -> None:
-        """No consumer is left."""
+        """End all consumers."""
         self._ended.set()
         if self._pods.is_alive():
             self._pods.join(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""`python -m e2e.weeks`: a new user's first weeks on a real Kubernetes; prints how to do the same again. Needs root."""
+"""Plays a new user's first weeks on a real Kubernetes: `python -m e2e.weeks` prints how to replay them. Needs root."""
 
 import argparse
 import random
@@ -15,7 +15,7 @@ from local_kubernetes.binaries import CannotStart
 
 
 def main() -> int:
-    """1 when a promise was broken, or nothing could be started."""
+    """Return 1 if a promise was broken, or if nothing could be started."""
     parser = argparse.ArgumentParser(prog="python -m e2e.weeks", description="What users do in their first weeks.")
     parser.add_argument("--actions", type=int, default=2 * len(ACTIONS), help="how many")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="their order, and where they happen")

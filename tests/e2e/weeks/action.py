@@ -1,4 +1,4 @@
-"""What a user does, or what happens to one, in the first weeks."""
+"""An action: something that a user does, or that happens, in the first weeks."""
 
 import random
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from e2e.weeks.tenant import Tenant
 
 
 class Down(Enum):
-    """Of which Clusters all brokers go down, so that their clients wait."""
+    """The Clusters of which all brokers go down, so that their clients wait."""
 
     NONE = "none"
     ONE = "its own"
@@ -19,20 +19,20 @@ class Down(Enum):
 
 
 class Action(NamedTuple):
-    """`do` returns when it is seen to have been done; that all is whole again is waited for afterwards."""
+    """An action. `do` returns when it is done; the run waits afterwards until all is whole again."""
 
     do: Callable[[Site, Tenant, random.Random], None]
     takes_down: Down = Down.NONE
     stall_seconds_max: float = STALL_SECONDS_MAX
-    """For writers and readers of every Cluster of which not all brokers go down."""
+    """The longest stall of writers and readers of every Cluster that keeps some brokers."""
     is_long: bool = False
-    """Only for runs of hours."""
+    """True if only runs of hours do it."""
     moves_disks: bool = False
-    """A backup of etcd from before it does not know all claims, so that what they hold would be gone with them."""
+    """True if an earlier backup of etcd lacks claims that it makes: a restore would lose what they hold."""
 
     @property
     def aim(self) -> str:
-        """What is allowed on a machine with little load."""
+        """Return the bound on a machine with little load."""
         allowed = f"{self.stall_seconds_max:g} s"
         return {
             Down.NONE: allowed,

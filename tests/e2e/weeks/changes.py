@@ -1,4 +1,4 @@
-"""What a user changes: manifests that are applied again, right and wrong ones, and what kubectl offers besides."""
+"""Actions that change something: manifests that are applied again, right and wrong ones, and commands of kubectl."""
 
 import json
 import random
@@ -23,7 +23,7 @@ KNOWN_SECONDS_MAX: Final = 60.0
 
 @contextmanager
 def restarts(tenant: Tenant) -> Iterator[None]:
-    """Every broker has another pod at the end."""
+    """Check that every broker has another pod at the end."""
     before = tenant.castle.pods()
     yield
     tenant.castle.await_new_pods(before)
@@ -31,7 +31,7 @@ def restarts(tenant: Tenant) -> Iterator[None]:
 
 @contextmanager
 def restarts_none(tenant: Tenant) -> Iterator[None]:
-    """The same pods are there when all is as declared."""
+    """Check that the same pods exist when all is as declared."""
     before = tenant.castle.pods()
     yield
     tenant.await_ready()
@@ -60,7 +60,7 @@ def _topic_config(site: Site, tenant: Tenant, chance: random.Random) -> None:
 
 
 def _topic_again(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """Its topic stays (`Retain`), and is taken over."""
+    """Delete the Topic and apply it again: its topic stays (`Retain`), and is adopted."""
     name = chance.choice(sorted(tenant.topics))
     with restarts_none(tenant):
         tenant.castle.kubectl("delete", "topic", name)
@@ -84,7 +84,7 @@ def _wrong(tenant: Tenant) -> Mapping[str, JsonObject]:
 
 
 def _wrong_manifests(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """Each is refused by whoever has to, and leaves all as it was."""
+    """Apply wrong manifests: each is refused, and changes nothing."""
     before = _specs(tenant)
     with restarts_none(tenant):
         for what, manifest in _wrong(tenant).items():
@@ -96,7 +96,7 @@ def _wrong_manifests(site: Site, tenant: Tenant, chance: random.Random) -> None:
 
 
 def await_refusal(tenant: Tenant, manifest: JsonObject) -> None:
-    """Returns when a dry run of it is refused."""
+    """Return when a dry run of the manifest is refused."""
     ask = ("apply", "--dry-run=server", "-f-")
     wait_for(
         lambda: tenant.castle.ask(*ask, stdin=json.dumps(manifest)).returncode,
@@ -138,7 +138,7 @@ def _resources(site: Site, tenant: Tenant, chance: random.Random) -> None:
 
 
 def _image(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """The same by its other name."""
+    """Name the same image by another name."""
     now = tenant.castle.pod_items()[0]["spec"]["containers"][0]["image"]
     tenant.spec["brokers"]["image"] = now.removeprefix(LIBRARY) if now.startswith(LIBRARY) else LIBRARY + now
     with restarts(tenant):
@@ -162,14 +162,14 @@ def _restart_one(site: Site, tenant: Tenant, chance: random.Random) -> None:
 
 
 def _scale_and_back(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """The broker that comes gets replicas, so that it has to be emptied before it goes."""
+    """Add a broker, and remove it again: it gets replicas, so it must be emptied first."""
     tenant.scale(BROKERS_MAX)
     tenant.add_topic(f"topic-{len(tenant.topics)}", 8)
     tenant.scale(BROKERS)
 
 
 def _rebalance(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """The broker that comes gets its share of the partitions that are there, and gives it back."""
+    """Add a broker, which gets its share of the existing partitions, and remove it again."""
     tenant.scale(BROKERS_MAX)
     assert BROKERS not in tenant.brokers_of(BUSY)
     with restarts_none(tenant):
@@ -192,7 +192,7 @@ def _one_more_disk(site: Site, tenant: Tenant, chance: random.Random) -> None:
 
 
 def _growing_volume(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """The storage of these tests cannot grow disks by itself, so the test does its part."""
+    """Grow a volume. The storage of these tests cannot do that by itself, so the test does its part."""
     volume = tenant.spec["storage"]["volumes"][0]
     volume["size"] = size = f"{int(volume['size'].removesuffix('Gi')) + 1}Gi"
     claims = [f"volume-0-{tenant.castle.name}-broker-{number}" for number in range(BROKERS)]

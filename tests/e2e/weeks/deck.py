@@ -1,4 +1,4 @@
-"""Which actions come in which order: every one of them once, then every one again in another order."""
+"""Orders the actions: all of them once, then all of them again in another order."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ ACTIONS: Final = {**CHANGES, **DELETIONS, **OUTAGES}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run is to do: so many actions in the order that the seed gives, or those that are named only."""
+    """The plan of a run: so many actions in the order of the seed, or only those that are named."""
 
     actions: int
     seed: int
@@ -24,13 +24,13 @@ class Plan:
 
     @property
     def again(self) -> str:
-        """The command that does the same."""
+        """Return the command that does the same again."""
         more = "" if self.with_long else " --short"
         names = "".join(f' --only "{name}"' for name in self.only)
         return f"make weeks WEEKS='--seed {self.seed} --actions {self.actions}{more}{names}'"
 
     def names(self) -> Iterator[str]:
-        """Of the actions, in their order."""
+        """Yield the names of the actions, in their order."""
         chance = random.Random(self.seed)
         for number in range(self.actions):
             if number % len(self._deck) == 0:

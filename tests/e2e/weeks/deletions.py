@@ -1,4 +1,4 @@
-"""What a user deletes, by mistake or on purpose, and applies again where Barnabas cannot know what it was."""
+"""Actions that delete something, by mistake or on purpose, and apply it again if Barnabas cannot know it."""
 
 import random
 from typing import Final
@@ -22,7 +22,7 @@ def _owned(tenant: Tenant, kind: str) -> list[str]:
 
 
 def _stateful_set(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """Kubernetes deletes its pods with it."""
+    """Delete the StatefulSet: Kubernetes deletes its pods, too."""
     name = f"{tenant.castle.name}-broker"
     delete(tenant.castle, "statefulset", name)
     all_of_it = {uid(tenant.castle, "statefulset", name)}
@@ -35,7 +35,7 @@ def _stateful_set(site: Site, tenant: Tenant, chance: random.Random) -> None:
 
 
 def _owners_of_pods(tenant: Tenant) -> list[str]:
-    """The uids of who controls them."""
+    """Return the uids of the controllers of the pods."""
     owners = [each for pod in tenant.castle.pod_items() for each in pod["metadata"].get("ownerReferences", ())]
     return [each["uid"] for each in owners if each.get("controller")]
 
@@ -46,7 +46,7 @@ def _stateful_set_without_pods(site: Site, tenant: Tenant, chance: random.Random
 
 
 def _services(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """One after the other; clients outside find the same addresses."""
+    """Delete the Services one after the other: clients outside find the same addresses again."""
     before = tenant.castle.bootstrap
     with restarts_none(tenant):
         for name in _owned(tenant, "service"):
@@ -67,7 +67,7 @@ def _around(site: Site, tenant: Tenant, chance: random.Random) -> None:
 
 
 def _service_account(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """The tokens of the pods that run are void with it, so that all restart."""
+    """Delete the ServiceAccount: the tokens of the running pods become void, so all of them restart."""
     with restarts(tenant):
         delete(tenant.castle, "serviceaccount", *_owned(tenant, "serviceaccount"))
     tenant.await_ready()
@@ -75,14 +75,14 @@ def _service_account(site: Site, tenant: Tenant, chance: random.Random) -> None:
 
 
 def _secret(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """The webhook's: helm makes another one."""
+    """Delete the Secret of the webhook: helm makes another one."""
     site.operator("delete", "secret", "barnabas-operator-webhook")
     site.release("upgrade")
     await_refusal(tenant, changed(tenant.topics[BUSY], config={"no.such.setting": "1"}))
 
 
 def _disks(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """All of one broker, as `docs/how-to/recover.md` has a user do it who lost them."""
+    """Delete all disks of one broker, as `docs/how-to/recover.md` says."""
     pod = f"{tenant.castle.name}-broker-{chance.randrange(BROKERS)}"
     claims = [f"volume-{each['id']}-{pod}" for each in tenant.spec["storage"]["volumes"]]
     before = {claim: uid(tenant.castle, "pvc", claim) for claim in claims}
@@ -93,7 +93,10 @@ def _disks(site: Site, tenant: Tenant, chance: random.Random) -> None:
 
 
 def _state_documents(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """All of the namespace. What brokers say of their logs they say again in their time, so that is not waited for."""
+    """Delete all state documents of the namespace.
+
+    Brokers write the ends of their logs again in their own time, so the action does not wait for these.
+    """
     before = _topic_documents(tenant)
     with restarts_none(tenant):
         tenant.castle.kubectl("delete", DOCUMENTS, "--all")
@@ -115,7 +118,7 @@ def _label(site: Site, tenant: Tenant, chance: random.Random) -> None:
 
 
 def _definitions(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """Delete them with all Clusters, Topics and metadata, apply all again at once, and restore the metadata."""
+    """Delete the CRDs with all Clusters, Topics and metadata, apply all again at once, and restore the metadata."""
     site.kubectl("delete", "-f", str(CRDS))
     # helm will have them again with its next upgrade, so they are applied as helm's.
     site.kubectl("apply", "--server-side", "--field-manager=helm", "-f", str(CRDS))
@@ -131,7 +134,7 @@ def _cluster_again(site: Site, tenant: Tenant, chance: random.Random) -> None:
 
 
 def _cluster_again_with_fewer(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """Of four with three: the fourth comes again, too, is emptied and goes."""
+    """Delete a Cluster of four and make it again with three: the fourth broker starts, too, is emptied and removed."""
     tenant.scale(BROKERS_MAX)
     tenant.add_topic(f"topic-{len(tenant.topics)}", 8)
     _delete_cluster(tenant)
@@ -142,7 +145,7 @@ def _cluster_again_with_fewer(site: Site, tenant: Tenant, chance: random.Random)
 
 
 def _delete_cluster(tenant: Tenant) -> None:
-    """Its disks stay (`Retain`)."""
+    """Delete the Cluster. Its disks stay (`Retain`)."""
     tenant.castle.kubectl("delete", "clusters.barnabas.dev", tenant.castle.name)
     tenant.await_pods(0)
 

@@ -1,4 +1,4 @@
-"""What happens to brokers, to the operator and to Kubernetes itself."""
+"""Actions that take down brokers, the operator or parts of Kubernetes."""
 
 import random
 import time
@@ -41,7 +41,7 @@ def _kill_operator(site: Site, tenant: Tenant, chance: random.Random) -> None:
 
 
 def _kill_one_of_two_operators(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """The other one acts then, or the one that was started again: who sees first that the lease has ended."""
+    """Kill one of two operators: the other one acts then, or the one that was started again."""
     site.operator("scale", OPERATOR, "--replicas=2")
     site.await_operator()
     site.kill_operator()
@@ -51,7 +51,7 @@ def _kill_one_of_two_operators(site: Site, tenant: Tenant, chance: random.Random
 
 
 def _lose_the_api_server(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """Clients go on while it is away."""
+    """Stop the API server; clients go on meanwhile."""
     site.plane.stop_api_server()
     try:
         ends_s = time.monotonic() + API_OUTAGE_S
@@ -64,7 +64,7 @@ def _lose_the_api_server(site: Site, tenant: Tenant, chance: random.Random) -> N
 
 
 def _restore_etcd(site: Site, tenant: Tenant, chance: random.Random) -> None:
-    """What was declared since the backup is applied again. Nodes end the pods that it does not know."""
+    """Restore etcd, and apply again what was declared since the backup. Nodes end the pods that it does not know."""
     site.restore()
     site.apply()
 

@@ -1,4 +1,4 @@
-"""Actions one after the other, and what clients saw of each."""
+"""Runs the actions one after the other, and records what clients saw of each."""
 
 import random
 import time
@@ -30,7 +30,7 @@ class Stalls(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """An action that is over, and how long it took until all was as declared again and clients went on."""
+    """An action that is over, and the time until all was as declared again and clients went on."""
 
     action: str
     whole_s: float
@@ -43,14 +43,14 @@ NO_STALLS: Final = Stalls(0.0, 0.0)
 
 @dataclass
 class Report:
-    """What a run showed."""
+    """The results of a run."""
 
     turns: list[Turn] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     acknowledged: int = 0
 
     def tell(self, figures: Figures) -> None:
-        """A row for each action that there was, in the order of the table."""
+        """Add a row for each action that was done, in the order of the table."""
         for name, action in ACTIONS.items():
             turns = [turn for turn in self.turns if turn.action == name]
             if turns:
@@ -60,7 +60,7 @@ class Report:
 
 
 def first_weeks(cluster: Cluster, folder: Path, plan: Plan, say: Say) -> Report:
-    """All actions of a plan on a Kubernetes that nobody else uses; none after one that is never over."""
+    """Do all actions of a plan on a Kubernetes of its own; stop after the first that does not end."""
     report, site = Report(), Site(cluster, folder)
     try:
         site.install()

@@ -1,4 +1,4 @@
-"""What somebody has installed in the first weeks: Barnabas by its chart, two Clusters in namespaces of their own."""
+"""The installation of the first weeks: Barnabas by its chart, two Clusters in namespaces of their own."""
 
 import json
 from datetime import UTC, datetime
@@ -24,18 +24,18 @@ LOG_LINES: Final = 60
 
 
 class Pod(NamedTuple):
-    """What tells one from another of that name, and a life of it from another."""
+    """The identity of a pod, and of one life of it."""
 
     uid: str
     started: str
-    """When its first container was, as Kubernetes writes times; empty where it does not run."""
+    """The start of its first container, as Kubernetes writes times; empty if it does not run."""
 
 
 NO_POD: Final = Pod("", "")
 
 
 class Site:
-    """On a Kubernetes that nobody else uses."""
+    """The installation on a Kubernetes of its own."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         assert cluster.plane is not None, "the provider must be one that stops the API server and etcd"
@@ -46,7 +46,7 @@ class Site:
         self._release = Release(cluster, NAMESPACE)
 
     def install(self) -> None:
-        """Returns when both Clusters are ready and are written to."""
+        """Install everything; return when both Clusters are ready and clients write to them."""
         for name in (NAMESPACE, *(tenant.name for tenant in self.tenants)):
             self.kubectl("create", "namespace", name)
         self.release("install")
@@ -59,57 +59,57 @@ class Site:
         self.back_up()
 
     def release(self, verb: str) -> None:
-        """helm, always with the same values. State documents can be deleted: whoever can, does it some day."""
+        """Run helm, always with the same values: with these people may delete state documents, which an action does."""
         namespaces = ",".join(tenant.name for tenant in self.tenants)
         self._release(verb, f"watchNamespaces={{{namespaces}}}", "keepMetadata.enabled=false")
 
     def close(self) -> None:
-        """Nobody looks at it any more."""
+        """End the reader of the installation."""
         for tenant in self.tenants:
             tenant.close()
 
     @property
     def kubectl(self) -> Kubectl:
-        """For what belongs to no tenant."""
+        """Return a kubectl for objects of no tenant."""
         return self._cluster.kubectl
 
     def apply(self) -> None:
-        """All manifests of all tenants."""
+        """Apply all manifests of all tenants."""
         for tenant in self.tenants:
             tenant.apply()
 
     def await_whole(self) -> None:
-        """Returns when all is as declared, whoever writes and reads goes on, and the operator is there."""
+        """Return when all is as declared, the clients go on, and the operator is ready."""
         self.await_operator()
         for tenant in self.tenants:
             tenant.await_ready()
             tenant.traffic.await_progress()
 
     def await_operator(self) -> None:
-        """Returns when Kubernetes counts as many of its pods as ready as there are to be."""
+        """Return when Kubernetes counts the declared number of operator pods as ready."""
         self.operator("rollout", "status", OPERATOR, f"--timeout={SECONDS_MAX:.0f}s")
 
     def operator(self, *arguments: str) -> str:
-        """kubectl where the chart is."""
+        """Run kubectl in the namespace of the chart."""
         return self.kubectl("-n", NAMESPACE, *arguments)
 
     def kill_operator(self) -> None:
-        """kill -9 of the one that acts; returns when another one does, or another life of it."""
+        """Kill the operator that acts with `kill -9`; return when another one acts, or another life of it."""
         before = wait_for(self.lease_holder, seconds_max=SECONDS_MAX)
         self._cluster.crash(NAMESPACE, pod_of(before))
         wait_for(self.lease_holder, lambda now: now not in ("", before), SECONDS_MAX)
 
     def lease_holder(self) -> str:
-        """The life of an operator that acts: its pod and a number; empty while the pod that did is gone."""
+        """Return the life of the operator that acts: its pod and a number; empty while its pod is gone."""
         holder = self.operator("get", "lease", "barnabas-operator", "-ojsonpath={.spec.holderIdentity}")
         return holder if pod_of(holder) in self.pods() else ""
 
     def back_up(self) -> None:
-        """etcd as it is now, for `restore`."""
+        """Save etcd as it is now, for `restore`."""
         back_up(self.plane, self._backup)
 
     def restore(self) -> None:
-        """etcd as it was at the last `back_up`; returns when nodes run the pods that it knows and no others."""
+        """Restore etcd from the last `back_up`; return when nodes run exactly the pods that it knows."""
         before, began = self.pods(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         put_back(self.plane, self._backup)
         others = {name: pod for name, pod in self.pods().items() if pod.uid != before.get(name, NO_POD).uid}
@@ -120,12 +120,12 @@ class Site:
         return self.pods().get(name)
 
     def pods(self) -> dict[str, Pod]:
-        """All, by name: a tenant's have its namespace before it."""
+        """Return all pods by name; those of a tenant have its namespace before the name."""
         found = json.loads(self.kubectl("get", "pods", "--all-namespaces", "-ojson"))["items"]
         return {_name(each): Pod(each["metadata"]["uid"], _started(each)) for each in found}
 
     def state(self) -> str:
-        """What whoever looks into a failure wants to see."""
+        """Return the state of everything, for the message of a failure."""
         kinds = "clusters.barnabas.dev,topics.barnabas.dev,pods,pvc,services,endpointslices,statefulsets"
         looks = [["get", kinds, "--all-namespaces", "-owide"], ["-n", NAMESPACE, "logs", OPERATOR, "--all-pods"]]
         for tenant in self.tenants:
@@ -136,12 +136,12 @@ class Site:
 
 
 def pod_of(holder: str) -> str:
-    """Whose life holds the lease."""
+    """Return the pod whose life holds the lease."""
     return holder.rpartition("_")[0]
 
 
 def _name(pod: dict[str, Any]) -> str:
-    """The operator's pods go by their own."""
+    """Return the name of a pod; the operator's pods have no namespace before it."""
     meta = pod["metadata"]
     return str(meta["name"] if meta["namespace"] == NAMESPACE else f"{meta['namespace']}/{meta['name']}")
 

@@ -1,4 +1,4 @@
-"""Somebody with a namespace, a Cluster and Topics in it, their manifests, and clients that write and read all along.
+"""A user with a namespace, a Cluster and Topics, their manifests, and clients that write and read all the time.
 
 What the user keeps are the manifests: after an accident they are applied again.
 """
@@ -23,18 +23,18 @@ BUSY: Final = "busy"
 """The topic of the clients that never stop."""
 PARTITIONS: Final = 6
 RATE: Final = 100
-"""Records a second: there are two Clusters on one machine."""
+"""The records a second: there are two Clusters on one machine."""
 RECORDS: Final = 200
 SECONDS_MAX: Final = 300.0
 NODE_PORTS: Final = 32_001
-"""The first of those that manifests name: Kubernetes chooses other ones by itself."""
+"""The first of the node ports in manifests: Kubernetes chooses other ones by itself."""
 PORTS_OF_A_TENANT: Final = 8
 VIEW_SECONDS_MAX: Final = 10.0
 BROKERS_MAX: Final = 4
 
 
 class Tenant:
-    """Number `number` of an installation; `begin` makes all that it has."""
+    """The tenant `number` of an installation; `begin` makes everything that it has."""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.castle = Castle(cluster, NAME, BROKERS, f"tenant-{number}")
@@ -46,23 +46,23 @@ class Tenant:
 
     @property
     def name(self) -> str:
-        """That of the namespace."""
+        """Return the name of the namespace."""
         return self.castle.namespace
 
     @property
     def spec(self) -> JsonObject:
-        """Of the Cluster's manifest: what is changed here is declared by the next `apply`."""
+        """Return the spec of the Cluster's manifest; the next `apply` declares changes of it."""
         spec: JsonObject = self.manifest["spec"]
         return spec
 
     @property
     def traffic(self) -> Traffic:
-        """Of clients outside of Kubernetes."""
+        """Return the traffic of clients outside of Kubernetes."""
         assert self._traffic is not None, "the clients have not begun"
         return self._traffic
 
     def begin(self) -> None:
-        """Returns when the Cluster is ready, and its clients write and read."""
+        """Make everything; return when the Cluster is ready, and its clients write and read."""
         self.declare(BUSY, PARTITIONS)
         self.apply()
         self.await_ready()
@@ -71,13 +71,13 @@ class Tenant:
         self._traffic.__enter__()
 
     def close(self) -> None:
-        """Nobody looks at it any more."""
+        """End the reader of this namespace."""
         self.castle.close()
         if self._traffic is not None:
             self._traffic.abandon()
 
     def view_of_clients(self) -> str:
-        """Who leads the busy topic, and which brokers take a connection from here, in words."""
+        """Return who leads the busy topic, and which brokers accept a connection from here, in words."""
         try:
             seen = self.client().admin.list_topics(BUSY, timeout=VIEW_SECONDS_MAX)
         except KafkaException as error:
@@ -87,15 +87,15 @@ class Tenant:
         return f"leaders of {BUSY}: {leaders}; brokers: {brokers}"
 
     def apply(self) -> None:
-        """All manifests, as the user has them."""
+        """Apply all manifests, as the user has them."""
         self.castle.kubectl("apply", "-f-", stdin=_listing(self.manifest, *self.topics.values()))
 
     def declare(self, name: str, partitions: int, **spec: object) -> None:
-        """A Topic of three replicas in the manifests."""
+        """Add a Topic of three replicas to the manifests."""
         self.topics[name] = _topic(name, {"cluster": NAME, "partitions": partitions, "replicas": BROKERS, **spec})
 
     def add_topic(self, name: str, partitions: int) -> None:
-        """A new one with records that are to stay; returns when they are acknowledged."""
+        """Make a topic with records that must stay; return when they are acknowledged."""
         self.declare(name, partitions)
         self.apply()
         self.await_topics()
@@ -103,23 +103,23 @@ class Tenant:
         self.client().write(name, self.records[name])
 
     def scale(self, brokers: int) -> None:
-        """Returns when so many are there and ready."""
+        """Change the number of brokers; return when so many exist and are ready."""
         self.spec["brokers"]["replicas"] = self.castle.brokers = brokers
         self.apply()
         self.await_pods(brokers)
         self.await_ready()
 
     def await_pods(self, count: int) -> None:
-        """Returns when there are so many."""
+        """Return when there are so many pods."""
         wait_for(self.castle.pods, lambda pods: len(pods) == count, SECONDS_MAX, LOOK_S)
 
     def await_ready(self) -> None:
-        """Returns when Cluster and Topics are as declared."""
+        """Return when Cluster and Topics are as declared."""
         self.castle.await_ready()
         self.await_topics()
 
     def await_topics(self) -> None:
-        """Returns when all that are declared are ready."""
+        """Return when all declared Topics are ready."""
         names = [f"topic/{name}" for name in self.topics]
         self.castle.kubectl("wait", "--for=condition=Ready", *names, f"--timeout={SECONDS_MAX:.0f}s")
 
@@ -130,26 +130,26 @@ class Tenant:
         wait_for(lambda: self.castle.ask(*command), _has_restored, SECONDS_MAX, LOOK_S)
 
     def client(self) -> StockClient:
-        """At the addresses that clients were told in the beginning."""
+        """Return a client with the addresses that clients had at the beginning."""
         return StockClient(self._bootstrap)
 
     def partitions(self, topic: str) -> int:
-        """As brokers tell."""
+        """Return the number of partitions that brokers report."""
         return len(self.client().admin.list_topics(topic, timeout=30).topics[topic].partitions)
 
     def brokers_of(self, *topics: str) -> set[int]:
-        """Those that have replicas of them, as brokers tell."""
+        """Return the brokers that have replicas of these topics, as brokers report."""
         told = self.client().admin.list_topics(timeout=30).topics
         return {broker for topic in topics for part in told[topic].partitions.values() for broker in part.replicas}
 
     def config(self, resource: ConfigResource, key: str) -> str | None:
-        """As brokers tell."""
+        """Return the value of a config that brokers report."""
         client = self.client()  # Its requests end with it.
         found = client.admin.describe_configs([resource])[resource].result(30)[key].value
         return str(found) if found is not None else None
 
     def problems(self) -> list[str]:
-        """Ends the clients. What was promised and is not so, each with this tenant's name."""
+        """End the clients; return every broken promise, with this tenant's name."""
         self.traffic.__exit__(None, None, None)
         found = [*self.traffic.problems, *self._broken_topics()]
         return [f"{self.name}: {problem}" for problem in found]
@@ -169,7 +169,7 @@ class Tenant:
 
 
 def changed(manifest: JsonObject, **spec: object) -> JsonObject:
-    """Another one, with these fields of its spec in the place of those it has."""
+    """Return the manifest with these fields of its spec replaced."""
     return {**deepcopy(manifest), "spec": {**deepcopy(manifest["spec"]), **spec}}
 
 
@@ -178,7 +178,10 @@ def _topic(name: str, spec: JsonObject) -> JsonObject:
 
 
 def _cluster(first_port: int) -> JsonObject:
-    """Its node ports are named, so that clients outside find it again when it was deleted and comes back."""
+    """Return the manifest of the Cluster.
+
+    It names its node ports, so that clients outside find it again after it was deleted and made again.
+    """
     brokers = [{"brokerId": number, "spec": _node_port(first_port + 1 + number)} for number in range(BROKERS_MAX)]
     template = {"bootstrapService": {"spec": _node_port(first_port)}, "brokerServices": brokers}
     spec = {
