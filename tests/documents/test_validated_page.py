@@ -1,39 +1,65 @@
-"""The page of clients is written from the report of their tests."""
+"""The page of clients and programs is written from the reports of their tests."""
 
 from pathlib import Path
 
-from documents.validated_page import VERSIONS, outcomes, rows
+import pytest
+
+from documents.validated_page import (
+    Behaviour,
+    Case,
+    Program,
+    Table,
+    cases,
+    client_of,
+    differences,
+    page,
+    summary,
+    table,
+)
+from documents.validated_versions import VERSIONS
 from drivers.every_client import TRANSACTIONAL
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "validated.md"
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.compat.test_a" name="test_it_reads[all-kafkajs]"/>
 <testcase classname="tests.compat.test_a" name="test_it_reads[1-kafkajs]"><failure message="no"/></testcase>
-<testcase classname="tests.compat.test_a" name="test_it_reads[java-3]@x"><skipped message="no JRE"/></testcase>
-<testcase classname="tests.compat.test_a" name="test_it_reads[java]@x"/>
+<testcase classname="spark-on-k8s.tests.test_b" name="test_it_reads[java-3]@x"><skipped message="no JRE"/></testcase>
 </testsuite></testsuites>
 """
+CLIENTS = ("kafkajs", "java", "java-3")
 
 
-def test_a_behaviour_that_failed_once_is_no_pass(tmp_path: Path) -> None:
+def test_a_report_has_the_result_of_each_test(tmp_path: Path) -> None:
     (tmp_path / "report.xml").write_text(REPORT, encoding="utf-8")
-    found = outcomes(tmp_path / "report.xml")
-    assert found == {
-        ("kafkajs", "it reads"): ["passed", "failed"],
-        ("java-3", "it reads"): ["not run"],
-        ("java", "it reads"): ["passed"],
-    }
-    assert [line.split(" | ")[-1] for line in rows(found)] == ["passed |\n", "not run |\n", "failed, passed |\n"]
+    assert list(cases(tmp_path / "report.xml")) == [
+        Case("tests/compat/test_a.py", "test_it_reads", "all-kafkajs", "passed"),
+        Case("tests/compat/test_a.py", "test_it_reads", "1-kafkajs", "failed"),
+        Case("spark-on-k8s/tests/test_b.py", "test_it_reads", "java-3", "not run"),
+    ]
 
 
-def test_every_client_is_on_the_page() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert [name for name in (*TRANSACTIONAL, "kcat") if f"\n| {name} |" not in page] == []
+def test_a_client_is_known_by_the_longest_name() -> None:
+    assert [client_of(each, CLIENTS) for each in ("1-java", "java-3", "kafkajs-PLAIN", "gzip")] == [
+        "java",
+        "java-3",
+        "kafkajs",
+        "",
+    ]
 
 
-def test_the_page_names_the_versions_that_are_tried_now() -> None:
-    """Another version of a client calls for `make validated`; kcat is the machine's own."""
-    lines = [line.split(" | ") for line in PAGE.read_text("utf-8").splitlines() if line.endswith(" |")]
-    written = {client.removeprefix("| "): version for client, version, *_ in lines[1:]}
-    del written["kcat"]
-    assert written == {client: version() for client, version in VERSIONS.items() if client != "kcat"}
+def test_a_failure_is_never_hidden_by_what_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*CLIENTS, "kcat"):
+        monkeypatch.setitem(VERSIONS, name, lambda: "1.0")
+    rows = Table(
+        {"java": "Java"}, [Behaviour("a.py", "test_reads", "read")], [Program("kcat", "kcat", "write", ["b.py"])]
+    )
+    ran = [Case("a.py", "test_reads", each, result) for each, result in (("java-1", "passed"), ("java-2", "failed"))]
+    text = page(rows, ran)
+    assert "\n| read | 1 failed, 1 passed |\n" in text
+    assert f"| kcat | 1.0 | write | `b.py` | {summary([])} |" in text
+
+
+def test_the_page_agrees_with_the_table_and_has_every_client() -> None:
+    rows = table()
+    assert list(differences(rows, PAGE.read_text("utf-8"))) == []
+    assert set(TRANSACTIONAL) == set(rows.clients)
