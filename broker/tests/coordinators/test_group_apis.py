@@ -279,6 +279,11 @@ def test_find_coordinator_makes_the_topic_of_transactions_too(broker: Broker, ve
     assert found(broker, version, "x", key_type=9)[0] == ErrorCode.INVALID_REQUEST
 
 
+def test_find_coordinator_of_nothing_makes_no_topic_as_nobody_had_to_have_a_right(broker: Broker) -> None:
+    assert not broker.ask(FIND, 4, coordinator_keys=[], key_type=1).coordinators
+    assert not broker.created
+
+
 def test_transactions_are_refused_where_their_topic_was_made_as_an_ordinary_one(broker: Broker) -> None:
     broker.topics[TRANSACTION_STATE] = topic(TRANSACTION_STATE, UUID(int=72), 1)
     error, node_id, *_, message = found(broker, 4, "payments", key_type=1)

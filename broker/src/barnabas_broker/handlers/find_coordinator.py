@@ -39,7 +39,8 @@ async def handle(
 ) -> FindCoordinatorResponse:
     """The coordinator of each key; the topic is created first where it must be. Many keys take several turns."""
     topic = _TOPICS.get(request.key_type)
-    if topic is not None and topic not in environment.image.topics:
+    asks = context.api_version < FIRST_BATCHED_VERSION or bool(request.coordinator_keys)
+    if asks and topic is not None and topic not in environment.image.topics:
         await environment.metadata_writer.create_automatically([topic])
     nodes = {
         registration.broker_id: endpoint for registration, endpoint in environment.nodes(context.client.listener_name)
