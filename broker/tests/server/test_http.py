@@ -76,6 +76,24 @@ def test_what_is_no_http_is_sent_away() -> None:
     assert asyncio.run(_garbage()) == b""
 
 
+async def _says_nothing() -> None:
+    server = HttpServer({"/healthz": _healthz})
+    port = await server.start("127.0.0.1", 0)
+    descriptors = Path("/proc/self/fd")
+    had = len(list(descriptors.iterdir()))
+    silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4 * http.CONNECTIONS_MAX)]
+    assert await asyncio.to_thread(_fetch, port, "/healthz", "GET") == (200, "fine\n")
+    assert len(list(descriptors.iterdir())) - had - len(silent) <= http.CONNECTIONS_MAX
+    assert await silent[0][0].read() == b""
+    for _, writer in silent:
+        writer.close()
+    server.close()
+
+
+def test_many_who_say_nothing_keep_few_descriptors_and_nobody_out() -> None:
+    asyncio.run(_says_nothing())
+
+
 async def _reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "ANSWER_S_MAX", 0.2)
     ended: list[bool] = []

@@ -10,6 +10,8 @@ import h11
 
 log = logging.getLogger(__name__)
 
+CONNECTIONS_MAX: Final = 32
+"""The bound on open connections: their descriptors are from the reserve, which the logs need, too."""
 READ_BYTES: Final = 16 * 1024
 REQUEST_S_MAX: Final = 10.0
 """The time for a request to arrive; then the connection is closed."""
@@ -35,16 +37,21 @@ def text_page(status: HTTPStatus, text: str) -> Page:
 
 
 class HttpServer:
-    """Serves a fixed table of pages to GET and HEAD; everything else is 404 or 405."""
+    """Serves a fixed table of pages to GET and HEAD; everything else is 404 or 405.
+
+    Beyond CONNECTIONS_MAX the oldest connection goes: a probe needs milliseconds.
+    """
 
     def __init__(self, pages: Mapping[str, PageMaker]) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None
+        self._open: dict[asyncio.StreamWriter, None] = {}
+        """The connections, the oldest first."""
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port, chosen by the system if `port` is 0. Raise OSError, as for a taken address."""
         try:
-            self._server = await asyncio.start_server(self._serve, host, port)
+            self._server = await asyncio.start_server(self._serve, host, port, backlog=CONNECTIONS_MAX)
         except UnicodeError as error:  # No valid host name: a label is empty or too long.
             raise OSError(f"{host} is no host name: {error}") from error
         return int(self._server.sockets[0].getsockname()[1])
@@ -55,6 +62,11 @@ class HttpServer:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
+        self._open[writer] = None
         connection = h11.Connection(h11.SERVER)
         try:
             async with asyncio.timeout(REQUEST_S_MAX):
@@ -68,6 +80,7 @@ class HttpServer:
             if isinstance(error, TimeoutError):  # Otherwise unread bytes would keep the socket open.
                 writer.transport.abort()
         finally:
+            self._open.pop(writer, None)
             writer.close()
 
     async def _next_request(self, connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
