@@ -17,6 +17,7 @@ from barnabas_broker.security.sasl.scram_credential import (
     format_credential,
     parse_credential,
     salted_password,
+    shape_of,
 )
 from barnabas_broker.security.sasl.scram_messages import escaped_name
 
@@ -80,6 +81,22 @@ def test_a_user_who_does_not_exist_is_asked_as_any_other_and_refused_in_the_seco
     assert first[1:] == again[1:]
     assert first[2] == b"i=4096"
     assert server({}).begin().respond(b"n,,n=eve,r=x").token.split(b",")[1] != first[1]
+
+
+def nobody(_: str) -> None:
+    """Know no user."""
+
+
+def test_a_user_who_does_not_exist_is_shown_a_salt_as_those_of_users_are() -> None:
+    shapes = [shape_of(verifier_of("x", salt=salt)) for salt in (b"\xe9" * 24, b"0123456789abcdefghijklmnop")]
+    assert shapes[0].salt_bytes == 24
+    scram = Scram(SHA_256, nobody, b"secret of the cluster", lambda: "server", lambda: shapes)
+    made_up = [scram.made_up(f"user {number}") for number in range(20)]
+    assert {shape_of(each) for each in made_up} == set(shapes)
+    assert len({each.salt for each in made_up}) == len(made_up)
+    one = Scram(SHA_256, nobody, b"secret of the cluster", lambda: "server", lambda: shapes[:1])
+    kept = [each for each in range(20) if shape_of(made_up[each]) == shapes[0]]
+    assert [one.made_up(f"user {number}") for number in kept] == [made_up[number] for number in kept]
 
 
 @pytest.mark.parametrize(

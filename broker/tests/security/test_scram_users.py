@@ -54,6 +54,7 @@ def test_all_brokers_have_one_secret_and_go_by_every_change(tmp_path: Path) -> N
         await first.change({ALICE: verifier(b"1"), ("b/o,b", "SCRAM-SHA-512"): verifier(b"2")})
         await second.load(b"two")
         assert second.secret == b"one"
+        assert [each.iterations for each in second.shapes("SCRAM-SHA-256")] == [4096]
         assert second.credentials == first.credentials
         changed: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         second.on_change = lambda *name: changed.put_nowait(name)
@@ -64,6 +65,7 @@ def test_all_brokers_have_one_secret_and_go_by_every_change(tmp_path: Path) -> N
         await first.change({ALICE: None})
         assert await changed.get() == ALICE
         assert ALICE not in second.credentials
+        assert not second.shapes("SCRAM-SHA-256")
         following.cancel()
         for store in stores:
             await store.close()

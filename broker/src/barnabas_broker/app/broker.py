@@ -245,7 +245,7 @@ class Broker:
         scram, key_sets = node.handler_environment.scram, KeySets(self._clock)
         environment = SaslEnvironment({}, b"", token_hex, key_sets.open, self._clock.now_ms)
         if scram is not None:
-            environment = environment._replace(credentials=scram.credentials, secret=scram.secret)
+            environment = environment._replace(credentials=scram.credentials, secret=scram.secret, shapes=scram.shapes)
         try:
             listeners = list(sasl_listeners(node.config, environment, self._clock, self._timers))
             await key_sets.load()

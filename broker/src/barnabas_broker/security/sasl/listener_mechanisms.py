@@ -1,6 +1,6 @@
 """The mechanisms of one listener, built from its settings. What is missing or wrong there is one error of the start."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from barnabas_broker.security.sasl.mechanism import Mechanism
@@ -8,7 +8,7 @@ from barnabas_broker.security.sasl.oauth_settings import MECHANISM as OAUTHBEARE
 from barnabas_broker.security.sasl.oauth_settings import OAuthSettings, oauth_settings
 from barnabas_broker.security.sasl.plain import Plain
 from barnabas_broker.security.sasl.scram import Scram
-from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, ScramCredential
+from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, SaltShape, ScramCredential
 from barnabas_broker.security.sasl.tokens.token_keys import TokenKeys
 from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
 from barnabas_core.config.jaas import InvalidJaas, JaasEntry, parse_jaas
@@ -30,6 +30,8 @@ class SaslEnvironment(NamedTuple):
     open_keys: Callable[[OAuthSettings], TokenKeys]
     """Returns the keys by which tokens are verified."""
     now_ms: Callable[[], int]
+    shapes: Callable[[str], Collection[SaltShape]] = lambda _: ()
+    """The shapes that the salts of users of a mechanism have."""
 
 
 def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment) -> Mapping[str, Mechanism]:
@@ -60,6 +62,7 @@ def _mechanism(name: str, entry: JaasEntry, oauth: OAuthSettings | None, environ
             lambda user: environment.credentials.get((user, name)),
             environment.secret,
             environment.new_nonce,
+            lambda: environment.shapes(name),
         )
     return Plain(entry.users)
 

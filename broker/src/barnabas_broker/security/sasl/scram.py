@@ -1,16 +1,26 @@
 """SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), the server's side.
 
-A user that does not exist is asked for a proof as any other, with a salt that stays the same for that name, and is
-refused where a wrong password is: neither answers nor times show which users there are.
+A user that does not exist is asked for a proof as any other, with a salt that stays the same for that name and looks
+as those of users do, and is refused where a wrong password is: neither answers nor times show which users there are.
 """
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from hashlib import shake_256
 from hmac import compare_digest, digest
 from typing import Final
 
 from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Dialogue, Identity, ServerToken
-from barnabas_broker.security.sasl.scram_credential import ITERATIONS_MIN, ScramCredential, ScramHash, hashed
+from barnabas_broker.security.sasl.scram_credential import (
+    ITERATIONS_MIN,
+    TEXT,
+    TEXT_BITS,
+    TEXT_DIGITS,
+    SaltShape,
+    ScramCredential,
+    ScramHash,
+    hashed,
+)
 from barnabas_broker.security.sasl.scram_messages import (
     ClientFirst,
     MalformedScram,
@@ -19,24 +29,29 @@ from barnabas_broker.security.sasl.scram_messages import (
 )
 
 CredentialOf = Callable[[str], ScramCredential | None]
-_SALT_BITS: Final = 130
-_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_USUAL: Final = (SaltShape(TEXT, ITERATIONS_MIN),)
 
 
 class Scram:
     """The mechanism with one hash. `credential_of` knows the users, `secret` makes up the salts of all others.
 
-    `new_nonce` gives another text each time.
+    `new_nonce` gives another text each time, `shapes` those that users' salts have.
     """
 
     def __init__(
-        self, kind: ScramHash, credential_of: CredentialOf, secret: bytes, new_nonce: Callable[[], str]
+        self,
+        kind: ScramHash,
+        credential_of: CredentialOf,
+        secret: bytes,
+        new_nonce: Callable[[], str],
+        shapes: Callable[[], Collection[SaltShape]] = lambda: _USUAL,
     ) -> None:
         self.name = kind.mechanism
         self.kind = kind
         self.credential_of = credential_of
         self._secret = secret
         self.new_nonce = new_nonce
+        self._shapes = shapes
 
     def begin(self) -> Dialogue:
         """Begin an attempt."""
@@ -45,11 +60,12 @@ class Scram:
     def made_up(self, user: str) -> ScramCredential:
         """Return what stands for a user who does not exist: no proof fits it.
 
-        The salt looks as Kafka's tools make one, a number of 130 bits in base 36.
+        The name chooses among the shapes, so that it keeps its own when another is added.
         """
-        salt = digest(self._secret, f"{self.name} {user}".encode(), "sha512")
-        key = digest(self._secret, salt, self.kind.function)
-        return ScramCredential(_base36(int.from_bytes(salt) >> 512 - _SALT_BITS).encode(), key, key, ITERATIONS_MIN)
+        seed = digest(self._secret, f"{self.name} {user}".encode(), "sha512")
+        key = digest(self._secret, seed, self.kind.function)
+        shape = max(self._shapes() or _USUAL, key=lambda each: digest(seed, repr(each).encode(), "sha256"))
+        return ScramCredential(_salt(seed, shape.salt_bytes), key, key, shape.iterations)
 
 
 class ScramDialogue:
@@ -104,9 +120,11 @@ def _xor(left: bytes, right: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(left, right, strict=True))
 
 
-def _base36(number: int) -> str:
-    digits = ""
+def _salt(seed: bytes, salt_bytes: int) -> bytes:
+    if salt_bytes != TEXT:
+        return shake_256(seed).digest(salt_bytes)
+    number, digits = int.from_bytes(seed) >> 8 * len(seed) - TEXT_BITS, ""
     while number:
-        number, digit = divmod(number, len(_DIGITS))
-        digits = _DIGITS[digit] + digits
-    return digits
+        number, digit = divmod(number, len(TEXT_DIGITS))
+        digits = TEXT_DIGITS[digit] + digits
+    return digits.encode()

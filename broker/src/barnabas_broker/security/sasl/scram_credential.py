@@ -37,6 +37,27 @@ class ScramCredential:
     iterations: int
 
 
+class SaltShape(NamedTuple):
+    """The form of a salt and its iterations, by which the tool that set a password can be known."""
+
+    salt_bytes: int
+    """TEXT for a salt as Kafka's tools make one: a number of 130 bits in base 36."""
+    iterations: int
+
+
+TEXT: Final = 0
+TEXT_BITS: Final = 130
+TEXT_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_TEXT_BYTES_MAX: Final = 26
+
+
+def shape_of(credential: ScramCredential) -> SaltShape:
+    """Return the shape of a user's salt."""
+    salt = credential.salt
+    is_text = len(salt) <= _TEXT_BYTES_MAX and not salt.strip(TEXT_DIGITS.encode())
+    return SaltShape(TEXT if is_text else len(salt), credential.iterations)
+
+
 def salted_password(kind: ScramHash, password: str, salt: bytes, iterations: int) -> bytes:
     """Return the password as the client's proof is made from it. It takes milliseconds, as it should."""
     return pbkdf2_hmac(kind.function, password.encode("utf-8"), salt, iterations)

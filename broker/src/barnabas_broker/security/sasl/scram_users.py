@@ -1,14 +1,21 @@
 """The SCRAM credentials of all users, read from the store of secrets and followed while other brokers change them."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 import msgspec
 
 from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, StoreUnavailable
 from barnabas_broker.metadata.store.secret_store import Secrets, SecretStore
-from barnabas_broker.security.sasl.scram_credential import ScramCredential, format_credential, parse_credential
+from barnabas_broker.security.sasl.scram_credential import (
+    SaltShape,
+    ScramCredential,
+    format_credential,
+    parse_credential,
+    shape_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +33,8 @@ class ScramUsers:
         self._store = store
         self._sleep = sleep
         self._credentials: dict[Named, ScramCredential] = {}
+        self._shapes: dict[str, Counter[SaltShape]] = {}
+        """The number of users of each shape, by mechanism."""
         self.secret = b""
         """The same on all brokers, and known to nobody else."""
         self.on_change: Callable[[str, str], object] = lambda _user, _mechanism: None
@@ -35,6 +44,10 @@ class ScramUsers:
     def credentials(self) -> Mapping[Named, ScramCredential]:
         """The verifiers by user and mechanism, as they are now."""
         return self._credentials
+
+    def shapes(self, mechanism: str) -> Collection[SaltShape]:
+        """Return the shapes that salts of users have."""
+        return self._shapes.get(mechanism, Counter[SaltShape]()).keys()
 
     async def load(self, new_secret: bytes) -> None:
         """Read all that is stored; the first broker stores the secret. Raises StoreUnavailable."""
@@ -92,11 +105,15 @@ class ScramUsers:
         before = self._credentials.get(name)
         if verifier == before:
             return
+        shapes = self._shapes.setdefault(name[1], Counter())
         if verifier is None:
             del self._credentials[name]
         else:
             self._credentials[name] = verifier
+            shapes[shape_of(verifier)] += 1
         if before is not None:
+            shapes[shape_of(before)] -= 1
+            shapes += Counter()  # Remove shapes that no user has any more.
             self.on_change(*name)
 
 
