@@ -1,5 +1,6 @@
 """The certificates of a broker's listeners: from PEM and PKCS12, refused with what to do, replaced while it runs."""
 
+import os
 import ssl
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from barnabas_core.config.definitions import InvalidConfig
 from harness.certificates import Authority, Identity
 
 LISTENER = {"listeners": "SSL://:9093", "inter.broker.listener.name": "SSL", "ssl.keystore.type": "PEM"}
+
+
+UNKNOWN_KEY = "-----BEGIN PRIVATE KEY-----\nMA0CAQAwBgYEKgMEBQQA\n-----END PRIVATE KEY-----\n"
+"""A key of the kind 1.2.3.4.5."""
 
 
 @pytest.fixture
@@ -60,6 +65,11 @@ def test_what_cannot_be_used_is_named_without_its_secrets(authority: Authority, 
         problem(ssl_keystore_location="/none")
         == "ssl.keystore.location=/none: cannot be read: No such file or directory"
     )
+    os.mkfifo(tmp_path / "pipe")
+    for endless in ("/dev/zero", str(tmp_path / "pipe")):
+        assert "must be a regular file of at most 1048576 bytes" in problem(ssl_keystore_location=endless)
+    trusted = {"ssl_truststore_type": "PEM", "ssl_truststore_certificates": "-" * 1_000_000}
+    assert "must hold certificates" in problem(ssl_keystore_location=good, **trusted)
     assert "one private key as PKCS#8" in problem(ssl_keystore_location=str(authority.file))
     wrong = problem(ssl_keystore_type="PKCS12", ssl_keystore_location=store, ssl_keystore_password="wr0ng")
     assert "cannot be read with ssl.keystore.password" in wrong
@@ -118,6 +128,12 @@ def test_a_certificate_is_replaced_by_a_like_one_only(
     assert contexts.server("SSL") is second
     assert "listener SSL keeps its old certificates: ssl.keystore.location" in caplog.text
     assert "has the subject CN=stranger" in caplog.text
+    for unusable in (authority.issue_printable("bro*er").file.read_text(), UNKNOWN_KEY + identity.certificate):
+        identity.file.write_text(unusable)
+        caplog.clear()
+        contexts.refresh(now)
+        assert contexts.server("SSL") is second
+        assert "listener SSL keeps its certificates: ssl.keystore.location" in caplog.text
 
 
 def test_new_settings_are_checked_before_they_are_taken(authority: Authority) -> None:

@@ -208,7 +208,10 @@ def _mark_of_file(location: str) -> object:
 
 def check_replacement(before: bytes, after: bytes, security: ListenerSecurity) -> None:
     """Raise InvalidConfig where a certificate has another subject, or lacks alternative names (KIP-978)."""
-    old, new = x509.load_pem_x509_certificate(before), x509.load_pem_x509_certificate(after)
+    try:
+        old, new = map(x509.load_pem_x509_certificate, (before, after))
+    except ValueError as error:
+        raise InvalidConfig([security.problem("ssl.keystore.location", f"cannot be compared: {error}")]) from None
     if old.subject != new.subject and not security.value("ssl.allow.dn.changes"):
         wanted = f"has the subject {new.subject.rfc4514_string()}, and had {old.subject.rfc4514_string()}"
         raise InvalidConfig([security.problem("ssl.keystore.location", f"{wanted}; ssl.allow.dn.changes is false")])

@@ -1,9 +1,11 @@
 """Keystores and truststores of a listener: read from their files or settings, PEM or PKCS12, into PEM for OpenSSL."""
 
+import os
 import re
-from pathlib import Path
+import stat
 from typing import Final, NamedTuple
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -16,7 +18,9 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCert
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.listener_security import ListenerSecurity
 
-_PEM: Final = re.compile(r"-+BEGIN ([A-Z0-9 ]+)-+\s+([A-Za-z0-9+/=\s]+?)-+END \1-+")
+FILE_BYTES_MAX: Final = 1024 * 1024
+_PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
+"""The pattern takes time in proportion to the text, whatever that is."""
 _CERTIFICATE: Final = ("CERTIFICATE",)
 _KEYS: Final = ("PRIVATE KEY", "ENCRYPTED PRIVATE KEY")
 _JKS_MAGIC: Final = bytes.fromhex("feedfeed")
@@ -97,7 +101,7 @@ class Stores:
             raise self._wrong("ssl.key.password", "must be set, because the private key is encrypted")
         try:
             loaded = load_pem_private_key(key, password.encode() if password and b"ENCRYPTED" in key else None)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise self._wrong(setting, f"has a private key that cannot be read: {error}") from None
         return loaded.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
@@ -129,17 +133,30 @@ class Stores:
             raise self._wrong(setting, f"must be PEM or PKCS12; convert it: {command} -deststoretype PKCS12")
         try:
             return pkcs12.load_pkcs12(data, None if password is None else password.encode())
-        except ValueError as error:
+        except (ValueError, UnsupportedAlgorithm) as error:
             raise self._wrong(setting, f"cannot be read with ssl.{store}.password: {error}") from None
 
     def _read(self, setting: str) -> bytes:
         try:
-            return Path(self._security.text(setting) or "").read_bytes()
+            content = _content(self._security.text(setting) or "")
         except OSError as error:
             raise self._wrong(setting, f"cannot be read: {error.strerror}") from None
+        if content is None or len(content) > FILE_BYTES_MAX:
+            raise self._wrong(setting, f"must be a regular file of at most {FILE_BYTES_MAX} bytes")
+        return content
 
     def _wrong(self, config: str, allowed: str) -> InvalidConfig:
         return InvalidConfig([self._security.problem(config, allowed)])
+
+
+def _content(location: str) -> bytes | None:
+    """Return the beginning of a file, None for what is none: a device has no end, and a pipe keeps its readers waiting.
+
+    Locations may come from who may alter configs. Raises OSError.
+    """
+    with os.fdopen(os.open(location, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+        return file.read(FILE_BYTES_MAX + 1) if is_regular else None
 
 
 def _blocks(text: str, kinds: tuple[str, ...]) -> list[str]:
