@@ -10,7 +10,7 @@ from dashboards import brokers, lag, maintenance, objectives, operator, topics
 
 
 def main(folder: Path) -> None:
-    """What is there already is written over."""
+    """Write the files, over those that exist."""
     for name, made in (
         ("brokers", brokers.made()),
         ("topics", topics.made()),

@@ -1,4 +1,4 @@
-"""Brokers: are all there, do they keep up, what do they carry, and how much of machine and disks is left."""
+"""The dashboard of brokers: which are up, whether replicas keep up, the traffic, and the room on machine and disks."""
 
 from typing import Final
 
@@ -21,11 +21,11 @@ BAD: Final = (1, RED)
 
 
 def made() -> Dashboard:
-    """The whole dashboard."""
+    """Return the dashboard."""
     return dashboard(
         "brokers",
         "Brokers",
-        "Are all brokers there, do replicas keep up, what do requests take, and how much of machine and disks is left.",
+        "Are all brokers up, do replicas keep up, how long do requests take, and how much room is left?",
         (
             *clusters("kafka_server_replicamanager_partitioncount"),
             ("broker", f"kafka_server_replicamanager_partitioncount{{{CHOSEN}}}"),
@@ -40,7 +40,7 @@ def made() -> Dashboard:
 
 
 def _told_by_all(metric: str) -> str:
-    """Every broker tells the same of its cluster, so one counts."""
+    """Return a query of values that every broker of a cluster reports alike, so that one counts."""
     return f"sum(max by (namespace, cluster) ({metric}{{{CHOSEN}}}))"
 
 
@@ -57,7 +57,7 @@ def _state() -> list[Panel]:
         number("Brokers up", "Brokers whose lease is in force.", _told_by_all(f"{CONTROLLER}activebrokercount")),
         number(
             "Brokers down",
-            "They belong to the cluster and do not renew their lease.",
+            "Brokers of the cluster that do not renew their lease.",
             _told_by_all(f"{CONTROLLER}fencedbrokercount"),
             "short",
             BAD,
@@ -65,7 +65,7 @@ def _state() -> list[Panel]:
         number("Controllers", "One for each cluster.", _summed(f"{CONTROLLER}activecontrollercount")),
         number(
             "Offline partitions",
-            "Nobody leads them.",
+            "Partitions that no broker leads.",
             _told_by_all(f"{CONTROLLER}offlinepartitionscount"),
             "short",
             BAD,
@@ -75,7 +75,7 @@ def _state() -> list[Panel]:
 
 
 def _unsafe() -> list[Panel]:
-    """Records that are in danger, or gone."""
+    """Return the panels about records that are in danger, or lost."""
     return [
         number(
             "Refuse acks=all",
@@ -115,10 +115,12 @@ def _traffic() -> list[Panel]:
         _flow("Records in", "Records a second that clients wrote.", "short", "messagesin_total"),
         _flow("Bytes in", "Bytes a second that clients wrote.", "Bps", "bytesin_total"),
         _flow("Bytes out", "Bytes a second that clients read.", "Bps", "bytesout_total"),
-        _times("Produce", "From the request to the answer; with acks=all it waits for the replicas."),
+        _times(
+            "Produce", "Time from the request to the answer; with acks=all this includes the wait for the replicas."
+        ),
         _times(
             "Fetch",
-            "From the request to the answer; a consumer that has read all waits up to fetch.max.wait.ms for more.",
+            "Time from the request to the answer; a consumer that has read all waits up to fetch.max.wait.ms.",
         ),
         graph(
             "Connections",
@@ -144,7 +146,7 @@ def _traffic() -> list[Panel]:
 
 
 def _flow(title: str, about: str, unit: str, counter: str) -> Panel:
-    """What goes through each broker, stacked. By topic, for the series of all topics would count it twice."""
+    """Return a panel of traffic by broker, stacked; it sums by topic, because a further series has the sum of all."""
     return graph(title, about, unit, Query(_rate_by_broker(TRAFFIC + counter, ',topic!=""'), NAME), stacked=True)
 
 
@@ -160,14 +162,14 @@ def _replication() -> list[Panel]:
     return [
         graph(
             "Under-replicated partitions",
-            "By the broker that leads them; those at min.insync.replicas refuse acks=all when one replica more goes.",
+            "By the leading broker; partitions at min.insync.replicas refuse acks=all if one more replica is lost.",
             "short",
             Query(lacking, NAME),
             Query(at_min, f"{NAME} at the minimum"),
         ),
         graph(
             "In-sync replicas that come and go",
-            "A second; both rise when a broker restarts.",
+            "Changes a second; both lines rise when a broker restarts.",
             "short",
             Query(_rate_by_broker(f"{REPLICAS}isrshrinks_total"), f"{NAME} out"),
             Query(_rate_by_broker(f"{REPLICAS}isrexpands_total"), f"{NAME} in"),
@@ -183,7 +185,7 @@ def _replication() -> list[Panel]:
 
 
 def _moves() -> list[Panel]:
-    """What goes between brokers, and where partitions are."""
+    """Return the panels about replication, and about the places of partitions."""
     moving = f"sum by (namespace, cluster) ({REPLICAS}reassigningpartitions{{{CHOSEN}}})"
     uneven = f"max by (namespace, cluster) ({CONTROLLER}preferredreplicaimbalancecount{{{CHOSEN}}})"
     elections = (
@@ -199,7 +201,7 @@ def _moves() -> list[Panel]:
         ),
         graph(
             "Partitions",
-            "Replicas on each broker, and those of them that lead.",
+            "Replicas on each broker, and how many of them lead.",
             "short",
             Query(f"sum by ({EACH}) ({REPLICAS}partitioncount{{{OF_BROKER}}})", NAME),
             Query(f"sum by ({EACH}) ({REPLICAS}leadercount{{{OF_BROKER}}})", f"{NAME} leads"),
@@ -232,7 +234,7 @@ def _machine() -> list[Panel]:
         ),
         graph(
             "Turns of the event loop",
-            "All else waits during a turn: 99 of 100 are shorter than this, and the longest of the last minute.",
+            "Everything else waits during a turn: the 99th percentile, and the longest of the last minute.",
             "s",
             Query(turns, f"{NAME} 99 %"),
             Query(longest, f"{NAME} longest"),
@@ -242,7 +244,7 @@ def _machine() -> list[Panel]:
 
 
 def _process() -> list[Panel]:
-    """Of the brokers' processes."""
+    """Return the panels about the processes of brokers."""
     # Of a machine's processes those alone that have a broker's label.
     process = f'{OF_BROKER},broker!=""'
     return [
@@ -260,13 +262,13 @@ def _process() -> list[Panel]:
         ),
         graph(
             "Open files",
-            "Files and sockets, of those that are allowed.",
+            "Open files and sockets, as a share of the limit.",
             "percentunit",
             Query(f"max by ({EACH}) (process_open_fds{{{process}}} / process_max_fds{{{process}}})", NAME),
         ),
         graph(
             "Running for",
-            "Since the process started.",
+            "Time since the process started.",
             "s",
             Query(f"time() - max by ({EACH}) (process_start_time_seconds{{{process}}})", NAME),
         ),
@@ -285,7 +287,7 @@ def _disks() -> list[Panel]:
     return [
         bars(
             "Disks in use",
-            "Of the disk of each log directory.",
+            "Share of the disk of each log directory that is used.",
             "percentunit",
             Query(used, disk),
             (0.85, YELLOW),
@@ -295,15 +297,17 @@ def _disks() -> list[Panel]:
         graph("Room left", "Bytes that can still be written.", "bytes", Query(left, disk)),
         graph(
             "Logs",
-            "Bytes of all logs; set aside are logs of topics that the metadata does not know.",
+            "Bytes of all logs. Logs of topics that the metadata does not know are set aside.",
             "bytes",
             Query(logs, NAME),
             Query(stray, f"{NAME} set aside"),
         ),
-        graph("Dirtiest log", "Share that compaction has still to look at.", "percent", Query(dirty, NAME), span=12),
+        graph(
+            "Dirtiest log", "Share of the log that compaction has not yet read.", "percent", Query(dirty, NAME), span=12
+        ),
         graph(
             "Partitions that cannot be compacted",
-            "They are tried again and again; the log of the broker says why.",
+            "Compaction of these fails, and is tried again; the log of the broker says why.",
             "short",
             Query(failing, NAME),
             span=12,

@@ -1,4 +1,4 @@
-"""What every dashboard has: where its data come from, what of it is shown, and the way to the others."""
+"""The parts that all dashboards share: the data source, the choices at the top, and the links to the others."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,20 +10,20 @@ from dashboards.panels import SOURCE, Panel
 
 TAG: Final = "barnabas"
 EVERYTHING: Final = ".*"
-"""Also what has no such label, as the brokers of a machine without Kubernetes have no namespace."""
+"""The pattern of "all", which also matches series without the label: without Kubernetes there is no namespace."""
 Variable = tuple[str, str]
-"""The label, and the series whose values it offers."""
+"""A label, and the series from which its values are offered."""
 Section = tuple[str, Sequence[Panel]]
 """A row's title and its panels."""
 
 
 def clusters(series: str) -> tuple[Variable, Variable]:
-    """The choice of namespaces and Clusters, of those that this series tells of."""
+    """Return the choices of namespaces and Clusters, among those in this series."""
     return ("namespace", series), ("cluster", f'{series}{{namespace=~"$namespace"}}')
 
 
 def dashboard(name: str, title: str, about: str, variables: Sequence[Variable], *sections: Section) -> model.Dashboard:
-    """`name` is its file's and, after `barnabas-`, the last part of its address."""
+    """Return a dashboard. `name` is that of its file and, after `barnabas-`, the last part of its address."""
     frame = build.Dashboard(f"Barnabas / {title}").uid(f"barnabas-{name}").description(about).tags([TAG]).editable()
     frame = frame.time("now-1h", "now").refresh("30s").timezone("browser")
     frame = frame.tooltip(model.DashboardCursorSync.CROSSHAIR).link(_to_the_others())

@@ -1,4 +1,4 @@
-"""Consumer lag: which groups are behind, by how many records and seconds, whether they get on, what they may lose."""
+"""The dashboard of consumer lag: which groups are behind, by how much, do they make progress, what may they lose."""
 
 from typing import Final
 
@@ -23,11 +23,11 @@ RETAINED: Final = ((50, YELLOW), (80, RED))
 
 
 def made() -> Dashboard:
-    """The whole dashboard."""
+    """Return the dashboard."""
     return dashboard(
         "consumer-lag",
         "Consumer lag",
-        "Which groups are behind, by how many records and seconds, whether they get on, and what they may lose.",
+        "Which groups are behind, by how many records and seconds, do they make progress, and what may they lose?",
         (
             *clusters("kafka_consumergroup_lag"),
             ("group=consumergroup", f"kafka_consumergroup_lag{{{OF_CLUSTER}}}"),
@@ -42,7 +42,7 @@ def made() -> Dashboard:
 
 
 def _one_each(metric: str) -> str:
-    """The group's coordinator tells the lag, and so does the lag exporter where there is one: each counts once."""
+    """Return a query that counts each partition once: coordinator and lag exporter both export its lag."""
     return f"max by ({PARTITION}) ({METRIC}{metric}{{{CHOSEN}}})"
 
 
@@ -51,12 +51,12 @@ def _by(labels: str, how: str, metric: str) -> str:
 
 
 def _of_topic(how: str, labels: str, metric: str) -> str:
-    """What is told of a group's topic as a whole."""
+    """Return a query of values for a whole topic of a group."""
     return f"{how} by ({labels}) ({METRIC}{metric}{{{CHOSEN}}})"
 
 
 def _worst(labels: str) -> str:
-    """Who goes back gets on again, and hides nobody who does not, though Burrow's number of it is greater."""
+    """Return the worst status of a group: REWIND counts as better than STOP and STALL, though its number is greater."""
     found = f"{METRIC}status{{{CHOSEN}}}"
     return f"max by ({labels}) ({found} < 6) >= 4 or max by ({labels}) ({found})"
 
@@ -64,9 +64,16 @@ def _worst(labels: str) -> str:
 def _state() -> list[Panel]:
     stuck = f"{_of_topic('max', GROUP, 'status')} >= 4"
     return [
-        number("Groups", "Those that are chosen above.", f"count({_by(GROUP, 'count', 'lag')})", span=4),
-        number("Lag", "Records that are still to be read, of all these groups.", f"sum({_one_each('lag')})", span=4),
-        number("Furthest behind", "Of the group that is.", f"max({_one_each('lag_seconds')})", "s", *BEHIND, span=4),
+        number("Groups", "Groups that are chosen above.", f"count({_by(GROUP, 'count', 'lag')})", span=4),
+        number("Lag", "Records that all these groups have still to read.", f"sum({_one_each('lag')})", span=4),
+        number(
+            "Furthest behind",
+            "Age of the oldest unread record of the group that is furthest behind.",
+            f"max({_one_each('lag_seconds')})",
+            "s",
+            *BEHIND,
+            span=4,
+        ),
         number(
             "Stopped, stalled or rewound",
             "Groups with a partition whose committed offset does not move.",
@@ -83,7 +90,9 @@ def _state() -> list[Panel]:
             *RETAINED,
             span=4,
         ),
-        number("Members", "Of all these groups.", f"sum(max by ({GROUP}) ({METRIC}members{{{OF_GROUP}}}))", span=4),
+        number(
+            "Members", "Members of all these groups.", f"sum(max by ({GROUP}) ({METRIC}members{{{OF_GROUP}}}))", span=4
+        ),
     ]
 
 
@@ -106,7 +115,7 @@ def _groups() -> Panel:
     return rows(
         "Groups",
         "Behind: how long ago the oldest unread record was written. Infinite: the lag does not get less. "
-        "Offsets expire in: at most; only groups without members lose them.",
+        "Offsets expire in: the longest possible time; only groups without members lose their offsets.",
         keys,
         columns,
         sort_by="Lag",
@@ -123,12 +132,20 @@ def _over_time() -> list[Panel]:
     )
     return [
         graph(
-            "Lag", "Records that are still to be read: the ten largest.", "short", _ten(_by(TOPIC, "sum", "lag"), name)
+            "Lag",
+            "Records that are still to be read: the ten largest lags.",
+            "short",
+            _ten(_by(TOPIC, "sum", "lag"), name),
         ),
-        graph("Behind", "Seconds: the ten largest.", "s", _ten(_by(TOPIC, "max", "lag_seconds"), name)),
+        graph(
+            "Behind",
+            "Age of the oldest unread record: the ten largest.",
+            "s",
+            _ten(_by(TOPIC, "max", "lag_seconds"), name),
+        ),
         graph(
             "Unread share of what is kept",
-            "At 100 % records are deleted unread: the ten largest.",
+            "At 100 % records are deleted unread. The ten largest shares.",
             "percent",
             _ten(_by(TOPIC, "max", "retention_percent"), name),
         ),
@@ -138,7 +155,7 @@ def _over_time() -> list[Panel]:
         ),
         graph(
             "Members",
-            "Of each group.",
+            "Members of each group.",
             "short",
             _ten(f"max by ({GROUP}) ({METRIC}members{{{OF_GROUP}}})", "{{cluster}}/{{consumergroup}}"),
         ),
@@ -171,7 +188,7 @@ def _topics() -> Panel:
     )
     return rows(
         "Topics of the groups",
-        "Lead: offsets from the oldest record to the next that is read; below 0, so many were deleted unread.",
+        "Lead: offsets from the oldest record to the next read. Below 0 it counts records deleted unread.",
         keys,
         columns,
         sort_by="Lag",
@@ -195,7 +212,7 @@ def _partitions() -> Panel:
     ]
     return rows(
         "Partitions of the groups",
-        "One partition far behind the others has a key that is too hot, or a consumer that is stuck.",
+        "If one partition is far behind the others, one of its keys has too many records, or its consumer is stuck.",
         keys,
         columns,
         sort_by="Lag",

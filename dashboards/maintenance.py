@@ -1,4 +1,4 @@
-"""Runs of maintenance: what goes on, what failed, and how old the last success of each schedule is."""
+"""The dashboard of maintenance: which runs are under way, which failed, how old each schedule's last success is."""
 
 from typing import Final
 
@@ -18,11 +18,11 @@ ENDED: Final = {0: ("failed", RED), 1: ("succeeded", GREEN)}
 
 
 def made() -> Dashboard:
-    """The whole dashboard."""
+    """Return the dashboard."""
     return dashboard(
         "maintenance",
         "Maintenance",
-        "Which MaintenanceJobs run, how the last ones ended, and how old the last success of each schedule is.",
+        "Which MaintenanceJobs run, how did the last ones end, and how old is the last success of each schedule?",
         (
             ("namespace=resource_namespace", f"{METRIC}runs"),
             ("cluster", f'{METRIC}runs{{resource_namespace=~"$namespace"}}'),
@@ -35,7 +35,7 @@ def made() -> Dashboard:
 
 
 def _each(metric: str, by: str = RUN, more: str = "") -> str:
-    """Each operator that stands by tells the same."""
+    """Return a query that counts once what the operators that stand by export, too."""
     return f"max by ({by}) ({METRIC}{metric}{{{CHOSEN}{more}}})"
 
 
@@ -50,11 +50,11 @@ def _state() -> list[Panel]:
     failed = f"count({_each('last_run_succeeded')} == 0) or vector(0)"
     return [
         number("Running", "MaintenanceJobs that are under way.", _in("Running"), span=4),
-        number("Waiting", "Pending: kubectl get bm says for what.", _in("Pending"), span=4),
-        number("Succeeded", "Of those that are kept.", _in("Succeeded"), span=4),
+        number("Waiting", "Pending MaintenanceJobs: kubectl get bm says what they wait for.", _in("Pending"), span=4),
+        number("Succeeded", "MaintenanceJobs that have succeeded and still exist.", _in("Succeeded"), span=4),
         number(
             "Failed last",
-            "The last run of a schedule, or one without, that failed or found something.",
+            "Last runs of schedules, and runs without a schedule, that failed or found something wrong.",
             failed,
             "short",
             (1, RED),
@@ -62,7 +62,7 @@ def _state() -> list[Panel]:
         ),
         number(
             "Schedules too late",
-            "Whose last success, or they themselves without one, are older than maxAgeSeconds allows.",
+            "Schedules whose last success (without one, whose creation) is older than maxAgeSeconds.",
             f"count({late}) or vector(0)",
             "short",
             (1, RED),
@@ -82,7 +82,7 @@ def _schedules() -> Panel:
     ]
     return rows(
         "Schedules",
-        "An empty schedule stands for the runs that none has started.",
+        "An empty name stands for the runs that no schedule has started.",
         KEYS,
         columns,
         sort_by="Since the last success",
@@ -98,7 +98,7 @@ def _runs() -> Panel:
     ]
     return rows(
         "Runs",
-        "kubectl describe bm says how each got on; docs/how-to/maintenance.md explains the reasons.",
+        "kubectl describe bm has the history of each; docs/how-to/maintenance.md explains the reasons.",
         {**KEYS, "name": "Name"},
         columns,
         sort_by="Seconds",
@@ -108,24 +108,30 @@ def _runs() -> Panel:
 def _over_time() -> list[Panel]:
     share = f"{_each('run_records')} / ({_each('run_records_expected')} > 0) * 100"
     return [
-        graph("Progress", "Records done, as far as it is known of how many.", "percent", Query(share, LEGEND), span=12),
+        graph(
+            "Progress",
+            "Share of the records that are done, where the total is known.",
+            "percent",
+            Query(share, LEGEND),
+            span=12,
+        ),
         graph(
             "Records a second",
-            "Of runs that are under way.",
+            "Rate of each run that is under way.",
             "short",
             Query(_each("run_records_per_second"), LEGEND),
             span=12,
         ),
         graph(
             "How long runs take",
-            "Of those that are kept, and so far of those under way.",
+            "Duration of the runs that still exist; of those under way, so far.",
             "s",
             Query(_each("run_duration_seconds"), LEGEND),
             span=12,
         ),
         graph(
             "Since the last success",
-            "Of each schedule.",
+            "Time since the last success of each schedule.",
             "s",
             Query(f"time() - {_last_success()}", "{{resource_namespace}}/{{cluster}} {{job_name}} {{schedule}}"),
             span=12,

@@ -1,4 +1,4 @@
-"""Consumer groups that have a resource: whether they keep their objectives, and what the operator does for them."""
+"""The dashboard of ConsumerGroups: whether they keep their objectives, and what the operator does for them."""
 
 from typing import Final
 
@@ -21,11 +21,11 @@ WAITS: Final = {0: ("no", GREEN), 1: ("yes", YELLOW)}
 
 
 def made() -> Dashboard:
-    """The whole dashboard."""
+    """Return the dashboard."""
     return dashboard(
         "objectives",
         "Consumer groups and objectives",
-        "Which ConsumerGroups keep their lag objective, which resets wait, and how many replicas follow the lag.",
+        "Which ConsumerGroups keep their lag objective, which resets wait, and how many replicas follow the lag?",
         (
             ("namespace=resource_namespace", f"{METRIC}evaluation"),
             ("cluster", f'{METRIC}evaluation{{resource_namespace=~"$namespace"}}'),
@@ -38,7 +38,7 @@ def made() -> Dashboard:
 
 
 def _each(metric: str) -> str:
-    """Each operator that stands by tells the same."""
+    """Return a query that counts once what the operators that stand by export, too."""
     return f"max by ({GROUP}) ({METRIC}{metric}{{{CHOSEN}}})"
 
 
@@ -51,19 +51,26 @@ def _state() -> list[Panel]:
     stuck = _count("evaluation", ">= 4")
     return [
         number("Groups", "ConsumerGroups that are chosen above.", f"count({_each('evaluation')})", span=4),
-        number("Objectives kept", "Of those that are declared.", kept, "percent", span=4),
+        number("Objectives kept", "Share of the declared objectives.", kept, "percent", span=4),
         number(
             "Objectives missed",
-            "For longer than spec.lagObjective.for.",
+            "Objectives that have been missed for longer than spec.lagObjective.for.",
             _count("within_objective", "== 0"),
             "short",
             (1, RED),
             span=4,
         ),
-        number("Stopped, stalled or rewound", "By Burrow's rules.", stuck, "short", (1, RED), span=4),
+        number(
+            "Stopped, stalled or rewound",
+            "Groups that make no progress, or went back, by Burrow's rules.",
+            stuck,
+            "short",
+            (1, RED),
+            span=4,
+        ),
         number(
             "Resets that wait",
-            "Declared and not carried out: kubectl describe bg says why.",
+            "Resets that are declared and not carried out: kubectl describe bg says why.",
             _count("reset_pending", "== 1"),
             "short",
             (1, YELLOW),
@@ -71,7 +78,7 @@ def _state() -> list[Panel]:
         ),
         number(
             "Not scaled",
-            "Replicas are to follow the lag and cannot: the condition ScalingActive says why.",
+            "Groups whose replicas should follow the lag and cannot: the condition ScalingActive says why.",
             _count("scaling_active", "== 0"),
             "short",
             (1, YELLOW),
@@ -105,7 +112,7 @@ def _groups() -> Panel:
 
 
 def _share(metric: str, allowed: str) -> str:
-    """In percent. Where nothing is allowed, each record or second counts as 100 %."""
+    """Return the lag in percent of the limit. If the limit is 0, each record or second counts as 100 %."""
     return f"{_each(metric)} / clamp_min({_each(allowed)}, 1) * 100"
 
 
@@ -130,7 +137,7 @@ def _over_time() -> list[Panel]:
         graph("Members", "Consumers in each group.", "short", Query(_each("members"), LEGEND), span=12),
         graph(
             "Replicas",
-            "Of what runs the consumers, as they were set last.",
+            "Replicas of the consumers' Deployment or StatefulSet, as the operator set them last.",
             "short",
             Query(_each("replicas"), LEGEND),
             span=12,

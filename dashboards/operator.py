@@ -1,4 +1,4 @@
-"""The operator: does one act, what is not as declared, and how its rounds go."""
+"""The dashboard of the operator: whether one acts, which resources are not ready, how its rounds go."""
 
 from typing import Final
 
@@ -15,11 +15,11 @@ ROUNDS: Final = "barnabas_reconciliations_"
 
 
 def made() -> Dashboard:
-    """The whole dashboard."""
+    """Return the dashboard."""
     return dashboard(
         "operator",
         "Operator",
-        "Does an operator act, which Clusters and Topics are not as declared, and how do its rounds go.",
+        "Does an operator act, which Clusters and Topics are not as declared, and how do its rounds go?",
         (
             ("namespace=resource_namespace", "barnabas_resources"),
             ("cluster", 'barnabas_resources{resource_namespace=~"$namespace"}'),
@@ -32,25 +32,31 @@ def made() -> Dashboard:
 
 
 def _count(kind: str, which: str = "") -> str:
-    """Each operator that stands by tells the same."""
+    """Return a query that counts once what the operators that stand by export, too."""
     named = f'max by ({EACH}, name) (barnabas_resource_state{{{CHOSEN},kind="{kind}"}})'
     return f"count({named}{which}) or vector(0)"
 
 
 def _state() -> list[Panel]:
-    errors = "barnabas_watch_errors_total"  # A kind is told of from its first on: what is new has not risen.
+    errors = (
+        "barnabas_watch_errors_total"  # The series of a kind begins with its first error: a new series has not risen.
+    )
     paused = f"sum(max by ({EACH}, kind) (barnabas_resources_paused{{{CHOSEN}}}))"
     return [
-        number("Operators that act", "One for each release; others stand by.", "sum(barnabas_operator_is_leader)"),
-        number("Operators", "All that run.", "count(barnabas_operator_is_leader)"),
-        number("Clusters", "Those that are chosen above.", _count("Cluster")),
-        number("Clusters not ready", "Listed below with the reason.", _count("Cluster", " == 0"), "short", (1, RED)),
-        number("Topics", "Those that are chosen above.", _count("Topic")),
-        number("Topics not ready", "Listed below with the reason.", _count("Topic", " == 0"), "short", (1, YELLOW)),
+        number(
+            "Operators that act",
+            "Operators that act: one for each release. Others stand by.",
+            "sum(barnabas_operator_is_leader)",
+        ),
+        number("Operators", "Operators that run.", "count(barnabas_operator_is_leader)"),
+        number("Clusters", "Clusters that are chosen above.", _count("Cluster")),
+        number("Clusters not ready", "The list below has the reasons.", _count("Cluster", " == 0"), "short", (1, RED)),
+        number("Topics", "Topics that are chosen above.", _count("Topic")),
+        number("Topics not ready", "The list below has the reasons.", _count("Topic", " == 0"), "short", (1, YELLOW)),
         number("Paused", "Resources with spec.pause: true.", paused),
         number(
             "Not taken in",
-            "Objects in the last hour that the operator could not read: its log says why.",
+            "Objects that the operator could not read in the last hour: its log says why.",
             f"sum(({errors} unless {errors} offset 1h) or increase({errors}[1h])) or vector(0)",
             "short",
             (1, RED),
@@ -82,20 +88,25 @@ def _rounds() -> list[Panel]:
     took = f"sum by ({EACH}, le) (rate({ROUNDS}duration_seconds_bucket{{{CHOSEN}}}{RATE}))"
     most, half = (f"histogram_quantile({share}, {took})" for share in (0.99, 0.5))
     return [
-        graph("Rounds", "Over a Cluster and its Topics, a second.", "short", Query(_rate("total"), NAME)),
         graph(
-            "Rounds that failed", "They are tried again; the log says why.", "short", Query(_rate("failed_total"), NAME)
+            "Rounds", "Rounds a second; each is over a Cluster and its Topics.", "short", Query(_rate("total"), NAME)
+        ),
+        graph(
+            "Rounds that failed",
+            "Failed rounds a second. They are tried again; the log says why.",
+            "short",
+            Query(_rate("failed_total"), NAME),
         ),
         graph(
             "How long rounds take",
-            "Half of them, and 99 of 100, are shorter.",
+            "Median and 99th percentile of the time of a round.",
             "s",
             Query(most, f"{NAME} 99 %"),
             Query(half, f"{NAME} 50 %"),
         ),
         graph(
             "Resources",
-            "That are watched.",
+            "Resources that the operator watches.",
             "short",
             Query(f"max by ({EACH}, kind) (barnabas_resources{{{CHOSEN}}})", f"{NAME} {{{{kind}}}}"),
             span=24,

@@ -1,4 +1,4 @@
-"""The few kinds of panel that the dashboards are made of, each with the look that all of them share."""
+"""The kinds of panel in the dashboards, each with one look for all of them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -22,26 +22,26 @@ Link = tuple[str, str]
 
 
 class Query(NamedTuple):
-    """PromQL, and how a series of it is called: `{{label}}` stands for a label's value."""
+    """A query in PromQL, and the name of its series: `{{label}}` stands for a label's value."""
 
     expr: str
     legend: str = ""
 
 
 class Column(NamedTuple):
-    """One value of a table's rows: its query is one of now, by the labels that are the table's first columns."""
+    """A column of values: its query is about now, by the labels that are the table's first columns."""
 
     title: str
     expr: str
     unit: str = "short"
     steps: Sequence[tuple[float, str]] = ()
-    """From which value on which colour."""
+    """A colour, and the value from which it is used."""
     words: Mapping[int, Link] | None = None
-    """Of a value: the word that stands for it, and its colour."""
+    """The word in place of a value, and its colour."""
 
 
 def graph(title: str, about: str, unit: str, *queries: Query, span: int = 8, stacked: bool = False) -> Panel:
-    """Lines over time."""
+    """Return a panel of lines over time."""
     panel = timeseries.Panel().title(title).description(about).datasource(SOURCE).unit(unit).span(span).height(8)
     panel = panel.fill_opacity(15 if stacked else 5).line_width(1).show_points(looks.VisibilityMode.NEVER).min(0)
     legend = common.VizLegendOptions().display_mode(looks.LegendDisplayMode.TABLE).calcs(["lastNotNull", "max"])
@@ -57,7 +57,7 @@ def graph(title: str, about: str, unit: str, *queries: Query, span: int = 8, sta
 
 
 def number(title: str, about: str, expr: str, unit: str = "short", *steps: tuple[float, str], span: int = 3) -> Panel:
-    """One value of now, coloured by the steps that it has reached."""
+    """Return a panel of one present value, coloured by the steps that it has reached."""
     panel = stat.Panel().title(title).description(about).datasource(SOURCE).unit(unit).span(span).height(4)
     panel = panel.graph_mode(looks.BigValueGraphMode.AREA).color_mode(looks.BigValueColorMode.VALUE)
     panel = panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -67,7 +67,7 @@ def number(title: str, about: str, expr: str, unit: str = "short", *steps: tuple
 def bars(
     title: str, about: str, unit: str, query: Query, *steps: tuple[float, str], top: float, span: int = 8
 ) -> Panel:
-    """A bar for each series, from 0 to `top`."""
+    """Return a panel with a bar for each series, from 0 to `top`."""
     panel = bargauge.Panel().title(title).description(about).datasource(SOURCE).unit(unit).span(span).height(8)
     panel = panel.orientation(looks.VizOrientation.HORIZONTAL).display_mode(looks.BarGaugeDisplayMode.BASIC)
     panel = panel.min(0).max(top).thresholds(_steps(steps))
@@ -86,7 +86,7 @@ def rows(
     descending: bool = True,
     height: int = 10,
 ) -> Panel:
-    """A row for each set of labels: `keys` are these labels and what their columns are called."""
+    """Return a table with a row for each set of labels: `keys` are these labels and the names of their columns."""
     panel = table.Panel().title(title).description(about).datasource(SOURCE).span(WHOLE_WIDTH).height(height)
     panel = panel.filterable(True).sort_by([common.TableSortByFieldState().display_name(sort_by).desc(descending)])
     names = dict(keys)
@@ -116,7 +116,7 @@ def _look(column: Column) -> list[model.DynamicConfigValue]:
 
 
 def _steps(steps: Sequence[tuple[float, str]]) -> build.ThresholdsConfig:
-    """Green below the first."""
+    """Return the colours of these steps; below the first it is green."""
     reached = [model.Threshold(None, GREEN), *(model.Threshold(value, color) for value, color in steps)]
     return build.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(reached)
 

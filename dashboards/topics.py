@@ -1,4 +1,4 @@
-"""Topics: which carry the traffic and fill the disks, and who leads and keeps their partitions."""
+"""The dashboard of topics: which have the traffic and fill the disks, and where their partitions are."""
 
 from typing import Final
 
@@ -17,11 +17,11 @@ OF_PARTITION: Final = "kafka_topic_partition_"
 
 
 def made() -> Dashboard:
-    """The whole dashboard."""
+    """Return the dashboard."""
     return dashboard(
         "topics",
         "Topics",
-        "Which topics carry the traffic and fill the disks, and where their partitions are.",
+        "Which topics have the traffic and fill the disks, and where are their partitions?",
         (
             *clusters("kafka_topic_partition_current_offset"),
             ("topic", f"kafka_topic_partition_current_offset{{{OF_CLUSTER}}}"),
@@ -34,7 +34,7 @@ def made() -> Dashboard:
 
 
 def _one_each(metric: str) -> str:
-    """The leader of a partition tells it, and so does the lag exporter where there is one: each counts once."""
+    """Return a query that counts each partition once: its leader exports it, and the lag exporter may, too."""
     return f"max by ({PARTITION}) ({OF_PARTITION}{metric}{{{CHOSEN}}})"
 
 
@@ -44,10 +44,10 @@ def _state() -> list[Panel]:
     size = f"sum(kafka_log_log_size{{{CHOSEN}}})"
     return [
         number(
-            "Topics", "Those that are chosen above.", f"count(count by ({TOPIC}) ({_one_each('replicas')}))", span=4
+            "Topics", "Topics that are chosen above.", f"count(count by ({TOPIC}) ({_one_each('replicas')}))", span=4
         ),
-        number("Partitions", "Of these topics.", f"count({_one_each('replicas')})", span=4),
-        number("Replicas", "Of these partitions.", f"sum({_one_each('replicas')})", span=4),
+        number("Partitions", "Partitions of these topics.", f"count({_one_each('replicas')})", span=4),
+        number("Replicas", "Replicas of these partitions.", f"sum({_one_each('replicas')})", span=4),
         number(
             "Under-replicated",
             "Partitions that lack a replica in sync.",
@@ -58,7 +58,7 @@ def _state() -> list[Panel]:
         ),
         number(
             "Not at their preferred leader",
-            "Partitions that another replica leads than the first.",
+            "Partitions that are not led by their first replica.",
             f"count({away}) or vector(0)",
             span=4,
         ),
@@ -81,7 +81,7 @@ def _top(title: str, about: str, unit: str, expr: str) -> Panel:
 
 
 def _rate(name: str) -> str:
-    """The series without a topic is the sum of all others."""
+    """Return a panel by topic, without the series that is the sum of all topics."""
     return f'sum by ({TOPIC}) (rate({TRAFFIC}{name}_total{{{CHOSEN},topic!=""}}{RATE}))'
 
 
@@ -108,7 +108,7 @@ def _topics() -> Panel:
     )
     return rows(
         "Topics",
-        "Records kept are those between the first offset and the next; compaction may have left fewer.",
+        "Records kept: the offsets between the first record and the next one; compaction may have left fewer records.",
         keys,
         columns,
         sort_by="Bytes in",
@@ -131,7 +131,7 @@ def _partitions() -> Panel:
     ]
     return rows(
         "Partitions",
-        "As their leaders tell. At the minimum: one replica in sync less, and acks=all is refused.",
+        "The state that the leaders report. At the minimum: with one replica fewer in sync acks=all is refused.",
         keys,
         columns,
         sort_by="In sync",

@@ -1,4 +1,4 @@
-"""Transactions, a row of the dashboard of brokers: how many end, which should have, and what they hold back."""
+"""The row about transactions in the dashboard of brokers: how many end, which are overdue, what they hold back."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ RATE: Final = "[$__rate_interval]"
 
 
 def panels(chosen: str) -> list[Panel]:
-    """Return the row's panels; `chosen` selects clusters, for a transaction goes over many brokers."""
+    """Return the row's panels; `chosen` selects clusters, because a transaction spans many brokers."""
     overdue = f"max by ({CLUSTER}, transactional_id) (barnabas_transaction_overdue_seconds{{{chosen}}})"
     held_back = f"max by ({CLUSTER}, topic, partition) (kafka_cluster_partition_laststableoffsetlag{{{chosen}}})"
     states = f'sum by ({CLUSTER}, state) (barnabas_transactional_ids{{{chosen},state!~"Empty|Complete.*"}})'
@@ -17,13 +17,13 @@ def panels(chosen: str) -> list[Panel]:
         *_numbers(chosen, overdue, held_back),
         graph(
             "Undecided transactions",
-            "Transactional ids with a transaction that is open, or whose markers are being written.",
+            "Transactional ids whose transaction is open, or whose markers are being written.",
             "short",
             Query(states, "{{cluster}} {{state}}"),
         ),
         graph(
             "Ended",
-            "Transactions a second that are over in all their partitions, by their result.",
+            "Transactions a second that have ended in all their partitions, by result.",
             "short",
             Query(_ended(chosen), "{{cluster}} {{result}}"),
         ),
@@ -41,7 +41,7 @@ def _numbers(chosen: str, overdue: str, held_back: str) -> list[Panel]:
     return [
         number(
             "Hang",
-            "Partitions with a transaction that nobody ends: barnabas status --transactions names them.",
+            "Partitions with a transaction that no coordinator will end: barnabas status --transactions names them.",
             late,
             "short",
             (1, RED),
@@ -49,7 +49,7 @@ def _numbers(chosen: str, overdue: str, held_back: str) -> list[Panel]:
         ),
         number(
             "Overdue transactions",
-            "Their timeout is over, and they are not ended in all their partitions.",
+            "Transactions whose timeout is over and that have not ended in all their partitions.",
             f"count({overdue}) or vector(0)",
             "short",
             (1, YELLOW),
@@ -57,7 +57,7 @@ def _numbers(chosen: str, overdue: str, held_back: str) -> list[Panel]:
         ),
         number(
             "Partitions held back",
-            "Consumers of committed records do not get all of them now; that is usual for a moment.",
+            "Partitions where consumers of committed records do not get all of them now; for a moment that is usual.",
             f"count({held_back} > 0) or vector(0)",
             span=8,
         ),
