@@ -128,6 +128,8 @@ def _images(release: Release, targets: tuple[str, ...], folder: Path) -> list[Ar
         place = publishing.image(release.registry, target, release.version)
         for architecture, layout in layouts.items():
             files = images.files_of(layout)
+            if wrong := files.machines - {architecture}:
+                raise ReleaseError(f"{place.name} for {architecture} has programs for {', '.join(sorted(wrong))}")
             print(f"{place.name} {architecture}: {files.size / 1e6:.1f} MB", flush=True)
             bill = bom.bill(
                 f"barnabas-{target}", release.version.semantic, bom.packages(files.describing), release.made

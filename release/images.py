@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from local_kubernetes.images import Base, Recipe, build, connector, root, spark, tools
 from release.archive import read
 from release.bom import describes
+from release.elf import HEADER_BYTES, machine_of
 from release.layout import Blob, Layout
 
 ARCHITECTURES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -49,20 +50,26 @@ class Files(NamedTuple):
     """Those that describe its packages."""
     size: int
     """The bytes that all have on a node."""
+    machines: frozenset[str]
+    """The architectures of its programs and libraries."""
 
 
 def files_of(image: Layout) -> Files:
     """Read the layers of an image."""
     manifest = image.blobs[image.root["digest"]]
-    describing, size = {}, 0
+    describing, size, machines = {}, 0, set()
     for layer in _layers(manifest, image):
         with tarfile.open(layer, "r|*") as tar:
             for member in tar:
                 size += member.size
-                content = tar.extractfile(member) if member.isfile() and describes(member.name) else None
-                if content is not None:
+                content = tar.extractfile(member) if member.isfile() else None
+                if content is None:
+                    continue
+                if describes(member.name):
                     describing[member.name] = content.read()
-    return Files(describing, size)
+                elif machine := machine_of(content.read(HEADER_BYTES)):
+                    machines.add(machine)
+    return Files(describing, size, frozenset(machines))
 
 
 def _layers(manifest: Blob, image: Layout) -> Iterator[Path]:

@@ -3,7 +3,9 @@
 import base64
 import hashlib
 import json
+import platform
 import subprocess
+import sys
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +18,7 @@ from ruamel.yaml import YAML
 
 from release import archive, checksums, publishing, signing
 from release.chart import chart_layout, with_images
+from release.elf import machine_of
 from release.errors import ReleaseError
 from release.layout import Content, Layout, artifact, for_architectures
 from release.version import Version
@@ -105,6 +108,14 @@ def test_images_and_signatures_are_pushed_and_plain_http_is_for_this_machine_alo
     (chart,) = publishing.pushes("dist", [publishing.chart("registry.example.com", VERSION)])
     assert chart[-1] == "docker://registry.example.com/charts/barnabas:0.2.0"
     assert "--dest-tls-verify=false" not in chart
+
+
+def test_the_architecture_of_a_file_is_that_of_its_elf_header() -> None:
+    own = Path(sys.executable).read_bytes()
+    assert machine_of(own) == {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+    assert machine_of(own[:18] + b"\xb7\x00") == "arm64"
+    assert machine_of(own[:18] + b"\x28\x00") == "machine 40"
+    assert machine_of(b"#!/bin/sh\n" * 3) == ""
 
 
 def test_a_bill_names_the_packages_that_an_image_describes() -> None:
