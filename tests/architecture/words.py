@@ -18,7 +18,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = ("broker/src", "operator/src", "spark-on-k8s/src")
-HELPERS: Final = ("tests/harness", "tests/e2e")
+HELPERS: Final = ("tests/harness", "tests/e2e", "tests/local_kubernetes", "tests/monitoring", "tests/torture")
 """Folders where docstrings of modules without tests are read for their openers."""
 PAGES: Final = ("README.md", "SECURITY.md", "broker/DESIGN.md", "operator/DESIGN.md", "docs/**/*.md")
 """The pages that are read for words; CONTRIBUTING.md names the words."""

@@ -24,15 +24,15 @@ from local_kubernetes.node import ZONE_LABEL, check_machine
 
 DEFAULT_FOLDER: Final = cache() / "cluster"
 STARTED_FILE: Final = "started"
-"""Is there when all that was asked for runs."""
+"""The file that exists when everything that was asked for runs."""
 NAMESPACE: Final = "kafka"
 INSTALL: Final = ("install", "barnabas", str(CHART), f"--namespace={NAMESPACE}", "--create-namespace")
-"""The chart's own values name the images that are loaded."""
+"""The install command without images: the chart's own values name the images that are loaded."""
 HELM_SECONDS_MAX: Final = 600
 
 
 def main() -> int:
-    """1 where it cannot start or nothing runs."""
+    """Return 1 if the cluster cannot start, or if nothing runs."""
     parser = argparse.ArgumentParser(
         prog="python -m local_kubernetes", description="A real Kubernetes on this machine."
     )
@@ -80,7 +80,7 @@ def _up(options: argparse.Namespace) -> None:
 
 
 def _make_what_takes_long(images: Sequence[str], say: Say) -> None:
-    """What is in the cache from the second time on; raises CannotStart before anything was started."""
+    """Build what is not in the cache yet; raise CannotStart before anything is started."""
     programs()
     helm()
     for image in images:
@@ -119,7 +119,7 @@ def _whole(folder: Path) -> LocalCluster:
 
 
 def _told(cluster: LocalCluster) -> str:
-    """What is in it, how to use it and how to end it."""
+    """Return what is in the cluster, how to use it and how to end it."""
     places = [cluster.folder / PROGRAMS_LINK, *([] if shutil.which("helm") else [helm().parent])]
     config = cluster.plane.kubeconfig
     lines = [f"  {title:14} {text}" for title, text in _contents(cluster).items()]

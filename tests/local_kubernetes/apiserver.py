@@ -24,20 +24,20 @@ CRDS: Final = Path(__file__).resolve().parents[2] / "crds"
 
 
 def prepare_api_server(folder: Path, place: Place = LOOPBACK) -> ControlPlane:
-    """An API server with etcd, not started; it ends with the thread that starts it. Raises CannotStart."""
+    """Return an API server with etcd, not started; it ends with the thread that starts it. Raises CannotStart."""
     require("openssl")
     return ControlPlane(folder, Daemons(folder / "run", outlive=False), programs(), place)
 
 
 def define(plane: ControlPlane) -> None:
-    """Return when it knows all that `crds/` defines; that takes a minute on a machine with ten busy processes."""
+    """Apply `crds/`, and return when the API server serves all of it: a minute on a machine with ten busy processes."""
     plane.kubectl("apply", *(f"-f{file}" for file in sorted(CRDS.glob("*.yaml"))))
     wait_for(lambda: plane.kubectl.ask("get", "topics,clusters").returncode == 0, seconds_max=180.0)
 
 
 @contextmanager
 def own_api_server(folder: Path) -> Iterator[ControlPlane]:
-    """A running API server that nobody else uses; without its programs the test is skipped."""
+    """Run an API server for one test alone; without its programs the test is skipped."""
     try:
         plane = prepare_api_server(folder)
     except CannotStart as reason:
@@ -51,7 +51,7 @@ def own_api_server(folder: Path) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A running API server of this test process alone; each test takes a namespace of its own."""
+    """Run an API server for this test process alone; each test takes a namespace of its own."""
     with own_api_server(tmp_path_factory.mktemp("api-server")) as plane:
         yield plane
 

@@ -27,23 +27,23 @@ PROGRAMS = (
     "kubectl",
     "kubelet",
 )
-"""Names by which the one binary is called."""
+"""The names by which the one binary is called."""
 VERSION_PACKAGE = "k8s.io/component-base/version"
 
 
 class CannotStart(Exception):
-    """This machine cannot run what was asked for; says what is missing."""
+    """The error that this machine cannot run it, with what is missing."""
 
 
 def require(*programs: str) -> None:
-    """Raises CannotStart that names all that are not on the machine."""
+    """Check that the machine has these programs. Raises CannotStart with all that are missing."""
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
         raise CannotStart(f"not on the machine: {', '.join(missing)}; `make e2e-tools` as root installs what is needed")
 
 
 def programs() -> Path:
-    """The folder with all PROGRAMS and `pause`. Raises CannotStart where they are not built: it takes long."""
+    """Return the folder with all PROGRAMS and `pause`. Raises CannotStart if they are not built: that takes long."""
     folder = place_of(NAME, _sources())
     if not folder.exists():
         raise CannotStart("the programs of Kubernetes are not built: `make e2e-tools` builds them, in some minutes")
@@ -51,13 +51,13 @@ def programs() -> Path:
 
 
 def build() -> Path:
-    """The same folder, built now if it is not there. Raises CannotStart."""
+    """Return the same folder; build it if necessary. Raises CannotStart."""
     require("go")
     return kept(NAME, _sources(), _build)
 
 
 def kubernetes_version() -> str:
-    """As go.mod has it, such as v1.34.4."""
+    """Return the version in go.mod, such as v1.34.4."""
     found = re.search(r"k8s\.io/kubernetes (v\S+)", (SOURCES / "go.mod").read_text(encoding="utf-8"))
     assert found, "go.mod requires k8s.io/kubernetes"
     return found[1]
@@ -68,7 +68,7 @@ def _sources() -> list[Path]:
 
 
 def _build(folder: Path) -> None:
-    """Without cgo: static binaries, and no C compiler is needed."""
+    """Build static binaries without cgo, so that no C compiler is needed."""
     version = kubernetes_version()
     major, minor, _ = version.removeprefix("v").split(".")
     stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}

@@ -1,4 +1,4 @@
-"""Certificates of a cluster that lives for a test: one authority, and what it signs; made by `openssl`."""
+"""Certificates of a cluster that lives for a test: one authority and the certificates that it signs, by `openssl`."""
 
 import subprocess
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 
 
 class Identity(NamedTuple):
-    """Files of a certificate and its private key, PEM."""
+    """The files of a certificate and its private key, in PEM."""
 
     certificate: Path
     key: Path
 
 
 class Authority:
-    """Signs for one cluster; its files are in `folder`."""
+    """The authority of one cluster; its files are in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -28,11 +28,11 @@ class Authority:
 
     @property
     def certificate(self) -> Path:
-        """What those trust who trust this cluster."""
+        """Return the certificate that clients of this cluster trust."""
         return self.identity.certificate
 
     def issue(self, name: str, subject: str, alternative_names: Sequence[str] = ()) -> Identity:
-        """A certificate for servers and clients; `subject` as `/O=GROUP/CN=USER`, names as `DNS:x` and `IP:y`."""
+        """Issue a certificate for servers and clients: `subject` as `/O=GROUP/CN=USER`, names as `DNS:x`."""
         identity = Identity(self._folder / f"{name}.crt", self._folder / f"{name}.key")
         extensions = ["extendedKeyUsage=serverAuth,clientAuth", "basicConstraints=critical,CA:FALSE"]
         if alternative_names:

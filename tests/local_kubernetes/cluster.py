@@ -22,20 +22,20 @@ from local_kubernetes.whole_file import write_whole
 
 NETWORK_FILE: Final = "network"
 PROGRAMS_LINK: Final = "programs"
-"""To the programs that it was started with: those of the sources may be others by now."""
+"""The link to the programs with which it was started: the sources may have others in the meantime."""
 STORAGE_CLASS: Final = {
     "apiVersion": "storage.k8s.io/v1",
     "kind": "StorageClass",
     "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
     "provisioner": "kubernetes.io/host-path",
 }
-"""Folders that all nodes see, made and removed by the controller manager."""
+"""A storage class whose volumes are folders that all nodes see; the controller manager makes and removes them."""
 FIRST_ZONE: Final = "zone-1"
 Say = Callable[[str], None]
 
 
 class LocalCluster:
-    """One cluster below `folder`. Where `outlive` is false it ends with the thread that started it."""
+    """A cluster below `folder`. If `outlive` is false it ends with the thread that started it."""
 
     def __init__(self, folder: Path, network: Network, outlive: bool) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class LocalCluster:
 
     @classmethod
     def begin(cls, folder: Path, outlive: bool) -> Self:
-        """A new one: its first node with addresses that nobody else has, and nothing on it. Raises CannotStart."""
+        """Make a new one: an empty first node, with addresses that nobody else has. Raises CannotStart."""
         check_machine()
         built = programs()
         with locked("network"):
@@ -63,14 +63,14 @@ class LocalCluster:
 
     @classmethod
     def find(cls, folder: Path) -> Self:
-        """One that another process started. Raises CannotStart where there is none."""
+        """Return a cluster that another process started. Raises CannotStart if there is none."""
         check_machine()
         if not (folder / NETWORK_FILE).exists():
             raise CannotStart(f"no cluster is in {folder}: `make kubernetes` starts one")
         return cls(folder, Network(int((folder / NETWORK_FILE).read_text(encoding="ascii"))), outlive=True)
 
     def up(self, say: Say = lambda text: None) -> None:
-        """Starts all that runs on it; returns when the first node is ready. Raises DaemonFailed."""
+        """Start everything; return when the first node is ready. Raises DaemonFailed."""
         self.plane.start_api()
         say("API ready")
         first = self.nodes[NODES[0]]
@@ -81,9 +81,9 @@ class LocalCluster:
         say(f"{first.name} ready")
 
     def add_node(self, zone: str) -> str:
-        """One more, with the images that were supplied; returns its name when it is ready. Raises DaemonFailed.
+        """Add a node with the images that were supplied; return its name when it is ready. Raises DaemonFailed.
 
-        Without that of the jobs, a gigabyte: it stays on the nodes that were there.
+        It does not get the image of the jobs, a gigabyte: only the first nodes have that.
         """
         node = self._begin_node()
         self._start_node(node, zone)
@@ -92,35 +92,38 @@ class LocalCluster:
         return node.name
 
     def supply(self, image: str) -> str:
-        """Makes one of IMAGES, or BASE_IMAGE, known to the nodes, most also to those to come; what pods call it."""
+        """Bring one of IMAGES, or BASE_IMAGE, to the nodes; return the name that pods use.
+
+        Nodes that are added later get it, too, except that of the jobs.
+        """
         archive = base_archive() if image == BASE_IMAGE else project_archive(image)
         self.import_archive(archive, on_nodes_to_come=image != JOBS)
         return image if image == BASE_IMAGE else reference(image)
 
     def import_archive(self, archive: Path, on_nodes_to_come: bool = True) -> None:
-        """Makes an image known to the nodes, by the name that its archive says."""
+        """Import an image into the nodes, under the name in its archive."""
         if on_nodes_to_come:
             self._supplied.append(archive)
         for node in self.nodes.values():
             node.import_image(archive)
 
     def kill_container(self, node: str, container: str) -> None:
-        """kill -9 of the first process of a container that runs on a node."""
+        """Kill the first process of a container on a node with `kill -9`."""
         self.nodes[node].kill_container(container)
 
     def down(self) -> None:
-        """Ends all and leaves the machine as it was; also what another process started."""
+        """End everything, also what another process started, and leave the machine as it was."""
         self._daemons.stop_all()
         with locked("network"):
             self._leave()
 
     def status(self) -> list[str]:
-        """A line for each program."""
+        """Return a line for each program."""
         words = {True: "running", False: "ended"}
         return [f"{name:25} {words[self._daemons.is_running(name)]}" for name in self._daemons.names()]
 
     def is_running(self) -> bool:
-        """Whether no program has ended since its start."""
+        """True if no program has ended since its start."""
         return all(map(self._daemons.is_running, self._daemons.names()))
 
     def _leave(self) -> None:
@@ -150,7 +153,7 @@ class LocalCluster:
 
 
 def _claimed(folder: Path, built: Path) -> Network:
-    """Writes down what `find` reads. The folder is for root alone: who reads its tokens may do all in the cluster."""
+    """Write the file that `find` reads. Only root may read the folder: its tokens give every right in the cluster."""
     if (folder / NETWORK_FILE).exists():
         raise CannotStart(f"a cluster is in {folder} already: `make kubernetes-down` ends it")
     network = free_network()

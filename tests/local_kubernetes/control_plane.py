@@ -27,7 +27,7 @@ from local_kubernetes.whole_file import write_whole
 
 CONTROLLERS: Final = ("kube-scheduler", "kube-controller-manager")
 NODES: Final = ("node-1", "node-2", "node-3", "node-4")
-"""Those that a cluster may have: the API server reads tokens only when it starts."""
+"""The names of nodes that a cluster may have: the API server reads tokens only when it starts."""
 USERS: Final = {
     "admin": ("admin", "system:masters"),
     "kube-controller-manager": ("system:kube-controller-manager", ""),
@@ -35,16 +35,16 @@ USERS: Final = {
     "kube-proxy": ("system:kube-proxy", ""),
     **{name: (f"system:node:{name}", "system:nodes") for name in NODES},
 }
-"""Who may speak to the API server by a token: (user, group)."""
+"""The users that have a token for the API server: (user, group)."""
 
 
 LESS_COLLECTING: Final = ("env", "GOGC=400")
-"""150 MB more, and a fifth less of the processor until an API server is ready."""
+"""An environment that costs 150 MB more, and a fifth less CPU until an API server is ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the API server listens and what the services' addresses are; the default is for no pods at all."""
+    """The addresses of the API server and of services; the default is for a cluster without pods."""
 
     address: str = "127.0.0.1"
     services: str = "10.96.0.0/24"
@@ -53,7 +53,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What was free and what nobody knows, once for the life of a cluster."""
+    """Free ports and random secrets, drawn once for the life of a cluster."""
 
     port: int
     etcd_port: int
@@ -62,7 +62,7 @@ class Chosen:
 
 
 def _chosen(path: Path) -> Chosen:
-    """In a file, so that another process can go on with the cluster."""
+    """Return the values in this file, drawn the first time: another process can then go on with the cluster."""
     if path.exists():
         return Chosen(**json.loads(path.read_text(encoding="utf-8")))
     tokens = {name: secrets.token_hex(16) for name in USERS}
@@ -73,7 +73,7 @@ def _chosen(path: Path) -> Chosen:
 
 
 class ControlPlane:
-    """One cluster's own; all its files are below `folder`. Extra `flags` go to the API server."""
+    """The control plane of one cluster; all its files are below `folder`. Extra `flags` go to the API server."""
 
     def __init__(
         self, folder: Path, daemons: Daemons, programs: Path, place: Place = Place(), flags: Sequence[str] = ()
@@ -88,33 +88,33 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        """Of the API server."""
+        """Return the URL of the API server."""
         return f"https://{self.place.address}:{self._chosen.port}"
 
     @property
     def etcd_url(self) -> str:
-        """Of etcd, with its figures at `/metrics`."""
+        """Return the URL of etcd, with its metrics at `/metrics`."""
         return f"http://127.0.0.1:{self._chosen.etcd_port}"
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
+        """Return the kubeconfig of the administrator."""
         return self.folder / "kubeconfig"
 
     @cached_property
     def authority(self) -> Authority:
-        """Whom the cluster trusts."""
+        """Return the authority that the cluster trusts."""
         return Authority(self.folder / "pki")
 
     def start_api(self) -> None:
-        """etcd and the API server; returns when `/readyz` says so. Raises DaemonFailed."""
+        """Start etcd and the API server; return when `/readyz` says so. Raises DaemonFailed."""
         self._write_files()
         self.start_etcd()
         self.start_api_server()
         self.await_ready()
 
     def start_etcd(self) -> None:
-        """Also after it was stopped: the data are kept."""
+        """Start etcd, also after it was stopped: its data are kept."""
         client, peer = (f"http://127.0.0.1:{port}" for port in (self._chosen.etcd_port, self._chosen.etcd_peer_port))
         flags = {
             "data-dir": self.folder / "etcd",
@@ -129,16 +129,16 @@ class ControlPlane:
         self._start("etcd", flags)
 
     def start_api_server(self) -> None:
-        """Also after it was stopped; does not wait."""
+        """Start the API server, also after it was stopped, and do not wait."""
         # It would wait a minute for its watches to end; an outage does not.
         self._start("kube-apiserver", self._api_flags(), *self._flags, enter=LESS_COLLECTING, end=signal.SIGKILL)
 
     def stop_api_server(self) -> None:
-        """An outage: all connections break, watches too. etcd goes on."""
+        """Stop the API server: all connections break, watches too. etcd goes on."""
         self.daemons.stop("kube-apiserver")
 
     def start_controllers(self, enter: Sequence[str] = ()) -> None:
-        """The controller manager, by a command that goes where hostpath volumes are made, and the scheduler."""
+        """Start the scheduler, and the controller manager by a command that enters the place of hostpath volumes."""
         self._enter = enter
         pki = self.folder / "pki"
         flags = {
@@ -163,43 +163,44 @@ class ControlPlane:
         self._start("kube-scheduler", scheduler)
 
     def stop_all(self) -> None:
-        """An outage of all of it; nodes and pods go on."""
+        """Stop everything; nodes and pods go on."""
         for name in (*CONTROLLERS, "kube-apiserver", "etcd"):
             self.daemons.stop(name)
 
     def start_again(self) -> None:
-        """What `stop_all` has stopped but etcd; returns when the API server serves. Raises DaemonFailed."""
+        """Start all that `stop_all` has stopped except etcd; return when the API server serves. Raises DaemonFailed."""
         self.start_api_server()
         self.await_ready()
         if self._enter is not None:
             self.start_controllers(self._enter)
 
     def end_outage(self) -> None:
-        """After `stop_api_server`; returns when the API server serves. Raises DaemonFailed.
+        """End an outage after `stop_api_server`; return when the API server serves. Raises DaemonFailed.
 
-        Whoever elects a leader, as clusters by kubeadm do, ends after 10 s without the API server, and starts again.
-        Ours elect none. Left alone, the controller manager would look at old EndpointSlices for more than a minute.
+        Controllers that elect a leader, as in clusters by kubeadm, end after 10 s without the API server, and
+        start again. These elect none. Left alone, the controller manager would use old EndpointSlices for
+        more than a minute.
         """
         for name in CONTROLLERS:
             self.daemons.stop(name)
         self.start_again()
 
     def await_ready(self) -> None:
-        """Returns when the API server serves. Raises DaemonFailed."""
+        """Return when the API server serves. Raises DaemonFailed."""
         wait_for(self._is_ready)
 
     @property
     def kubectl(self) -> Kubectl:
-        """The administrator's."""
+        """Return the administrator's kubectl."""
         return Kubectl(self.programs / "kubectl", self.kubeconfig)
 
     @cached_property
     def requests(self) -> KubeRequests:
-        """The administrator's, for what is asked often."""
+        """Return the administrator's client for frequent requests."""
         return KubeRequests(self.url, self._chosen.tokens["admin"], self._trust)
 
     def kubeconfig_of(self, user: str) -> Path:
-        """The file with which one of USERS speaks to the API server."""
+        """Return the kubeconfig with which one of USERS connects to the API server."""
         return self.kubeconfig if user == "admin" else self.folder / f"{user}.kubeconfig"
 
     def _is_ready(self) -> bool:
@@ -271,7 +272,7 @@ class ControlPlane:
             self.kubeconfig_of(name).write_text(self._kubeconfig_text(name), encoding="utf-8")
 
     def _kubeconfig_text(self, user: str) -> str:
-        """JSON is YAML."""
+        """Return a kubeconfig as JSON, which is YAML, too."""
         cluster = {"server": self.url, "certificate-authority": str(self.authority.certificate)}
         context = {"cluster": "barnabas-e2e", "user": user}
         return json.dumps(

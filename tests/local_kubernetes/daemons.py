@@ -15,28 +15,28 @@ from local_kubernetes.whole_file import write_whole
 
 LOG_LINES = 30
 MARK = "BARNABAS_E2E_PROGRAM_OF"
-"""In the environment of each program, and so of what it starts: it says in which folder its process id is written."""
+"""A variable in the environment of each program and its children: the folder of the file with its process id."""
 
 
 class DaemonFailed(AssertionError):
-    """A program ended while others rely on it; carries the end of its log."""
+    """The error that a program ended while others need it, with the end of its log."""
 
 
 class Recorded(NamedTuple):
-    """What the file of a program says."""
+    """The content of a program's file."""
 
     order: int
     pid: int
     started_at: int
-    """When the kernel says that it began."""
+    """The time at which the process began, by the kernel."""
     end: int
     """The signal that stops it."""
 
 
 class Daemons:
-    """The programs of one folder: `NAME.pid` and `NAME.log` of each.
+    """The programs of one folder, each with `NAME.pid` and `NAME.log`.
 
-    Where `outlive` is false the kernel kills them when the thread that started them ends, however that ends.
+    If `outlive` is false, the kernel kills them when the thread that started them ends, in whatever way.
     """
 
     def __init__(self, folder: Path, outlive: bool) -> None:
@@ -45,7 +45,7 @@ class Daemons:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, command: Sequence[str], end: signal.Signals = signal.SIGTERM) -> None:
-        """Starts a program and does not wait; its output is appended to its log. `end` is what stops it."""
+        """Start a program without waiting; its output is appended to its log. The signal `end` stops it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._log(name).open("ab") as log:
             child = subprocess.Popen(
@@ -61,12 +61,12 @@ class Daemons:
         write_whole(self._file(name), " ".join(f"{int(each)}" for each in recorded))
 
     def pid(self, name: str) -> int:
-        """The process id of a running program. Raises DaemonFailed."""
+        """Return the process id of a running program. Raises DaemonFailed."""
         self.check(name)
         return self._recorded(name).pid
 
     def is_running(self, name: str) -> bool:
-        """Whether it was started, here or by another process, and has not ended."""
+        """True if it was started, here or by another process, and has not ended."""
         if name in self._children:
             return self._children[name].poll() is None
         if not self._file(name).exists():
@@ -75,17 +75,17 @@ class Daemons:
         return _started_at(recorded.pid) == recorded.started_at
 
     def check(self, *names: str) -> None:
-        """Raises DaemonFailed where one does not run."""
+        """Check that these programs run. Raises DaemonFailed."""
         for name in names:
             if not self.is_running(name):
                 raise DaemonFailed(f"{name} has ended:\n{self.log_end(name)}")
 
     def send(self, name: str, number: signal.Signals) -> None:
-        """A signal, such as SIGSTOP and SIGCONT."""
+        """Send a signal, such as SIGSTOP and SIGCONT."""
         os.kill(self.pid(name), number)
 
     def stop(self, name: str) -> None:
-        """Ends it and waits; kills one that outstays the deadline. Does nothing where it does not run."""
+        """Stop a program and wait; kill it after the deadline. If it does not run, do nothing."""
         if self.is_running(name):
             self.send(name, signal.Signals(self._recorded(name).end))
             try:
@@ -97,12 +97,12 @@ class Daemons:
         self._children.pop(name, None)
 
     def names(self) -> list[str]:
-        """All that were started and not stopped, in the order of their starts."""
+        """Return the programs that were started and not stopped, in the order of their starts."""
         found = [path.stem for path in self.folder.glob("*.pid")]
         return sorted(found, key=lambda name: self._recorded(name).order)
 
     def stop_all(self) -> None:
-        """Ends the last one that was started first, then one whose starter was killed before it wrote its id."""
+        """Stop all programs, the last one first, also one whose starter was killed before it wrote the process id."""
         for name in reversed(self.names()):
             self.stop(name)
         wait_for(self._unknown_ended)
@@ -121,7 +121,7 @@ class Daemons:
         return not found
 
     def log_end(self, name: str) -> str:
-        """The last lines of its output."""
+        """Return the last lines of its output."""
         if not self._log(name).exists():
             return "(it wrote no log)"
         text = self._log(name).read_text(encoding="utf-8", errors="replace")
@@ -138,7 +138,10 @@ class Daemons:
 
 
 def _started_at(pid: int) -> int:
-    """When a process began, in clock ticks since boot: with its id, this names one process for ever. 0: it ended."""
+    """Return when a process began, in clock ticks since boot; 0 if it has ended.
+
+    With the id this names one process for ever.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):

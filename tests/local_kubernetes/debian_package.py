@@ -1,4 +1,4 @@
-"""Programs of Debian's packages, unpacked into the user's cache and not installed."""
+"""Programs of Debian's packages, which are unpacked into the user's cache and not installed."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ FETCH_SECONDS_MAX: Final = 300
 
 
 def programs_of(package: str) -> Path:
-    """The folder with them, fetched the first time. Raises CannotStart where they cannot be had."""
+    """Return the folder of the package's programs, fetched the first time. Raises CannotStart if that fails."""
     folder = cache() / package
     with locked(package):
         if not folder.exists():
@@ -41,7 +41,7 @@ def _fetch(package: str, folder: Path) -> None:
 
 
 def _downloaded(package: str, place: str) -> Path | None:
-    """None where apt knows of no such package: its lists may have to be fetched first."""
+    """Return the package's file; None if apt does not know it, because its lists must be fetched first."""
     _run(place, "apt-get", "download", "--quiet", package)
     return next(Path(place).glob("*.deb"), None)
 

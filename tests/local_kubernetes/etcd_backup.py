@@ -1,4 +1,4 @@
-"""etcd is backed up, and an older state of it put back, as after an accident."""
+"""Backs up etcd, and restores an older state of it, as after an accident."""
 
 import base64
 import json
@@ -15,7 +15,7 @@ BUMP: Final = base64.b64encode(b"bump").decode()
 
 
 def back_up(plane: ControlPlane, folder: Path) -> None:
-    """What etcd has on its disk at one moment, in place of what was in the folder before."""
+    """Save the state of etcd at one moment, in place of an earlier backup in the folder."""
     shutil.rmtree(folder, ignore_errors=True)
     plane.daemons.send("etcd", signal.SIGSTOP)
     try:
@@ -25,10 +25,10 @@ def back_up(plane: ControlPlane, folder: Path) -> None:
 
 
 def put_back(plane: ControlPlane, folder: Path, *, bump_revision: bool = True) -> None:
-    """Returns when the API server serves the older state.
+    """Restore the state; return when the API server serves it.
 
-    Revisions go on where they were, as `etcdutl snapshot restore --bump-revision` has it: otherwise who watched the API
-    server waits for those that are there no more.
+    Revisions go on from the present ones, as with `etcdutl snapshot restore --bump-revision`: otherwise watchers
+    would wait for revisions that do not exist any more.
     """
     before = _revision(plane)
     plane.stop_all()

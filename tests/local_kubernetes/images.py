@@ -56,10 +56,10 @@ BUILD_SCRIPT: Final = ROOT / "images" / "build.sh"
 INSTALL_SCRIPT: Final = "images/install.sh"
 ABOUT: Final = ("pyproject.toml", "README.md", "LICENSE", "NOTICE")
 IMAGES: Final = {"barnabas-broker": "broker", "barnabas-operator": "operator", "barnabas-jobs": "jobs"}
-"""The Dockerfile's target of each."""
+"""The images by name, each with its target in the Dockerfile."""
 JOBS: Final = "barnabas-jobs"
 SERVING: Final = tuple(name for name in IMAGES if name != JOBS)
-"""Those that each cluster needs. That of the jobs is ten times as large, and only for clusters that run jobs."""
+"""The images that every cluster needs. That of the jobs is ten times as large, and only for clusters that run jobs."""
 # What goes into a target besides the Dockerfile.
 CONTEXT: Final[Mapping[str, Sequence[str]]] = {
     "": (),
@@ -81,7 +81,7 @@ CONTEXT: Final[Mapping[str, Sequence[str]]] = {
     ),
 }
 STAGES: Final = {"spark": ("packages", "spark-packages", "spark"), "connector": ("fetched", "connector")}
-"""Of the Dockerfile, where a target that is kept has no others."""
+"""The stages of the Dockerfile that belong to images which are kept."""
 TAG: Final = "dev"
 # That of the jobs, and Spark, are 0.8 GB each.
 ARCHIVES_KEPT: Final[Mapping[str, int]] = {JOBS: 3, "spark": 2}
@@ -99,12 +99,12 @@ tar --create --file="$written" --directory="$TMPDIR/root" .
 
 
 def reference(name: str) -> str:
-    """What pods call one of IMAGES."""
+    """Return the name that pods use for one of IMAGES."""
     return f"docker.io/library/{name}:{TAG}"
 
 
 def pause_archive() -> Path:
-    """The image of the process that holds a pod's namespaces: one static program."""
+    """Return the image of the process that holds a pod's namespaces: one static program."""
     program = programs() / "pause"
     archive = program.with_name("pause.tar")
     if not archive.exists():
@@ -115,7 +115,7 @@ def pause_archive() -> Path:
 
 
 class Base(NamedTuple):
-    """What stands for a stage of the Dockerfile: an image of this name, of a tar of its files or an archive of it."""
+    """An image in place of a stage of the Dockerfile: its name, and a tar of its files or an archive."""
 
     stage: str
     image: str
@@ -123,20 +123,20 @@ class Base(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """An image and the Dockerfile's target that it is; without one it is the base itself."""
+    """An image, and its target in the Dockerfile; without a target it is the base itself."""
 
     image: str
     target: str
 
 
 def base_archive() -> Path:
-    """Python on Debian as an image of its own, for pods of tests. Raises CannotStart."""
+    """Return an image of Python on Debian, for pods of tests. Raises CannotStart."""
     _check_machine()
     return _archives({"python": Recipe(BASE_IMAGE, "")}, [tools()])["python"]
 
 
 def project_archive(name: str) -> Path:
-    """One of IMAGES, built where the sources are others than last time. Raises CannotStart."""
+    """Return one of IMAGES, built again if the sources have changed. Raises CannotStart."""
     _check_machine()
     if name == JOBS:
         return _archives({JOBS: Recipe(reference(JOBS), IMAGES[JOBS])}, [tools(), spark(), connector()])[JOBS]
@@ -176,7 +176,7 @@ def _archive(recipe: Recipe, path: Path) -> str:
 
 
 def _forget_old(name: str) -> None:
-    """Leaves those that other checkouts may be using now."""
+    """Delete old images, except those that other checkouts may be using."""
     known = sorted(cache().glob(f"{name}-*.image"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in known[ARCHIVES_KEPT.get(name, ARCHIVES_KEPT_ELSE) :]:
         path.unlink()
@@ -234,13 +234,13 @@ def connector() -> Base:
 
 
 def _stage(name: str, bases: Sequence[Base]) -> Base:
-    """One that takes long and seldom changes."""
+    """Make a stage that takes long and seldom changes."""
     image = f"localhost/{name}"
     return Base(name, image, _archives({name: Recipe(image, name)}, bases)[name])
 
 
 def _made(name: str, recipe: str, script: str, *arguments: str) -> Path:
-    """A tar, made once for each recipe by a script that is told its path last."""
+    """Make a tar once for each recipe, by a script that gets its path as last argument."""
     made = cache() / f"{name}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}.tar"
     with locked(name):
         if not made.exists():
@@ -253,7 +253,7 @@ def _made(name: str, recipe: str, script: str, *arguments: str) -> Path:
 
 
 def _digest(bases: Sequence[Base], target: str) -> str:
-    """Of all that goes into an image."""
+    """Return a digest of everything that goes into an image."""
     digest = hashlib.sha256((" ".join(base.file.name for base in bases) + target).encode() + BUILD_SCRIPT.read_bytes())
     digest.update(_dockerfile(target).encode())
     for path in _sources(target):
@@ -263,7 +263,7 @@ def _digest(bases: Sequence[Base], target: str) -> str:
 
 
 def _dockerfile(target: str) -> str:
-    """What it says of a target."""
+    """Return the part of the Dockerfile about a target."""
     text = DOCKERFILE.read_text(encoding="utf-8") if target else ""
     if target not in STAGES:
         return text
@@ -292,7 +292,7 @@ def _run(*command: str, environment: dict[str, str] | None = None, folder: Path 
 
 
 def write_archive(archive: Path, image: str, content: Mapping[str, bytes], entrypoint: str) -> None:
-    """As `docker save` writes an image of these files alone; their paths have no leading slash."""
+    """Write an image of these files alone as `docker save` does; their paths have no leading slash."""
     layer = _tar(content)
     config = {
         "architecture": "amd64",

@@ -1,4 +1,4 @@
-"""The operator's own client of a test's API server."""
+"""The operator's own client for a test's API server."""
 
 from barnabas_kube.client import ApiClient
 from barnabas_kube.kubeconfig import read_kubeconfig
@@ -6,5 +6,5 @@ from local_kubernetes.control_plane import ControlPlane
 
 
 def api_client(plane: ControlPlane) -> ApiClient:
-    """As its administrator; for `async with`."""
+    """Return a client with the rights of the administrator; for `async with`."""
     return ApiClient(read_kubeconfig(plane.kubeconfig), "tests")

@@ -1,4 +1,4 @@
-"""What tests ask of an API server again and again, without a process of kubectl for each."""
+"""Asks an API server often, without a process of kubectl for each request."""
 
 import json
 import ssl
@@ -17,21 +17,24 @@ JSON: Final = "application/json"
 REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 EVERYBODY: Final = "system:authenticated"
 REFUSED: Final = 300
-"""And above: the status of what is no answer."""
+"""The lowest status of a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
 class KubeRequests:
-    """As the cluster's administrator. Every method raises AssertionError with what the API server says against it."""
+    """A client with the rights of the administrator.
+
+    Every method raises AssertionError with the API server's refusal.
+    """
 
     url: str
     token: str
     trust: ssl.SSLContext
     idle: list[HTTPSConnection] = field(default_factory=list)
-    """Connections that stay: a new one costs both sides more than a request."""
+    """The connections that stay open: a new one costs both sides more than a request."""
 
     def get(self, kind: str, namespace: str | None, name: str) -> JsonObject | None:
-        """The object; None where it is gone."""
+        """Return the object; None if it is gone."""
         return self._json("GET", path_of(kind, namespace, name))
 
     def listing(
@@ -41,23 +44,23 @@ class KubeRequests:
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
     ) -> list[JsonObject]:
-        """All objects with these labels, and these fields by their paths."""
+        """Return all objects with these labels, and with these fields by their paths."""
         chosen = {"labelSelector": _chosen(labels or {}), "fieldSelector": _chosen(fields or {})}
         found = self._json("GET", f"{path_of(kind, namespace)}?{urlencode(chosen)}")
         return found["items"] if found is not None else []
 
     def create(self, item: JsonObject) -> None:
-        """A new object."""
+        """Create an object."""
         self._json("POST", path_of(item["kind"], item["metadata"].get("namespace")), item)
 
     def apply(self, item: JsonObject) -> None:
-        """What is in `item`, and nothing else that was applied before."""
+        """Apply `item`, and remove other fields that were applied before."""
         meta = item["metadata"]
         query = urlencode({"fieldManager": "tests", "force": "true", "fieldValidation": "Strict"})
         self._json("PATCH", f"{path_of(item['kind'], meta.get('namespace'), meta['name'])}?{query}", item, APPLY)
 
     def refusal(self, item: JsonObject) -> str:
-        """Return what it says against an object, new or in place of that by its name; nothing if it was stored."""
+        """Return the refusal of an object, new or in place of another; an empty text if it was stored."""
         kind, meta = item["kind"], item["metadata"]
         there = self.get(kind, meta["namespace"], meta["name"])
         method, name, sent = "POST", None, item
@@ -68,7 +71,7 @@ class KubeRequests:
         return "" if status < REFUSED else str(json.loads(found)["message"])
 
     def may(self, user: str, namespace: str, verb: str, resource: str, name: str = "") -> bool:
-        """True if a user, or a service account by its whole name, is allowed it: `deployments.apps/scale`."""
+        """True if a user, or a service account by its full name, has a right, as to `deployments.apps/scale`."""
         whole, _, part = resource.partition("/")
         plural, _, group = whole.partition(".")
         accounts = ["system:serviceaccounts", f"system:serviceaccounts:{user.split(':')[2]}"] if ":" in user else []
@@ -83,15 +86,15 @@ class KubeRequests:
         return answer is not None and bool(answer["status"]["allowed"])
 
     def merge_status(self, kind: str, namespace: str, name: str, status: JsonObject) -> None:
-        """As a controller of Kubernetes tells it."""
+        """Change the status, as a controller of Kubernetes does."""
         self._json("PATCH", f"{path_of(kind, namespace, name)}/status", {"status": status}, MERGE)
 
     def delete(self, kind: str, namespace: str | None, name: str) -> None:
-        """Does not wait for finalizers."""
+        """Delete an object without waiting for finalizers."""
         self._json("DELETE", path_of(kind, namespace, name))
 
     def text(self, path: str) -> str:
-        """A page, such as `/metrics`."""
+        """Return a page, such as `/metrics`."""
         return self._ask("GET", path, None, JSON).decode()
 
     def _json(
@@ -102,7 +105,7 @@ class KubeRequests:
         return found
 
     def _ask(self, method: str, path: str, body: JsonObject | None, content_type: str) -> bytes:
-        """Nothing where there is no such object."""
+        """Return the answer; empty if there is no such object."""
         sent = json.dumps(body).encode() if body is not None else None
         status, found = self._answer(method, path, sent, self._headers(content_type))
         if method == "GET" and status == NOT_FOUND:
@@ -114,7 +117,7 @@ class KubeRequests:
         return {"Authorization": f"Bearer {self.token}", "Accept": "*/*", "Content-Type": content_type}
 
     def _answer(self, method: str, path: str, sent: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
-        """On a connection that is idle, or on a new one where those have ended meanwhile."""
+        """Return the answer on an idle connection, or on a new one if idle ones have ended."""
         while True:
             kept = self._kept()
             connection = kept or self._new()

@@ -1,4 +1,4 @@
-"""kubectl as one function: what tests ask of a cluster, in the words in which users would."""
+"""kubectl as one function: tests ask a cluster in the words of its users."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import bound_to_us, free_port
 
 PATIENTLY = f"--timeout={PATIENCE_S:.0f}s"
-"""For commands that wait."""
+"""The option of commands that wait."""
 SECONDS_MAX = PATIENCE_S + 60
 # A process that lives so shortly needs no garbage collector: it would be a fifth of what kubectl costs.
 NO_COLLECTING = {"GOGC": "off"}
@@ -19,19 +19,19 @@ NO_COLLECTING = {"GOGC": "off"}
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """One cluster as its administrator sees it: `kubectl("get", "nodes")`."""
+    """A cluster as its administrator sees it: `kubectl("get", "nodes")`."""
 
     program: Path
     kubeconfig: Path
 
     def __call__(self, *arguments: str, stdin: str = "") -> str:
-        """What it prints. Raises AssertionError with its complaint."""
+        """Return the output. Raises AssertionError with the error output."""
         done = self.ask(*arguments, stdin=stdin)
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}"
         return done.stdout
 
     def ask(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """The same where a refusal is an answer."""
+        """Run a command where a refusal is an answer, too."""
         return subprocess.run(
             self._command(*arguments),
             input=stdin,
@@ -44,7 +44,7 @@ class Kubectl:
 
     @contextmanager
     def forwarded(self, namespace: str, target: str, port: int) -> Iterator[int]:
-        """While inside, a port of this machine's loopback leads to `port` of a target such as `pod/web-0`."""
+        """Forward a port of this machine's loopback to `port` of a target such as `pod/web-0`."""
         local = free_port()
         command = self._command("-n", namespace, "port-forward", target, f"{local}:{port}")
         own = self.environment
@@ -59,7 +59,7 @@ class Kubectl:
 
     @contextmanager
     def namespace(self, name: str) -> Iterator[str]:
-        """A namespace of its own with all that is in it, gone at the end."""
+        """Make a namespace; delete it at the end with everything in it."""
         self("create", "namespace", name)
         try:
             # Pods are refused until it is there. After an outage controllers come back to the API server in their time.
@@ -71,7 +71,10 @@ class Kubectl:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Also for helm: both keep for 6 hours which versions of kinds an address serves, and addresses come again."""
+        """Return the environment, also for helm.
+
+        Both keep for 6 hours which versions of kinds an address serves, and addresses are used again.
+        """
         return {**os.environ, "KUBECACHEDIR": str(cache_of(self.kubeconfig))}
 
     def _command(self, *arguments: str) -> list[str]:
@@ -79,5 +82,5 @@ class Kubectl:
 
 
 def cache_of(kubeconfig: Path) -> Path:
-    """Where a cluster's own kubectl keeps what it knows of it; for ~/.kube/config it is kubectl's default."""
+    """Return the cache of a cluster's own kubectl; for ~/.kube/config it is kubectl's default."""
     return kubeconfig.parent / "cache"

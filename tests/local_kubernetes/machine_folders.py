@@ -14,13 +14,13 @@ from local_kubernetes.whole_file import write_whole
 
 
 class MachineFolders:
-    """Which of them were not there before; kept in a file. Whoever calls this holds `locked("network")`."""
+    """The folders that did not exist before, kept in a file. The caller holds `locked("network")`."""
 
     def __init__(self, record: Path | None = None) -> None:
         self._record = record or cache() / "machine-folders.json"
 
     def make(self, targets: Iterable[Path]) -> None:
-        """Those that are not there; the file knows them first, so that a start that is killed leaves none unknown."""
+        """Make the missing folders; the file lists them first, so that a killed start leaves none unknown."""
         wanted = list(targets)
         missing = {str(path) for target in wanted for path in (target, *target.parents) if not path.exists()}
         self._record.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ class MachineFolders:
             target.mkdir(parents=True, exist_ok=True)
 
     def take_back(self) -> None:
-        """Removes them; those in which somebody put something stay."""
+        """Remove them, except those in which somebody has put something."""
         # What is in a folder sorts behind it.
         for made in sorted(self._made(), reverse=True):
             with suppress(OSError):

@@ -50,19 +50,19 @@ VOLUMES_FOLDER: Final = "/tmp/hostpath_pv"
 
 
 def free_network() -> Network:
-    """One whose addresses nobody has a route to, and of which no control group is left by a cluster that was killed."""
+    """Return a network without a route to its addresses and without control groups of a killed cluster."""
     left = {path.name for depth in ("", "*/") for path in CGROUPS.glob(f"{depth}barnabas-e2e*")}
     numbers = {int(name.removeprefix("barnabas-e2e").partition("-")[0]) for name in left}
     return Network(min(set(range(256)) - networks() - numbers))
 
 
 def networks() -> set[int]:
-    """The numbers of those that nodes of this machine have."""
+    """Return the numbers of the networks that nodes of this machine have."""
     return {int(number) for number in re.findall(r"\b10\.200\.(\d+)\.", _run("ip", "-4", "route"))}
 
 
 def check_machine() -> None:
-    """Raises CannotStart that says what this machine lacks."""
+    """Check the machine. Raises CannotStart with what it lacks."""
     if os.geteuid() != 0:
         raise CannotStart("a node needs root: run it as root; without, `make e2e E2E=kind` runs the tests in Docker")
     require(*PROGRAMS)
@@ -73,7 +73,7 @@ def check_machine() -> None:
 
 
 class Node:
-    """One of NODES. Its folder is beside the one of the volumes, which all nodes see: a claim has no node."""
+    """One of NODES. Its folder is beside that of the volumes, which all nodes see: a claim belongs to no node."""
 
     def __init__(self, name: str, folder: Path, network: Network, daemons: Daemons, programs: Path) -> None:
         self.name = name
@@ -86,11 +86,11 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """The process whose end is the node's end."""
+        """Return the process whose end is the node's end."""
         return self._daemons.pid(self.name)
 
     def enter(self, *namespaces: str) -> list[str]:
-        """What goes before a command that is to run in these namespaces of the node; all where none are named."""
+        """Return the words before a command that runs in these namespaces of the node; without names, in all."""
         chosen = namespaces or ("net", "mount", "pid")
         files = {"mount": "mnt", "pid": "pid_for_children"}
         paths = [f"--{each}=/proc/{self.pid}/ns/{files.get(each, each)}" for each in chosen]
@@ -99,11 +99,11 @@ class Node:
         return ["nsenter", *paths, "--", *bound]
 
     def run(self, *command: str) -> str:
-        """What a command prints that runs in the node. Raises CannotStart."""
+        """Return the output of a command in the node. Raises CannotStart."""
         return _run(*self.enter(), *command)
 
     def begin(self) -> None:
-        """The empty node, with its cable."""
+        """Start the empty node, with its cable."""
         self._make_folders()
         namespaces = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         self._daemons.start(self.name, ["unshare", *namespaces, "--", str(self._programs / "pause")], signal.SIGKILL)
@@ -118,7 +118,7 @@ class Node:
         return False
 
     def start_containerd(self) -> None:
-        """Returns when it answers."""
+        """Start containerd; return when it answers."""
         config = self.folder / "containerd.toml"
         config.write_text(_containerd_config(), encoding="utf-8")
         (self.folder / "cni-config" / "pods.conflist").write_text(json.dumps(_cni_config(self.cable.pods)), "utf-8")
@@ -126,20 +126,20 @@ class Node:
         wait_for(self._containerd_answers, seconds_max=30)
 
     def import_image(self, archive: Path) -> None:
-        """An image from an archive, for pods that never pull."""
+        """Import an image from an archive, for pods that never pull."""
         self.run("ctr", "--namespace=k8s.io", "images", "import", str(archive))
 
     def images(self) -> list[str]:
-        """The names of those that were imported, but the pods' own."""
+        """Return the names of the imported images, without that of pods themselves."""
         known = self.run("ctr", "--namespace=k8s.io", "images", "list", "--quiet").split()
         return [name for name in known if name != PAUSE_IMAGE and not name.startswith("sha256:")]
 
     def kill_container(self, container: str) -> None:
-        """kill -9 of the first process of a running container."""
+        """Kill the first process of a running container with `kill -9`."""
         self.run("ctr", "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", container)
 
     def start_kubelet(self, plane: ControlPlane, zone: str) -> None:
-        """kubelet and kube-proxy; does not wait."""
+        """Start kubelet and kube-proxy without waiting."""
         self._config.write_text(json.dumps(self._kubelet_config(plane)), encoding="utf-8")
         for cgroup in self._cgroups():
             cgroup.mkdir(exist_ok=True)
@@ -169,13 +169,13 @@ class Node:
         self._start("kube-proxy", str(self._programs / "kube-proxy"), *_flags(proxy))
 
     def start_dns(self, plane: ControlPlane) -> None:
-        """For the pods of all nodes; does not wait."""
+        """Start DNS for the pods of all nodes without waiting."""
         corefile = self.folder / "Corefile"
         corefile.write_text(_corefile(self.network, plane.kubeconfig), encoding="utf-8")
         self._start("coredns", str(self._programs / "coredns"), "-conf", str(corefile))
 
     def await_ready(self, plane: ControlPlane) -> None:
-        """Returns when the API server knows the node as ready. Raises DaemonFailed."""
+        """Return when the API server has the node as ready. Raises DaemonFailed."""
         condition = '{.status.conditions[?(@.type=="Ready")].status}'
 
         def is_ready() -> bool:
@@ -185,7 +185,7 @@ class Node:
         wait_for(is_ready)
 
     def leave(self) -> None:
-        """Takes back its control groups and its folder; call it after all programs have ended."""
+        """Remove its control groups and its folder, after all programs have ended."""
         # Without a file for kubelet they are those of another cluster, which took the number of one that was killed.
         for cgroup in self._cgroups() if self._config.exists() else ():
             for folder, _, _ in os.walk(cgroup, topdown=False):
@@ -200,7 +200,7 @@ class Node:
         return self.folder / "kubelet.json"
 
     def _make_folders(self) -> None:
-        """Those of the node, and empty ones of the machine where the node's are to be seen."""
+        """Make the folders of the node, and empty ones of the machine where those of the node are mounted."""
         for name in OWN_FOLDERS:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._volumes.mkdir(exist_ok=True)
@@ -244,7 +244,7 @@ class Node:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
     def _cgroups(self) -> list[Path]:
-        """Our folder in each hierarchy; the only one of version 2 where that is what the machine has."""
+        """Return the node's folder in each hierarchy of control groups; in version 2 there is one."""
         hierarchies = [CGROUPS] if (CGROUPS / "cgroup.controllers").exists() else sorted(CGROUPS.iterdir())
         name = f"barnabas-{self.cable.device}"
         return [path / name for path in hierarchies if path.is_dir() and not path.is_symlink()]
@@ -279,7 +279,7 @@ class Node:
 
 
 def _removed(cgroup: Path) -> bool:
-    """The kernel keeps a group until its last process has been buried."""
+    """Remove a control group; return False while the kernel keeps it for its last process."""
     try:
         cgroup.rmdir()
     except FileNotFoundError:

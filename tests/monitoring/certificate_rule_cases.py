@@ -1,4 +1,4 @@
-"""What must be the matter for the alerts about certificates to fire, and what there is where all is well."""
+"""The series with which the alerts about certificates fire, and those of a healthy cluster."""
 
 from typing import Final
 

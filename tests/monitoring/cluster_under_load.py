@@ -1,4 +1,4 @@
-"""Three real brokers that a group reads too slowly, another has stopped reading, and a third has read."""
+"""Three real brokers with three groups: one reads too slowly, one has stopped, one has read everything."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ TOPIC: Final = "flights"
 PARTITIONS: Final = 3
 RECORDS_A_TURN: Final = 50
 TRAFFIC: Final = {TOPIC: RECORDS_A_TURN, "bookings": 20, "weather": 5}
-"""Topics, and how many records go to each at a turn."""
+"""The topics, and the number of records that each gets in a turn."""
 TURN_S: Final = 0.1
 VALUE: Final = bytes(500)
 SETTINGS: Final = {"group.initial.rebalance.delay.ms": "0"}
@@ -22,7 +22,7 @@ SETTINGS: Final = {"group.initial.rebalance.delay.ms": "0"}
 
 @contextmanager
 def three_brokers(folder: Path, **settings: str) -> Iterator[BarnabasCluster]:
-    """They run while inside, without a topic."""
+    """Run three brokers without a topic."""
     given = {name.replace("_", "."): value for name, value in settings.items()}
     with barnabas_cluster(folder, properties={**SETTINGS, **given}) as cluster:
         yield cluster
@@ -30,7 +30,7 @@ def three_brokers(folder: Path, **settings: str) -> Iterator[BarnabasCluster]:
 
 @contextmanager
 def load(cluster: BarnabasCluster) -> Iterator[None]:
-    """`slow` falls behind all the time, `gone` read a little and left, `quick` reads all; the topics are there."""
+    """Put load on the topics: `slow` falls behind, `gone` read a little and left, `quick` reads everything."""
     client, ending = cluster.client(), threading.Event()
     client.write(TOPIC, [VALUE] * RECORDS_A_TURN)
     _read_once(client.consumer("gone"))

@@ -1,4 +1,4 @@
-"""The page of all metrics for people, as Markdown: read of the processes that tell them.
+"""Writes the page of all metrics as Markdown, from the processes that export them.
 
 `python -m monitoring.metrics_page FILE` writes it.
 """
@@ -59,7 +59,7 @@ KNOWN: Final = {
 
 
 def page_text() -> str:
-    """The whole page. It starts two brokers for a moment."""
+    """Return the whole page. It starts two brokers for a moment."""
     with TemporaryDirectory() as folder:
         brokers = broker_metrics(Path(folder))
     return "".join(
@@ -81,7 +81,7 @@ def _rows(metrics: Iterable[Told], origins: Mapping[str, str]) -> Iterator[str]:
 
 
 def _origin(name: str, origins: Mapping[str, str]) -> str:
-    """Names under `kafka_` are never ours alone."""
+    """Return the origin of a metric; one that begins with `kafka_` must have one."""
     if name.startswith("process_"):
         return PROMETHEUS
     if name.startswith("barnabas_"):
@@ -91,12 +91,12 @@ def _origin(name: str, origins: Mapping[str, str]) -> str:
 
 
 def _marked(origin: str) -> str:
-    """Names are code, words are not."""
+    """Return an origin as Markdown: names are code, words are not."""
     return ": ".join(f"`{part}`" if re.search(r"[-_.]", part) else part for part in origin.split(": "))
 
 
 def main() -> None:
-    """Writes the file."""
+    """Write the file."""
     Path(sys.argv[1]).write_text(page_text(), encoding="utf-8")
 
 

@@ -1,6 +1,6 @@
-"""Each metric that a process tells: name, type, help and labels, read of the pages that the real code makes.
+"""Reads name, type, help and labels of each metric from the pages that the real code makes.
 
-Labels can be read of series alone, so each page is of a process that has something to tell of everything.
+Only series have labels, so each page is of a process that has some series of everything.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ SETTINGS: Final = {
     "log.cleaner.backoff.ms": "100",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "600000",
 }
-"""Soon is told of what cannot be compacted; transactions whose time is up stay."""
+"""Settings of brokers that soon have something to report: failed compactions, and overdue transactions."""
 CONDITIONS: Final = (READY, WITHIN_OBJECTIVE, OFFSETS_RESET, SCALING_ACTIVE)
 NOW_MS: Final = 1_700_000_000_000
 CREATED: Final = "_created"
-"""What prometheus_client tells besides of each counter and histogram: when its series began."""
+"""The suffix of a series that prometheus_client adds to each counter and histogram: its begin."""
 CLUSTER: Final = {"certificates": [{"name": "one-operator", "notAfter": "2026-01-01T00:00:00Z"}]}
 """The status of a secured Cluster."""
 RUN: Final[Mapping[str, Any]] = {
@@ -48,18 +48,18 @@ RUN: Final[Mapping[str, Any]] = {
     "records": {"done": 1, "total": 1},
     "recordsPerSecond": 1,
 }
-"""The status of a run of which everything is known."""
+"""The status of a run with all fields."""
 UNDER_WAY: Final[Mapping[str, Any]] = {
     "phase": "Running",
     "driverRunning": True,
     "lastCommitTime": "2026-01-01T00:00:00Z",
     "recordsBehind": 1,
 }
-"""The same of a continuous archive."""
+"""The status of a continuous archive under way, with all fields."""
 
 
 class Told(NamedTuple):
-    """One metric; `labels` in their order on the page, None where it has no series."""
+    """One metric; `labels` are in the order of the page, None if it has no series."""
 
     name: str
     kind: str
@@ -68,7 +68,7 @@ class Told(NamedTuple):
 
 
 def broker_metrics(folder: Path) -> list[Told]:
-    """Of two brokers that run meanwhile: one follows the other, and ignores a setting that its file contradicts."""
+    """Return the metrics of two brokers: one follows the other, and ignores a setting that its file contradicts."""
     with closing(prepare_cluster(folder, brokers=1, properties=SETTINGS)) as cluster:
         cluster.start()
         _set_quotas(cluster)
@@ -86,7 +86,7 @@ def broker_metrics(folder: Path) -> list[Told]:
 
 
 def exporter_metrics() -> list[Told]:
-    """Its own, and the catalogue of those of the cluster."""
+    """Return the exporter's own metrics, and its catalogue of those of the cluster."""
     own = OwnMetrics(lambda: 0.0, 15.0)
     own.request_failed("Metadata")
     own.tell_cut_off({"max-groups": 0})
@@ -95,7 +95,7 @@ def exporter_metrics() -> list[Told]:
 
 
 def operator_metrics() -> list[Told]:
-    """Of one that has a Cluster, a ConsumerGroup and two MaintenanceJobs."""
+    """Return the metrics of an operator with a Cluster, a ConsumerGroup and two MaintenanceJobs."""
     inventory = Inventory()
     metrics = OperatorMetrics(inventory)
     metrics.add_leadership(Leadership.without_others())
@@ -114,7 +114,7 @@ def operator_metrics() -> list[Told]:
 
 
 def _group() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Spec and status of one of which everything is known."""
+    """Return spec and status of a group with all fields."""
     objective = {"maxRecords": 1, "maxSeconds": 1, "maxRetentionPercent": 1}
     conditions = [{"type": each, "status": "True", "reason": "Test"} for each in CONDITIONS]
     status = {"lag": 0, "seconds": 0, "members": 1, "evaluation": "OK", "replicas": 1, "conditions": conditions}
@@ -126,7 +126,7 @@ def _resource(kind: str, spec: Mapping[str, Any], status: Mapping[str, Any], nam
 
 
 def _metrics(*pages: str) -> list[Told]:
-    """In the order of the first page, with the labels of the series of all."""
+    """Return the metrics in the order of the first page, with the labels of the series of all pages."""
     found: dict[str, Told] = {}
     for page in pages:
         for family in text_string_to_metric_families(page):
@@ -137,7 +137,7 @@ def _metrics(*pages: str) -> list[Told]:
 
 
 def _labels(family: Metric, seen: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """`le` is no label of the metric: it tells the buckets of a histogram apart."""
+    """Return the labels of a metric, without `le`, which only distinguishes the buckets of a histogram."""
     if not family.samples:
         return seen
     names = [*(seen or ()), *(name for sample in family.samples for name in sample.labels if name != "le")]
@@ -149,7 +149,7 @@ def _have_series(metrics: Sequence[Told]) -> bool:
 
 
 def _is_committed(consumer: Consumer) -> bool:
-    """Not while the coordinator still loads."""
+    """Commit; return False while the coordinator still loads."""
     with suppress(KafkaException):
         consumer.commit(offsets=[TopicPartition(TOPIC, 0, 0)], asynchronous=False)
         return True
@@ -157,7 +157,7 @@ def _is_committed(consumer: Consumer) -> bool:
 
 
 def _leave_transaction_open(cluster: BarnabasCluster) -> None:
-    """Its time is up after a second."""
+    """Leave a transaction open, whose time is up after a second."""
     settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": "pay", "transaction.timeout.ms": 1000}
     producer = Producer(settings)
     producer.init_transactions(PATIENCE_S)
@@ -179,7 +179,7 @@ def _set_quotas(cluster: BarnabasCluster) -> None:
 
 
 def _send_invalid_batch(cluster: BarnabasCluster) -> None:
-    """The largest time in its header is none of its records'."""
+    """Send a batch whose header has a largest timestamp that no record has."""
     batch = encode_batch([Record(0, NOW_MS, b"key", b"value")], max_timestamp_ms=NOW_MS - 1)
     topic = ProduceRequest.TopicProduceData
     data = topic(name=TOPIC, partition_data=[topic.PartitionProduceData(index=0, records=bytes(batch))])

@@ -1,4 +1,4 @@
-"""What the dashboards ask of Prometheus, read from their JSON as Grafana does it."""
+"""The queries of the dashboards, read from their JSON as Grafana does."""
 
 import json
 import re
@@ -10,13 +10,13 @@ DASHBOARDS: Final = sorted(
     (Path(__file__).parents[2] / "helm" / "barnabas" / "monitoring" / "dashboards").glob("*.json")
 )
 RATE_INTERVAL: Final = "10s"
-"""What $__rate_interval is: several scrapes."""
+"""The value of $__rate_interval: several scrapes."""
 EVERYTHING: Final = "$__all"
 VALUES: Final = re.compile(r"label_values\((?P<series>.*), (?P<label>\w+)\)")
 
 
 class Asked(NamedTuple):
-    """One query of a panel; `labels` are those that its legend or the table's columns name."""
+    """One query of a panel; `labels` are those in its legend or in the table's columns."""
 
     panel: str
     expr: str
@@ -39,7 +39,7 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def variables(dashboard: Mapping[str, Any]) -> list[Variable]:
-    """Without the data source."""
+    """Return the choices, without the data source."""
     found = []
     for each in dashboard["templating"]["list"]:
         if each["type"] == "query":
@@ -50,7 +50,7 @@ def variables(dashboard: Mapping[str, Any]) -> list[Variable]:
 
 
 def asked(dashboard: Mapping[str, Any], chosen: Mapping[str, str]) -> Iterator[Asked]:
-    """Every query, with the chosen values in it."""
+    """Yield every query, with the chosen values in it."""
     for panel in dashboard["panels"]:
         for target in panel.get("targets", ()):
             named = set(re.findall(r"{{(\w+)}}", target.get("legendFormat", "")))
@@ -61,7 +61,7 @@ def asked(dashboard: Mapping[str, Any], chosen: Mapping[str, str]) -> Iterator[A
 
 
 def filled(expr: str, chosen: Mapping[str, str]) -> str:
-    """Variables are longest first: one may be the beginning of another."""
+    """Put the values in, the longest variable first, because one name may be the beginning of another."""
     expr = expr.replace("$__rate_interval", RATE_INTERVAL)
     for name in sorted(chosen, key=len, reverse=True):
         expr = expr.replace(f"${name}", chosen[name])
@@ -70,6 +70,6 @@ def filled(expr: str, chosen: Mapping[str, str]) -> str:
 
 
 def metrics_of(expr: str) -> set[str]:
-    """The names of metrics in PromQL, those that recording rules make left out."""
+    """Return the names of metrics in PromQL, without those of recording rules."""
     names = set(re.findall(r"[a-z_:][a-z0-9_:]*", re.sub(r'"[^"]*"|\b(?:by|on)\s*\([^)]*\)', "", expr)))
     return {name for name in names if re.match("kafka_|barnabas_|process_|up$", name)}

@@ -22,7 +22,7 @@ from monitoring.whole_stack import whole_stack
 LIBRARY: Final = "echarts@6.1.0"
 PAGE: Final = Path(__file__).parent / "picture" / "page.html"
 LOAD_S: Final = 240.0
-"""How long there is load before the pictures are taken."""
+"""The time under load before the pictures are taken."""
 WIDTH_PX: Final = 1500
 CELL_PX: Final = 38
 AROUND_PX: Final = 60
@@ -30,7 +30,7 @@ SECONDS_MAX: Final = 120.0
 
 
 def main(target: Path) -> None:
-    """What is there already is written over."""
+    """Write the pictures, over those that exist."""
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -71,7 +71,7 @@ def _take(prometheus: Prometheus, file: Path, library: Path, target: Path) -> No
 
 
 def _found(prometheus: Prometheus, target: Mapping[str, Any], chosen: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Of each series its labels, and times with values."""
+    """Return labels, and times with values, of each series."""
     expr, now_s = filled(target["expr"], chosen), time.time()
     if target.get("instant"):
         series = prometheus.now(expr)
@@ -82,7 +82,7 @@ def _found(prometheus: Prometheus, target: Mapping[str, Any], chosen: Mapping[st
 
 
 def _timed(values: list[float], end_s: float) -> list[tuple[float, float]]:
-    """One a second, the last at the end."""
+    """Return one value a second, the last at the end."""
     return [(end_s - len(values) + number, value) for number, value in enumerate(values, start=1)]
 
 

@@ -1,4 +1,4 @@
-"""The machine's Prometheus as an image, under the name that the guide's manifest has, for nodes that pull nothing."""
+"""Makes the machine's Prometheus an image, under the name in the guide's manifest, for nodes that pull nothing."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ PROGRAM: Final = "/bin/prometheus"
 
 
 def prometheus_archive() -> Path:
-    """Made once for each version of the program. Raises CannotStart."""
+    """Return the archive, made once for each version of the program. Raises CannotStart."""
     program = prometheus_programs() / "prometheus"
     content = {PROGRAM[1:]: program.read_bytes()}
     content |= {path[1:]: Path(path).read_bytes() for path in _libraries(program)}
@@ -33,6 +33,6 @@ def prometheus_archive() -> Path:
 
 
 def _libraries(program: Path) -> list[str]:
-    """The loader and what it loads; none of a static program."""
+    """Return the loader and the libraries that it loads; none for a static program."""
     told = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
     return re.findall(r"(/\S+) \(0x", told)

@@ -1,4 +1,4 @@
-"""prometheus and promtool: the machine's own, or those of Debian's package, which is unpacked and not installed.
+"""Finds prometheus and promtool: those of the machine, or of Debian's package, unpacked and not installed.
 
 `python -m monitoring.prometheus_programs` fetches them ahead and prints the folder.
 """
@@ -10,7 +10,7 @@ from local_kubernetes.debian_package import programs_of
 
 
 def prometheus_programs() -> Path:
-    """The folder with both. Raises CannotStart where they cannot be had."""
+    """Return the folder with both. Raises CannotStart if they are missing and cannot be fetched."""
     found = shutil.which("prometheus")
     if found and shutil.which("promtool"):
         return Path(found).parent

@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes what a test names, and answers PromQL."""
+"""A real Prometheus that scrapes the given addresses, and answers PromQL."""
 
 import json
 import math
@@ -16,12 +16,12 @@ from local_kubernetes.binaries import CannotStart
 from monitoring.prometheus_programs import prometheus_programs
 
 SCRAPE: Final = "2s"
-"""As long it waits for a page: a busy broker takes its time."""
+"""The longest time that it waits for a page: a busy broker needs some."""
 Labels = Mapping[str, str]
 
 
 class Job(NamedTuple):
-    """Addresses, each with labels of its own, and how Prometheus' operator would have it make labels of these."""
+    """A scrape job: addresses with labels of their own, and the relabelings that Prometheus' operator would apply."""
 
     name: str
     targets: Sequence[tuple[str, Labels]]
@@ -29,14 +29,14 @@ class Job(NamedTuple):
 
 
 class Series(NamedTuple):
-    """What a query gave: numbers in the order of time, those that are none left out."""
+    """The result of a query: numbers in the order of time, without NaN."""
 
     labels: Labels
     values: list[float]
 
 
 class Prometheus:
-    """One that runs."""
+    """A running Prometheus."""
 
     def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}/api/v1"
@@ -48,26 +48,26 @@ class Prometheus:
             return False
 
     def now(self, expr: str) -> list[Series]:
-        """An instant query."""
+        """Return the result of an instant query."""
         found = self._get("query", query=expr)["result"]
         return [Series(each["metric"], _numbers([each["value"]])) for each in found]
 
     def over_time(self, expr: str, start_s: float, end_s: float) -> list[Series]:
-        """A range query, one value a second."""
+        """Return the result of a range query, one value a second."""
         found = self._get("query_range", query=expr, start=start_s, end=end_s, step=1)["result"]
         return [Series(each["metric"], _numbers(each["values"])) for each in found]
 
     def label_values(self, label: str, series: str) -> list[str]:
-        """As `label_values(series, label)` of a dashboard's variable."""
+        """Return the same values as `label_values(series, label)` of a dashboard's variable."""
         found: list[str] = self._get(f"label/{label}/values", **{"match[]": series})
         return found
 
     def metrics(self) -> set[str]:
-        """The names on the pages that are scraped, also of those that have no sample."""
+        """Return the names on the pages that are scraped, also those without a sample."""
         return {each["metric"] for each in self._get("targets/metadata")}
 
     def alerts(self) -> list[dict[str, Any]]:
-        """Those that fire, with labels and annotations."""
+        """Return the alerts that fire, with labels and annotations."""
         return [each for each in self._get("alerts")["alerts"] if each["state"] == "firing"]
 
     def _get(self, path: str, **given: object) -> Any:
@@ -78,13 +78,13 @@ class Prometheus:
 
 
 def _numbers(values: Sequence[tuple[float, str]]) -> list[float]:
-    """NaN is what dashboards show as nothing."""
+    """Return the numbers without NaN, which dashboards show as nothing."""
     return [float(value) for _, value in values if not math.isnan(float(value))]
 
 
 @contextmanager
 def prometheus(folder: Path, jobs: Sequence[Job], rules: Path | None = None) -> Iterator[Prometheus]:
-    """It runs while inside."""
+    """Run Prometheus."""
     try:
         program = prometheus_programs() / "prometheus"
     except CannotStart as reason:
@@ -118,5 +118,5 @@ def _scraped(job: Job) -> dict[str, Any]:
 
 
 def _snake_case(name: str) -> str:
-    """Prometheus' own word for a field of its operator: `sourceLabels` is `source_labels`."""
+    """Return Prometheus' own name of a field of its operator: `sourceLabels` is `source_labels`."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)

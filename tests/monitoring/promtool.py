@@ -1,4 +1,4 @@
-"""promtool, and the rules that it is asked about."""
+"""Runs promtool on the rules."""
 
 import subprocess
 from pathlib import Path
@@ -15,7 +15,7 @@ GUIDE: Final = ROOT / "docs" / "how-to" / "monitor.md"
 
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command at its end, whatever it came to. Where promtool cannot be had, the test ends."""
+    """Run a command, and return whatever happens. Without promtool the test ends."""
     try:
         program = prometheus_programs() / "promtool"
     except CannotStart as reason:

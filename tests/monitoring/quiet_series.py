@@ -1,4 +1,4 @@
-"""What there is where all is well, and while brokers restart: no alert fires."""
+"""The series of a healthy cluster, and of one whose brokers restart: no alert fires."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ from monitoring.rule_cases import (
 from monitoring.transaction_rule_cases import WELL
 
 MINUTES_OF_A_WEEK: Final = 600
-"""Ten hours stand for it: longer than every window of the rules."""
+"""The minutes that stand for a week: longer than every window of the rules."""
 HEALTHY: Final = {
     f"{OFFLINE}{{{ONE}}}": "0x600",
     f"{CONTROLLER}{{{ONE}}}": "1x600",

@@ -1,4 +1,4 @@
-"""What must be the matter for each alert to fire: series as `promtool test rules` writes them, one value a minute."""
+"""The series with which each alert fires, as `promtool test rules` writes them: one value a minute."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -25,7 +25,7 @@ IDLE: Final = "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percen
 
 
 class Case(NamedTuple):
-    """At the minute `silent` no alert fires, at the minute `fires` this one does, and those in `others`."""
+    """A case: at the minute `silent` no alert fires, at the minute `fires` this one does, and those in `others`."""
 
     alert: str
     series: Mapping[str, str]
@@ -34,11 +34,11 @@ class Case(NamedTuple):
     labels: str
     severity: str = "warning"
     others: tuple[tuple[str, str, str], ...] = ()
-    """Name, labels and severity."""
+    """The name, labels and severity of each other alert."""
 
 
 def disk(usable_percent: str) -> dict[str, str]:
-    """One of 100 bytes."""
+    """Return the series of a disk of 100 bytes."""
     return {
         f'barnabas_log_dir_total_bytes{{{ONE},log_dir="/data-0"}}': "100x60",
         f'barnabas_log_dir_usable_bytes{{{ONE},log_dir="/data-0"}}': usable_percent,
@@ -49,7 +49,7 @@ SERVED: Final = {
     f"up{{{ONE}}}": "1x60",
     f'barnabas_resource_state{{{RESOURCE},kind="Cluster",name="main",reason="Reconciled"}}': "1x4 stale",
 }
-"""A Cluster whose operator tells nothing of it any more."""
+"""The series of a served Cluster whose operator has stopped."""
 FULL_DISK: Final = f'{ONE},log_dir="/data-0"'
 CASES: Final = (
     Case(

@@ -1,4 +1,4 @@
-"""What Prometheus reads of brokers, operator and lag exporter, with the labels that series have on Kubernetes."""
+"""The scrape jobs of brokers, operator and lag exporter, with the labels that series have on Kubernetes."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ DECLARED: Final = Cluster(
 
 
 def brokers_job(cluster: BarnabasCluster) -> Job:
-    """As the PodMonitor of a Cluster has it: Prometheus drops the labels of pods after they made others."""
+    """Return the job that a Cluster's PodMonitor makes: Prometheus drops the labels of pods after the relabeling."""
     targets = [
         (
             cluster.metrics_address(number),
@@ -39,7 +39,7 @@ def brokers_job(cluster: BarnabasCluster) -> Job:
 
 
 def exporter_job(exporter: ServerProcess) -> Job:
-    """As the PodMonitor of the same Cluster's lag exporter has it."""
+    """Return the job of the PodMonitor of the same Cluster's lag exporter."""
     _, monitor = lag_exporter_objects(DECLARED, "image", {MONITORING}, NOBODY_ELSE)
     targets = [(f"127.0.0.1:{exporter.port}", {"namespace": NAMESPACE})]
     return Job(f"{NAMESPACE}/one-lag-exporter", targets, relabelings_of(monitor))
@@ -53,7 +53,7 @@ def relabelings_of(monitor: KubeObject) -> Sequence[Mapping[str, Any]]:
 
 @contextmanager
 def lag_exporter(folder: Path, bootstrap: str) -> Iterator[ServerProcess]:
-    """Looks every second."""
+    """Run a lag exporter with a round each second."""
     port = free_port()
     options = ("--bootstrap", bootstrap, "--listen-address", f"127.0.0.1:{port}", "--interval", "1")
     command = [sys.executable, "-m", "barnabas", "lag-exporter", *options]

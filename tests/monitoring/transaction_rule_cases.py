@@ -1,4 +1,4 @@
-"""What must be the matter for each alert about transactions to fire, as `rule_cases` has it for the others."""
+"""The series with which each alert about transactions fires; `rule_cases` has the other alerts."""
 
 from typing import Final
 
@@ -45,4 +45,4 @@ WELL: Final = {
     f'barnabas_transaction_coordinator_partitions{{{ONE},state="failed"}}': "0x600",
     f"{REFUSED}{{{ONE},{FENCED}}}": "2x600",
 }
-"""Where all is well."""
+"""The series of a healthy cluster."""

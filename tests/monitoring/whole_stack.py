@@ -1,4 +1,4 @@
-"""All that the dashboards are about, real and under load: three brokers, operator, lag exporter; and a Prometheus."""
+"""The whole stack behind the dashboards, real and under load: brokers, operator, lag exporter, Prometheus."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from monitoring.scraped import CLUSTER, NAMESPACE, brokers_job, exporter_job, la
 
 
 class Stack(NamedTuple):
-    """What is looked at, and the values that a user may choose."""
+    """The running programs, and the values that a user may choose."""
 
     prometheus: Prometheus
     chosen: Mapping[str, str]
@@ -41,7 +41,7 @@ OBJECTIVE: Final = {"maxRecords": 1000, "maxSeconds": 60, "for": "1s"}
 
 @contextmanager
 def whole_stack(plane: ControlPlane, folder: Path) -> Iterator[Stack]:
-    """It runs while inside."""
+    """Run all of it."""
     namespace = f"dash-{os.getpid()}"
     with ExitStack() as running:
         cluster = running.enter_context(three_brokers(folder))
@@ -70,7 +70,7 @@ def whole_stack(plane: ControlPlane, folder: Path) -> Iterator[Stack]:
 
 
 def _declare_groups(world: World) -> None:
-    """One that misses its objective, whose reset waits and whose target is scaled; one that keeps it."""
+    """Declare a group that misses its objective, with a waiting reset and a scaled target, and one that keeps it."""
     pod = {"metadata": {"labels": {"app": "slow"}}, "spec": {"containers": [{"name": "slow", "image": "slow"}]}}
     deployment = {"replicas": 1, "selector": {"matchLabels": {"app": "slow"}}, "template": pod}
     scaling = {"target": {"name": "slow"}, "lagThreshold": 1000, "max": PARTITIONS}
@@ -86,7 +86,7 @@ def _declare_groups(world: World) -> None:
 
 
 def _declare_runs(world: World) -> None:
-    """One of the schedule that has succeeded, and one that is under way: what their drivers and Jobs would tell."""
+    """Declare a run of the schedule that has succeeded and one under way, with the reports of drivers and Jobs."""
     verify = {**RUN, "job": "verify"}
     for name, spec, labels in (("done", RUN, {SCHEDULE_LABEL: NIGHTLY["name"]}), ("goes-on", verify, {})):
         meta = {"name": name, "namespace": world.namespace, "labels": labels}
@@ -107,7 +107,7 @@ def _job(world: World, name: str) -> dict[str, Any] | None:
 
 
 def _driver(world: World, name: str, job: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The pod of a driver that is half through."""
+    """Return the pod of a driver that is half done."""
     assert job is not None, "a driver belongs to a Job"
     about = {"name": job["metadata"]["name"], "uid": job["metadata"]["uid"], "controller": True}
     owner = {"apiVersion": "batch/v1", "kind": "Job", **about}

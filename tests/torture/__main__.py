@@ -1,4 +1,4 @@
-"""`python -m torture`: three brokers under random faults; prints what it did, what it found, and how to do it again."""
+"""Tortures three brokers with random faults, and prints what it did, what it found, and how to replay it."""
 
 import argparse
 import random
@@ -16,7 +16,7 @@ from torture.run import SQLITE, STORES, Plan, Report, torture
 
 
 def main() -> int:
-    """1 when a promise was broken."""
+    """Return 1 if a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m torture", description="Three brokers under random faults.")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def _as_arguments(plan: Plan) -> str:
-    """What gives this plan again; names of faults are in double quotes, for they stand inside single ones."""
+    """Return the arguments of this plan, with names of faults in double quotes: they stand inside single ones."""
     numbers = f"--rounds {plan.rounds} --seed {plan.seed} --first {plan.first} --rate {plan.rate} --store {plan.store}"
     return " ".join([numbers, *(["--tls"] if plan.tls else []), *(f'--only "{name}"' for name in plan.only)])
 

@@ -1,4 +1,4 @@
-"""What the machine must allow."""
+"""Fixtures for what the machine must allow."""
 
 from collections.abc import Callable
 
@@ -10,6 +10,6 @@ from harness.require import missing
 
 @pytest.fixture
 def not_here() -> Callable[[MachinesUnavailable], None]:
-    """A skip that says why; where CI is to have it, a failure."""
+    """Return a function that skips the test with the reason, or fails it with CI=true."""
 
     return missing

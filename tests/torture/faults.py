@@ -1,4 +1,4 @@
-"""What can happen to a broker, its disk and its network. A fault begins, holds for a while, and is undone."""
+"""The faults of a broker, its disk and its network. A fault begins, holds for a while, and is undone."""
 
 import os
 import random
@@ -29,9 +29,10 @@ Undo = Callable[[], None]
 
 @dataclass
 class Arena:
-    """The brokers under torture; `lan` is None where this machine allows no machines inside.
+    """The brokers under torture.
 
-    `api_server` is where their metadata is, or None where it is in a file.
+    `lan` is None if this machine allows no machines inside. `api_server` has their metadata, or is None if a file
+    has it.
     """
 
     cluster: BarnabasCluster | KafkaCluster
@@ -41,20 +42,20 @@ class Arena:
     api_server: ControlPlane | None = None
 
     def log_dir(self, number: int) -> Path:
-        """Where we find a broker's log dir."""
+        """Return the path at which this process finds a broker's log dir."""
         path = self.cluster.log_dirs(number)[0]
         return self.lan.machines[number].seen_from_outside(path) if self.lan else path
 
     def others(self, victim: int) -> list[int]:
-        """The other brokers."""
+        """Return the other brokers."""
         return [number for number in self.cluster.brokers if number != victim]
 
     def controller(self) -> int:
-        """The broker that has that office."""
+        """Return the broker that is the controller."""
         return int(self.cluster.ask(self.cluster.running[0], DescribeClusterRequest(), 0).controller_id)
 
     def leader(self, chance: random.Random) -> int:
-        """The leader of a busy partition."""
+        """Return the leader of a busy partition."""
         leaders = [view.leader for view in self.cluster.describe(*self.topics) if view.leader >= 0]
         return chance.choice(leaders)
 
@@ -77,7 +78,7 @@ def _pause(arena: Arena, victim: int, _: random.Random) -> Undo:
 
 
 def _fill_disk(arena: Arena, victim: int, _: random.Random) -> Undo:
-    """To the last page, while the broker goes on writing: what it appends next fails, torn or whole."""
+    """Fill the disk to the last page while the broker writes: its next append fails, torn or whole."""
     ballast = arena.log_dir(victim) / BALLAST
     with ballast.open("wb") as file:
         for size_bytes in BALLAST_PIECES_BYTES:
@@ -124,7 +125,7 @@ def _from_clients(arena: Arena, victim: int, _: random.Random) -> Undo:
 
 
 def _to_clients(arena: Arena, victim: int, _: random.Random) -> Undo:
-    """Requests arrive and are carried out; the answers are lost."""
+    """Cut the way to the clients: requests arrive and are carried out, and the answers are lost."""
     return _cut((victim, CLIENTS))(arena)
 
 
@@ -134,7 +135,7 @@ def _from_everybody(arena: Arena, victim: int, chance: random.Random) -> Undo:
 
 
 def _stop_api_server(arena: Arena, _victim: int, _: random.Random) -> Undo:
-    """Connections are refused."""
+    """Stop the API server: connections are refused."""
     assert arena.api_server is not None
     api_server = arena.api_server
     api_server.stop_api_server()
@@ -147,7 +148,7 @@ def _stop_api_server(arena: Arena, _victim: int, _: random.Random) -> Undo:
 
 
 def _freeze_api_server(arena: Arena, _victim: int, _: random.Random) -> Undo:
-    """Connections stay, and nobody answers."""
+    """Freeze the API server: connections stay open without answers."""
     assert arena.api_server is not None
     daemons = arena.api_server.daemons
     daemons.send("kube-apiserver", signal.SIGSTOP)
@@ -155,7 +156,7 @@ def _freeze_api_server(arena: Arena, _victim: int, _: random.Random) -> Undo:
 
 
 def any_broker(arena: Arena, chance: random.Random) -> int:
-    """Whichever."""
+    """Return any broker."""
     return chance.choice(list(arena.cluster.brokers))
 
 
@@ -175,7 +176,10 @@ def _leader(arena: Arena, chance: random.Random) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind. `begin` starts it on a victim and returns how it is undone; it holds for seconds between two bounds."""
+    """A kind of fault.
+
+    `begin` starts it on a victim and returns how it is undone; it holds between two bounds of seconds.
+    """
 
     begin: Callable[[Arena, int, random.Random], Undo]
     hold_s: tuple[float, float]
@@ -184,7 +188,7 @@ class Fault:
     needs_api_server: bool = False
 
     def is_usable(self, arena: Arena) -> bool:
-        """Whether there is what it is done to."""
+        """True if the arena has what this fault needs."""
         has_machines, has_api_server = arena.lan is not None, arena.api_server is not None
         return (has_machines or not self.needs_machines) and (has_api_server or not self.needs_api_server)
 
@@ -222,7 +226,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
 
 
 def drawn(names: Sequence[str], chance: random.Random) -> tuple[str, ...]:
-    """One fault of these, or two at times. There is one API server: what is stopped cannot be frozen."""
+    """Draw one of these faults, or sometimes two. There is one API server: if it is stopped it cannot be frozen."""
     count = 2 if chance.random() < SECOND_FAULT_PROBABILITY and len(names) > 1 else 1
     found = chance.sample(names, count)
     are_its_own = all(FAULTS[name].needs_api_server for name in found)
@@ -230,7 +234,7 @@ def drawn(names: Sequence[str], chance: random.Random) -> tuple[str, ...]:
 
 
 def inflict(arena: Arena, names: tuple[str, ...], chance: random.Random) -> list[str]:
-    """Begins the faults one soon after the other, each on a broker of its own, and undoes them in any order."""
+    """Begin the faults shortly after each other, each on a broker of its own, and undo them in any order."""
     victims: list[int] = []
     undoing: list[Undo] = []
     told: list[str] = []

@@ -1,4 +1,4 @@
-"""What clients saw of a run, and what of it cannot be (`check`): pure, so that the checker itself can be tested.
+"""The observations of clients in a run, and `check`, which finds the impossible ones: pure, so it can be tested.
 
 Record number n of a writer has the value `WRITER/n`; its numbers rise in every partition.
 """
@@ -24,7 +24,7 @@ class Lane(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """A writer was told that a record of it is there; `offset` is negative where the client does not know it."""
+    """An acknowledged record; `offset` is negative if the client does not know it."""
 
     lane: Lane
     value: bytes
@@ -32,7 +32,7 @@ class Acknowledged(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A member of the group was told that its commit is kept. Times are of one clock, in seconds."""
+    """A commit of a member that was acknowledged. Times are of one clock, in seconds."""
 
     lane: Lane
     offset: int
@@ -43,7 +43,7 @@ class Commit(NamedTuple):
 
 @dataclass
 class History:
-    """All of a run. `logs` is what was read back at the end, from offset 0 on."""
+    """The observations of a run. `logs` is what was read back at the end, from offset 0 on."""
 
     idempotent_topics: frozenset[str]
     acknowledged: list[Acknowledged] = field(default_factory=list)
@@ -56,7 +56,7 @@ class History:
     problems: list[str] = field(default_factory=list)  # What was noticed while it ran.
 
     def saw(self, lane: Lane, offset: int, value: bytes, member: str = "somebody") -> None:
-        """A member of the group was given this record."""
+        """Note that a member of the group got this record."""
         self.givens.setdefault(lane, {}).setdefault(offset, member)
         known = self.seen.setdefault(lane, {}).setdefault(offset, value)
         if known != value:
@@ -64,7 +64,7 @@ class History:
 
 
 def check(history: History) -> list[str]:
-    """All violations, at most some of each kind, each `kind: what`."""
+    """Return all violations, at most some of each kind, each as `kind: what`."""
     found = [*history.problems]
     for lane, log in history.logs.items():
         found += _lost(history, lane, log)
@@ -95,7 +95,10 @@ def _never_sent(history: History, lane: Lane, log: list[bytes]) -> Iterator[str]
 
 
 def _repeats(history: History, lane: Lane, log: list[bytes]) -> Iterator[str]:
-    """Without idempotence a retry may repeat a record, and come to a new leader after what was sent there before."""
+    """Yield repeated records.
+
+    Without idempotence a retry may repeat one, and arrive at a new leader after later records.
+    """
     if lane.topic not in history.idempotent_topics:
         return
     yield from (f"duplicate: {value!r} is {n} times in {lane}" for value, n in Counter(log).items() if n > 1)
@@ -108,7 +111,7 @@ def _repeats(history: History, lane: Lane, log: list[bytes]) -> Iterator[str]:
 
 
 def broken_sequences(headers: Iterable[BatchHeader]) -> Iterator[str]:
-    """Batches of one partition whose sequence does not follow that of the batch before of the same producer epoch."""
+    """Yield batches of a partition whose sequence does not follow the batch before of the same producer epoch."""
     expected: dict[tuple[int, int], int] = {}
     for header in headers:
         producer = header.producer_id, header.producer_epoch
@@ -135,7 +138,7 @@ def _unseen(history: History, lane: Lane, log: list[bytes]) -> Iterator[str]:
 
 
 def _around(history: History, lane: Lane, offset: int) -> str:
-    """Who was given what lies before and behind it, and who said first that the group has it."""
+    """Return who got the records around an offset, and who first reported the group's position there."""
     givens = history.givens.get(lane, {})
     before = max((each for each in givens if each < offset), default=None)
     behind = min((each for each in givens if each > offset), default=None)
@@ -147,7 +150,7 @@ def _around(history: History, lane: Lane, offset: int) -> str:
 
 
 def _commits_backwards(commits: list[Commit]) -> Iterator[str]:
-    """A commit that began after another had ended must not be behind it."""
+    """Yield commits that are behind another one which had ended before they began."""
     for lane in {commit.lane for commit in commits}:
         of_lane = [commit for commit in commits if commit.lane == lane]
         ended = sorted(of_lane, key=lambda commit: commit.ended_s)
@@ -168,7 +171,7 @@ def _commits_lost(history: History) -> Iterator[str]:
 
 
 def parsed(value: bytes) -> tuple[str, int]:
-    """Writer and number of a record; ("", -1) for what no writer writes."""
+    """Return writer and number of a record; ("", -1) for a value that no writer writes."""
     writer, _, number = value.decode("latin-1").partition("/")
     return (writer, int(number)) if number.isdecimal() else ("", -1)
 

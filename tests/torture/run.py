@@ -1,4 +1,4 @@
-"""A run: brokers, writers and readers, round after round of faults; at the end everything is read back and compared."""
+"""A run: brokers, writers and readers under round after round of faults; at the end everything is read and compared."""
 
 import random
 import shutil
@@ -56,7 +56,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run is to do; `rate` is records a second of each writer."""
+    """The plan of a run; `rate` is records a second of each writer."""
 
     rounds: int
     seed: int
@@ -65,11 +65,11 @@ class Plan:
     only: tuple[str, ...] = ()
     store: str = SQLITE
     tls: bool = False
-    """Brokers speak to each other by TLS, with certificates of both sides."""
+    """True if brokers connect to each other by TLS, with certificates of both sides."""
 
 
 class Round(NamedTuple):
-    """One that was survived."""
+    """A round that the brokers survived."""
 
     faults: tuple[str, ...]
     heal_s: float
@@ -77,7 +77,7 @@ class Round(NamedTuple):
 
 @dataclass
 class Report:
-    """What a run showed."""
+    """The results of a run."""
 
     rounds: list[Round] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Report:
 
 
 def torture(folder: Path, plan: Plan, say: Say) -> Report:
-    """Everything; what was wrong is in the report's problems. CannotStart where the store is not to be had."""
+    """Do everything; the report's problems have what was wrong. Raises CannotStart if the store cannot be had."""
     report = Report()
     with ExitStack() as running:
         lan = _machines(folder, report, running)
@@ -129,13 +129,13 @@ def _machines(folder: Path, report: Report, running: ExitStack) -> Lan | None:
 
 
 def lan_of_brokers(folder: Path) -> Lan:
-    """A machine for each broker, its disk where the broker's log dir is to be. Raises MachinesUnavailable."""
+    """Make a machine for each broker, with its disk at the broker's log dir. Raises MachinesUnavailable."""
     return Lan(BROKERS, lambda number: folder / f"broker-{number}/logs-0", DISK_MIB)
 
 
 @contextmanager
 def _api_server(lan: Lan | None, folder: Path) -> Iterator[ControlPlane]:
-    """Running where the clients are: who is cut off from them is cut off from it."""
+    """Run an API server where the clients are: brokers that are cut off from them are cut off from it, too."""
     place = Place(address=lan.address(CLIENTS)) if lan else Place()
     plane = prepare_api_server(folder / "api-server", place)
     try:
@@ -149,7 +149,7 @@ def _api_server(lan: Lan | None, folder: Path) -> Iterator[ControlPlane]:
 def cluster_on(
     lan: Lan | None, folder: Path, api_server: ControlPlane | None = None, *, tls: bool = False
 ) -> BarnabasCluster:
-    """Brokers that are not running, each on its machine, or all on this one."""
+    """Return brokers that are not started, each on its machine, or all on this one."""
     store = {} if api_server is None else {"metadata.store": "kubernetes://default/tortured"}
     places = [lan.machines[number].place if lan else HERE for number in range(BROKERS)]
     secured = _mutual_tls(folder / "certificates", [place.host for place in places]) if tls else {}
@@ -169,10 +169,11 @@ def _mutual_tls(folder: Path, hosts: Sequence[str]) -> dict[str, str]:
 
 
 def _clients(bootstrap: str, history: History, rate: int) -> tuple[list[Writer], list[Reader]]:
-    """With more than one request under way librdkafka itself repeats records that it may have written already.
+    """Start writers and readers.
 
-    It takes a new producer epoch when one of them fails and the next is out of order (its issue 4953): no broker can
-    know. So of `pipelined` only sequences within a producer epoch are checked, and that nothing is lost.
+    With several requests under way librdkafka repeats records that it may have written already. It takes a new
+    producer epoch when one of them fails and the next is out of order (its issue 4953), and no broker can know
+    that. So of `pipelined` only sequences within a producer epoch are checked, and that nothing is lost.
     """
     settings: dict[str, dict[str, bool | int]] = {
         IDEMPOTENT: {"enable_idempotence": True, "max_in_flight_requests_per_connection": 1},
@@ -206,7 +207,7 @@ def _rounds(arena: Arena, plan: Plan, writers: list[Writer], report: Report, say
 
 
 def _heal(arena: Arena, writers: list[Writer]) -> float:
-    """Until all replicas are in sync and writers have answers to all they have sent; how long it took."""
+    """Wait until all replicas are in sync and writers have all answers; return how long it took."""
     began_s = time.monotonic()
     for broker in arena.cluster.brokers.values():
         broker.await_port()
@@ -222,7 +223,7 @@ def _heal(arena: Arena, writers: list[Writer]) -> float:
 
 
 def _rest(arena: Arena, history: History, writers: list[Writer], readers: list[Reader], report: Report) -> None:
-    """Writers end, readers catch up and end, logs are read back and replicas compared."""
+    """End writers and readers, read the logs back and compare the replicas."""
     for writer in writers:
         writer.finish()
     arena.cluster.wait_until_full()
@@ -241,7 +242,7 @@ def _rest(arena: Arena, history: History, writers: list[Writer], readers: list[R
 
 
 def _catch_up(history: History) -> None:
-    """What readers have not seen after that is the checker's to tell."""
+    """Let the readers catch up; the checker reports what they have not seen."""
     deadline = time.monotonic() + CATCH_UP_SECONDS_MAX
     wanted = {lane: len(log) for lane, log in history.logs.items()}
     while time.monotonic() < deadline:
@@ -251,7 +252,7 @@ def _catch_up(history: History) -> None:
 
 
 def _compare_replicas(arena: Arena, history: History) -> int:
-    """Nobody writes any more: all replicas must have all, byte by byte. How many partitions were compared."""
+    """Compare all replicas byte by byte, after all writers have ended; return the number of partitions."""
     found = partition_dirs({f"broker {number}": arena.log_dir(number) for number in arena.cluster.brokers})
     compared = [name for name in found if name.rpartition("-")[0] in (*TOPICS, OFFSETS_TOPIC)]
     ends = {str(lane): len(log) for lane, log in history.logs.items()}
@@ -265,13 +266,13 @@ def _compare_replicas(arena: Arena, history: History) -> int:
 
 
 def _keep_logs(arena: Arena, folder: Path) -> None:
-    """The machines' disks end with them; who looks for the reason wants the logs."""
+    """Keep the logs for people who look for the reason: the machines' disks end with the machines."""
     for number in arena.cluster.brokers:
         shutil.copytree(arena.log_dir(number), folder / "kept" / f"broker-{number}")
 
 
 def _views(cluster: BarnabasCluster) -> str:
-    """What each broker says of partitions that are not in order."""
+    """Return what each broker reports of partitions that are not in order."""
     lines = []
     for number in cluster.running:
         try:

@@ -1,4 +1,4 @@
-"""A writer and a group on one topic while listeners and certificates change, and what they may not see."""
+"""A writer and a group on one topic while listeners and certificates change, with checks of what they see."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ RATE = 100
 
 
 class Traffic:
-    """Clients come and go under names of their own; the group goes on where it was."""
+    """Clients under names of their own, which come and go; the group goes on where it was."""
 
     def __init__(self, cluster: BarnabasCluster, rate: int = RATE) -> None:
         self.history = History(idempotent_topics=frozenset([TOPIC]))

@@ -1,4 +1,4 @@
-"""Stock clients that write and read without a pause, and note what they are told. Each runs in a thread of its own."""
+"""Stock clients that write and read without a pause, and note the answers. Each runs in a thread of its own."""
 
 import threading
 import time
@@ -35,7 +35,7 @@ COMMIT_EVERY_S = 0.5
 
 
 class Worker(threading.Thread):
-    """What it fails with is the run's problem."""
+    """A thread whose exception is a problem of the run."""
 
     def __init__(self, name: str, history: History) -> None:
         super().__init__(name=name, daemon=True)
@@ -49,11 +49,11 @@ class Worker(threading.Thread):
             self.history.problems.append(f"client failed: {self.name}: {error!r}")
 
     def work(self) -> None:
-        """Until `_ending` is set."""
+        """Work until `_ending` is set."""
         raise NotImplementedError
 
     def finish(self, seconds_max: float = FLUSH_SECONDS_MAX + 10) -> None:
-        """Returns when it has ended in order."""
+        """Return when it has ended in order."""
         self._ending.set()
         self.join(seconds_max)
         if self.is_alive():
@@ -61,7 +61,7 @@ class Worker(threading.Thread):
 
 
 class Writer(Worker):
-    """Numbered records, to the partitions in turn, at an even rate."""
+    """A writer of numbered records, to the partitions in turn, at an even rate."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Writer(Worker):
         rate: float,
         **settings: str | float | bool,
     ) -> None:
-        """Settings of librdkafka with `_` for `.`; `rate` is records a second."""
+        """Make a writer with settings of librdkafka, `_` for `.`; `rate` is records a second."""
         super().__init__(name, history)
         self._topic = topic
         self._partitions = partitions
@@ -119,7 +119,7 @@ class Writer(Worker):
 
 
 class Reader(Worker):
-    """A member of the group; commits what it was given, now and then."""
+    """A member of the group, which commits now and then."""
 
     def __init__(
         self,
@@ -136,9 +136,9 @@ class Reader(Worker):
         self._consumer.subscribe(list(topics))
         self._read_s: float | None = None
         self.given = 0
-        """Records, since the start."""
+        """The number of records since the start."""
         self.longest_gap_s = 0.0
-        """Between two times that it was given records."""
+        """The longest time between two records that it got."""
 
     def work(self) -> None:
         committed_s = time.monotonic()
@@ -168,7 +168,7 @@ class Reader(Worker):
             raise KafkaException(error)
 
     def _commit(self) -> None:
-        """A commit that fails is tried again with the next."""
+        """Commit; the next commit repeats one that fails."""
         began_s = time.monotonic()
         try:
             kept = self._consumer.commit(asynchronous=False)
