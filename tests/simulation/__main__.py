@@ -25,7 +25,7 @@ PROGRESS_S: Final = 10.0
 
 
 def main() -> int:
-    """1 when a seed failed."""
+    """Return 1 if a seed failed."""
     options = _parse_arguments()
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         os.environ["PYTHONHASHSEED"] = HASH_SEED
@@ -83,7 +83,7 @@ def _outcomes(seeds: "range | list[int]", options: argparse.Namespace) -> Iterat
 
 
 def run_one(seed: int, *, workload: str, mutant: str | None, set_up_only: bool) -> Outcome:
-    """One seed, with a mistake put in, with only what shows it, or without either."""
+    """Run one seed, with a mistake put in, with only the set-up that shows it, or without either."""
     one = WORKLOADS[workload]
     if mutant is None:
         return one(seed)
@@ -92,7 +92,7 @@ def run_one(seed: int, *, workload: str, mutant: str | None, set_up_only: bool) 
 
 
 def is_failed(outcome: Outcome, mutant: str | None) -> bool:
-    """Whether it shows what it should not, or the mistake that was put in, and that by what the mistake leads to."""
+    """True if the run shows something wrong; with a mistake put in, if it shows what that leads to."""
     if mutant is None:
         return bool(outcome.violations)
     return any(re.search(MUTANTS[mutant].shown_by, each) for each in outcome.violations)

@@ -1,4 +1,4 @@
-"""An administrator who alters settings of brokers by chance, of one and of all, and what is in force at the end."""
+"""An administrator who alters settings of one and of all brokers by chance, and checks those in force at the end."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ CONTRADICTION_SHARE: Final = 0.2
 LOOKS_MAX: Final = 100
 LOOK_S: Final = 0.1
 IN_SEEDS: Final = 11, (4, 5, 8, 10)
-"""These remainders. Seeds that show known mistakes have others: settings change the story of a seed."""
+"""The remainders of such seeds. Seeds that show known mistakes have others, because settings change a seed's story."""
 
 VALUES: Final = {
     "leader.replication.throttled.rate": ("100000", "200000"),
@@ -38,9 +38,9 @@ VALUES: Final = {
     "message.max.bytes": ("1000000", "2000000"),
     "replica.alter.log.dirs.io.max.bytes.per.second": ("15000", "40000"),
 }
-"""None of them lets a broker lose what it has acknowledged."""
+"""The values that are set; with none of them does a broker lose what it has acknowledged."""
 VALUES_OF_ALL: Final = {MIN_ISR: ("2", "3")}
-"""What no single broker has for itself. It is set from the beginning, as it was in the file, and never removed."""
+"""The values that are for all brokers only. They are set from the beginning, and never removed."""
 OF_LOGS: Final = {
     "log.index.interval.bytes": "index_interval_bytes",
     "log.retention.ms": "retention_ms",
@@ -48,30 +48,30 @@ OF_LOGS: Final = {
     "message.max.bytes": "message_bytes_max",
     MIN_ISR: "min_insync_replicas",
 }
-"""The field of a log's settings, where its topic has none of its own."""
+"""The field of a log's settings, for topics without a setting of their own."""
 LAGS: Final = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
 LOOKED_AT: Final = (*VALUES, *VALUES_OF_ALL, *LAGS)
 
 
 class Setting(NamedTuple):
-    """Of a broker by its id as text, or of all."""
+    """A setting of a broker (its id as text), or of all."""
 
     owner: str
     name: str
 
 
 Changes = Sequence[tuple[str, str | None]]
-"""Names and new values, None to remove one."""
+"""The names and new values; None removes one."""
 
 
 def alters_brokers(seed: int) -> bool:
-    """Whether it does so in this seed."""
+    """True if the seed alters settings of brokers."""
     divisor, remainders = IN_SEEDS
     return seed % divisor in remainders
 
 
 class BrokerChanges:
-    """All of it, on a cluster with faults. `random` is of nobody else."""
+    """The changes on a cluster with faults. Nothing else uses `random`."""
 
     def __init__(self, cluster: SimulatedCluster, history: History, topic: str, random: Random) -> None:
         self._cluster = cluster
@@ -81,11 +81,11 @@ class BrokerChanges:
         names = [broker.name for broker in cluster.brokers]
         self._client = Client(cluster.network, "settings", Random(random.getrandbits(64)), names)
         self._allowed: dict[Setting, set[str | None]] = {}
-        """What each may be: as was acknowledged last, or is in doubt, as it may be set late."""
+        """The values that each setting may have: the last acknowledged one, and those in doubt."""
         self._in_doubt: dict[Setting, set[str | None]] = {}
 
     def start(self) -> asyncio.Task[None]:
-        """Until it is cancelled."""
+        """Alter settings until this is cancelled."""
         return self._cluster.loop.spawn(self._client.host, self._run())
 
     def _violation(self, what: str) -> None:
@@ -130,14 +130,14 @@ class BrokerChanges:
         return self._allowed.setdefault(setting, {at_first})
 
     async def _look(self, broker: SimulatedBroker, setting: Setting) -> None:
-        """Who has acknowledged it shows it from then on."""
+        """Look at a setting: a broker that has acknowledged it shows it from then on."""
         if setting.owner in (ALL_BROKERS, str(broker.broker_id)):
             found = _set_for(setting.owner, await self._described(broker, setting.owner), setting.name)
             if found not in self._may_be(setting):
                 self._violation(f"{broker.name} shows {setting}={found}; {self._may_be(setting)} was set")
 
     async def _contradict(self) -> None:
-        """What no broker may take."""
+        """Set values that no broker may accept."""
         asked, owner = self._some_broker(), str(self._some_broker().broker_id)
         anybody = self._random.choice([ALL_BROKERS, owner])
         low, high = LAGS
@@ -164,7 +164,7 @@ class BrokerChanges:
         return int((await self._client.ask(broker.name, ALTER_CONFIGS, made)).responses[0].error_code)
 
     async def _described(self, broker: SimulatedBroker, owner: str) -> dict[str, Any]:
-        """The entries by name. Raises Failed."""
+        """Return the described entries by name. Raises Failed."""
         request = message_class("DescribeConfigsRequest")
         wanted = request.DescribeConfigsResource(
             resource_type=BROKER, resource_name=owner, configuration_keys=[*LOOKED_AT]
@@ -176,7 +176,7 @@ class BrokerChanges:
         return {entry.name: entry for entry in result.configs}
 
     async def check_at_the_end(self) -> None:
-        """Once all is mended, and has had a little time to get everywhere."""
+        """Check the settings once all is mended and they have had a little time to reach every broker."""
         complaints = ["no broker has told its settings"]
         for _ in range(LOOKS_MAX):
             with suppress(Failed):
@@ -210,7 +210,7 @@ class BrokerChanges:
         yield from self._out_of_force(broker, name, entry.value)
 
     def _out_of_force(self, broker: SimulatedBroker, name: str, shown: str | None) -> Iterator[str]:
-        """Compare what is in force; a setting that nobody set, and that has no default, is shown as null."""
+        """Compare the value in force; a setting that nobody set, and that has no default, is shown as null."""
         if broker.node is None:
             yield "is down after all was mended"
             return
@@ -225,7 +225,7 @@ class BrokerChanges:
 
 
 def _set_for(owner: str, entries: dict[str, Any], name: str) -> str | None:
-    """What is set for all, or for the broker itself; None where nothing is."""
+    """Return the value set for all, or for the broker itself; None if there is none."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER if owner == ALL_BROKERS else ConfigSource.DYNAMIC_BROKER
     synonyms = entries[name].synonyms if name in entries else ()
     return next((each.value for each in synonyms if (each.name, each.source) == (name, source)), None)

@@ -1,4 +1,4 @@
-"""Clients that speak the protocol in bytes: a producer with retries, a reader, and who commits offsets for a group."""
+"""Clients that speak the protocol in bytes: a producer with retries, a reader, and a committer of a group's offsets."""
 
 import asyncio
 from collections.abc import Callable
@@ -33,11 +33,11 @@ FATAL: Final = {45: "OUT_OF_ORDER_SEQUENCE_NUMBER", 47: "INVALID_PRODUCER_EPOCH"
 
 
 class Failed(Exception):
-    """No answer, or the connection broke: nobody knows what became of the request."""
+    """The error that the connection broke or gave no answer: nobody knows the outcome of the request."""
 
 
 class Line:
-    """A connection, and all who wait for answers on it. `on_gone` is called once it cannot be used any more."""
+    """A connection, with the requests that wait for answers. `on_gone` is called when it cannot be used any more."""
 
     def __init__(self, network: Network, source: Host, broker: str, on_gone: Callable[["Line"], object]) -> None:
         self._on_gone = on_gone
@@ -45,7 +45,7 @@ class Line:
         self._connection = network.connect(source, broker, self._broke)
 
     async def ask(self, frame: bytes) -> memoryview:
-        """The answer to one request. Raises Failed."""
+        """Send one request and return the answer. Raises Failed."""
         answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         self._waiting[answer] = None
         self._connection.send(frame, lambda data: None if answer.done() else answer.set_result(data))
@@ -67,7 +67,7 @@ class Line:
 
 
 class Client:
-    """Requests to brokers by their names; one connection to each."""
+    """A client that sends requests to brokers by their names, on one connection to each."""
 
     def __init__(self, network: Network, name: str, random: Random, bootstrap: list[str]) -> None:
         self.host = Host(name, network.loop)
@@ -78,7 +78,7 @@ class Client:
         self._number = 0
 
     async def ask(self, broker: str, api: tuple[int, int], request: Any) -> Any:
-        """The decoded response. Raises Failed."""
+        """Return the decoded response. Raises Failed."""
         self._number += 1
         line = self._lines.get(broker)
         if line is None:
@@ -90,11 +90,11 @@ class Client:
             del self._lines[broker]
 
     async def any(self, api: tuple[int, int], request: Any) -> Any:
-        """From whoever answers."""
+        """Return the response of any broker that answers."""
         return await self.ask(self.random.choice(self._bootstrap), api, request)
 
     async def leader(self, topic: str, partition: int) -> str:
-        """The broker that leads. Raises Failed."""
+        """Return the broker that leads. Raises Failed."""
         wanted = message_class("MetadataRequest")
         request = wanted(topics=[wanted.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         response = await self.any(METADATA, request)
@@ -104,7 +104,7 @@ class Client:
         raise Failed("no leader")
 
     async def pause(self) -> None:
-        """Before the next try."""
+        """Wait before the next try."""
         await asyncio.sleep(RETRY_S * self.random.uniform(0.5, 2))
 
 
@@ -128,7 +128,7 @@ def _response(api: tuple[int, int], data: memoryview) -> Any:
 
 
 class Producer:
-    """One value after the other to one partition, acks=all, each tried until it is acknowledged or time is up."""
+    """A producer of values to one partition, with acks=all. It retries each until it is acknowledged or time is up."""
 
     def __init__(self, client: Client, topic: str, partition: int, history: History, *, idempotent: bool) -> None:
         self._client = client
@@ -142,7 +142,7 @@ class Producer:
         self.name = f"{client.host.name}/{topic}-{partition}"
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Produce until this is cancelled."""
         number = 0
         if self._idempotent:
             self._producer_id = await self._init()
@@ -208,7 +208,7 @@ class Producer:
 
 
 class Reader:
-    """Reads one partition from its start, again and again from where it is."""
+    """A reader of one partition, from its start."""
 
     def __init__(self, client: Client, topic: str, partition: int, history: Seen) -> None:
         self._client = client
@@ -219,14 +219,14 @@ class Reader:
         self._leader: str | None = None
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Read until this is cancelled."""
         while True:
             with suppress(Failed):
                 await self.poll()
             await asyncio.sleep(self._client.random.uniform(0.02, 0.3))
 
     async def poll(self) -> int:
-        """One Fetch; how many records it brought. Raises Failed."""
+        """Fetch once; return the number of records. Raises Failed."""
         try:
             self._leader = self._leader or await self._client.leader(self._topic, self._partition)
             found = await self._fetch(self._leader)
@@ -241,7 +241,7 @@ class Reader:
         return self._take(bytes(found.records or b""))
 
     def _out_of_range(self) -> None:
-        """Only where a loss was accepted: what is left there is read from the beginning."""
+        """Begin again at the start of the log; allowed only if a loss was accepted."""
         if not self._history.is_told_lost(self._topic, self._partition):
             what = f"a reader of {self._topic}-{self._partition} at {self.offset} is told it is out of range"
             self._history.violation(what)
@@ -289,7 +289,7 @@ class Reader:
 
 
 class Committer:
-    """Commits ever higher offsets for a group, and looks whether they are there."""
+    """A committer of ever higher offsets for a group, which checks that they are there."""
 
     def __init__(self, client: Client, group_id: str, history: History) -> None:
         self._client = client
@@ -298,18 +298,18 @@ class Committer:
         self.offset = 0
         self.committed = -1
         self._in_doubt: set[int] = set()
-        """Commits without an answer: each may come to the coordinator late, after others."""
+        """The commits without an answer: each may reach the coordinator late, after others."""
         self._coordinator: str | None = None
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Commit until this is cancelled."""
         while True:
             with suppress(Failed):
                 await self.step()
             await asyncio.sleep(self._client.random.expovariate(4))
 
     async def step(self) -> None:
-        """One commit, and one look. Raises Failed."""
+        """Commit once, and look once. Raises Failed."""
         try:
             self._coordinator = self._coordinator or await self._find()
             self.offset += 1
@@ -323,7 +323,7 @@ class Committer:
             raise
 
     async def look(self) -> None:
-        """What is committed now is not less than what was acknowledged."""
+        """Check that the committed offset is not less than the acknowledged one."""
         self._coordinator = self._coordinator or await self._find()
         acknowledged = self.committed
         request = message_class("OffsetFetchRequest")

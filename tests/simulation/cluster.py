@@ -1,4 +1,4 @@
-"""Brokers that are `Node`s on simulated machines: started, killed, paused, cut off, healed; and looked into."""
+"""Brokers that are `Node`s on simulated machines: started, killed, paused, cut off, healed and inspected."""
 
 import asyncio
 import contextvars
@@ -35,7 +35,7 @@ from simulation.versions import VersionedStore, Versions
 
 RESTART_S: Final = 0.3
 ACCEPTED_S: Final = 2.0
-"""Between two looks for losses to accept."""
+"""The time between two looks for losses to accept."""
 SKEW_S_MAX: Final = 2.0
 DRIFT_MAX: Final = 0.01
 LOG_DIRS: Final = ("/logs1", "/logs2")
@@ -65,7 +65,7 @@ AUTHORIZER: Final = {
     "super.users": ";".join(user_principal(f"b{number}") for number in range(1, 10)),
     "allow.everyone.if.no.acl.found": "true",
 }
-"""Brokers are super users by the names of their machines; clients may do what no ACL is about."""
+"""Settings: brokers are super users by the names of their machines; clients may do everything without an ACL."""
 
 
 class SimulatedBroker:
@@ -82,18 +82,18 @@ class SimulatedBroker:
         self.node: Node | None = None
         self.helper: SimulatedHelper | None = None
         self.wanted = True
-        """Whether it is to be started again whenever it ends."""
+        """True if it is started again whenever it ends."""
         self._knows_of_lost_pages = False
         self._were_clean: frozenset[str] = frozenset()
-        """The log directories that had the mark of a clean shutdown when the last incarnation ended, however it did."""
+        """The log directories that had the mark of a clean shutdown when the last incarnation ended."""
 
     @property
     def is_serving(self) -> bool:
-        """Whether it has started, and runs."""
+        """True if it has started, and runs."""
         return self.host is not None and not self.host.is_paused and self.name in self.cluster.network.servers
 
     def start(self) -> None:
-        """A new incarnation."""
+        """Start a new incarnation."""
         if self.host is not None:
             return
         host = self.host = Host(self.name, self.cluster.loop, self.clock)
@@ -147,7 +147,7 @@ class SimulatedBroker:
 
     @property
     def is_compacting(self) -> bool:
-        """Whether a round is under way."""
+        """True if a round of compaction is under way."""
         return self.helper is not None and self.helper.is_asked
 
     def _check_beliefs(self, logs: LogManager) -> None:
@@ -163,7 +163,7 @@ class SimulatedBroker:
         return frozenset(each for each in LOG_DIRS if self.disk.holds(f"{each}/{file_names.CLEAN_SHUTDOWN}"))
 
     def _ends(self, host: Host, *, silently: bool = False) -> None:
-        """However it came to that, the process is gone."""
+        """Note that the process is gone, for whatever reason."""
         if host.is_dead:
             return
         host.die()
@@ -183,23 +183,23 @@ class SimulatedBroker:
             self.start()
 
     def kill(self) -> None:
-        """SIGKILL; it stays down until `start`."""
+        """Kill it by SIGKILL; it stays down until `start`."""
         self.wanted = False
         if self.host is not None:
             self._ends(self.host)
 
     @property
     def has_lost_its_disk(self) -> bool:
-        """Whether the process that runs knows that its disk does not work."""
+        """True if the running process knows that its disk does not work."""
         return self.node is not None and not any(each.is_online for each in self.node.handler_environment.logs.log_dirs)
 
     def lose_pages(self) -> None:
-        """What was not synced may be gone; the process, which saw the disk fail, runs on."""
+        """Lose some of what was not synced; the process, which saw the disk fail, runs on."""
         self._knows_of_lost_pages = True
         self._lose_what_is_not_synced()
 
     def lose_power(self) -> None:
-        """The whole machine: what was not synced may be gone, and nobody is told."""
+        """Cut the power of the machine: what was not synced may be lost, and nobody is informed."""
         self.wanted = False
         if self.host is not None:
             self._ends(self.host, silently=True)
@@ -216,7 +216,7 @@ class SimulatedBroker:
             self.cluster.violation(f"{self.name} lost power: {promise}")
 
     def stop(self) -> None:
-        """SIGTERM."""
+        """Stop it by SIGTERM."""
         self.wanted = False
         host, node = self.host, self.node
         if host is None:
@@ -234,7 +234,7 @@ class SimulatedBroker:
         self._ends(host)
 
     def logs_on_disk(self) -> Iterator[tuple[str, TopicPartition]]:
-        """The directories of logs, but for those set aside or on their way; one whose making failed is empty."""
+        """Yield the directories of logs, except those set aside or on their way; one whose making failed is empty."""
         for log_dir in LOG_DIRS:
             for entry in self.disk.scan(log_dir):
                 found = file_names.parse_partition_dir(entry.name) if entry.is_dir else None
@@ -242,13 +242,13 @@ class SimulatedBroker:
                     yield f"{log_dir}/{entry.name}", found.topic_partition
 
     def partitions(self) -> Iterator[Partition]:
-        """Those that are here now."""
+        """Yield the partitions that are here now."""
         if self.node is not None and self.is_serving:
             yield from self.node.handler_environment.replicas.lookup.partitions()
 
 
 class _Links:
-    """`replication.links.Links` of one machine."""
+    """The `replication.links.Links` of one machine."""
 
     def __init__(self, network: Network, host: Host) -> None:
         self._network = network
@@ -259,7 +259,7 @@ class _Links:
 
 
 class SimulatedCluster:
-    """`settings` go before the usual ones."""
+    """A cluster of simulated brokers. `settings` go before the usual ones."""
 
     def __init__(
         self,
@@ -277,25 +277,25 @@ class SimulatedCluster:
     ) -> None:
         self.loop = loop
         self.violation = violation
-        """Told of what no correct broker does."""
+        """The function that is called with what no correct broker does."""
         self.new_id = new_id
         self.sizes = sizes
         self.random = random
         self.settings = settings
         self.network = Network(loop, random)
         self.is_one_machine = is_one_machine
-        """Whether all brokers have one clock, and a store that sees a process end."""
+        """True if all brokers have one clock, and a store that sees a process end."""
         self.compacts = compacts
-        """Whether the brokers compact."""
+        """True if the brokers compact."""
         self.versions = versions
-        """Where brokers are of two versions."""
+        """The versions of brokers, if there are two."""
         self._clock = MachineClock(loop)
         self.store = StoreState(random, is_one_machine=is_one_machine)
         self.brokers = [SimulatedBroker(self, number) for number in range(1, brokers + 1)]
         self.events: list[str] = []
 
     def make_clock(self) -> MachineClock:
-        """The one of the machine, or that of another one."""
+        """Return the clock of the machine, or a new one for another machine."""
         if self.is_one_machine:
             return self._clock
         clock, random = MachineClock(self.loop), self.random
@@ -305,16 +305,16 @@ class SimulatedCluster:
         return clock
 
     def note(self, event: str) -> None:
-        """For whoever looks into a failure."""
+        """Note an event, for people who look into a failure."""
         self.events.append(f"{self.loop.time():8.3f} {event}")
 
     def start(self) -> None:
-        """All brokers."""
+        """Start all brokers."""
         for broker in self.brokers:
             broker.start()
 
     def start_anew(self) -> None:
-        """All processes end, and each machine starts another one."""
+        """End all processes, and start another one on each machine."""
         self.note("all start again")
         for broker in self.brokers:
             broker.kill()
@@ -322,14 +322,14 @@ class SimulatedCluster:
         self.start()
 
     def lose_all_power(self) -> None:
-        """All machines at once."""
+        """Cut the power of all machines at once."""
         self.note("all lose power")
         for broker in self.brokers:
             broker.disk.is_broken = False
             broker.lose_power()
 
     def heal(self) -> None:
-        """Whatever is broken, cut, paused or down is as it should be."""
+        """Repair everything that is broken, cut, paused or down."""
         self.network.heal()
         self.store.is_away = False
         self.store.failure_share = 0.0
@@ -342,7 +342,7 @@ class SimulatedCluster:
             broker.start()
 
     def states(self) -> dict[tuple[str, int], PartitionState]:
-        """Every partition, as the image of the broker that has seen most has it."""
+        """Return every partition, as the image of the broker that has seen most has it."""
         images = [each.node.image for each in self.brokers if each.node is not None]
         if not images:
             return {}
@@ -354,7 +354,7 @@ class SimulatedCluster:
         }
 
     def why_unhealthy(self) -> str | None:
-        """None when all brokers serve, and every partition has its leader, its replicas in sync and committed."""
+        """Return None if all brokers serve, and every partition has its leader, its replicas in sync and committed."""
         if not all(broker.is_serving for broker in self.brokers):
             return "not all brokers serve"
         states = self.states()
@@ -382,7 +382,10 @@ class SimulatedCluster:
     async def until_healthy(
         self, seconds_max: float, accept_losses: Callable[[], Awaitable[None]] | None = None
     ) -> str | None:
-        """Why it still is not after so long. Losses are accepted once all others have had their time to heal."""
+        """Wait until it is healthy; after so long return why not.
+
+        Losses are accepted once all others have had their time to heal.
+        """
         end_s = self.loop.time() + seconds_max
         accept_s = self.loop.time() + seconds_max / 4
         while (why := self.why_unhealthy()) is not None and self.loop.time() < end_s:

@@ -1,4 +1,4 @@
-"""Runs `python -m simulation` in a process of its own with a fixed order of hashes: so a seed tells one story."""
+"""Runs `python -m simulation` in a process of its own with a fixed order of hashes, so that a seed has one story."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ TESTS: Final = Path(__file__).parents[1]
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python -m simulation`, in one process."""
+    """Run `python -m simulation` in one process."""
     environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
     command = [sys.executable, "-m", "simulation", "--workers", "1", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""A disk in memory: what is synced survives the loss of the machine, what is written survives that of the process.
+"""A disk in memory: synced bytes survive the loss of the machine, written bytes survive that of the process.
 
 A machine that loses power keeps of each file what was synced and any beginning of what was written after that, its
 last page perhaps torn; a cut that was not synced may not have happened. Of each directory it keeps the names that were
@@ -22,7 +22,7 @@ ENOTEMPTY: Final = 39
 
 
 class SimulatedFile:
-    """One file's bytes; open files stay usable after their name is gone."""
+    """The bytes of one file; open files stay usable after their name is gone."""
 
     __slots__ = ("__weakref__", "cut_at", "data", "disk", "durable", "lost", "modified_ns")
 
@@ -30,11 +30,11 @@ class SimulatedFile:
         self.disk = disk
         self.data = bytearray(data)
         self.durable = b""
-        """What a loss of power leaves at least."""
+        """The bytes that a loss of power leaves at least."""
         self.cut_at: int | None = None
-        """Where the file was cut since it was synced: as it was synced it may come back."""
+        """The offset at which the file was cut since its last sync: a power cut may bring the synced bytes back."""
         self.lost: tuple[int, int] | None = None
-        """Bytes that count as written since a sync failed: the next one leaves them out."""
+        """The bytes that count as written since a sync failed: the next sync leaves them out."""
         self.modified_ns = disk.now_ns()
 
     def fileno(self) -> int:
@@ -89,7 +89,7 @@ class SimulatedFile:
         return len(self.data)
 
     def lose_power(self, random: Random) -> None:
-        """Any beginning of what was not synced is left."""
+        """Lose power: any beginning of what was not synced is left."""
         durable, data = self.durable, self.data
         if self.cut_at is not None:
             durable = durable if random.random() < 0.5 else durable[: self.cut_at]
@@ -104,7 +104,7 @@ class SimulatedFile:
 
 
 class SimulatedDirectory:
-    """Names. A change is a name that goes, one that comes and what it names; a rename is both at once."""
+    """A directory of names. A change has a name that goes, one that comes and its node; a rename has both names."""
 
     __slots__ = ("durable", "names", "unsynced")
 
@@ -114,16 +114,16 @@ class SimulatedDirectory:
         self.unsynced: list[tuple[str | None, str | None, Node | None]] = []
 
     def change(self, old: str | None, new: str | None, node: "Node | None") -> None:
-        """Now, and on the disk when it is synced."""
+        """Change a name now; the change is on the disk when the directory is synced."""
         _apply(self.names, old, new, node)
         self.unsynced.append((old, new, node))
 
     def sync(self) -> None:
-        """All changes are on the disk."""
+        """Write all changes to the disk."""
         self.durable, self.unsynced = dict(self.names), []
 
     def lose_power(self, random: Random) -> None:
-        """A beginning of the changes is left, and what is named then."""
+        """Lose power: a beginning of the changes is left."""
         kept = random.randint(0, len(self.unsynced)) if self.unsynced else 0
         for change in self.unsynced[:kept]:
             _apply(self.durable, *change)
@@ -143,16 +143,16 @@ def _apply(names: dict[str, Node], old: str | None, new: str | None, node: Node 
 
 
 class SimulatedDisk:
-    """A FileSystem. While it `is_broken` nothing can be read or written, and an append leaves its beginning behind."""
+    """A FileSystem. While it `is_broken`, reads and writes fail, and an append leaves its beginning behind."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self.now_ns = now_ns
         self.is_broken = False
         self.torn_share = 0.0
-        """How much of an append that fails is written all the same."""
+        """The share of a failing append that is written all the same."""
         self.is_full = False
         self.sync_error: int | None = None
-        """How the next sync of a file fails; the one after it passes."""
+        """The error of the next sync of a file; the one after it succeeds."""
         self._root = SimulatedDirectory()
         self._locks: WeakValueDictionary[str, SimulatedFile] = WeakValueDictionary()
 
@@ -234,11 +234,11 @@ class SimulatedDisk:
         return self._find(path) is not None
 
     def holds(self, path: str) -> bool:
-        """Whether there is such a name now, for whom no fault of the disk holds up."""
+        """True if the name exists now; tests ask this, so no fault of the disk counts."""
         return self._find(path) is not None
 
     def make_dir(self, path: str) -> None:
-        """Where a disk is mounted is known for good."""
+        """Make the directory where a disk is mounted: it is synced from the beginning."""
         self.before_write(0)
         node, names = self._root, path.split("/")[1:]
         for name in names:
@@ -301,9 +301,9 @@ class SimulatedDisk:
         return lock
 
     def process_ends(self) -> None:
-        """However it ends: its locks are gone."""
+        """Release the locks of the process, however it ended."""
         self._locks.clear()
 
     def lose_power(self, random: Random) -> None:
-        """What was not synced is gone, with the machine or with the connection to the disk."""
+        """Lose what was not synced, with the machine or with the connection to the disk."""
         self._root.lose_power(random)

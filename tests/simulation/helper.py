@@ -11,19 +11,19 @@ from barnabas_broker.storage.helper_worker import Worker
 
 DELAYS_S: Final = (0.0, 0.01, 0.1)
 MAP_DELAYS_S: Final = (0.01, 0.3, 1.0)
-"""The map of keys is made of all that is dirty, a new segment of a few old ones."""
+"""The delays of answers: the map of keys is made from all dirty records, a new segment from a few old ones."""
 DEATH_SHARE: Final = 0.03
-"""Of the requests: the work is done, and the process ends before it says so."""
+"""The share of requests whose work is done, but whose process ends before it answers."""
 
 
 class SimulatedHelper:
-    """Answers as `Helper` does: some time after the work was done, and meanwhile the log may change."""
+    """A helper that answers as `Helper` does, some time after the work was done: meanwhile the log may change."""
 
     def __init__(self, files: FileSystem, random: Random) -> None:
         self.starts = 1
         self.signs_of_life = 0
         self.is_asked = False
-        """Somebody waits for an answer."""
+        """True if somebody waits for an answer."""
         self._files = files
         self._random = random
         self._worker = self._start()
@@ -32,7 +32,7 @@ class SimulatedHelper:
         return Worker(self._files, lambda _: None)
 
     async def request(self, request: Request) -> Response:
-        """The answer. HelperDied: the next request finds a process without a map of keys."""
+        """Return the answer. Raises HelperDied: the next request finds a process without a map of keys."""
         self.is_asked = True
         answer = await asyncio.to_thread(self._worker.answer, request)
         await asyncio.sleep(self._random.choice(MAP_DELAYS_S if isinstance(request, MapKeys) else DELAYS_S))
@@ -44,4 +44,4 @@ class SimulatedHelper:
         return answer
 
     async def stop(self) -> None:
-        """There is nothing to end."""
+        """End nothing."""

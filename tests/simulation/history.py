@@ -1,4 +1,4 @@
-"""What clients were told, and whether it can be true (after Jepsen's checks of Kafka)."""
+"""The observations of clients, with checks whether they are possible (after Jepsen's checks of Kafka)."""
 
 from typing import Final, NamedTuple, Protocol
 
@@ -6,7 +6,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class Acknowledged(NamedTuple):
-    """A producer was told that its value is here."""
+    """A value that a producer knows to be acknowledged, and its place."""
 
     topic: str
     partition: int
@@ -15,7 +15,7 @@ class Acknowledged(NamedTuple):
 
 
 class Seen(Protocol):
-    """Whom a reader tells what it sees."""
+    """The interface to which readers report what they see."""
 
     def read(self, topic: str, partition: int, offset: int, value: bytes) -> None: ...
 
@@ -25,7 +25,7 @@ class Seen(Protocol):
 
 
 class History:
-    """Everything that clients saw; `violations` are what no correct cluster shows."""
+    """The observations of all clients; `violations` are those that no correct cluster shows."""
 
     def __init__(self) -> None:
         self.violations: list[str] = []
@@ -37,52 +37,52 @@ class History:
 
     @property
     def acknowledged_count(self) -> int:
-        """How much a run has proved."""
+        """Return the number of acknowledged values: how much a run has proved."""
         return len(self._acknowledged)
 
     def acknowledged_offsets(self, topic: str, partition: int) -> set[int]:
-        """Where producers were told that their values are."""
+        """Return the offsets of acknowledged values."""
         return {at.offset for at in self._acknowledged if (at.topic, at.partition) == (topic, partition)}
 
     def told_end_offset(self, topic: str, partition: int) -> int:
-        """Behind the last record that a client was told of."""
+        """Return the offset behind the last record that a client knows."""
         return self._told_end_offsets.get((topic, partition), 0)
 
     def told_lost(self, topic: str, partition: int) -> None:
-        """The metadata said that every replica lacks records, and that was accepted: none of them is missed.
+        """Note that the loss of a partition's records was accepted: none of them is missed.
 
-        Others may come at their offsets now.
+        Others may come at their offsets from now on.
         """
         self._told_lost.add((topic, partition))
         self._told_end_offsets.pop((topic, partition), None)
         self._values.pop((topic, partition), None)
 
     def is_told_lost(self, topic: str, partition: int) -> bool:
-        """Whether that was told of it."""
+        """True if such a loss was noted for the partition."""
         return (topic, partition) in self._told_lost
 
     @property
     def offsets_are_told_lost(self) -> bool:
-        """Whether that was told of what groups have committed."""
+        """True if such a loss was noted for the offsets that groups have committed."""
         return any(topic == OFFSETS_TOPIC for topic, _ in self._told_lost)
 
     def violation(self, what: str) -> None:
-        """Something that must not be."""
+        """Note something that must not be."""
         if what not in self.violations:
             self.violations.append(what)
 
     def sent(self, values: list[bytes], *, idempotent: bool) -> None:
-        """A producer begins to send these."""
+        """Note that a producer begins to send these values."""
         if idempotent:
             self._idempotent.update(values)
 
     def acknowledged(self, at: Acknowledged) -> None:
-        """A producer was told so."""
+        """Note that a value was acknowledged."""
         self._acknowledged.append(at)
         self._is_there(at.topic, at.partition, at.offset, at.value)
 
     def read(self, topic: str, partition: int, offset: int, value: bytes) -> None:
-        """A reader saw it."""
+        """Note that a reader saw a record."""
         self._is_there(topic, partition, offset, value)
 
     def _is_there(self, topic: str, partition: int, offset: int, value: bytes) -> None:
@@ -92,7 +92,7 @@ class History:
             self.violation(f"two values at {topic}-{partition} offset {offset}: {known!r} and {value!r}")
 
     def check_log(self, topic: str, partition: int, log: dict[int, bytes]) -> None:
-        """What is in the log at the end: nothing lost, nothing twice, nothing out of order."""
+        """Check the log at the end: nothing lost, nothing twice, nothing out of order."""
         if (topic, partition) in self._told_lost:
             return
         for at in self._acknowledged:

@@ -17,11 +17,11 @@ SETTINGS: Final = {"replica.alter.log.dirs.io.max.bytes.per.second": "20000"}
 BETWEEN_S: Final = 0.5
 SETTLE_S_MAX: Final = 20.0
 STEPS: Final = MoveSteps(copy_bytes=300, swap_lag_bytes=600)
-"""A move takes many turns, though the logs of a simulation are small."""
+"""The steps of a move: it takes many turns, though the logs of a simulation are small."""
 
 
 class LogDirMoves:
-    """Of any partition on any broker."""
+    """The moves of any partition on any broker."""
 
     def __init__(self, cluster: SimulatedCluster, history: History, make_client: Callable[[str], Client]) -> None:
         self._cluster = cluster
@@ -29,7 +29,7 @@ class LogDirMoves:
         self._client = make_client("mover")
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Move until this is cancelled."""
         random = self._client.random
         while True:
             await asyncio.sleep(random.expovariate(1 / BETWEEN_S))
@@ -49,7 +49,7 @@ class LogDirMoves:
         )
 
     async def settle(self) -> None:
-        """Once all is mended every move ends, and each log lies in one directory."""
+        """Check, once all is mended, that every move ends, and each log lies in one directory."""
         end_s = self._cluster.loop.time() + SETTLE_S_MAX
         while any(self._moves(broker) for broker in self._cluster.brokers) and self._cluster.loop.time() < end_s:
             await asyncio.sleep(0.1)

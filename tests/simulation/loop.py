@@ -19,27 +19,27 @@ _host: contextvars.ContextVar["Host | None"] = contextvars.ContextVar("host", de
 
 
 class Deadlock(Exception):
-    """Everybody waits for somebody, and no time will help."""
+    """The error that everybody waits for somebody, and no time will help."""
 
 
 class MachineClock:
-    """What time one machine thinks it is."""
+    """The clock of one machine."""
 
     def __init__(self, loop: "SimulatedLoop") -> None:
         self._loop = loop
         self.ahead_s = 0.0
-        """How far it was set ahead of the true time, or behind it."""
+        """The time by which it was set ahead of the true time; below 0 it is behind."""
         self.drift = 0.0
-        """Seconds a second that it gains."""
+        """The seconds that it gains in a second."""
         self.booted_s = 0.0
-        """When the machine was started, by true time."""
+        """The true time at which the machine was started."""
 
     def now_s(self) -> float:
-        """The wall clock, since the simulation began."""
+        """Return the wall clock, since the simulation began."""
         return self._loop.time() * (1 + self.drift) + self.ahead_s
 
     def since_boot_s(self) -> float:
-        """What nobody sets."""
+        """Return the time since the boot, which nobody can set."""
         return self._loop.time() - self.booted_s
 
 
@@ -58,14 +58,14 @@ class Host:
         self.context.run(_host.set, self)
 
     def die(self) -> None:
-        """It runs nothing any more; what it had not begun yet, it never will."""
+        """End the process: it runs nothing any more."""
         self.is_dead = True
         for work in list(self._works):
             if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
                 work.close()
 
     def is_given(self, work: Coroutine[Any, Any, Any]) -> None:
-        """A task of this machine, which has not begun."""
+        """Give the machine a task that has not begun."""
         self._works.add(work)
 
     def hold(self, bound: "_Bound") -> None:
@@ -73,26 +73,26 @@ class Host:
         self._held.append(bound)
 
     def resume(self) -> None:
-        """The pause is over: what was due meanwhile is done now, in order."""
+        """End the pause: run what was due meanwhile, in order."""
         self.is_paused = False
         held, self._held = self._held, []
         for bound in held:
             bound.again(self._loop)
 
     def now_ms(self) -> int:
-        """The machine's wall clock."""
+        """Return the machine's wall clock."""
         return START_MS + int(self._clock.now_s() * 1000)
 
     def monotonic_s(self) -> float:
-        """Seconds that nobody sets."""
+        """Return seconds that nobody can set."""
         return self._clock.since_boot_s()
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
-        """Timers of this machine."""
+        """Call it after a delay, on this machine."""
         return self._loop.call_later(delay_s, callback, context=self.context)
 
     def call_soon(self, callback: Callable[[], object]) -> asyncio.Handle:
-        """In this machine's next turn."""
+        """Call it in this machine's next turn."""
         return self._loop.call_soon(callback, context=self.context)
 
 
@@ -118,12 +118,12 @@ class _Bound:
             self.callback(*self.args)
 
     def again(self, loop: "SimulatedLoop") -> None:
-        """After a pause; who cancelled the first handle meanwhile is heard in `__call__`."""
+        """Schedule it again after a pause; if the first handle was cancelled meanwhile, `__call__` sees it."""
         asyncio.BaseEventLoop.call_soon(loop, self, context=self.context)
 
 
 class _Selector:
-    """Where a real loop waits for sockets, this one moves the clock."""
+    """A selector that moves the clock where a real one waits for sockets."""
 
     def __init__(self, loop: "SimulatedLoop") -> None:
         self._loop = loop
@@ -135,11 +135,11 @@ class _Selector:
         return []
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Close nothing."""
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """`run_until_complete` runs as fast as the machine can."""
+    """A loop whose `run_until_complete` runs as fast as the machine can."""
 
     def __init__(self, random: Random) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._now_s
 
     def advance(self, seconds: float) -> None:
-        """Nothing happens before that."""
+        """Let time pass in which nothing happens."""
         self._now_s += seconds
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
@@ -198,13 +198,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return future
 
     def _asyncgen_finalizer_hook(self, agen: Any) -> None:
-        """Who watches the store when its process is killed is not closed in good order."""
+        """Leave the generator alone: a watcher of the store whose process is killed is not closed in good order."""
 
     def _process_events(self, event_list: Any) -> None:
-        """There are no sockets."""
+        """Do nothing: there are no sockets."""
 
     def _write_to_self(self) -> None:
-        """Nobody else wakes this loop."""
+        """Do nothing: nobody else wakes this loop."""
 
     def end(self) -> None:
         """The simulation is over: what still runs ends now, while there is a loop, as if all were killed.
@@ -222,7 +222,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.close()
 
     def spawn(self, host: Host | None, work: Any) -> "asyncio.Task[Any]":
-        """A task on a machine."""
+        """Start a task on a machine."""
         if host is None:
             return self.create_task(work)
         host.is_given(work)

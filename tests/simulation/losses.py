@@ -1,4 +1,4 @@
-"""What an administrator does where every replica lacks records: accept it, and nowhere else."""
+"""An administrator who accepts losses where every replica lacks records, and nowhere else."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,18 +9,18 @@ from barnabas_core.topic_partition import TopicPartition
 from simulation.cluster import ACCEPTED_S, SimulatedCluster
 
 PATIENCE_S: Final = 15.0
-"""All others have this time to heal."""
+"""The time that all other partitions have to heal."""
 
 
 class Losses:
-    """`accepted` is called with each partition before its loss is accepted."""
+    """The losses that are accepted. `accepted` is called with each partition before."""
 
     def __init__(self, cluster: SimulatedCluster, accepted: Callable[[TopicPartition], object]) -> None:
         self._cluster = cluster
         self._accepted = accepted
 
     async def accept(self) -> None:
-        """Accept those that the metadata has now."""
+        """Accept the losses that the metadata has now."""
         lost = [TopicPartition(*key) for key, state in self._cluster.states().items() if is_lost(state)]
         broker = next((each for each in self._cluster.brokers if each.is_serving and each.node is not None), None)
         if not lost or broker is None or broker.node is None or broker.host is None:
@@ -32,7 +32,7 @@ class Losses:
         await self._cluster.loop.spawn(broker.host, controller.elect_leaders(ElectionType.UNCLEAN, lost))
 
     async def accept_in_time(self) -> None:
-        """Accept them once all others have had their time to heal, until this is cancelled."""
+        """Accept them once all other partitions have had their time to heal, until this is cancelled."""
         await asyncio.sleep(PATIENCE_S)
         while True:
             await self.accept()

@@ -24,16 +24,16 @@ from simulation.loop import Host, SimulatedLoop
 SIZE_BYTES: Final = 4
 RETRY_S: Final = 0.05
 RESET_SHARE: Final = 0.3
-"""Of the connections that a client closes: what is on its way is thrown away."""
+"""The share of a client's closed connections whose bytes on the way are thrown away."""
 LAG_SHARE: Final = 0.4
-"""Of the others: what is on its way takes so long that others overtake it."""
+"""The share of the others whose bytes on the way take so long that later ones overtake them."""
 LAG_S_MAX: Final = 6.0
 
 Dispatch = Callable[["Channel", memoryview, int, int], None]
 
 
 class Server:
-    """A broker's process, as the network sees it."""
+    """A broker's process as the network sees it."""
 
     def __init__(self, host: Host, dispatch: Dispatch) -> None:
         self.host = host
@@ -42,33 +42,33 @@ class Server:
 
 
 class Network:
-    """`servers` by the names of their machines; only running processes are in it."""
+    """The network. `servers` has the running processes by the names of their machines."""
 
     def __init__(self, loop: SimulatedLoop, random: Random) -> None:
         self.loop = loop
         self.random = random
         self.servers: dict[str, Server] = {}
         self.cut: set[tuple[str, str]] = set()
-        """Directions (from, to) in which nothing arrives."""
+        """The directions (from, to) in which nothing arrives."""
         self.slowness = 1.0
         self.connections: dict[Connection, None] = {}
-        """Those that the end that made them has not closed."""
+        """The connections that the end which made them has not closed."""
         self.lagging: dict[_Lane, asyncio.TimerHandle] = {}
 
     def heal(self) -> None:
-        """Everything arrives in good time, also what is on its way."""
+        """Let everything arrive in good time, also what is on its way."""
         self.cut.clear()
         self.slowness = 1.0
         for lane in list(self.lagging):
             lane.catch_up()
 
     def delay_s(self) -> float:
-        """Mostly short, now and then long."""
+        """Return a delay: mostly short, now and then long."""
         usual = self.random.uniform(0.0001, 0.002)
         return self.slowness * (usual if self.random.random() < 0.97 else self.random.uniform(0.002, 0.2))
 
     def take_down(self, name: str, *, silently: bool = False) -> None:
-        """A process has ended; its peers hear of it, unless its machine is gone, too."""
+        """End a process: its peers notice, unless its machine is gone, too."""
         server = self.servers.pop(name, None)
         if silently:
             return
@@ -78,12 +78,12 @@ class Network:
             connection.close()
 
     def connect(self, source: Host, target: str, on_closed: Callable[[str], None]) -> "Connection":
-        """From a machine to the process at `target`."""
+        """Connect a machine to the process at `target`."""
         return Connection(self, source, target, on_closed)
 
 
 class _Lane:
-    """One direction of a connection: deliveries happen in the order in which they were sent."""
+    """One direction of a connection, which delivers in the order in which it was sent."""
 
     def __init__(self, network: Network, source: str, target: str) -> None:
         self._network = network
@@ -91,24 +91,24 @@ class _Lane:
         self._queue: deque[tuple[Host, Callable[[], object]]] = deque()
         self._is_busy = False
         self._is_held = False
-        """Something is due that lags."""
+        """True if something that lags is due."""
 
     def lag(self) -> None:
-        """What is on its way, and comes after it, takes its time."""
+        """Delay everything on its way, and everything after it."""
         network = self._network
         if self not in network.lagging:
             delay_s = network.random.uniform(0, LAG_S_MAX)
             network.lagging[self] = network.loop.call_later(delay_s, self.catch_up)
 
     def catch_up(self) -> None:
-        """The network is as usual."""
+        """Bring the lane back to the usual delays."""
         self._network.lagging.pop(self).cancel()
         if self._is_held:
             self._is_held = False
             self._next()
 
     def deliver(self, host: Host, arrive: Callable[[], object]) -> None:
-        """`arrive` is called on the receiving machine, later."""
+        """Call `arrive` on the receiving machine, later."""
         self._queue.append((host, arrive))
         if not self._is_busy:
             self._is_busy = True
@@ -130,7 +130,7 @@ class _Lane:
 
 
 class Connection:
-    """The requesting end. A `replication.links.Link`."""
+    """The requesting end of a connection: a `replication.links.Link`."""
 
     def __init__(self, network: Network, source: Host, target: str, on_closed: Callable[[str], None]) -> None:
         self._network = network
@@ -148,7 +148,7 @@ class Connection:
             self.channel = Channel(self, server, source.name)
 
     def send(self, frame: bytes | bytearray, on_response: Callable[[memoryview], None]) -> None:
-        """A framed request; the answer without its size."""
+        """Send a framed request; the callback gets the answer without its size."""
         channel = self.channel
         if channel is None:
             return
@@ -157,7 +157,7 @@ class Connection:
         self._out.deliver(channel.server.host, lambda: channel.receive(data))
 
     def answer(self, data: bytes) -> None:
-        """The server's end has sent a response."""
+        """Take a response that the server's end has sent."""
         if self.channel is not None:
             self._back.deliver(self.source, lambda: self._answered(data))
 
@@ -166,7 +166,7 @@ class Connection:
             self._waiting.popleft()(memoryview(bytearray(data))[SIZE_BYTES:])
 
     def breaks(self, reason: str) -> None:
-        """Both ends will notice."""
+        """Break: both ends will notice."""
         on_closed, channel = self._on_closed, self._leave()
         if channel is not None:
             channel.end()
@@ -176,7 +176,7 @@ class Connection:
             )
 
     def close(self) -> None:
-        """From this end: no callback comes any more. What is on its way may arrive still, sooner or later."""
+        """Close this end: no callback comes any more. Bytes on the way may still arrive."""
         channel, random = self._leave(), self._network.random
         if channel is None:
             return
@@ -196,7 +196,7 @@ class Connection:
 
 
 class Channel:
-    """The broker's end of a connection: what handlers answer through."""
+    """The broker's end of a connection, through which handlers answer."""
 
     def __init__(self, connection: Connection, server: Server, peer: str) -> None:
         self.connection = connection
@@ -211,11 +211,11 @@ class Channel:
         server.channels[self] = None
 
     def is_gone(self) -> bool:
-        """True once nobody reads an answer: who closes a connection here never reads from it again."""
+        """True once nobody reads an answer: a client that closes a connection never reads from it again."""
         return self.is_closed or (bool(self._requests) and self._requests[0] is None)
 
     def receive(self, frame: bytes | None) -> None:
-        """A request has arrived, or None: the other end is closed."""
+        """Take a request, or None if the other end is closed."""
         self._requests.append(frame)
         self._go_on()
 
@@ -252,7 +252,7 @@ class Channel:
         return respond
 
     def _answer(self) -> None:
-        """In the order of the requests."""
+        """Send the answers in the order of the requests."""
         while self._late and self._late[0].parts is not None:
             parts = self._late.popleft().parts
             if parts and not self.is_closed:
@@ -272,7 +272,7 @@ class Channel:
             self.connection.breaks(reason or "closed")
 
     def end(self) -> None:
-        """Nothing is read or sent any more."""
+        """End it: nothing is read or sent any more."""
         self.is_closed = True
         self.server.channels.pop(self, None)
 

@@ -1,4 +1,4 @@
-"""What a broker may believe of its disk after a loss of power, whatever chance has left of what was not synced."""
+"""Checks what a broker may believe of its disk after a loss of power, whatever is left of the unsynced bytes."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.segments.batch_scan import SCAN_CHUNK_BYTES, scan_batches
 
 SEGMENT_BYTES_MAX: Final = (sys.maxsize, 300, 1000)
-"""One of these bounds each segment: the logs of a simulation are small, and have many segments in most seeds."""
+"""The bounds of segments, one for each seed: the small logs of a simulation have many segments in most seeds."""
 
 
 def unkept_promises(files: FileSystem, log_dirs: tuple[str, ...], ends: Mapping[str, int]) -> Iterator[str]:
@@ -28,13 +28,13 @@ def unkept_promises(files: FileSystem, log_dirs: tuple[str, ...], ends: Mapping[
 
 
 def ends_by_log(files: FileSystem, log_dirs: tuple[str, ...]) -> dict[str, int]:
-    """Where logs end, by directory; at most their recovery point."""
+    """Return where logs end, by directory; at most their recovery point."""
     points = _recovery_points(files, log_dirs)
     return {directory: _synced_end(files, directory, recovery_point) for directory, recovery_point in points}
 
 
 def _recovery_points(files: FileSystem, log_dirs: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-    """By directory, of the logs that are there and have one."""
+    """Yield the recovery points of existing logs, by directory."""
     for log_dir in log_dirs:
         try:
             recovery_points = decode_offsets(files.read(f"{log_dir}/{file_names.RECOVERY_POINTS}"))
@@ -47,7 +47,7 @@ def _recovery_points(files: FileSystem, log_dirs: tuple[str, ...]) -> Iterator[t
 
 
 def _synced_end(files: FileSystem, directory: str, recovery_point: int) -> int:
-    """Where the whole batches end; a swap of compaction is for the next start to finish."""
+    """Return where the whole batches end; a swap of compaction is for the next start to finish."""
     names = [file_names.parse_segment_file(entry.name) for entry in files.scan(directory)]
     if any(name and name.state == file_names.SWAP for name in names):
         return recovery_point
@@ -67,7 +67,7 @@ def _synced_end(files: FileSystem, directory: str, recovery_point: int) -> int:
 
 
 def wrong_beliefs(logs: LogManager) -> Iterator[str]:
-    """Of a broker that has just started: logs that are damaged, that lack a segment, or whose epochs are not theirs."""
+    """Yield the logs of a broker that has just started which are damaged, lack a segment, or have wrong epochs."""
     for topic_partition, error in logs.failed.items():
         yield f"{topic_partition} is damaged: {error}"
     for log in logs.logs.values():

@@ -1,4 +1,4 @@
-"""One seed: a cluster, clients, faults by chance, a healing, and what can be said of it all."""
+"""Runs one seed: a cluster, clients, faults by chance, a healing, and the checks of it all."""
 
 import asyncio
 import gc
@@ -37,19 +37,22 @@ FETCHED_S: Final = 0.1
 TOPIC = "t"
 SETTINGS: Final = group_members.SETTINGS | log_dir_moves.SETTINGS | CLEANER_SETTINGS
 TOPIC_CHANGES_SHARE = 0.5
-"""Of the seeds: topics come and go besides."""
+"""The share of the seeds in which topics are made and deleted besides."""
 LOG_DIR_MOVES_SHARE = 0.5
 COMPACTION_SHARE = 0.5
 CUT_EACH = 10
-"""In each so-many-th seed all machines lose power at last, and no group reads: what nobody has now must be told."""
+"""The distance of seeds in which all machines lose power at last; no group reads then.
+
+Lost records must be reported.
+"""
 
 
 ACKNOWLEDGED_MIN: Final = 5
-"""Of each partition, on average: a run that shows less proves nothing. Where all goes wrong it still is 15 or more."""
+"""The acknowledged records of each partition, on average, below which a run proves nothing; 15 or more are usual."""
 
 
 class Outcome(NamedTuple):
-    """What came of a seed."""
+    """The outcome of a seed."""
 
     seed: int
     violations: list[str]
@@ -59,7 +62,7 @@ class Outcome(NamedTuple):
 
 
 def run(seed: int) -> Outcome:
-    """The whole story of one seed, always the same."""
+    """Run one seed; its story is always the same."""
     random = Random(seed)
     loop = SimulatedLoop(Random(seed))
     asyncio.set_event_loop(loop)
@@ -97,7 +100,7 @@ def run(seed: int) -> Outcome:
 
 
 def small_sizes(seed: int) -> NodeSizes:
-    """With most seeds topics of a few partitions have several documents already, and small logs many segments."""
+    """Return sizes with which, in most seeds, small topics have several documents and small logs many segments."""
     return NodeSizes(
         document_partitions_max=(1, 2, PARTITIONS_MAX)[seed % 3],
         segment_bytes_max=Random(seed).choice(SEGMENT_BYTES_MAX),
@@ -107,7 +110,7 @@ def small_sizes(seed: int) -> NodeSizes:
 
 @contextmanager
 def garbage_at_the_end() -> Iterator[None]:
-    """A seed's garbage is collected once, after all: also an exception that nobody has asked a task for shows then."""
+    """Collect a seed's garbage once, at the end, which also shows exceptions that no task was asked for."""
     gc.disable()
     try:
         yield
@@ -118,7 +121,7 @@ def garbage_at_the_end() -> Iterator[None]:
 
 @contextmanager
 def ending(loop: SimulatedLoop) -> Iterator[None]:
-    """Nothing of it is left for the garbage collector to end."""
+    """End the loop, and leave nothing for the garbage collector to end."""
     try:
         yield
     finally:
@@ -126,7 +129,7 @@ def ending(loop: SimulatedLoop) -> Iterator[None]:
 
 
 class Simulation:
-    """A cluster of three, or now and then of more."""
+    """A simulation with a cluster of three brokers, or now and then of more."""
 
     _broker_changes: BrokerChanges | None = None
 
@@ -177,11 +180,11 @@ class Simulation:
         self._group = ConsumerGroup(self.cluster, self.history, self._client, TOPIC, self.partitions)
 
     def alter_brokers(self, random: Random) -> None:
-        """Their settings change, too. `random` is of nobody else."""
+        """Alter settings of brokers, too. Nothing else uses `random`."""
         self._broker_changes = BrokerChanges(self.cluster, self.history, TOPIC, random)
 
     async def run(self) -> None:
-        """All of it."""
+        """Run everything."""
         self.cluster.start()
         await self._create_topic()
         why = await self.cluster.until_healthy(HEALING_S_MAX)
@@ -224,7 +227,7 @@ class Simulation:
         await self._check_at_the_end()
 
     def _administer(self) -> Iterator[asyncio.Task[None]]:
-        """What all brokers go by changes."""
+        """Change what all brokers go by."""
         if self.cluster.versions is not None:
             administrator = self._client("u")
             yield self._loop.spawn(administrator.host, Upgrade(administrator).run())
@@ -232,9 +235,10 @@ class Simulation:
             yield self._broker_changes.start()
 
     async def _until_enough_is_acknowledged(self) -> None:
-        """Where no broker could start for most of the time, clients need a little more of it. Not for ever.
+        """Wait until enough is acknowledged, but not for ever.
 
-        Nor can they write where all have lost records, before somebody accepts that.
+        Clients need more time if no broker could start for most of it, and cannot write while losses wait to
+        be accepted.
         """
         accepting = self._loop.create_task(self._losses.accept_in_time())
         for _ in range(HEALING_CHECKS):
@@ -311,7 +315,7 @@ class Simulation:
             await self._loop.spawn(committer._client.host, _look(committer))
 
     async def _check_broker_settings(self, changes: BrokerChanges) -> None:
-        """As they are, and as they are after a start."""
+        """Check the settings of brokers now, and again after a start."""
         await changes.check_at_the_end()
         self.cluster.start_anew()
         why = await self.cluster.until_healthy(HEALING_S_MAX)

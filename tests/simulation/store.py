@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 class Held(NamedTuple):
-    """A lease as it is stored: `renewal` differs each time."""
+    """A stored lease: `renewal` differs each time."""
 
     lease: Lease
     host: Host | None
@@ -38,7 +38,7 @@ class Held(NamedTuple):
 
 
 class StoreState:
-    """What is stored."""
+    """The content of the store."""
 
     def __init__(self, random: Random, *, is_one_machine: bool) -> None:
         self.random = random
@@ -54,7 +54,7 @@ class StoreState:
         self._changed = asyncio.Event()
 
     def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
-        """Each passes or conflicts for itself."""
+        """Write; each write succeeds or conflicts by itself."""
         results = [self._write(write) for write in writes]
         self._changed.set()
         self._changed = asyncio.Event()
@@ -74,15 +74,15 @@ class StoreState:
         return self.revision
 
     def forget_history(self) -> None:
-        """Who has not seen everything lists anew."""
+        """Forget the history: watchers that have not seen everything list again."""
         self.first_kept = self.revision
 
     def changed(self) -> asyncio.Event:
-        """Set at the next write."""
+        """Return an event that the next write sets."""
         return self._changed
 
     def held(self, name: str) -> Held | None:
-        """Whoever has or had a lease of this name, unless it was released, or its process is known to be gone."""
+        """Return the last lease of this name, unless it was released, or its process is known to be gone."""
         found = self._leases.get(name)
         if found is None or not found.lease.holder or self._is_gone(found.host):
             return None
@@ -92,7 +92,7 @@ class StoreState:
         return self.is_one_machine and host is not None and host.is_dead
 
     def take(self, name: str, holder: str, duration_ms: int, expires_at_ms: int, host: Host | None) -> Lease:
-        """A lease that nobody else has."""
+        """Give a lease that nobody else has."""
         found = self._leases.get(name)
         token = 1 if found is None else found.lease.token + (found.lease.holder != holder)
         return self._keep(Lease(name, holder, token, duration_ms, expires_at_ms), host)
@@ -114,13 +114,13 @@ class StoreState:
             self._keep(lease._replace(holder=""), None)
 
     def all_held(self, prefix: str) -> list[Held]:
-        """By name."""
+        """Return the leases by name."""
         found = (self.held(name) for name in sorted(self._leases) if name.startswith(prefix))
         return [each for each in found if each is not None]
 
 
 class SimulatedStore:
-    """One broker's client, in the process `host`."""
+    """The client of one broker, in the process `host`."""
 
     def __init__(self, state: StoreState, host: Host) -> None:
         self._state = state
@@ -128,7 +128,7 @@ class SimulatedStore:
         self._closed = False
         self._followed: dict[str, Sequence[Lease]] = {}
         self._seen: dict[str, tuple[int, int]] = {}
-        """The last renewal of each lease, and when this client saw it first."""
+        """The last renewal of each lease, and when this client first saw it."""
 
     async def _call(self, work: Callable[[], R]) -> R:
         state, random = self._state, self._state.random
@@ -227,7 +227,7 @@ class SimulatedStore:
         return await self._call(lambda: [self._as_seen(held) for held in self._state.all_held(prefix)])
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
-        """Now and then as they were at the last call."""
+        """Return the leases, now and then as they were at the last call."""
         if self._state.is_one_machine or self._state.random.random() < 0.7 or prefix not in self._followed:
             self._followed[prefix] = await self.leases(prefix)
         return self._followed[prefix]
