@@ -39,6 +39,10 @@ PARTITION: Final = struct.Struct(">iiqiqi")
 """The fields of FetchPartition, as in flexible versions."""
 REPLICA_STATE: Final = struct.Struct(">iq")
 """The follower's id and broker epoch (KIP-903)."""
+REPLICA_STATE_BYTES: Final = REPLICA_STATE.size + 1
+"""The bytes of the state with its own tagged fields: none."""
+REPLICA_STATE_HEAD: Final = bytes((1, 1, REPLICA_STATE_TAG, REPLICA_STATE_BYTES))
+"""The end of a broker's request, up to the state: an empty rack and one tagged field."""
 
 _INT32: Final = struct.Struct(">i")
 _ONE_PARTITION: Final = struct.Struct(">iiibiiB16sBiiqiqi5s")
@@ -153,12 +157,15 @@ def _parse(data: memoryview, position: int, version: int) -> tuple[FetchRequest,
         position += SESSION.size
     topics, position = _parse_topics(data, position, version)
     forgotten, position = _parse_forgotten(data, position, version)
-    if version >= RACK_SINCE:  # No replica is preferred by its rack.
-        _, position = read_name(data, position, flexible=flexible)
-    if flexible and not data[position]:
-        position += 1
-    elif flexible:
-        (replica_id, replica_epoch), position = _read_replica_state(data, position, (replica_id, replica_epoch))
+    after_head = position + len(REPLICA_STATE_HEAD)
+    if flexible and data[position:after_head] == REPLICA_STATE_HEAD:
+        replica_id, replica_epoch = REPLICA_STATE.unpack_from(data, after_head)
+        position = after_head + REPLICA_STATE_BYTES
+    else:
+        if version >= RACK_SINCE:  # No replica is preferred by its rack.
+            _, position = read_name(data, position, flexible=flexible)
+        if flexible:
+            (replica_id, replica_epoch), position = _read_replica_state(data, position, (replica_id, replica_epoch))
     request = FetchRequest(
         replica_id,
         replica_epoch,
@@ -260,6 +267,8 @@ def _parse_forgotten(data: memoryview, position: int, version: int) -> tuple[lis
 
 def _read_replica_state(data: memoryview, position: int, replica_state: tuple[int, int]) -> tuple[tuple[int, int], int]:
     """The follower's id and epoch, if they are there (v15); the cluster id and unknown fields are passed over."""
+    if not data[position]:
+        return replica_state, position + 1
     fields, end = locate_tagged_fields(data, position)
     start, size = fields.get(REPLICA_STATE_TAG, (end, 0))
     return REPLICA_STATE.unpack_from(data, start) if size >= REPLICA_STATE.size else replica_state, end

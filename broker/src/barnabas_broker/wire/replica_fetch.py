@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from barnabas_broker.wire.apis import FETCH
-from barnabas_broker.wire.fetch import LIMITS, PARTITION, REPLICA_STATE, REPLICA_STATE_TAG, SESSION, FetchPartition
+from barnabas_broker.wire.fetch import LIMITS, PARTITION, REPLICA_STATE, REPLICA_STATE_HEAD, SESSION, FetchPartition
 from barnabas_broker.wire.fetch_response import DIVERGING_EPOCH_TAG, EPOCH_END, RESULT
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
@@ -29,7 +29,6 @@ CURRENT_LEADER_TAG: Final = 1
 _HEADER: Final = struct.Struct(">ihhih")
 """Size, API key, version, correlation id, length of the client id."""
 _NO_TAGS: Final = b"\0"
-_NO_RACK_ONE_TAG: Final = bytes((1, 1, REPLICA_STATE_TAG, REPLICA_STATE.size + len(_NO_TAGS)))
 _ANSWER: Final = struct.Struct(">iBihi")
 """Correlation id, no tagged fields, throttle_time_ms, error, session_id."""
 _ABORTED_BYTES: Final = 16
@@ -114,8 +113,7 @@ def encode_replica_fetch(
         frame += topic_id
         frame += write_count(len(indexes), flexible=True)
         frame += struct.pack(f">{len(indexes)}iB", *indexes, 0)
-    frame += _NO_RACK_ONE_TAG
-    frame += REPLICA_STATE.pack(fetch.broker_id, fetch.broker_epoch) + _NO_TAGS
+    frame += REPLICA_STATE_HEAD + REPLICA_STATE.pack(fetch.broker_id, fetch.broker_epoch) + _NO_TAGS
     _HEADER.pack_into(frame, 0, len(frame) - 4, FETCH, VERSION, correlation_id, len(client_id))
     return frame
 
