@@ -62,7 +62,7 @@ def test_a_deletion_spares_the_topic_that_was_made_again_by_the_name(admin: Clus
 def test_each_step_shows_in_the_state_that_is_gathered_after_it(admin: ClusterAdmin) -> None:
     admin.apply([CreateTopic("grown", ((0,), (0,)), {"retention.ms": "1000", "cleanup.policy": "compact"})])
     first = with_overrides(admin, "grown").topics["grown"]
-    assert (first.partitions, first.replication_factor, first.mixed) == (((0,), (0,)), 1, False)
+    assert (first.partitions, first.replication_factor) == (((0,), (0,)), 1)
     assert first.overrides == {"retention.ms": "1000", "cleanup.policy": "compact"}
     admin.apply([IncreasePartitions("grown", 3, ((0,),))])
     admin.apply([AlterConfigs("grown", {"retention.ms": None, "segment.ms": "60000"})])

@@ -30,13 +30,8 @@ class TopicState:
 
     @property
     def replication_factor(self) -> int:
-        """Return the number of replicas of partition 0; `mixed` says whether others differ."""
+        """Return the number of replicas of partition 0."""
         return len(self.targets[0])
-
-    @property
-    def mixed(self) -> bool:
-        """True if the partitions differ in their number of replicas."""
-        return len({len(replicas) for replicas in self.targets}) > 1
 
 
 @dataclass(frozen=True, slots=True)

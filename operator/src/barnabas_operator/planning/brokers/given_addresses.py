@@ -4,16 +4,11 @@ Brokers advertise them from their start, and clients keep them. So a Service tha
 port; if it gets another, the brokers that advertise the old one have to restart.
 """
 
-from collections.abc import Mapping
-
 from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES, ExternalAccess
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.object_names import bootstrap_name, broker_service_name
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster, Listener
-
-Given = Mapping[str, str]
-"""The node port, or the host of the load balancer, by the Service's name."""
 
 
 def given_addresses(cluster: Cluster, external: ExternalAccess) -> dict[str, str]:
