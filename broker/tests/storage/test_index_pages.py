@@ -6,7 +6,7 @@ from storage_samples import OneLog, append, batch
 
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.segments.index_pages import IndexPages
-from barnabas_broker.storage.segments.indexes import OFFSET_ENTRY, SparseIndex
+from barnabas_broker.storage.segments.indexes import NO_PAGE, OFFSET_ENTRY, SparseIndex
 
 
 def written_index(path: Path, pages: IndexPages) -> SparseIndex:
@@ -23,7 +23,7 @@ def test_only_the_pages_that_were_read_last_are_kept(tmp_path: Path) -> None:
     indexes = [written_index(tmp_path / f"{number}.index", pages) for number in range(5)]
     for index in indexes:
         assert index.floor(7_015) == (7_010, 701 * 4096)
-    kept = [index for index in indexes if index.keeps_page]
+    kept = [index for index in indexes if index._page is not NO_PAGE]
     assert kept == indexes[3:]
     assert all(index.floor(1_015) == (1_010, 101 * 4096) for index in indexes)
     assert len(pages) == 2

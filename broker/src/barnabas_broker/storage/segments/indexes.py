@@ -56,11 +56,6 @@ class SparseIndex:
             self._written, self._tail = self.count, bytearray()
             self._page = NO_PAGE
 
-    @property
-    def keeps_page(self) -> bool:
-        """True if a page of the file is in memory."""
-        return self._page is not NO_PAGE
-
     def drop_page(self) -> None:
         """Drop the page. `IndexPages` calls it, perhaps in another thread."""
         self._page = NO_PAGE
