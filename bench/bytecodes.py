@@ -56,11 +56,11 @@ LOOPS_OWN: Final = ("_run_once", "_run", "_run_soon")
 TIMERS_ORDER: Final = "__lt__"
 """How often the loop compares timers depends on how many there are."""
 BOUNDS: Final = {
-    "Produce, acks=1": 1_350,
-    "Produce, acks=all of three replicas": 2_250,
-    "  fetches of the two followers, at the leader": 6_250,
-    "  appends of the two followers": 4_800,
-    "Fetch of the newest batch": 2_150,
+    "Produce, acks=1": 1_250,
+    "Produce, acks=all of three replicas": 2_200,
+    "  fetches of the two followers, at the leader": 5_750,
+    "  appends of the two followers": 4_750,
+    "Fetch of the newest batch": 2_100,
 }
 """What each may cost at most: the next multiple of 50. They may only be lowered."""
 RIGHTS: Final = {

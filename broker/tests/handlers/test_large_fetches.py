@@ -23,14 +23,14 @@ def test_many_partitions_are_read_a_slice_a_turn() -> None:
 async def _one_append() -> None:
     world = FetchedBroker()
     world.fetch(min_bytes=3 * BATCH_BYTES)
-    await world.turns(lambda: world.reads == MANY_PARTITIONS and bool(world.partitions[0].waiters))
+    await world.turns(lambda: world.reads == MANY_PARTITIONS and bool(world.partitions[0].waiters.waiting))
     for number, partition in enumerate(world.partitions[:3]):
         assert world.answer is None
         partition.append()
         await world.turns(partial(world.has_read, MANY_PARTITIONS + number + 1))
     assert world.slices() == 3
     assert world.reads == MANY_PARTITIONS + 3
-    assert not any(partition.waiters for partition in world.partitions)
+    assert not any(partition.waiters.waiting for partition in world.partitions)
 
 
 def test_an_append_costs_a_waiting_fetch_one_look_however_many_partitions_it_has() -> None:
@@ -54,7 +54,7 @@ def test_records_that_come_between_two_slices_are_not_missed() -> None:
 async def _leader_moves() -> None:
     world = FetchedBroker()
     world.fetch(min_bytes=1_000_000)
-    await world.turns(lambda: bool(world.partitions[-1].waiters))
+    await world.turns(lambda: bool(world.partitions[-1].waiters.waiting))
     world.partitions[5].is_leader = False
     world.partitions[5].waiters.mark()
     await world.turns(lambda: world.answer is not None)
@@ -67,7 +67,7 @@ def test_a_partition_that_moves_to_another_leader_ends_the_wait() -> None:
 async def _more_of_the_same() -> None:
     world = FetchedBroker()
     world.fetch(min_bytes=2 * BATCH_BYTES)
-    await world.turns(lambda: bool(world.partitions[-1].waiters))
+    await world.turns(lambda: bool(world.partitions[-1].waiters.waiting))
     world.partitions[9].append()
     await world.turns(lambda: world.partitions[9].reads == 2)
     assert world.answer is None

@@ -50,16 +50,16 @@ async def _closed(partitions: int, until: Callable[[FetchedBroker], bool]) -> No
         connection.close()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert not any(partition.waiters for partition in world.partitions)
+        assert not any(partition.waiters.waiting for partition in world.partitions)
         assert fetches() == 0
 
 
 def test_a_fetch_that_waits_goes_with_its_connection() -> None:
-    asyncio.run(_closed(3, lambda world: bool(world.partitions[0].waiters)))
+    asyncio.run(_closed(3, lambda world: bool(world.partitions[0].waiters.waiting)))
 
 
 def test_a_fetch_of_many_partitions_goes_with_its_connection_while_it_waits() -> None:
-    asyncio.run(_closed(MANY_PARTITIONS, lambda world: bool(world.partitions[0].waiters)))
+    asyncio.run(_closed(MANY_PARTITIONS, lambda world: bool(world.partitions[0].waiters.waiting)))
 
 
 def test_a_fetch_of_many_partitions_goes_with_its_connection_between_its_slices() -> None:
@@ -75,9 +75,9 @@ async def _others() -> None:
     ):
         gone_writer.write(asked(world))
         writer.write(asked(world))
-        await turns(lambda: len(world.partitions[0].waiters.snapshot()) == 2)
+        await turns(lambda: len(world.partitions[0].waiters.waiting) == 2)
         gone.close()
-        assert len(world.partitions[0].waiters.snapshot()) == 1
+        assert len(world.partitions[0].waiters.waiting) == 1
         world.partitions[0].is_leader = False
         world.partitions[0].waiters.mark()
         assert await reader.read(4)
@@ -148,7 +148,7 @@ class Listening:
         self.listener.start()
         client = await connect(port)
         await asyncio.get_running_loop().sock_sendall(client, asked(self.world))
-        await turns(lambda: bool(self.world.partitions[0].waiters))
+        await turns(lambda: bool(self.world.partitions[0].waiters.waiting))
         return client
 
     def look(self, times: int) -> None:
@@ -157,7 +157,7 @@ class Listening:
 
     @property
     def waits(self) -> bool:
-        return bool(self.world.partitions[0].waiters)
+        return bool(self.world.partitions[0].waiters.waiting)
 
 
 async def _idle(idle_s_max: float | None, *, ends_its_side: bool) -> bool:

@@ -48,6 +48,20 @@ def test_what_takes_minutes_is_below_no_bound() -> None:
     assert values["kafka_network_requestmetrics_totaltimems_bucket", "+Inf"] == 1
 
 
+def test_a_request_counts_at_once_and_its_later_answer_when_it_is_there() -> None:
+    stats, prefix = RequestStats("Fetch"), "kafka_network_requestmetrics"
+    stats.answered(0.25)
+    stats.deferred(0.125)
+    waiting = shown(stats)
+    stats.answered_late(0.5)
+    answered = shown(stats)
+    for values, answers, took_ms in ((waiting, 1, 250), (answered, 2, 750)):
+        assert values[f"{prefix}_requests_total", ""] == 2
+        assert values[f"{prefix}_localtime_seconds_total", ""] == 0.375
+        assert values[f"{prefix}_totaltimems_count", ""] == answers
+        assert values[f"{prefix}_totaltimems_sum", ""] == took_ms
+
+
 def test_both_of_kafkas_pools_are_as_idle_as_the_loop() -> None:
     values = shown(RequestStats("Fetch"), idle_share=0.75)
     assert values["kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", ""] == 0.75

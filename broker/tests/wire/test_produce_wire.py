@@ -15,6 +15,7 @@ from leader_samples import endpoints, expected_endpoints, leaders
 from barnabas_broker.wire.framing import ELEMENTS_MAX, MalformedRequest, encode_unsigned_varint
 from barnabas_broker.wire.produce import (
     ProduceRefusal,
+    ProduceRequest,
     ProduceResult,
     ProduceTopic,
     encode_produce_response,
@@ -100,7 +101,10 @@ def test_kafka_python_and_kio_read_our_responses(version: int, answers: list[Any
         for name, topic_id, results in answers
     ]
     everything = [result for _, results in topics for result in results]
-    frame = bytes(encode_produce_response(77, version, [topic for topic, _ in topics], everything))
+    is_one = version >= 13 and len(topics) == 1 == len(everything)
+    only = topics[0][0].topic_id if is_one else None
+    request = ProduceRequest(-1, 1500, [topic for topic, _ in topics], [], only_topic_id=only)
+    frame = bytes(encode_produce_response(77, version, request, everything))
     decoded = KafkaResponse.decode(frame, version=version, header=True, framed=True)
     assert decoded.header.correlation_id == 77
     assert decoded.throttle_time_ms == 0

@@ -43,14 +43,14 @@ def changed(**fields: Any) -> bytearray:
 
 def refusal(batch: bytearray, message_bytes_max: int = MESSAGE_BYTES_MAX) -> tuple[ErrorCode, str]:
     with pytest.raises(ApiError) as caught:
-        validate_produced(memoryview(batch), 0, len(batch), message_bytes_max)
+        validate_produced(memoryview(batch), message_bytes_max)
     return caught.value.code, str(caught.value)
 
 
 @pytest.mark.parametrize("codec", range(5))
 def test_a_batch_of_kafka_python_passes_wherever_it_lies(codec: int) -> None:
     batch = kafka_batch(codec, producer_id=5, epoch=0, sequence=0)
-    header = validate_produced(memoryview(b"before" + batch + b"behind"), 6, 6 + len(batch), MESSAGE_BYTES_MAX)
+    header = validate_produced(memoryview(b"before" + batch + b"behind")[6:-6], MESSAGE_BYTES_MAX)
     assert header == parse_header(batch, 0)
     assert (header.record_count, header.last_offset, header.compression) == (3, 2, codec)
     assert header.size_bytes == len(batch)
@@ -112,7 +112,7 @@ def test_a_flipped_bit_is_found_unless_it_lies_where_the_leader_writes(data: st.
     position = data.draw(st.integers(0, len(batch) - 1))
     batch[position] ^= 1 << data.draw(st.integers(0, 7))
     if position in range(12, 16):  # The leader epoch.
-        assert validate_produced(memoryview(batch), 0, len(batch), MESSAGE_BYTES_MAX).record_count == 3
+        assert validate_produced(memoryview(batch), MESSAGE_BYTES_MAX).record_count == 3
     else:
         refusal(batch)
 

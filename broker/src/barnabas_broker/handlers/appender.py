@@ -6,6 +6,7 @@ trusted (`batch_trust`): small ones at once, all others in the helper process.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Final
 
 import msgspec
@@ -65,10 +66,8 @@ class Appender(msgspec.Struct):
 
     def append_all(self) -> list[ProduceResult] | None:
         """Return the results in the order of the batches, or None when they come later."""
-        results: ProduceResults = []
         try:
-            for batch in self.request.batches:
-                results.append(self._append(batch, len(results)))
+            results: ProduceResults = list(map(self._append, self.request.batches, count()))
         except BaseException:  # A bug costs this connection; later callbacks must not find half a request.
             if self.late is not None:
                 self.late.end()
@@ -81,17 +80,16 @@ class Appender(msgspec.Struct):
     def _append(self, wanted: ProduceBatch, place: int) -> ProduceResult | None:
         """The result for one batch; None when it comes later."""
         topic, number, start, end = wanted
-        partition = None
+        batch, partition = self.buffer[start:end], None
         try:
             partition = self.environment.replicas.lookup.find(topic.name, topic.topic_id, number)
             if self.request.acks not in partition.accepted_acks:
                 self._check_allowed(partition)
-            header = validate_produced(self.buffer, start, end, partition.batch_bytes_max)
+            header = validate_produced(batch, partition.batch_bytes_max)
             if self.version < ZSTD_SINCE and header.compression == Codec.ZSTD:
                 raise ApiError(
                     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd; Produce v{ZSTD_SINCE} is the first with it"
                 )
-            batch = self.buffer[start:end]
             if partition.inspects_records and must_inspect(partition.log.config, header):
                 return self._look_into(partition, batch, header, place, RECORDS_HERE_MAX)
             if self.trust.doubted or is_implausible(header, self.now_ms):
@@ -99,19 +97,19 @@ class Appender(msgspec.Struct):
             return self._append_batch(partition, batch, header, place)
         except TransactionalBatch:
             assert partition is not None
-            return self._append_in_transaction(partition, start, end, place)
+            return self._append_in_transaction(partition, batch, place)
         except ApiError as error:
             return self.refused(place, error)
         except StorageError as error:
             assert partition is not None
             return self.refused(place, self.environment.replicas.failures.storage_failed(partition, error))
 
-    def _append_in_transaction(self, partition: Partition, start: int, end: int, place: int) -> ProduceResult | None:
+    def _append_in_transaction(self, partition: Partition, batch: memoryview, place: int) -> ProduceResult | None:
         """The result of a batch of a transaction; None when it comes later."""
         failures = self.environment.replicas.failures
         try:
-            header = validate_produced(self.buffer, start, end, partition.batch_bytes_max, TRANSACTIONAL_ATTRIBUTES)
-            return append_in_transaction(self, partition, self.buffer[start:end], header, place)
+            header = validate_produced(batch, partition.batch_bytes_max, TRANSACTIONAL_ATTRIBUTES)
+            return append_in_transaction(self, partition, batch, header, place)
         except ApiError as error:
             return self.refused(place, error)
         except StorageError as error:
@@ -143,12 +141,13 @@ class Appender(msgspec.Struct):
         With acks=1 it comes at once, unless the topic's `flush.messages` wants the batch synced first.
         """
         appended, log = partition.append_as_leader(batch, header, self.now_ms), partition.log
-        offset = appended.base_offset
+        offset, acks = appended.base_offset, self.request.acks
         number = partition.topic_partition.partition
         result = (number, NO_ERROR, offset, appended.log_append_time_ms, log.log_start_offset, None)
         end_offset = offset + header.last_offset_delta + 1
-        is_for_all = self.request.acks == ACKS_ALL
-        if end_offset <= (partition.high_watermark if is_for_all else log.ack_end_offset) or not self.request.acks:
+        if end_offset <= partition.high_watermark or not acks:  # What is committed is synced as asked, too.
+            return result
+        if acks != ACKS_ALL and end_offset <= log.ack_end_offset:
             return result
         late = self.answer_later()
         late.wait_for(place, partition)
@@ -156,7 +155,7 @@ class Appender(msgspec.Struct):
         def done(error: ApiError | None) -> None:
             late.complete(place, result if error is None else self.refused(place, error))
 
-        partition.when_committed(end_offset, done, all_replicas=is_for_all)
+        partition.when_committed(end_offset, done, all_replicas=acks == ACKS_ALL)
         return None
 
     def answer_later(self) -> PendingProduce:

@@ -39,12 +39,12 @@ class AuthorizedAppender(Appender):
         self.late = rest.late
         return answers
 
-    def _append_in_transaction(self, partition: Partition, start: int, end: int, place: int) -> ProduceResult | None:
+    def _append_in_transaction(self, partition: Partition, batch: memoryview, place: int) -> ProduceResult | None:
         transactional_id = self.request.transactional_id or ""
         rights = rights_of(self.environment, self.channel.client)
         if not rights.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
             return self.refused(place, ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-        return super()._append_in_transaction(partition, start, end, place)
+        return super()._append_in_transaction(partition, batch, place)
 
 
 class _RefusingAppender(AuthorizedAppender):

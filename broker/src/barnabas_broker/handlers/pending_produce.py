@@ -44,15 +44,14 @@ class PendingProduce:
     """
 
     __slots__ = (
-        "_acks",
         "_channel",
         "_correlation_id",
         "_partitions",
         "_read_on",
+        "_request",
         "_respond",
         "_results",
         "_timer",
-        "_topics",
         "_unappended",
         "_version",
     )
@@ -66,12 +65,11 @@ class PendingProduce:
         correlation_id: int,
     ):
         self._channel = channel
-        self._acks = request.acks
         self._version = version
         self._correlation_id = correlation_id
         self._respond = channel.defer(reads_on=True)
         self._read_on: Callable[[list[Part]], None] | None = None
-        self._topics = request.topics
+        self._request = request
         self._results: ProduceResults = []
         self._partitions: dict[int, Partition] = {}
         """The partitions, by place in the request, whose result is not known yet."""
@@ -135,7 +133,7 @@ class PendingProduce:
     def _why_late(self, partition: Partition, *, is_appended: bool) -> ApiError:
         if not is_appended:
             message = "not appended: the batch was not checked within the request's timeout; try again"
-        elif self._acks != ACKS_ALL:
+        elif self._request.acks != ACKS_ALL:
             message = "appended, but not flushed by flush.messages within the request's timeout"
         elif partition.isr_size < partition.isr_size_min:
             in_sync = f"only {partition.isr_size} replicas are in sync; min.insync.replicas={partition.isr_size_min}"
@@ -149,8 +147,8 @@ class PendingProduce:
         self._unappended.clear()
         results, parts = cast("list[ProduceResult]", self._results), list[Part]()
         try:
-            if self._acks:
-                parts = [encode_produce_response(self._correlation_id, self._version, self._topics, results)]
+            if self._request.acks:
+                parts = [encode_produce_response(self._correlation_id, self._version, self._request, results)]
             else:
                 check_unanswered(results)
             self._respond(parts)

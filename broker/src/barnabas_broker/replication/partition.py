@@ -227,8 +227,9 @@ class Partition(Replica):
             allowed = f"message.timestamp.after.max.ms={self.log.config.timestamp_after_max_ms}"
             message = f"a timestamp of {header.max_timestamp_ms} with the broker's clock at {now_ms}; {allowed}"
             raise ApiError(ErrorCode.INVALID_TIMESTAMP, message)
-        if len(batch) > self._segment_bytes:
-            message = f"a batch of {len(batch)} bytes; segment.bytes={self._segment_bytes}"
+        size_bytes = len(batch)
+        if size_bytes > self._segment_bytes:
+            message = f"a batch of {size_bytes} bytes; segment.bytes={self._segment_bytes}"
             raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, message)
         leadership = self._leadership
         if leadership is None:
@@ -237,7 +238,7 @@ class Partition(Replica):
         if appended.duplicate:
             return appended
         self.messages_in += header.record_count
-        self.bytes_in += len(batch)
+        self.bytes_in += size_bytes
         since_boot_ms = 0
         if leadership.followers:  # Only followers need the time.
             since_boot_ms = monotonic_ms(self._environment.clock)
@@ -299,7 +300,7 @@ class Partition(Replica):
         self.high_watermark = offset
         if self.commits.waiting:
             self.commits.committed(offset)
-        if self.waiters:
+        if self.waiters.waiting:
             self.waiters.mark()
         for watcher in self._watchers.values():
             watcher.high_watermark_advanced()
@@ -347,9 +348,8 @@ class Partition(Replica):
         self, follower_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int, now_ms: int
     ) -> None:
         """Record a follower's fetch from `fetch_offset`, which is in the log: all below is on its disk."""
-        leadership = self._leadership
-        follower = leadership.followers.get(follower_id) if leadership is not None else None
-        if leadership is None or follower is None:
+        follower = None if self._leadership is None else self._leadership.followers.get(follower_id)
+        if follower is None:
             return
         if log_start_offset > follower.log_start_offset:
             self.waiters.mark()

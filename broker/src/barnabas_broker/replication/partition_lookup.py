@@ -30,15 +30,15 @@ class PartitionLookup:
         """Return a partition by topic name or, without a name, topic id. Raises ApiError if it is not here."""
         if not self._is_awake():
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker was paused, and checks who leads now")
-        topic = self.topics.get(name) if name is not None else self._by_id.get(topic_id)  # type: ignore[arg-type]
-        if topic is None:
-            raise self._why_missing(name, topic_id, index)
-        partition = topic.partitions.get(index)
-        if partition is None:
-            raise self._why_missing(topic.name, topic_id, index)
-        return partition
+        try:
+            topic = self.topics[name] if name is not None else self._by_id[topic_id]  # type: ignore[index]
+            return topic.partitions[index]
+        except KeyError:
+            raise self._why_missing(name, topic_id, index) from None
 
     def _why_missing(self, name: str | None, topic_id: bytes | None, index: int) -> ApiError:
+        if name is None and topic_id in self._by_id:
+            name = self._by_id[topic_id].name
         is_unmade = name is not None and self._states.is_unmade(TopicPartition(name, index))
         uuid = None if topic_id is None else UUID(bytes=topic_id)
         return why_missing(self._image, self._broker_id, name, uuid, index, is_unmade=is_unmade)

@@ -24,35 +24,29 @@ class DelayedOperation(Protocol):
 
 
 class WaitList:
-    """The operations that wait on one partition. Truthy while there are any."""
+    """The operations that wait on one partition."""
 
-    __slots__ = ("_purgatory", "_waiting", "is_marked")
+    __slots__ = ("_purgatory", "is_marked", "waiting")
 
     def __init__(self, purgatory: "Purgatory") -> None:
         self._purgatory = purgatory
-        self._waiting: dict[_Waiting, None] = {}
+        self.waiting: dict[_Waiting, None] = {}
+        """The operations, in the order of their arrival."""
         self.is_marked = False
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
 
     def mark(self) -> None:
         """Schedule the waiting operations to be tried at the end of this turn of the loop."""
-        if self._waiting and not self.is_marked:
+        if self.waiting and not self.is_marked:
             self.is_marked = True
             self._purgatory.schedule(self)
 
     def add(self, waiting: "_Waiting") -> None:
         """Add an operation, which may wait in other lists, too."""
-        self._waiting[waiting] = None
+        self.waiting[waiting] = None
 
     def remove(self, waiting: "_Waiting") -> None:
         """Remove an operation from this list."""
-        self._waiting.pop(waiting, None)
-
-    def snapshot(self) -> "list[_Waiting]":
-        """Return the waiting operations in the order of their arrival."""
-        return list(self._waiting)
+        self.waiting.pop(waiting, None)
 
 
 class _Waiting:
@@ -107,6 +101,6 @@ class Purgatory:
         marked, self._marked = self._marked, []
         for wait_list in marked:
             wait_list.is_marked = False
-            for waiting in wait_list.snapshot():
+            for waiting in list(wait_list.waiting):
                 if waiting.timer is not None and waiting.operation.try_complete(wait_list):
                     waiting.leave()

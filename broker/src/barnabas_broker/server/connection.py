@@ -32,7 +32,7 @@ SCRATCH_BYTES: Final = 256 * 1024
 KEPT_BYTES_MAX: Final = 1024
 """The largest start of a request that is kept beside the pool, so that 10,000 clients cost 10 MiB, not 640."""
 SIZE_BYTES: Final = 4
-_SIZE: Final = struct.Struct(">i")
+_unpack_size: Final = struct.Struct(">i").unpack_from
 
 Dispatch = Callable[["Connection", memoryview, int, int], None]
 """Answers one request, `buffer[start:end]`, at once or later. It may raise MalformedRequest or CloseConnection."""
@@ -243,7 +243,7 @@ class Connection:
                 self._slow_clients.began(self)
             return
         could_not_hold = waited_bytes > 0 and not consumed  # Then the kernel called before all had arrived.
-        needed = SIZE_BYTES + int(_SIZE.unpack_from(rest)[0])
+        needed = SIZE_BYTES + int(_unpack_size(rest)[0])
         if could_not_hold and needed <= SCRATCH_BYTES and self._pool.has_reserve:
             self._take(seen)
             self._start = bytearray()
@@ -304,21 +304,21 @@ class Connection:
     def _process(self, buffer: memoryview, have: int) -> int:
         """Dispatch the whole requests in `buffer[:have]` until an answer is outstanding; bytes consumed."""
         position = 0
-        until_s = 0.0
         while have - position >= SIZE_BYTES and self._reading:
-            (size,) = _SIZE.unpack_from(buffer, position)
+            (size,) = _unpack_size(buffer, position)
             if not 0 < size <= self.request_bytes_max:
                 raise MalformedRequest(f"request of {size} bytes; 1 to {self.request_bytes_max} are allowed")
-            end = position + SIZE_BYTES + size
+            end: int = position + SIZE_BYTES + size
             if end > have:
                 break
             self.dispatch(self, buffer, position + SIZE_BYTES, end)
-            position = end
             if end == have:
-                break
-            until_s = until_s or monotonic() + CONNECTION_S
-            if monotonic() > until_s:
+                return end
+            if not position:
+                until_s = monotonic() + CONNECTION_S
+            elif monotonic() > until_s:
                 self._go_on_next_turn()
+            position = end
         return position
 
     def _go_on_next_turn(self) -> None:
@@ -339,7 +339,7 @@ class Connection:
         have = len(rest)
         needed = have + 1
         if have >= SIZE_BYTES:
-            needed = max(needed, SIZE_BYTES + int(_SIZE.unpack_from(rest, 0)[0]))
+            needed = max(needed, SIZE_BYTES + int(_unpack_size(rest)[0]))
         old = self._partial
         if have <= KEPT_BYTES_MAX and (old is None or needed <= SCRATCH_BYTES):
             self._start = bytearray(rest)

@@ -66,9 +66,7 @@ class Dispatcher:
         except Exception as error:
             log.exception("bug: %s v%d of %s", stats.name, version, connection.peer)
             raise CloseConnection(f"a bug in {stats.name}") from error
-        stats.count += 1
         took_s = perf_counter() - began_s
-        stats.busy_s += took_s
         if took_s > LONGEST_PART.seconds:
             LONGEST_PART.seconds, LONGEST_PART.what = took_s, stats.name
         if not connection.deferred:
@@ -78,9 +76,10 @@ class Dispatcher:
         connection.deferred.clear()
         if late.parts is not None:
             stats.answered(took_s)
-        else:
-            late.on_answer = lambda: stats.answered(perf_counter() - began_s)
-            late.give_up = give_up
+            return
+        stats.deferred(took_s)
+        late.on_answer = lambda: stats.answered_late(perf_counter() - began_s)
+        late.give_up = give_up
 
     def _answer_message(self, connection: Connection, header: RequestHeader, body: memoryview) -> GiveUp | None:
         """A future only tells what somebody else does, for example a JoinGroup's: it need not be awaited to its end."""

@@ -55,33 +55,29 @@ class Outbox:
 
     def put(self, parts: list[Part]) -> bool:
         """Send `parts` while none wait; return True if nothing is left to send."""
-        first = parts[0]
-        if len(parts) == 1 and first.__class__ is not FileSlice:
-            sent = self._send_now(first)  # type: ignore[arg-type]  # no FileSlice, by the test above
-            return sent == len(first) or self._keep(memoryview(first)[sent:])  # type: ignore[arg-type]
-        total = sum([part.length if part.__class__ is FileSlice else len(part) for part in parts])
-        if total <= len(self._buffer) and _fill(self._buffer, parts):
-            sent = self._send_now(self._buffer[:total])
-            return sent == total or self._keep(bytes(self._buffer[sent:total]))  # A copy: the buffer is used again.
-        self.unsent.extend(parts)
-        if self.flush():
-            return True
-        self._held_bytes = memory_bytes(self.unsent)
-        return False
-
-    def _send_now(self, part: bytes | bytearray | memoryview) -> int:
+        part = parts[0] if len(parts) == 1 else self._gathered(parts)
+        if part is None or part.__class__ is FileSlice:
+            self.unsent.extend(parts)
+            if self.flush():
+                return True
+            self._held_bytes = memory_bytes(self.unsent)
+            return False
         try:
-            sent = self._send(part)
+            sent = self._send(part)  # type: ignore[arg-type]  # no FileSlice, by the test above
         except BlockingIOError:
-            return 0
+            sent = 0
         self.bytes_sent += sent
-        return sent
-
-    def _keep(self, rest: bytes | memoryview) -> bool:
-        """Keep the rest of the only part; return False, as something is left to send."""
+        if sent == len(part):
+            return True
+        rest = bytes(memoryview(part)[sent:])  # type: ignore[arg-type]  # A copy: the buffer is used again.
         self.unsent.append(rest)
-        self._held_bytes = _size_in_memory(rest)
+        self._held_bytes = len(rest)
         return False
+
+    def _gathered(self, parts: list[Part]) -> memoryview | None:
+        """Return all parts in the gather buffer; None if they are too long, or one is not in memory."""
+        total = sum([part.length if part.__class__ is FileSlice else len(part) for part in parts])
+        return self._buffer[:total] if total <= len(self._buffer) and _fill(self._buffer, parts) else None
 
     def flush(self) -> bool:
         """Send what the socket takes, at most about SENT_BYTES; return True if nothing is left."""

@@ -20,6 +20,7 @@ _FLEXIBLE_SINCE: Final = {
 
 _FIXED_HEADER: Final = struct.Struct(">hhih")
 _FIXED_HEADER_BYTES: Final = 10
+_unpack_fixed_header: Final = _FIXED_HEADER.unpack_from
 ELEMENTS_MAX: Final = 250_000
 """Array elements of one request. Those of 2 bytes take 56 bytes of memory, the largest 300; no client comes near."""
 
@@ -31,7 +32,7 @@ A request of 100 MB can hold 50 million: it would take many seconds to skip them
 
 ONE_BYTE_VARINT: Final = 0x80
 """Varints below are one byte: nearly all of them, so that they are read without a call where that matters."""
-_VARINT_LAST_SHIFT: Final = 28
+_VARINT_SHIFTS: Final = (7, 14, 21, 28)
 """A 32-bit varint has at most five bytes of seven bits."""
 
 
@@ -61,20 +62,16 @@ def locate_body(buffer: memoryview, start: int, end: int) -> tuple[int, int, int
     header does, or the API key is unknown, and with it the header.
     """
     try:
-        api_key, api_version, correlation_id, client_id_bytes = _FIXED_HEADER.unpack_from(buffer, start)
-        flexible_since = _FLEXIBLE_SINCE[api_key]
-    except struct.error as error:
+        api_key, api_version, correlation_id, client_id_bytes = _unpack_fixed_header(buffer, start)
+        position = start + _FIXED_HEADER_BYTES
+        if client_id_bytes > 0:
+            position += client_id_bytes
+        if api_version >= _FLEXIBLE_SINCE[api_key]:
+            position = skip_tagged_fields(buffer[:end], position) if buffer[position] else position + 1
+    except (struct.error, IndexError) as error:
         raise MalformedRequest(f"request header: {error}") from None
     except KeyError:
         raise MalformedRequest(f"this broker has no API {ABSENT_APIS.get(api_key, api_key)}") from None
-    position = start + _FIXED_HEADER_BYTES
-    if client_id_bytes > 0:
-        position += client_id_bytes
-    if api_version >= flexible_since:
-        if position < end and not buffer[position]:
-            position += 1
-        else:
-            position = skip_tagged_fields(buffer[:end], position)
     if position > end:
         raise MalformedRequest(f"the request header ends behind its {end - start} bytes")
     return api_key, api_version, correlation_id, position
@@ -99,17 +96,15 @@ def read_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
 
     Raises MalformedRequest; IndexError at the end of `data`.
     """
-    byte = data[position]
-    if byte < ONE_BYTE_VARINT:
-        return byte, position + 1
-    value, shift = byte & 0x7F, 7
-    while shift <= _VARINT_LAST_SHIFT:
+    value = data[position]
+    if value < ONE_BYTE_VARINT:
+        return value, position + 1
+    for shift in _VARINT_SHIFTS:
         position += 1
         byte = data[position]
-        value |= (byte & 0x7F) << shift
+        value += byte - 1 << shift  # Less the highest bit of the byte before.
         if byte < ONE_BYTE_VARINT:
             return value & 0xFFFFFFFF, position + 1
-        shift += 7
     raise MalformedRequest("a varint of more than 5 bytes")
 
 

@@ -19,12 +19,12 @@ def is_implausible(header: BatchHeader, now_ms: int) -> bool:
 
     Hot: asked for each batch that is produced.
     """
-    _, length, _, _, _, attributes, _, base_ms, largest_ms, _, _, _, count = header
-    if not TIMESTAMP_MS_MIN <= base_ms <= largest_ms <= now_ms + AHEAD_MS_MAX:
+    largest_ms, count = header.max_timestamp_ms, header.record_count
+    if not TIMESTAMP_MS_MIN <= header.base_timestamp_ms <= largest_ms <= now_ms + AHEAD_MS_MAX:
         return True
     if count == 1:
-        return base_ms != largest_ms
-    bytes_max = length - _BATCH_BYTES_MIN
-    if attributes & COMPRESSION_MASK:
+        return header.base_timestamp_ms != largest_ms
+    bytes_max = header.length - _BATCH_BYTES_MIN
+    if header.attributes & COMPRESSION_MASK:
         bytes_max *= COMPRESSED_TO_MAX
     return count * RECORD_BYTES_MIN > bytes_max

@@ -63,8 +63,7 @@ _PARTITION: Final = struct.Struct(">ii")
 _ONE_PARTITION: Final = struct.Struct(">BhiB16sBi")
 """v13 for one partition, up to its records: no transactional id, acks, timeout_ms, one topic, its id, one partition."""
 _ONE_PARTITION_BYTES: Final = _ONE_PARTITION.size
-_ONE_PARTITION_MIN: Final = _ONE_PARTITION_BYTES + 8
-"""A shorter one could end within the length of its records, which has five bytes at most, and three follow."""
+_unpack_one_partition: Final = _ONE_PARTITION.unpack_from
 _ONE_RESULT: Final = struct.Struct(">iiBB16sBihqqqB8x")
 """The answer: size, correlation id, no tagged fields, one topic, its id, one result, no record errors.
 
@@ -108,14 +107,17 @@ class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
     batches: list[ProduceBatch]
     """The batches of all topics, in their order."""
     transactional_id: str | None = None
+    only_topic_id: bytes | None = None
+    """The topic id if `_parse_one_partition` has read the request, whose answer can be written in one go, too."""
 
 
 def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> ProduceRequest:
     """Parse the body in `buffer[start:end]`, ignoring bytes behind it. Raises MalformedRequest."""
-    if version >= TOPIC_IDS_SINCE and end - start >= _ONE_PARTITION_MIN:
-        one = _parse_one_partition(buffer, start, end)
-        if one is not None:
-            return one
+    one = _parse_one_partition(buffer, start, end) if version >= TOPIC_IDS_SINCE else None
+    return one or _parse_any(buffer, start, end, version)
+
+
+def _parse_any(buffer: memoryview, start: int, end: int, version: int) -> ProduceRequest:
     data = buffer[:end]
     try:
         if version < FLEXIBLE_SINCE:
@@ -164,15 +166,18 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
 
 def _parse_one_partition(data: memoryview, position: int, end: int) -> ProduceRequest | None:
     """Parse a request with one batch and no tagged fields, as most clients send; return None for any other."""
-    unnamed, acks, timeout_ms, topic_count, topic_id, count, partition = _ONE_PARTITION.unpack_from(data, position)
-    if unnamed or topic_count != _ONE or count != _ONE:
+    try:
+        unnamed, acks, timeout_ms, topic_count, topic_id, count, partition = _unpack_one_partition(data, position)
+        if unnamed or topic_count != _ONE or count != _ONE:
+            return None
+        length, start = read_unsigned_varint(data, position + _ONE_PARTITION_BYTES)
+    except BROKEN_BYTES:  # The buffer ends before this shape does.
         return None
-    length, start = read_unsigned_varint(data, position + _ONE_PARTITION_BYTES)
     batch_end = start + length - 1
     if not length or data[batch_end:end] != _NO_TAGS_OF_ALL:
         return None
     topic = ProduceTopic(None, topic_id, 1)
-    return ProduceRequest(acks, timeout_ms, [topic], [(topic, partition, start, batch_end)])
+    return ProduceRequest(acks, timeout_ms, [topic], [(topic, partition, start, batch_end)], None, topic_id)
 
 
 def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[ProduceRequest, int]:
@@ -216,18 +221,17 @@ def _too_many(count: int) -> MalformedRequest:
 
 
 def encode_produce_response(
-    correlation_id: int, version: int, topics: list[ProduceTopic], results: list[ProduceResult]
+    correlation_id: int, version: int, request: ProduceRequest, results: list[ProduceResult]
 ) -> bytearray:
     """Return the framed response with a result for every batch of the request, in order; throttle time 0."""
-    if version >= TOPIC_IDS_SINCE and len(topics) == 1 == len(results):
-        fields = results[0]
-        if fields[-1] is None:
-            topic_id = topics[0].topic_id
-            return bytearray(
-                _ONE_RESULT.pack(_ONE_RESULT_SIZE, correlation_id, 0, _ONE, topic_id, _ONE, *fields[:-1], _NONE)
-            )
+    topic_id = request.only_topic_id
+    if topic_id is not None:
+        number, error, offset, append_time_ms, log_start_offset, refusal = results[0]
+        if refusal is None:
+            head = _ONE_RESULT_SIZE, correlation_id, 0, _ONE, topic_id, _ONE
+            return bytearray(_ONE_RESULT.pack(*head, number, error, offset, append_time_ms, log_start_offset, _NONE))
     out = bytearray(8)
-    by_topic = _by_topic(topics, results)
+    by_topic = _by_topic(request.topics, results)
     if version < FLEXIBLE_SINCE:
         _encode_classic(out, version, by_topic)
     else:

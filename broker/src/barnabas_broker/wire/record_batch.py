@@ -13,6 +13,9 @@ from crc32c import crc32c
 from barnabas_core.errors import ApiError, ErrorCode
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_unpack_header: Final = HEADER.unpack_from
+_new_header: Final = tuple.__new__
+"""Makes a header of its fields, in half the time of `_make`."""
 HEADER_BYTES: Final = 61
 LENGTH_OFFSET: Final = 12
 """Bytes of base offset and length, which the length field does not count."""
@@ -84,7 +87,7 @@ class BatchHeader(NamedTuple):
 
 def parse_header(buffer: bytes | bytearray | memoryview, position: int) -> BatchHeader:
     """The header at `position`; struct.error when fewer than 61 bytes are left."""
-    return tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))  # Half the time of `_make`.
+    return _new_header(BatchHeader, _unpack_header(buffer, position))
 
 
 def crc_matches(buffer: memoryview, position: int, header: BatchHeader) -> bool:
@@ -126,20 +129,16 @@ class TransactionalBatch(ApiError):
 
 
 def validate_produced(
-    buffer: memoryview,
-    start: int,
-    end: int,
-    message_bytes_max: int,
-    attributes: Collection[int] = CLIENTS_ATTRIBUTES,
+    batch: memoryview, message_bytes_max: int, attributes: Collection[int] = CLIENTS_ATTRIBUTES
 ) -> BatchHeader:
-    """The header of a client's batch, all of `buffer[start:end]`; ApiError says which of Kafka's rules it breaks.
+    """Return the header of a client's batch; ApiError says which of Kafka's rules it breaks.
 
     A transactional batch is allowed with TRANSACTIONAL_ATTRIBUTES only; so others need no look for that.
     """
-    size_bytes = end - start
+    size_bytes = len(batch)
     if size_bytes < HEADER_BYTES:
         raise ApiError(ErrorCode.INVALID_RECORD, f"{size_bytes} bytes of records; a batch has {HEADER_BYTES} at least")
-    header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, start))
+    header = _new_header(BatchHeader, _unpack_header(batch))
     if (
         header.length + LENGTH_OFFSET != size_bytes
         or header.magic != MAGIC
@@ -153,7 +152,7 @@ def validate_produced(
     if size_bytes > message_bytes_max:
         message = f"a batch of {size_bytes} bytes; max.message.bytes={message_bytes_max}"
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
-    if crc32c(buffer[start + CRC_START : end]) != header.crc:
+    if crc32c(batch[CRC_START:]) != header.crc:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the CRC-32C of the batch does not match its bytes")
     return header
 
