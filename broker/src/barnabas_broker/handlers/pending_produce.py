@@ -4,7 +4,7 @@ A result's place is the number of its batch in the request.
 """
 
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final
 
 from barnabas_broker.handlers.channel import Channel
 from barnabas_broker.handlers.close_connection import CloseConnection
@@ -94,7 +94,8 @@ class PendingProduce:
     def wait_for(self, place: int, partition: Partition) -> None:
         """The batch at `place` is appended; its result comes later."""
         self._partitions[place] = partition
-        self._settle(place)
+        if self._unappended:
+            self._settle(place)
 
     def complete(self, place: int, result: ProduceResult) -> None:
         """Take the result; what comes after the time was up changes nothing."""
@@ -102,7 +103,8 @@ class PendingProduce:
             return
         self._results[place] = result
         del self._partitions[place]
-        self._settle(place)
+        if self._unappended:
+            self._settle(place)
         if not self._partitions:
             self._timer.cancel()
             self._finish()
@@ -145,7 +147,8 @@ class PendingProduce:
     def _finish(self) -> None:
         self._timer = None
         self._unappended.clear()
-        results, parts = cast("list[ProduceResult]", self._results), list[Part]()
+        results: list[ProduceResult] = self._results  # type: ignore[assignment]  # none is None any more
+        parts: list[Part] = []
         try:
             if self._request.acks:
                 parts = [encode_produce_response(self._correlation_id, self._version, self._request, results)]

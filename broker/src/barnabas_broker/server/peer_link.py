@@ -92,8 +92,9 @@ class PeerLink:
             except OSError as error:
                 self._loop.call_soon(self._break, f"cannot send: {error}")
                 return
-            if sent < len(frame):
-                self._transport.call_when_writable(self._writable)
+            if sent == len(frame):
+                return
+            self._transport.call_when_writable(self._writable)
         self._unsent += frame[sent:]
 
     def close(self) -> None:
@@ -199,9 +200,9 @@ class PeerLink:
             return
         elif self._small_in_a_row == SMALL_UNTIL_SHRUNK and needed <= FIRST_BUFFER_BYTES:
             self._buffer, self._spare = bytearray(FIRST_BUFFER_BYTES), None
-        rest = bytes(memoryview(buffer)[position:have])
-        self._buffer[: len(rest)] = rest
-        self._have = len(rest)
+        self._have = rest = have - position
+        if rest:
+            self._buffer[:rest] = bytes(memoryview(buffer)[position:have])
 
     def _another_buffer(self, needed: int) -> bytearray:
         """Return the spare buffer if it is free and fits, as new memory costs as much as receiving; else a new one."""

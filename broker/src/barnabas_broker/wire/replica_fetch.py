@@ -16,11 +16,12 @@ from barnabas_broker.wire.fetch_response import DIVERGING_EPOCH_TAG, EPOCH_END, 
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
     MalformedRequest,
+    encode_unsigned_varint,
     locate_tagged_fields,
     read_unsigned_varint,
     skip_tagged_fields,
 )
-from barnabas_broker.wire.strings import UUID_BYTES, read_count, write_count
+from barnabas_broker.wire.strings import UUID_BYTES, read_count
 
 VERSION: Final = 17
 READ_UNCOMMITTED: Final = 0
@@ -93,10 +94,10 @@ def encode_replica_fetch(
     frame += _NO_TAGS
     frame += LIMITS.pack(fetch.max_wait_ms, fetch.min_bytes, fetch.max_bytes, READ_UNCOMMITTED)
     frame += SESSION.pack(fetch.session_id, fetch.session_epoch)
-    frame += write_count(len(topics), flexible=True)
+    frame += encode_unsigned_varint(len(topics) + 1)
     for topic_id, partitions in topics.items():
         frame += topic_id
-        frame += write_count(len(partitions), flexible=True)
+        frame += encode_unsigned_varint(len(partitions) + 1)
         for each in partitions:
             frame += PARTITION.pack(
                 each.partition,
@@ -108,10 +109,10 @@ def encode_replica_fetch(
             )
             frame += _NO_TAGS
         frame += _NO_TAGS
-    frame += write_count(len(forgotten), flexible=True)
+    frame += encode_unsigned_varint(len(forgotten) + 1)
     for topic_id, indexes in forgotten.items():
         frame += topic_id
-        frame += write_count(len(indexes), flexible=True)
+        frame += encode_unsigned_varint(len(indexes) + 1)
         frame += struct.pack(f">{len(indexes)}iB", *indexes, 0)
     frame += REPLICA_STATE_HEAD + REPLICA_STATE.pack(fetch.broker_id, fetch.broker_epoch) + _NO_TAGS
     _HEADER.pack_into(frame, 0, len(frame) - 4, FETCH, VERSION, correlation_id, len(client_id))
