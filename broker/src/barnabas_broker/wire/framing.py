@@ -142,6 +142,8 @@ def encode_unsigned_varint(value: int) -> bytes:
     """Return the bytes of an unsigned varint."""
     if value < ONE_BYTE_VARINT:
         return _ONE_BYTE_VARINTS[value]
+    if value < ONE_BYTE_VARINT << 7:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
