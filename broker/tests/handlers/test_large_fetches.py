@@ -2,9 +2,15 @@
 
 import asyncio
 from functools import partial
+from types import SimpleNamespace
+from unittest.mock import Mock
 
-from fetched_broker import BATCH_BYTES, MANY_PARTITIONS, FetchedBroker
+from fetched_broker import BATCH_BYTES, MANY_PARTITIONS, VERSION, FetchedBroker
 
+from barnabas_broker.handlers import fetch
+from barnabas_broker.handlers.authorized_fetch import AuthorizedFetch
+from barnabas_broker.security.acls.authorizer import Authorizer
+from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
 from barnabas_core.fair_turns import FETCHED_PARTITIONS
 
 
@@ -78,3 +84,22 @@ async def _more_of_the_same() -> None:
 
 def test_a_partition_that_grows_twice_counts_once() -> None:
     asyncio.run(_more_of_the_same())
+
+
+async def _revoked() -> None:
+    world = FetchedBroker(partitions=1)
+    authorizer = Authorizer([], allow_if_none=True, audit=Mock())
+    world.handler_environment.authorizer = authorizer
+    world.handler_environment.image = SimpleNamespace(topic_name=lambda _: "flights")
+    body = world.request()
+    fetch.handle(world.handler_environment, world, VERSION, 1, memoryview(body), 0, len(body), AuthorizedFetch)
+    denial = AclEntry("User:ANONYMOUS", "*", AclOperation.READ, Permission.DENY)
+    authorizer.replace({AclPattern(ResourceType.TOPIC, "flights", PatternType.LITERAL): [denial]})
+    assert world.answer is None
+    world.partitions[0].append()
+    await world.turns(lambda: world.answer is not None)
+    assert world.slices() == 0
+
+
+def test_a_fetch_that_waits_while_its_client_loses_the_right_gets_no_records() -> None:
+    asyncio.run(_revoked())

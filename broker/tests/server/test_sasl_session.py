@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import logging
 import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -169,6 +170,18 @@ async def test_a_client_of_the_first_handshake_sends_bare_tokens() -> None:
         client.send(GOOD)
         assert await client.frame() == b""
         assert await client.who() == b"User:alice"
+
+
+@on_a_loop
+async def test_a_stranger_with_a_long_name_gets_a_short_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with world() as at:
+        client = await at.connect()
+        await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        client.request(SaslAuthenticateRequest(auth_bytes=b"\0" + b"\1" * 60_000 + b"\0wrong"), 2)
+        await at.until(lambda: at.sasl.counts.failed == 1)
+    assert "wrong user or password of" in caplog.text
+    assert len(caplog.text) < 2_000
 
 
 @on_a_loop

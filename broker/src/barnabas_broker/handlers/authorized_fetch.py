@@ -3,9 +3,10 @@
 from barnabas_broker.handlers import replica_fetch
 from barnabas_broker.handlers.channel import Channel, GiveUp
 from barnabas_broker.handlers.client_rights import rights_of
-from barnabas_broker.handlers.fetch import ConsumerFetch
+from barnabas_broker.handlers.fetch import ConsumerFetch, unauthorized
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.topic_rights import lacking
+from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.wire.fetch import FetchRequest
 from barnabas_core.acls import AclOperation, ResourceType
 
@@ -21,7 +22,7 @@ def answer_follower(
 
 
 class AuthorizedFetch(ConsumerFetch):
-    """Asks for the right to each topic when the fetch begins."""
+    """Asks for the right to each topic when the fetch begins, and again before an answer that has waited."""
 
     __slots__ = ()
 
@@ -35,3 +36,25 @@ class AuthorizedFetch(ConsumerFetch):
                 self.refuse(lacking(environment, rights, AclOperation.READ, self._request.topics))
                 break
         return ConsumerFetch.begin(self)
+
+    def try_complete(self, changed: WaitList) -> bool:
+        """Read the partition of a change again; True if the fetch is complete. The purgatory calls it."""
+        self._take_back()
+        return super().try_complete(changed)
+
+    def expire(self) -> None:
+        """Answer with the records at hand. The purgatory calls it when the time is up."""
+        self._take_back()
+        super().expire()
+
+    def _take_back(self) -> None:
+        """Refuse topics that the client might have read when it asked, which may be minutes ago."""
+        environment, topics = self._environment, self._request.topics
+        rights = rights_of(environment, self._channel.client)
+        if all((topic.topic_id or topic.name) in rights.readable for topic in topics):
+            return
+        refused = lacking(environment, rights, AclOperation.READ, topics)
+        self.refuse(refused)
+        for topic, results in self._results:
+            if (topic.topic_id or topic.name) in refused:
+                results[:] = [unauthorized(each.partition) for each in results]

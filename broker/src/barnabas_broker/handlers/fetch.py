@@ -293,8 +293,12 @@ class _RefusingReader:
         """Read one partition, or refuse it."""
         if (topic.topic_id or topic.name) not in self._refused:
             return self._reader.read(topic, wanted)
-        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return FetchResult(wanted.partition, error, NO_OFFSET, NO_OFFSET, NO_OFFSET, None), None
+        return unauthorized(wanted.partition), None
+
+
+def unauthorized(index: int) -> FetchResult:
+    """Return the result of a partition that the client may not read."""
+    return FetchResult(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, NO_OFFSET, NO_OFFSET, NO_OFFSET, None)
 
 
 def handle(

@@ -26,6 +26,8 @@ FIRST_FRAMES_BYTES_MAX: Final = 64 * 1024
 """The bound of a frame before authentication; sasl.server.max.receive.size may allow less."""
 REAUTHENTICATION_S_MIN: Final = 1.0
 """The time between two beginnings of a re-authentication, as in Kafka."""
+REASON_CHARS_MAX: Final = 400
+"""The longest reason in the log: names in it come from strangers."""
 LIFETIME_SINCE: Final = 1
 """The version of SaslAuthenticate that tells a client when its session ends."""
 _API_KEY: Final = struct.Struct(">h")
@@ -240,7 +242,7 @@ class SaslSession:
         if not self._is_refused:
             self._is_refused = True
             self._listener.counts.failures[NO_MECHANISM if self._mechanism is None else self._mechanism.name] += 1
-            log.info("SASL: refused %s on %s: %s", connection.peer, self._listener.name, why)
+            log.info("SASL: refused %s on %s: %s", connection.peer, self._listener.name, why[:REASON_CHARS_MAX])
 
 
 def _frame(buffer: memoryview, start: int, end: int) -> Frame:
