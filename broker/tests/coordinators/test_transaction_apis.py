@@ -15,6 +15,7 @@ from transaction_world import FLIGHTS, TIMEOUT_MS, TransactionWorld
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.handlers.channel import Client, RequestContext
+from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.handlers.table import message_handler
 from barnabas_broker.metadata.features import TRANSACTION_VERSION
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
@@ -59,6 +60,7 @@ class Broker:
             transactions=self.world.coordinator,
             groups=self.groups.coordinator,
             gate=gate,
+            answers=LargeResponses(self.world.timers.clock, self.world.timers),
             image=image,
             clock=self.world.timers.clock,
             config=SimpleNamespace(transaction_max_timeout_ms=900_000),
@@ -257,6 +259,7 @@ def test_transactions_are_listed_by_filters(broker: Broker, filters: dict[str, A
     assert answer.unknown_state_filters == [each for each in filters.get("state_filters", []) if each == "Nonsense"]
 
 
-def test_a_pattern_that_is_none_is_refused(broker: Broker) -> None:
-    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern="(")
+@pytest.mark.parametrize("pattern", ["(", "(p|pp?)*!"])
+def test_a_pattern_that_is_none_or_may_take_for_ever_is_refused(broker: Broker, pattern: str) -> None:
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern=pattern)
     assert broker.ask(request, 2).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION

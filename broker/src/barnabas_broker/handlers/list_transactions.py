@@ -3,10 +3,11 @@
 v1 filters by how long a transaction has been open (KIP-994), v2 by a pattern of the id (KIP-1152).
 """
 
-import re
 from collections.abc import Callable
 
+from barnabas_broker.coordinators.transactions.id_pattern import IdPattern
 from barnabas_broker.coordinators.transactions.transaction import Transaction, TransactionState, state_name
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -18,20 +19,25 @@ STATES = {state_name(state): state for state in TransactionState}
 State = ListTransactionsResponse.TransactionState
 
 
-def handle(
+async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
-    """All ids that pass the filters; INVALID_REGULAR_EXPRESSION for a pattern that is none."""
+    """Return all ids that pass the filters; INVALID_REGULAR_EXPRESSION for a pattern that is none.
+
+    Filters are tried on ids only that the client may see: their time would show others. Many take several turns.
+    """
     error, states = ErrorCode.NONE, []
     try:
         passes = _filter(request, environment.clock.now_ms())
         found = environment.transactions.transactions()
         rights = rights_of(environment, context.client)
-        states = [
-            _state(name, each)
+        visible = [
+            (name, each)
             for name, each in found
-            if passes(name, each) and rights.may_see(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name)
+            if rights.may_see(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name)
         ]
+        answer = AnswerInTurns(ListTransactionsResponse, context, environment.answers)
+        states = [_state(name, each) async for name, each in answer.over(visible) if passes(name, each)]
     except ApiError as refusal:
         error = refusal.code
     unknown = [name for name in request.state_filters if name not in STATES]
@@ -44,16 +50,16 @@ def _filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[str, Tra
     wanted = {STATES[name] for name in request.state_filters if name in STATES}
     producers, open_ms = set(request.producer_id_filters), request.duration_filter
     try:
-        pattern = re.compile(request.transactional_id_pattern or "", re.ASCII)
-    except re.error as error:
-        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{request.transactional_id_pattern}: {error}") from None
+        pattern = IdPattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
+    except ValueError as error:
+        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
 
     def passes(name: str, transaction: Transaction) -> bool:
         return (
             (not request.state_filters or transaction.state in wanted)
             and (not producers or transaction.producer_id in producers)
             and (open_ms < 0 or now_ms - transaction.started_ms > open_ms)
-            and (not pattern.pattern or pattern.fullmatch(name) is not None)
+            and (pattern is None or pattern.fits(name))
         )
 
     return passes
