@@ -173,6 +173,23 @@ async def test_a_client_of_the_first_handshake_sends_bare_tokens() -> None:
 
 
 @on_a_loop
+async def test_a_bug_in_a_mechanism_costs_that_connection_only(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    escaped: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: escaped.append(context))
+    async with world() as at:
+        with monkeypatch.context() as patched:
+            patched.setattr(EndingPlain, "respond", lambda *_: 1 // 0)
+            client = await at.connect()
+            await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            assert await client.ask(SaslAuthenticateRequest(auth_bytes=GOOD), 2) is None
+        assert (await (await at.connect()).log_in()).error_code == ErrorCode.NONE
+    assert not escaped
+    assert "bug: SASL of 127.0.0.1:" in caplog.text
+
+
+@on_a_loop
 async def test_a_stranger_with_a_long_name_gets_a_short_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with world() as at:

@@ -124,7 +124,13 @@ class SaslSession:
         step = STEPS.get((self._state, _frame(buffer, start, end)))
         if step is None:
             raise CloseConnection(f"no such frame is expected in the state '{self._state.value}' of SASL")
-        self._steps[step](connection, buffer, start, end)
+        try:
+            self._steps[step](connection, buffer, start, end)
+        except (MalformedRequest, CloseConnection):
+            raise
+        except Exception as error:  # It costs this connection, whichever callback of the loop has read the frame.
+            log.exception("bug: SASL of %s", connection.peer)
+            raise CloseConnection("a bug in SASL") from error
 
     def _check_in_time(self, connection: Connection) -> None:
         if self._identity is None:
