@@ -9,9 +9,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 
 from barnabas_broker.app.connection_settings import is_open
-from barnabas_broker.app.tls_contexts import TlsContexts
+from barnabas_broker.app.tls_contexts import TlsContexts, principal_of
+from barnabas_broker.server.handshakes import CertificateRefused
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig
+from barnabas_core.config.principal_rules import parse_principal_rules
 from harness.certificates import Authority, Identity
 
 LISTENER = {"listeners": "SSL://:9093", "inter.broker.listener.name": "SSL", "ssl.keystore.type": "PEM"}
@@ -81,6 +83,12 @@ def test_what_cannot_be_used_is_named_without_its_secrets(authority: Authority, 
         ssl_keystore_location=good, ssl_cipher_suites="TLS_RSA_WITH_AES_128_CBC_SHA"
     )
     assert "no regular expression" in problem(ssl_keystore_location=good, ssl_principal_mapping_rules="RULE:(/x/")
+
+
+def test_the_name_of_a_refused_certificate_forges_no_line_of_the_log(authority: Authority) -> None:
+    certificate = ssl.PEM_cert_to_DER_cert(authority.issue("a\nb", "forger").certificate)
+    with pytest.raises(CertificateRefused, match=r"CN=a\\nb"):
+        principal_of(certificate, parse_principal_rules("RULE:^X$/x/"))
 
 
 @pytest.mark.parametrize(

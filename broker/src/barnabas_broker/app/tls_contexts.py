@@ -127,7 +127,7 @@ def principal_of(certificate: bytes | None, rules: tuple[PrincipalRule, ...]) ->
     dn = rfc2253(subject_of(certificate))
     name = name_by_rules(dn, rules)
     if name is None:
-        raise CertificateRefused(f"no rule of ssl.principal.mapping.rules matches {dn[:200]}")
+        raise CertificateRefused(f"no rule of ssl.principal.mapping.rules matches {dn[:200]!r}")
     return f"User:{name}"
 
 
