@@ -15,6 +15,8 @@ WRITER = {
     "acks": "all",
     "linger.ms": 5,
     "message.timeout.ms": 300_000,
+    # Records wait while brokers lack a topic: somebody has to type `restore-metadata` first.
+    "topic.metadata.propagation.max.ms": 300_000,
     # A broker that hangs is given up soon, so that requests are repeated whose answer is unknown.
     "socket.timeout.ms": 5_000,
     "request.timeout.ms": 4_000,
