@@ -73,7 +73,7 @@ async def test_the_controller_says_it_once(caplog: pytest.LogCaptureFixture) -> 
     await news.look(["orders", "gone"], turn)
     await news.look(["orders"], turn)
     (record,) = caplog.records
-    assert record.message.startswith("orders-0 is offline, for every replica lacks records: last known end unknown")
+    assert record.message.startswith("orders-0 is offline because every replica lacks records: last known end unknown")
     assert record.message.endswith("`barnabas accept-loss --topic orders --partition 0` goes on with the longest log")
     shown(a_topic("orders", led(1, 2, epoch=7)), revision=2, image=image)
     await news.look(["orders"], turn)

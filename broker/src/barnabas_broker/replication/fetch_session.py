@@ -259,7 +259,7 @@ class FetchSession:
         if position != followed.position:
             return True
         if result.error or result.diverging_epoch is not None or result.records:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the answer did not bring it forward")
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the answer did not advance its fetch position")
         return False
 
     def _storage_failed(self, key: Key, followed: Followed, error: StorageError) -> None:

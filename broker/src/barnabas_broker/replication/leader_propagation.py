@@ -76,10 +76,12 @@ class LeaderPropagation:
                     await self._until_it_tells(request_link, topics[begin : begin + TOPICS_A_REQUEST], expected)
         except TimeoutError:
             log.warning(
-                "broker %d may name this one as a leader when it is gone: no news after %s s", broker_id, NEWS_S
+                "broker %d may still name this one as a leader after its stop: it confirmed no change within %s s",
+                broker_id,
+                NEWS_S,
             )
         except (ConnectionError, MalformedRequest) as error:
-            log.info("broker %d cannot be asked who leads: %r", broker_id, error)
+            log.info("broker %d did not answer which brokers lead: %r", broker_id, error)
         finally:
             request_link.close()
 

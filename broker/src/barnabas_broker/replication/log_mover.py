@@ -64,9 +64,9 @@ class LogMover:
         for topic_partition, log_dir in self._logs.moves.interrupted.items():
             try:
                 self.move(topic_partition, log_dir)
-                log.info("%s moves to %s again", topic_partition, log_dir)
+                log.info("the move of %s to %s begins again", topic_partition, log_dir)
             except ApiError as error:
-                log.warning("%s does not move to %s any more: %s", topic_partition, log_dir, error)
+                log.warning("the move of %s to %s was stopped: %s", topic_partition, log_dir, error)
         self._logs.moves.interrupted.clear()
 
     def move(self, topic_partition: TopicPartition, log_dir: str) -> None:

@@ -69,7 +69,7 @@ class LogOpening:
         try:
             found = self._logs.claim(record.topic_partition, record.topic_id)
         except StorageError as error:
-            log.error("cannot set aside what is in the way of %s: %s", record.topic_partition, error)
+            log.error("cannot set aside the log with the name of %s: %s", record.topic_partition, error)
             return None
         if found is not None:
             self._logs.strays.forget(found)
@@ -85,5 +85,5 @@ class LogOpening:
         try:
             return self._logs.create(where, record.topic_id, partition.log.config)
         except (ApiError, StorageError) as error:
-            log.error("%s cannot be made again: %s", where, error)
+            log.error("cannot create %s in place of its lost log: %s", where, error)
             return None

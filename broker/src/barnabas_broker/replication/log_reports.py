@@ -17,8 +17,8 @@ AHEAD: Final = (
     "the log of %s has records of leader epoch %d, and the metadata has %d: was an older copy restored? "
     "The partition has no leader until its epoch is above those of all logs"
 )
-GONE: Final = "is gone with the log dir that it was in, or is set aside (`barnabas status` names such logs)"
-CUT: Final = "is back with its log dir, and the machine was booted since it was written: it may lack records"
+GONE: Final = "is missing: its log dir is gone, or it was set aside (`barnabas status` names such logs)"
+CUT: Final = "is available again with its log dir, but the machine was booted since it was written: it may lack records"
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class LogReports:
         state, end_offset, committed = partition.state, loaded.log_end_offset, partition.high_watermark
         if state.leader != self._broker_id or end_offset >= committed:
             return False
-        lost = f"is back and ends at offset {end_offset}; all below {committed} was committed"
+        lost = f"is available again and ends at offset {end_offset}; all records below {committed} were committed"
         self.lost(record, state.leader_epoch, lost)
         return True
 

@@ -20,9 +20,9 @@ def why_missing(
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
     if not 0 <= index < len(document.partitions):
         allowed = f"0 to {len(document.partitions) - 1}"
-        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {index} of {name}; {allowed} are there")
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {index} of {name}; allowed are {allowed}")
     if is_unmade:
-        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is being made on this broker")
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is being created on this broker")
     if broker_id in document.partitions[index].replicas:
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log dir of {name}-{index} is offline")
     return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is not on this broker")
@@ -31,9 +31,11 @@ def why_missing(
 def other_epoch(asked: int, current: int) -> ApiError:
     """Return the error for a leader epoch that is over, or unknown to this replica (KIP-320)."""
     code = ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
-    return ApiError(code, f"leader epoch {asked}; {current} is current")
+    return ApiError(code, f"leader epoch {asked}; the current one is {current}")
 
 
 def no_replica(broker_id: int, replicas: Sequence[int]) -> ApiError:
     """Return the error for a follower that is not a replica in this leader's metadata."""
-    return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {broker_id} is no replica; {tuple(replicas)} are")
+    return ApiError(
+        ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {broker_id} is no replica; the replicas are {tuple(replicas)}"
+    )

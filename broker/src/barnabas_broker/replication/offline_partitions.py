@@ -119,4 +119,4 @@ class OfflinePartitions:
         for log_dir in self._logs.log_dirs:
             if log_dir.path in self._full and log_dir.state is LogDirState.ONLINE:
                 self._full.remove(log_dir.path)
-                log.info("log dir %s has space again", log_dir.path)
+                log.info("log dir %s has free space again", log_dir.path)

@@ -29,7 +29,9 @@ class PartitionLookup:
     def find(self, name: str | None, topic_id: bytes | None, index: int) -> Partition:
         """Return a partition by topic name or, without a name, topic id. Raises ApiError if it is not here."""
         if not self._is_awake():
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker was paused, and checks who leads now")
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker was suspended, and checks which brokers lead now"
+            )
         try:
             topic = self.topics[name] if name is not None else self._by_id[topic_id]  # type: ignore[index]
             return topic.partitions[index]

@@ -40,9 +40,9 @@ class Trigger(Enum):
     """The events that change a state."""
 
     ASSIGNED = "the metadata assigns it to this broker"
-    ABSENT = "a start does not find its log, and a log dir is offline"
-    OPENED = "its log was opened or made"
-    NOT_MADE = "no log dir took a new log"
+    ABSENT = "its log is not found at a start, and a log dir is offline"
+    OPENED = "its log was opened or created"
+    NOT_MADE = "its log could not be created"
     NOT_FOUND = "its log may be in a log dir that is offline"
     NOT_LOADED = "its log could not be loaded"
     LACKING = "its log is gone or lacks records, and the metadata relies on it"
@@ -50,9 +50,9 @@ class Trigger(Enum):
     RETURNED = "its log was loaded again"
     OVERTOOK = "its log has a later leader epoch than the metadata"
     OVERTAKEN = "the metadata has the leader epoch of its log"
-    UNASSIGNED = "the metadata has it elsewhere, or its topic is gone"
-    REMOVED = "its log was deleted or kept"
-    FORGOTTEN = "an earlier replica of its name is still going, or the document has no such partition"
+    UNASSIGNED = "the metadata assigns it to other brokers, or its topic was deleted"
+    REMOVED = "its log was deleted or set aside"
+    FORGOTTEN = "an earlier replica of this name is still being removed, or the document has no such partition"
 
 
 class Transition(NamedTuple):
@@ -78,7 +78,7 @@ TRANSITIONS: Final = (
     Transition(WITHOUT_LOG, _T.NOT_FOUND, _S.AWAY, "no new log: an empty one would hide the records"),
     Transition(WITHOUT_LOG, _T.NOT_LOADED, _S.DAMAGED, "the files stay as they are"),
     Transition((*WITHOUT_LOG, _S.OFFLINE), _T.LACKING, _S.LOST, "no new log, until the metadata relies on others"),
-    Transition((_S.ONLINE, _S.AHEAD), _T.FAILED, _S.OFFLINE, "nobody waits for an answer of this log any more"),
+    Transition((_S.ONLINE, _S.AHEAD), _T.FAILED, _S.OFFLINE, "no request waits for this log"),
     Transition((_S.OFFLINE, _S.LOST), _T.RETURNED, _S.ONLINE, "the metadata does not count on the failed log"),
     Transition((_S.ONLINE,), _T.OVERTOOK, _S.AHEAD, "nothing"),
     Transition((_S.AHEAD,), _T.OVERTAKEN, _S.ONLINE, "the document with the higher epoch is in the image"),
@@ -144,7 +144,7 @@ class ReplicaStates:
         """Move a record to the state that the table gives for `trigger`."""
         where, before = record.topic_partition, record.state
         after = _AFTER.get((before, trigger))
-        assert after is not None, f"{where} is {before.value}, where nothing is known of: {trigger.value}"
+        assert after is not None, f"{where} is {before.value}, and has no transition for: {trigger.value}"
         assert where not in self._by_state[after] or after is before, f"another {where} is {after.value}"
         self._by_state[before].pop(where, None)
         if self._assigned.get(where) is record:

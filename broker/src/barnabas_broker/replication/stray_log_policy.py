@@ -54,9 +54,9 @@ def why_kept(
     if topic_id in image.tombstones:
         return None
     if document is None:
-        return f"the metadata knows no topic {name}, and nothing of its deletion"
+        return f"the metadata knows no topic {name}, and has no record of its deletion"
     if topic_id not in (None, document.topic_id):
-        return f"the metadata knows another topic {name}, and nothing of the deletion of this one"
+        return f"the metadata knows another topic {name}, and has no record that this one was deleted"
     if number >= len(document.partitions):
         return f"the metadata knows {len(document.partitions)} partitions of {name} only"
     state = document.partitions[number]
@@ -170,7 +170,7 @@ class StrayLogPolicy:
     def _delete(self, topic_partition: TopicPartition, found: Log | None) -> None:
         if found is not None:
             self._logs.strays.forget(found)
-        log.info("%s is not on this broker any more: deleting its log", topic_partition)
+        log.info("%s is no longer on this broker: deleting its log", topic_partition)
         self._logs.delete(topic_partition)
 
     def _keep(self, topic_partition: TopicPartition, found: Log | None, why: str) -> None:
@@ -180,5 +180,5 @@ class StrayLogPolicy:
 
     def _is_refused(self, what: str, error: StorageError) -> None:
         if what not in self._told:
-            log.error("cannot remove %s, which is tried again: %s", what, error)
+            log.error("cannot remove %s; it is tried again: %s", what, error)
         self._refused.add(what)

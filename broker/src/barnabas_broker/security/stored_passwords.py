@@ -64,7 +64,7 @@ class StoredPasswords:
         except (ValueError, InvalidTag):
             if text not in self._unreadable:
                 self._unreadable.add(text)
-                log.error("%s cannot be opened, for it was sealed by another key: set it again", name)
+                log.error("the password %s cannot be decrypted: it was encrypted with another key; set it again", name)
             return None
 
     async def _key(self) -> AESGCM:

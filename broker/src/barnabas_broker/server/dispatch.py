@@ -111,7 +111,7 @@ class Dispatcher:
         if header.api_key != API_VERSIONS:
             spec = API_SPECS[header.api_key]
             allowed = f"{spec.min_version} to {spec.max_version}"
-            raise MalformedRequest(f"{spec.name} version {header.api_version}; {allowed} are spoken here")
+            raise MalformedRequest(f"{spec.name} version {header.api_version}; {allowed} are supported")
         connection.respond([encode_unsupported_api_versions(header.correlation_id)])
 
     def _answer_later(self, connection: Connection, header: RequestHeader, response: Awaitable[Any]) -> None:

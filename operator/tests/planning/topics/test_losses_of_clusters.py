@@ -18,7 +18,7 @@ LOST = Trouble("flights", 0, (0,), (), offline=True, lost="last known end 9308, 
 AWAY = Trouble("flights", 1, (0,), (), offline=True)
 LOST_TEXT = (
     "offline because every replica lacks records: flights-0 (last known end 9308, broker 0 has no log); "
-    "`barnabas accept-loss --all` goes on with the longest logs"
+    "`barnabas accept-loss --all` elects the replicas with the longest logs"
 )
 STRAY_TEXT = (
     "logs of topics that the metadata does not know: 1 (4096 bytes): broker 2 /data/0/t-0-stray; "

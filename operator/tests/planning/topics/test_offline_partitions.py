@@ -27,7 +27,7 @@ TOLD: list[Any] = [
         "False",
         "RecordsLost",
         f"offline because every replica lacks records: flights-0 ({LOST}); "
-        "`barnabas accept-loss --topic flights` goes on with the longest logs",
+        "`barnabas accept-loss --topic flights` elects the replicas with the longest logs",
         id="records are lost",
     ),
 ]

@@ -226,7 +226,7 @@ class Shard(Generic[MachineT]):
             self._complaint = str(error)
             level = logging.ERROR if is_bug else logging.WARNING
             trace = error if is_bug else None
-            message = "%s%s cannot be loaded: %s; it is tried again"
+            message = "%s%s cannot be loaded: %s; trying again"
             _logger.log(level, message, "bug: " * is_bug, self._name, error, exc_info=trace)
         is_damage = is_bug or isinstance(error, CorruptLog)
         self._environment.timers.call_later(_DAMAGED_RETRY_S if is_damage else _RETRY_S, self._again)

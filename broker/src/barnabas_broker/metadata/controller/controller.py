@@ -106,7 +106,9 @@ class Controller:
                 await self._look()
             except StoreUnavailable as error:
                 self._next_expiry_ms = None  # The cached leases are out of date.
-                log.warning("the metadata store does not answer; nothing is fenced or elected: %s", error)
+                log.warning(
+                    "the metadata store does not answer; no broker is fenced and no leader elected meanwhile: %s", error
+                )
             self._passes += 1
             self._wake_later()
             await self._woken.wait()
@@ -243,7 +245,7 @@ class Controller:
         names = [name for name, topic in self._image.topics.items() if _is_on(topic.partitions, returning)]
         if returning and not await self._partitions.change_topics(names, begin_incarnations):
             for broker_id in await self._change_registrations(list(returning.values()), _admitted):
-                log.info("broker %d is let in", broker_id)
+                log.info("broker %d is unfenced", broker_id)
 
     async def _change_registrations(
         self, known: Sequence[Known], change: Callable[[BrokerRegistration], BrokerRegistration]
@@ -286,7 +288,7 @@ class Controller:
         self._balance_at_s = now_s + config.leader_imbalance_check_interval_seconds
         wanted = await all_unbalanced(self._image, FairTurn(self._clock))
         if wanted:
-            log.info("%d partitions go back to their preferred leaders", len(wanted))
+            log.info("%d partitions return to their preferred leaders", len(wanted))
             await self._partitions.change(wanted, _prefer)
 
 

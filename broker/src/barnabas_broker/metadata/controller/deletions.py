@@ -99,7 +99,7 @@ class Deletions:
             if image.tombstones[topic.topic_id].deleted_at_ms + FINISHED_AFTER_MS <= now_ms
         }
         for name in await delete_documents(left, self._transitions, image) if left else ():
-            log.info("topic %s goes now; its deletion was decided before", name)
+            log.info("deleting topic %s, as was decided before", name)
 
     async def _forget(self, now_ms: int) -> None:
         keys = [tombstone_key(tombstone.topic_id) for tombstone in self._old(now_ms)]
@@ -118,7 +118,7 @@ class Deletions:
             return {key: Planned(key, None) for key in left if key in unnamed}
 
         if due:
-            log.info("%d parts of topics go, which no topic names", len(due))
+            log.info("deleting %d parts of topics that no topic refers to", len(due))
             await self._transitions.carry_out(due, decide)
 
     def _unnamed(self) -> Set[str]:

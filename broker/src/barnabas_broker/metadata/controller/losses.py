@@ -87,10 +87,10 @@ class LossReports:
             news = [each for each in lost if each.where.partition not in before]
             for each in islice(news, LINES_MAX):
                 log.error(
-                    "%s is offline, for every replica lacks records: %s; %s", each.where, each.text(), _way_on(each)
+                    "%s is offline because every replica lacks records: %s; %s", each.where, each.text(), _way_on(each)
                 )
             if len(news) > LINES_MAX:
-                log.error("%d more partitions of %s are offline for that", len(news) - LINES_MAX, name)
+                log.error("%d more partitions of %s are offline for the same reason", len(news) - LINES_MAX, name)
 
 
 def _way_on(lost: Lost) -> str:

@@ -225,7 +225,7 @@ class MetadataWriter(PartitionStateWriter):
         try:
             lease = await self._store.acquire_lease(f"{BROKER_LEASES}{broker_id}", holder, UNREGISTRATION_MS)
             if lease is None:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {broker_id} is starting, or was just now alive")
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {broker_id} is starting, or was alive a moment ago")
             outcome = await self._marked_and_gone(broker_id, decide)
             await self._store.release_lease(lease)
         except StoreUnavailable as error:

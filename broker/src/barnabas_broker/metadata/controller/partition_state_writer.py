@@ -57,7 +57,7 @@ class PartitionStateWriter:
 
         for which, outcome in (await self.partitions.change(failed_epochs, decide)).items():
             if isinstance(outcome, ApiError):
-                log.warning("%s counts on broker %d, which cannot use its log: %s", which, self._broker_id, outcome)
+                log.warning("%s depends on broker %d, which cannot use its log: %s", which, self._broker_id, outcome)
 
     async def lose(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
         """Note that this broker's logs of these partitions lack records, as was found in these leader epochs."""
@@ -68,7 +68,7 @@ class PartitionStateWriter:
 
         for which, outcome in (await self.partitions.change(leader_epochs, decide)).items():
             if isinstance(outcome, ApiError):
-                log.warning("%s relies on broker %d, whose log lacks records: %s", which, self._broker_id, outcome)
+                log.warning("%s depends on broker %d, whose log lacks records: %s", which, self._broker_id, outcome)
 
     async def overtake(self, ahead: Mapping[TopicPartition, LogAhead]) -> None:
         """Take the later epochs of this broker's logs of these partitions over into the metadata."""
@@ -81,7 +81,7 @@ class PartitionStateWriter:
 
         for which, outcome in (await self.partitions.change(ahead, decide)).items():
             if isinstance(outcome, ApiError):
-                log.warning("%s has a log of a later epoch than the metadata: %s", which, outcome)
+                log.warning("%s has a log with a later leader epoch than the metadata: %s", which, outcome)
 
     async def hand_over(self, broker_id: int) -> list[TopicPartition]:
         """A broker is about to stop (controlled shutdown): others lead, and it is in no ISR, where others can lead.
@@ -164,7 +164,9 @@ def _say_accepted(outcomes: Mapping[TopicPartition, PartitionState | ApiError]) 
     for which, outcome in outcomes.items():
         if isinstance(outcome, PartitionState):
             log.warning(
-                "%s goes on with the log of broker %d, as somebody asked: what it lacks is lost", which, outcome.leader
+                "%s: broker %d leads with its log, as an administrator asked: the records that it lacks are lost",
+                which,
+                outcome.leader,
             )
 
 

@@ -23,7 +23,7 @@ async def allocate_block(store: MetadataStore, first_free: int, now_ms: int) -> 
         document = None if found is None else decode_if_readable(PRODUCER_IDS_KEY, found.value)
         known = document if isinstance(document, ProducerIdsDocument) else ProducerIdsDocument(now_ms)
         first = max(known.next_producer_id, first_free)
-        assert first <= LONG_MAX - BLOCK_SIZE, "2^63 producer ids are used up"
+        assert first <= LONG_MAX - BLOCK_SIZE, "all 2^63 producer ids are used up"
         after = msgspec.structs.replace(known, next_producer_id=first + BLOCK_SIZE)
         try:
             await store.put(PRODUCER_IDS_KEY, encode(after), ABSENT if found is None else found.version)

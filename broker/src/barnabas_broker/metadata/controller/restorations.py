@@ -72,7 +72,7 @@ class Restorations:
         if written:
             named = ", ".join(written[:NAMED_MAX]) + (" and others" if len(written) > NAMED_MAX else "")
             log.error(
-                "%d documents of the metadata store were missing or older, and have been written again: %s",
+                "%d documents of the metadata store were missing or out of date, and were written again: %s",
                 len(written),
                 named,
             )

@@ -92,7 +92,9 @@ class Transitions:
             left = await self._write(planned, outcomes)
             if not left:
                 return
-        failure = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"others changed the same {ATTEMPTS_MAX} times; try again")
+        failure = ApiError(
+            ErrorCode.REQUEST_TIMED_OUT, f"others changed the same documents {ATTEMPTS_MAX} times meanwhile; try again"
+        )
         outcomes |= dict.fromkeys(left, failure)
 
     async def _write(self, planned: Mapping[Item, Planned], outcomes: dict[Item, Planned | ApiError]) -> Sequence[Item]:

@@ -59,7 +59,7 @@ class ImageFeed:
                     is_listed_in_vain
                 ):  # The store compacts faster than it is read: listing without a pause would not help.
                     await self._sleep(RETRY_S)
-                log.warning("all metadata is read again: %s", error)
+                log.warning("reading all metadata again: %s", error)
                 await self._load_again()
                 is_listed_in_vain = True
             except StoreUnavailable as error:

@@ -238,7 +238,9 @@ class MetadataImage(ShownDocuments):
     def _put_unreadable(self, key: str, stored: _Stored, why: str, pending: Pending) -> None:
         """Treat a document as if it had vanished: what is known of it stays, and is written over it."""
         log.error(
-            "document of the metadata store cannot be read: %s; unless a broker knows it, %s", why, what_to_do(key)
+            "a document of the metadata store cannot be read: %s; unless a broker still knows it, %s",
+            why,
+            what_to_do(key),
         )
         self._remove(key, pending)
         self._stored[key], self.unreadable[key] = stored, why
@@ -271,7 +273,7 @@ class MetadataImage(ShownDocuments):
         found, is_complete = joined(head, self.stored, known)
         if found is None:
             log.error(
-                "parts of topic %s have vanished: it is not served before `barnabas restore-metadata` is run", head.name
+                "parts of topic %s are missing: it is not served until `barnabas restore-metadata` is run", head.name
             )
             self.incomplete[head.name] = head
             return

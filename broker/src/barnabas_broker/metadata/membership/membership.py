@@ -186,7 +186,7 @@ class Membership:
                     if self.is_controller or await self._is_uncontrolled():
                         await self._hold_control()
                 except StoreUnavailable as error:
-                    log.warning("the metadata store does not answer, leases are not renewed: %s", error)
+                    log.warning("the metadata store does not answer, leases are not renewed meanwhile: %s", error)
 
     async def try_for_controller(self) -> None:
         """Take the controller's lease now if its holder is gone. Raises StoreUnavailable."""
@@ -207,7 +207,7 @@ class Membership:
                     await self._amend(lease.token, fenced=True)
                     await self._store.release_lease(lease)
             except StoreUnavailable as error:
-                log.warning("the metadata store does not answer, leases run out by themselves: %s", error)
+                log.warning("the metadata store does not answer, its leases expire by themselves: %s", error)
 
     def _pause_s(self) -> float:
         """Return the seconds until the next heartbeat, or until the controller's lease expires if nobody renews it."""
@@ -270,7 +270,9 @@ class Membership:
         try:
             self._lease = await self._store.renew_lease(lease)
         except LeaseLost:
-            log.warning("broker %d was taken for dead; it registers again", self._registration.broker_id)
+            log.warning(
+                "other brokers believed that broker %d was dead; it registers again", self._registration.broker_id
+            )
             self._was_clean = True  # This process has lost no record since its start.
             self._registration = msgspec.structs.replace(self._registration, may_lack_records=False)
             await self.join()
@@ -291,7 +293,7 @@ class Membership:
                 self._controller_lease = await self._store.renew_lease(held)
                 return
         except LeaseLost:
-            log.warning("broker %d is the controller no longer", self._registration.broker_id)
+            log.warning("broker %d is no longer the controller", self._registration.broker_id)
         lease = await self._store.acquire_lease(CONTROLLER_LEASE, self._holder, self._session_ms)
         self._controller_lease = lease  # Set it first: brokers read it on the announcement.
         try:

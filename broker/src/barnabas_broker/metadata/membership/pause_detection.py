@@ -54,7 +54,7 @@ class PauseDetection:
     def _falls_asleep(self) -> bool:
         if not self._is_looking:
             self._is_looking = True
-            log.warning("this process stood still; before it answers it looks who leads now")
+            log.warning("this process was suspended; before it answers, it checks which brokers lead now")
             self._spawn(self._look())
         return False
 

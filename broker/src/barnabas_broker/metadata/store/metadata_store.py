@@ -66,7 +66,7 @@ class VersionConflict(Exception):
     """The error that somebody else wrote first: decide again on the present document."""
 
     def __init__(self, key: str, expected: int, actual: int) -> None:
-        super().__init__(f"{key}: version {actual} is there, {expected} was expected")
+        super().__init__(f"{key}: its version is {actual}, {expected} was expected")
         self.key = key
         self.expected = expected
         self.actual = actual

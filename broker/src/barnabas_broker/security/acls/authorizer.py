@@ -61,7 +61,7 @@ class Rights:
         return decided
 
     def _not_super(self) -> "Authorizer":
-        assert self._authorizer is not None, "nobody decides on what a super user may do"
+        assert self._authorizer is not None, "super users need no decision"
         return self._authorizer
 
     def may_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:

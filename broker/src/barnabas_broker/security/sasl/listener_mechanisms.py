@@ -77,7 +77,7 @@ def jaas_entry(security: ListenerSecurity, mechanism: str, problems: list[Config
     text = security.texts.get(setting)
     if text is None:
         if family == "PLAIN":
-            problems.append(ConfigProblem(setting, None, "must be set: it names the users and their passwords"))
+            problems.append(ConfigProblem(setting, None, "must be set: it has the users and their passwords"))
         return JaasEntry(family, {})
     try:
         entry = parse_jaas(text)

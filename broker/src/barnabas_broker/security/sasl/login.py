@@ -74,7 +74,7 @@ class ScramLogin:
         if self._verifier is None:
             return self._proof(challenge)
         if not compare_digest(challenge, self._verifier):
-            raise LoginFailed("the other broker does not know this one's verifier")
+            raise LoginFailed("the other broker did not prove that it knows the password")
         return None
 
     def _proof(self, challenge: bytes) -> bytes:
@@ -111,7 +111,9 @@ def login_between_brokers(config: BrokerConfig, new_nonce: Callable[[], str]) ->
     user, password = options.get("username"), options.get("password")
     if not problems and (not user or not password):
         setting = f"listener.name.{security.name.lower()}.{mechanism.lower()}.{JAAS}"
-        problems.append(ConfigProblem(setting, None, "must have username and password: who this broker is to others"))
+        problems.append(
+            ConfigProblem(setting, None, "must have username and password: this broker's login at other brokers")
+        )
     if problems or not user or not password:
         raise InvalidConfig(problems)
     if mechanism in SCRAM_HASHES:

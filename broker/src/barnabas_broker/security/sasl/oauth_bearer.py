@@ -69,7 +69,7 @@ class OAuthBearerDialogue:
         try:
             identity = self._mechanism.identity_of(message.token)
             if message.authorized_as not in ("", identity.user):
-                raise InvalidToken(f"{identity.user!r} asks to act as another user, which nobody may")
+                raise InvalidToken(f"{identity.user!r} asks to act as another user, which is not allowed")
         except InvalidToken as error:
             self._refusal = str(error)
             return ServerToken(INVALID_TOKEN.encode(), refusal=self._refusal)

@@ -54,7 +54,7 @@ def _problems(security: ListenerSecurity, values: Mapping[str, Value]) -> list[C
     found = []
     url = values[names.KEYS_URL]
     if url is None:
-        found.append((names.KEYS_URL, "must be set: tokens are verified with the keys that are there"))
+        found.append((names.KEYS_URL, "must be set: it is the URL of the keys that verify tokens"))
     elif not str(url).startswith("file:") and url not in _words(values[names.ALLOWED_URLS]):
         found.append((names.KEYS_URL, f"must be one of {names.ALLOWED_URLS}, or a file"))
     if not values[names.EXPECTED_AUDIENCE] and not values[names.ALLOW_ANY_AUDIENCE]:
@@ -69,7 +69,7 @@ def _refused_options(security: ListenerSecurity, options: Mapping[str, str]) -> 
     setting = security.setting("sasl.jaas.config", MECHANISM)
     refused = (name for name in options if name.startswith("unsecured"))
     return [
-        ConfigProblem(setting, None, f"must not have {name}: tokens without a signature let nobody in")
+        ConfigProblem(setting, None, f"must not have {name}: tokens without a signature are never accepted")
         for name in refused
     ]
 

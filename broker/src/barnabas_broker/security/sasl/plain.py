@@ -31,7 +31,7 @@ class Plain:
         if not compare_digest(_digest(password), known):
             raise AuthenticationFailed(f"wrong user or password of {user!r}")
         if authorized_as not in ("", user):
-            raise AuthenticationFailed(f"{user!r} asks to act as another user, which nobody may")
+            raise AuthenticationFailed(f"{user!r} asks to act as another user, which is not allowed")
         return ServerToken(b"", Identity(user))
 
 

@@ -111,7 +111,7 @@ class ScramDialogue:
         if not fits or not is_current:
             raise AuthenticationFailed(f"wrong user or password of {first.user!r}")
         if first.authorized_as not in ("", first.user):
-            raise AuthenticationFailed(f"{first.user!r} asks to act as another user, which nobody may")
+            raise AuthenticationFailed(f"{first.user!r} asks to act as another user, which is not allowed")
         verifier = b64encode(digest(asked.server_key, messages, kind.function))
         return ServerToken(b"v=" + verifier, Identity(first.user))
 

@@ -63,7 +63,7 @@ class ScramUsers:
                     self._apply(secrets)
                 return
             except HistoryCompacted:
-                log.info("reading all credentials again: their store keeps no older changes")
+                log.info("reading all credentials again: the store has dropped the changes since the last read")
             except StoreUnavailable as error:
                 await self._later(error)
             await self._read_all_when_it_answers()

@@ -40,7 +40,7 @@ def lost_in_cluster(state: ClusterState) -> Refusal | None:
 def records_lost(lost: Sequence[Trouble], which: str) -> Refusal:
     """Return the refusal about these partitions, with the command that accepts the loss; `which` are its options."""
     text = named([f"{each.topic}-{each.partition} ({each.lost})" for each in lost])
-    way_on = f"`barnabas accept-loss {which}` goes on with the longest logs"
+    way_on = f"`barnabas accept-loss {which}` elects the replicas with the longest logs"
     return Refusal(RECORDS_LOST, f"offline because every replica lacks records: {text}; {way_on}")
 
 

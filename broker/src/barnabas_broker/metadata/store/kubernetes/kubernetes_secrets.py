@@ -146,7 +146,7 @@ def _secrets_in(found: SecretObject) -> dict[str, bytes]:
 
 
 def _missing(name: str) -> str:
-    return f"Secret {name} is missing, or others change it all the time: the operator makes it; it may be empty"
+    return f"Secret {name} is missing, or others keep changing it; the operator creates it, and it may be empty"
 
 
 def _expect(name: str, answer: Answer) -> None:

@@ -132,7 +132,7 @@ class KubernetesStore:
         found = await self.get(key)
         actual = ABSENT if found is None else found.version
         if actual == expected_version:  # Status 422 means a failed test or an invalid object.
-            raise StoreUnavailable(f"{key}: the API server refuses what is to be written over version {actual}")
+            raise StoreUnavailable(f"{key}: the API server refuses the new value of version {actual}")
         return VersionConflict(key, expected_version, actual)
 
     async def delete(self, key: str, expected_version: int | None = None) -> int:
@@ -189,7 +189,7 @@ class KubernetesStore:
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
         """Implement `MetadataStore.watch`. It resumes when the API server ends the request after WATCH_S."""
         if not from_revision:
-            raise HistoryCompacted("the API server has no history that begins at nothing")
+            raise HistoryCompacted("the API server has no history before its first revision")
         seen = from_revision
         while not self._closed:
             query = {
@@ -250,7 +250,7 @@ class KubernetesStore:
         """Implement `MetadataStore.renew_lease`."""
         renewed = await self._renew(lease)
         if renewed is None:
-            raise LeaseLost(f"{lease.name}: {lease.holder} holds it no longer")
+            raise LeaseLost(f"{lease.name}: {lease.holder} no longer holds it")
         return renewed
 
     async def _renew(self, lease: Lease) -> Lease | None:
@@ -346,4 +346,4 @@ def _parse(answer: Answer, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(answer.body, type=kind)
     except msgspec.MsgspecError as error:
-        raise StoreUnavailable(f"the API server answers with what is no {kind.__name__}: {error}") from error
+        raise StoreUnavailable(f"the API server answered with something that is no {kind.__name__}: {error}") from error

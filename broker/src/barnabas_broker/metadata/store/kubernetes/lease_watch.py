@@ -73,7 +73,7 @@ class LeaseWatch:
                     revision = await self._follow(revision)
             except (StoreUnavailable, HistoryCompacted) as error:
                 if str(error) != why:
-                    log.warning("leases are listed until they can be watched again: %s", error)
+                    log.warning("leases are listed, until they can be watched again: %s", error)
                 why = str(error)
             self._heard_at_ms = None
             await asyncio.sleep(RETRY_S)
@@ -100,7 +100,7 @@ class LeaseWatch:
                     raise_error(msgspec.json.decode(event.object, type=Status))
                 found = _LEASES.decode(event.object)
             except msgspec.MsgspecError as error:
-                raise StoreUnavailable(f"a watch brought what is no event: {error}") from error
+                raise StoreUnavailable(f"a watch sent something that is no event: {error}") from error
             revision = found.metadata.resource_version
             if event.type != "BOOKMARK":
                 self._observations.see_one(found, is_gone=event.type == "DELETED")

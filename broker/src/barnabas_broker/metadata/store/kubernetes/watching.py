@@ -42,7 +42,7 @@ def changes_in(lines: Sequence[bytes], cluster: str, prefix: str) -> Changes | N
             revision = revision_of(event.object)
             change = None if event.type == "BOOKMARK" else _change(event, cluster)
         except msgspec.MsgspecError as error:
-            raise StoreUnavailable(f"a watch brought what is no event: {error}") from error
+            raise StoreUnavailable(f"a watch sent something that is no event: {error}") from error
         if change is not None and change.key.startswith(prefix):
             changes.append(change)
     return Changes(revision, changes) if revision else None

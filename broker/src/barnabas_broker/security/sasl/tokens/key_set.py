@@ -47,7 +47,7 @@ def parse_key_set(text: bytes) -> tuple[TokenKey, ...]:
     try:
         entries = msgspec.json.decode(text, type=_KeySet).keys
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidKeySet(f"it is no JWK set: {error}") from error
+        raise InvalidKeySet(f"it is not a JWK set: {error}") from error
     keys = tuple(_usable(entries))
     if not keys:
         raise InvalidKeySet(f"it has no public key for signatures: RSA of {RSA_BITS_MIN} bits, EC or Ed25519")

@@ -63,7 +63,9 @@ class TokenKeys:
                 await self.load()
             except KeysUnavailable as error:
                 if self._failures == 1:
-                    log.warning("%s: %s; trying again, with %d keys meanwhile", self.url, error, len(self.current))
+                    log.warning(
+                        "%s: %s; trying again; the %d known keys are used meanwhile", self.url, error, len(self.current)
+                    )
 
     async def _rest(self) -> None:
         times = self._times
