@@ -53,7 +53,8 @@ def test_a_loss_is_told_and_accepted(cluster: BarnabasCluster) -> None:
     assert (partition["state"], partition["lost"]) == ("offline", what)
     wait_for(lambda: cluster.metric(0, LACKING), lambda count: count == 1)
     told = [
-        cluster.logs_text([broker]).count("orders-0 is offline because every replica lacks records") for broker in (0, 1)
+        cluster.logs_text([broker]).count("orders-0 is offline because every replica lacks records")
+        for broker in (0, 1)
     ]
     assert sorted(told) in ([0, 1], [1, 1])  # Each controller tells it once, and another broker may have become it.
     wrong = barnabas("accept-loss", "--bootstrap", cluster.bootstrap, "--topic", "orders", "--partition", "7")

@@ -50,7 +50,7 @@ def reason_of_chore(chore: Chore) -> str | None:
 
 
 def test_a_chore_that_does_not_go_on_hangs() -> None:
-    assert reason_of_chore(Chore("flushes", 0, hang)) == "the task flushes makes no progress"
+    assert reason_of_chore(Chore("flushes", 0, hang)) == "the task flushes hangs"
 
 
 def test_a_chore_whose_time_has_not_come_does_not_hang() -> None:
@@ -76,7 +76,7 @@ class SilentStore:
         return lambda *_: hang()
 
 
-@pytest.mark.parametrize(("is_lost", "reason"), [(True, "the task restorations makes no progress"), (False, None)])
+@pytest.mark.parametrize(("is_lost", "reason"), [(True, "the task restorations hangs"), (False, None)])
 def test_restorations_hang_only_while_something_is_to_be_written(is_lost: bool, reason: str | None) -> None:
     image = MetadataImage()
     image.apply_changes(Changes(1, [Change(1, CLUSTER_KEY, encode(ClusterDocument("the-id")))]))

@@ -131,7 +131,7 @@ class Watchdog:
             looks = looks + 1 if now == before else 0
             self._seen[name] = now, looks
             if looks >= max(LOOKS_MIN, hang_s / self._period_s):
-                return f"the task {name} makes no progress"
+                return f"the task {name} hangs"
         return None
 
 

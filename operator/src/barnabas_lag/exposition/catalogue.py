@@ -25,7 +25,7 @@ BROKERS: Final = Metric("kafka_brokers", "Brokers in the cluster.", ())
 TOPIC_PARTITIONS: Final = Metric("kafka_topic_partitions", "Partitions of the topic.", ("topic",))
 OFFSETS_RETENTION: Final = Metric(
     "kafka_offsets_retention_seconds",
-    "Seconds for which brokers keep the offsets of a group without members; not there if no broker reports it.",
+    "Seconds for which brokers keep the offsets of a group without members; missing if no broker reports it.",
     (),
     "Kafka's setting: offsets.retention.minutes",
 )
@@ -43,7 +43,7 @@ UNDER_REPLICATED: Final = Metric(
 )
 STABLE_OFFSET_LAG: Final = Metric(
     "kafka_cluster_partition_laststableoffsetlag",
-    "Offsets between last stable offset and the end of the log, which consumers of committed records do not get.",
+    "Offsets from the last stable offset to the end of the log, which read_committed consumers do not get yet.",
     PARTITION,
     "kafka.cluster:type=Partition,name=LastStableOffsetLag",
 )
@@ -55,7 +55,7 @@ MEMBERS: Final = Metric(
 )
 OFFSETS_EXPIRE: Final = Metric(
     "kafka_consumergroup_offsets_expire_seconds",
-    "Seconds until the offsets of a group without members expire, at most; not there while it has members.",
+    "The longest time in seconds until the offsets of a group without members expire; missing while it has members.",
     GROUP,
     "Kafka Minion: kafka_minion_group_topic_partition_expires_at",
 )
@@ -64,12 +64,12 @@ GROUP_OFFSET: Final = Metric(
 )
 LAG: Final = Metric(
     "kafka_consumergroup_lag",
-    "Offsets between the committed one, or without one the start of the log, and the end of the log.",
+    "Lag: the log end offset minus the committed offset, or minus the log start offset if there is none.",
     GROUP_PARTITION,
 )
 LAG_SECONDS: Final = Metric(
     "kafka_consumergroup_lag_seconds",
-    "Seconds since the next record to be read was written; 0 where nothing is left to read.",
+    "Seconds since the next unread record was written; 0 if all records are read.",
     GROUP_PARTITION,
     "kafka-lag-exporter: kafka_consumergroup_group_lag_seconds",
 )
@@ -89,7 +89,7 @@ LAG_VELOCITY: Final = Metric(
 )
 CATCH_UP: Final = Metric(
     "kafka_consumergroup_time_to_catch_up_seconds",
-    "Seconds until all is read at this pace; 0 where it is, +Inf where the lag does not get less.",
+    "Seconds until all records are read at this rate; 0 if they are, +Inf if the lag does not fall.",
     GROUP_TOPIC,
     "Klag: lag.time_to_close_seconds",
 )
@@ -107,7 +107,7 @@ RECORDS_LAG_MAX: Final = Metric(
 )
 RECORDS_LEAD_MIN: Final = Metric(
     "kafka_consumer_fetch_manager_records_lead_min",
-    "Offsets between the oldest record and the committed offset, where they are fewest; below 0, so many were deleted"
+    "The smallest distance of a committed offset from the log start offset; below 0, so many offsets were deleted"
     " unread.",
     GROUP_TOPIC,
     f"{KAFKA_CONSUMER}records-lead-min",

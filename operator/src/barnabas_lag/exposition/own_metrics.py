@@ -20,12 +20,14 @@ class OwnMetrics:
         ).set_function(age_s)
         self._gauge("interval_seconds", "Seconds from one round to the next.").set(interval_s)
         self._seconds = self._gauge("round_seconds", "Seconds that the last round took.")
-        self._rounds = self._counter("rounds", "Rounds, whatever came of them.")
+        self._rounds = self._counter("rounds", "Rounds, successful or failed.")
         self._failed = self._counter("failed_rounds", "Rounds in which the cluster did not answer.")
         self._failures = self._counter(
-            "request_failures", "Requests that a broker did not answer, or refused.", "request"
+            "request_failures", "Requests that a broker refused or did not answer.", "request"
         )
-        self._cut_off = self._gauge("cut_off", "Topics or groups that an option leaves out.", "option")
+        self._cut_off = self._gauge(
+            "cut_off", "Topics or groups without series because an option limits their number.", "option"
+        )
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"{PREFIX}_{name}", text, labels, registry=self.registry)

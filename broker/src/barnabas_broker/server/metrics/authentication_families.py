@@ -29,13 +29,13 @@ def authentication_families(by_listener: Mapping[str, AuthenticationCounts]) -> 
         family("failed_authentication_total", "Clients that were refused", lambda counts: counts.failed),
         family(
             "expired_connections_killed_total",
-            "Connections closed since their session had ended",
+            "Connections closed because their session had ended",
             lambda counts: counts.expired,
         ),
         Family(
             "barnabas_failed_authentications_total",
             "counter",
-            "Clients that were refused, by SASL mechanism; TLS for handshakes, none before a mechanism was chosen",
+            "Failed authentications by SASL mechanism; TLS for failed handshakes, none before a mechanism was chosen",
             lambda: [
                 Sample(labels(listener=name, mechanism=mechanism), failures)
                 for name, counts in by_listener.items()

@@ -12,7 +12,7 @@ def authorizer_families(authorizer: Authorizer | None) -> list[Family]:
         Family(
             "barnabas_authorizer_refusals_total",
             "counter",
-            "Rights that clients asked for and lacked, by operation and type of resource",
+            "Requests that the authorizer denied, by operation and type of resource",
             lambda: [] if authorizer is None else _samples(authorizer),
         )
     ]

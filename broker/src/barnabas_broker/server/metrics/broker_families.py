@@ -61,7 +61,7 @@ def _invalid_batches(trust: BatchTrust) -> Family:
             yield Sample(labels(client_id=client_id, outcome=outcome), count)
 
     name = "barnabas_invalid_batches_total"
-    help_text = "Batches whose records were not what their header said, by client id: refused, or corrected"
+    help_text = "Batches whose header contradicted their records, by client id: refused, or corrected"
     return Family(name, "counter", help_text, samples)
 
 
@@ -70,9 +70,12 @@ def _replicas(logs: LogManager, totals: Totals) -> list[Family]:
         "partitioncount": ("Partitions on this broker", totals.partitions),
         "leadercount": ("Partitions that this broker leads", totals.led),
         "underreplicatedpartitions": ("Partitions led here with replicas out of sync", totals.under_replicated),
-        "underminisrpartitioncount": ("Partitions led here that refuse acks=all", totals.under_min_isr),
-        "offlinereplicacount": ("Replicas here whose disk has failed", totals.offline),
-        "produceridcount": ("Idempotent producers that the partitions here know", logs.producer_count),
+        "underminisrpartitioncount": (
+            "Partitions led here with fewer in-sync replicas than min.insync.replicas: they refuse acks=all",
+            totals.under_min_isr,
+        ),
+        "offlinereplicacount": ("Replicas on this broker that are offline because their disk failed", totals.offline),
+        "produceridcount": ("Idempotent producers whose state the partitions here keep", logs.producer_count),
     }
     return [
         single(f"kafka_server_replicamanager_{name}", "gauge", help_text, value)

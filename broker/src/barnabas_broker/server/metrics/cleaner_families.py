@@ -23,13 +23,11 @@ def _manager_families(cleaner: LogCleaner, monotonic_s: Callable[[], float]) -> 
             yield Sample("", int((monotonic_s() - stats.last_look_s) * 1000))
 
     return [
-        _gauge(
-            f"{_MANAGER}max_dirty_percent", "Dirty share of the dirtiest log, 0 to 100", lambda: stats.max_dirty_percent
-        ),
+        _gauge(f"{_MANAGER}max_dirty_percent", "Dirty percentage of the dirtiest log", lambda: stats.max_dirty_percent),
         Family(
             f"{_MANAGER}time_since_last_run_ms",
             "gauge",
-            "Milliseconds since the cleaner looked through the logs",
+            "Milliseconds since the cleaner last checked the logs",
             since_last_look_ms,
         ),
     ]
@@ -47,7 +45,7 @@ def _failure_families(cleaner: LogCleaner, log_dirs: list[str]) -> list[Family]:
         Family(
             f"{_MANAGER}uncleanable_partitions_count",
             "gauge",
-            "Partitions that could not be compacted and wait to be tried again",
+            "Partitions whose compaction failed and is tried again",
             lambda: per_dir(lambda _: 1),
         ),
         Family(
@@ -69,7 +67,7 @@ def _round_families(cleaner: LogCleaner) -> list[Family]:
     return [
         _gauge(
             f"{_CLEANER}cleaner_recopy_percent",
-            "Share of the bytes read that the last round of compaction kept, 0 to 100",
+            "Percentage of the bytes read that the last round of compaction kept",
             lambda: stats.recopy_percent,
         ),
         _gauge(
@@ -79,7 +77,7 @@ def _round_families(cleaner: LogCleaner) -> list[Family]:
         ),
         _gauge(
             f"{_CLEANER}max_buffer_utilization_percent",
-            "Share of the map of keys that the last round of compaction used, 0 to 100",
+            "Percentage of the key map that the last round of compaction used",
             lambda: stats.map_utilization_percent,
         ),
         _gauge(
@@ -104,7 +102,7 @@ def _round_families(cleaner: LogCleaner) -> list[Family]:
         ),
         _counter(
             "barnabas_cleaner_process_starts_total",
-            "Starts of the process that compacts",
+            "Starts of the helper process that compacts",
             lambda: cleaner.helper_starts,
         ),
     ]

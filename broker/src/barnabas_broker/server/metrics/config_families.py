@@ -10,7 +10,7 @@ def config_families(environment: HandlerEnvironment) -> list[Family]:
         Family(
             "barnabas_ignored_configs",
             "gauge",
-            "Settings that are stored and cannot be used on this broker; the log says why",
+            "Stored settings that this broker cannot use; its log says why",
             lambda: [
                 Sample(labels(resource=each.resource, name=each.name, setting=each.setting), 1)
                 for each in environment.ignored_configs()

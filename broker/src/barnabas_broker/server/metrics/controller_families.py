@@ -37,13 +37,13 @@ def controller_families(environment: HandlerEnvironment) -> list[Family]:
         _partitions(
             environment,
             f"{prefix}preferredreplicaimbalancecount",
-            "Partitions that another replica leads than the preferred one",
+            "Partitions whose leader is not the preferred replica",
             lambda state: state.leader != state.replicas[0],
         ),
         _partitions(
             environment,
             "kafka_server_replicamanager_reassigningpartitions",
-            "Partitions led here that get other replicas",
+            "Partitions led here with a reassignment in progress",
             lambda state: state.leader == environment.broker_id and is_reassigned(state),
         ),
         Family(

@@ -33,7 +33,7 @@ class GroupPlace(NamedTuple):
 OffsetValue = Callable[[GroupPlace], int | None]
 Places = Callable[[], Iterator[GroupPlace]]
 
-LAG: Final = "Offsets between the committed one, or without one the start of the log, and the high watermark"
+LAG: Final = "Lag: the high watermark minus the committed offset, or minus the log start offset if there is none"
 
 
 async def group_families(environment: HandlerEnvironment) -> list[Family]:

@@ -50,13 +50,13 @@ def loop_families(
         Family(
             "barnabas_loop_longest_turn_seconds",
             "gauge",
-            "Seconds of the longest turn of the last minute, by what took most of it",
+            "Seconds of the longest turn of the last minute, by the code that took most of it",
             lambda: of_longest(lambda turn: turn.seconds),
         ),
         Family(
             "barnabas_loop_longest_turn_cpu_seconds",
             "gauge",
-            "CPU seconds of that turn; in the rest other processes ran, or it waited for the disk",
+            "CPU seconds of the longest turn; in the rest of it other processes ran, or it waited for the disk",
             lambda: of_longest(lambda turn: turn.cpu_s),
         ),
     ]

@@ -17,14 +17,14 @@ def metadata_families(environment: HandlerEnvironment) -> list[Family]:
         _stray_logs(
             environment,
             "barnabas_stray_logs",
-            "Logs that nobody serves, for the metadata does not know them; of offline log dirs those known before",
+            "Logs that are not served because the metadata has no such topic; in offline log dirs those known before",
             lambda total: total.logs,
             are_told_offline=True,
         ),
         _stray_logs(
             environment,
             "barnabas_stray_log_bytes",
-            "Bytes of the logs that the metadata does not know, in log dirs that are online",
+            "Bytes of the logs in online log dirs that are not served because the metadata has no such topic",
             lambda total: total.size_bytes,
         ),
         Family(
@@ -36,7 +36,7 @@ def metadata_families(environment: HandlerEnvironment) -> list[Family]:
         Family(
             "barnabas_restored_documents_total",
             "counter",
-            "Documents that were missing from the metadata store, or older there, and that this broker wrote again",
+            "Documents that this broker wrote again because they were missing or out of date in the metadata store",
             lambda: [Sample("", environment.image.restored_total)],
         ),
     ]

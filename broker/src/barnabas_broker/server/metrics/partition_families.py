@@ -19,7 +19,7 @@ def partition_families(hosted: Hosted) -> list[Family]:
         _led(
             hosted,
             f"{exporter}current_offset",
-            "High watermark: consumers read up to it",
+            "High watermark: consumers read the offsets below it",
             lambda each: each.high_watermark,
         ),
         _led(hosted, f"{exporter}oldest_offset", "First offset that can be read", lambda each: each.log_start_offset),
@@ -37,11 +37,16 @@ def partition_families(hosted: Hosted) -> list[Family]:
         _led(hosted, f"{kafka}insyncreplicascount", "Replicas in sync", lambda each: each.isr_size),
         _led(hosted, f"{kafka}underreplicated", "1 if a replica is out of sync, else 0", is_under_replicated),
         _led(hosted, f"{kafka}underminisr", "1 if acks=all is refused, else 0", is_under_min_isr),
-        _led(hosted, f"{kafka}atminisr", "1 if acks=all is refused with one replica less, else 0", is_at_min_isr),
+        _led(
+            hosted,
+            f"{kafka}atminisr",
+            "1 if acks=all would be refused with one in-sync replica fewer, else 0",
+            is_at_min_isr,
+        ),
         single(
             "kafka_server_replicamanager_atminisrpartitioncount",
             "gauge",
-            "Partitions led here that refuse acks=all with one replica less",
+            "Partitions led here that would refuse acks=all with one in-sync replica fewer",
             hosted.totals.at_min_isr,
         ),
     ]

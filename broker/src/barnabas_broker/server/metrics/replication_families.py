@@ -40,7 +40,7 @@ def _fetchers(fetchers: Fetchers) -> list[Family]:
         Family(
             "kafka_server_fetcherlagmetrics_consumerlag",
             "gauge",
-            "Offsets below the high watermark that the follower here does not have",
+            "Offsets below the leader's high watermark that the follower here has not fetched",
             lags,
         ),
         Family(
@@ -66,13 +66,13 @@ def _traffic(fetchers: Fetchers, followers: FollowerSessions, totals: Totals) ->
         Family(
             "kafka_server_leaderreplication_throttled_bytes_total",
             "counter",
-            "Bytes sent that count for leader.replication.throttled.rate",
+            "Bytes sent to throttled replicas, limited by leader.replication.throttled.rate",
             lambda: [Sample("", followers.throttle.bytes_total)],
         ),
         Family(
             "kafka_server_followerreplication_throttled_bytes_total",
             "counter",
-            "Bytes fetched that count for follower.replication.throttled.rate",
+            "Bytes fetched by throttled replicas, limited by follower.replication.throttled.rate",
             lambda: [Sample("", fetchers.throttle.bytes_total)],
         ),
     ]

@@ -83,5 +83,5 @@ def _of_api(traffic: Traffic, name: str) -> Family:
 
 
 def _idle(traffic: Traffic, name: str) -> Family:
-    help_text = "Share of the last minute, 0 to 1, in which the event loop had nothing to do"
+    help_text = "Share of the last minute, 0 to 1, in which the event loop was idle"
     return Family(name, "gauge", help_text, lambda: [Sample("", traffic.idle_share())])

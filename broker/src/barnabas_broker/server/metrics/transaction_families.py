@@ -72,7 +72,7 @@ def _of_ids(ids: _Ids) -> list[Family]:
         Family(
             "barnabas_transaction_overdue_seconds",
             "gauge",
-            f"Seconds since the timeout of a transaction that has not ended; of the {NAMED_MAX} that are latest",
+            f"Seconds since the timeout of an open transaction; of the {NAMED_MAX} longest overdue",
             lambda: [Sample(labels(transactional_id=name), late_ms / 1000) for late_ms, name in ids.overdue_ms],
         ),
     ]
@@ -84,13 +84,13 @@ def _of_coordinator(environment: HandlerEnvironment) -> list[Family]:
         Family(
             "barnabas_transactions_ended_total",
             "counter",
-            "Transactions that are noted as ended after their last marker, by their result",
+            "Transactions whose markers are all written, by their result",
             lambda: [Sample('result="committed"', counts.committed), Sample('result="aborted"', counts.aborted)],
         ),
         Family(
             "barnabas_transaction_markers_refused_total",
             "counter",
-            "Markers that a partition refuses for ever, by its error: their transactions end without them",
+            "Markers that a partition refused with a final error, by error: their transactions ended without them",
             lambda: [Sample(labels(error=code.name), counts.refused_markers[code]) for code in REFUSED],
         ),
         Family(
@@ -131,19 +131,19 @@ def _of_partitions(environment: HandlerEnvironment, hosted: Hosted) -> list[Fami
         Family(
             "kafka_cluster_partition_laststableoffsetlag",
             "gauge",
-            "Offsets between last stable offset and high watermark, which consumers of committed records do not get",
+            "Offsets from the last stable offset to the high watermark, which read_committed consumers do not get yet",
             lags,
         ),
         Family(
             "barnabas_partition_last_stable_offset",
             "gauge",
-            "Where consumers of committed records stop; of partitions where that is below the high watermark",
+            "Last stable offset: read_committed consumers stop there; only where it is below the high watermark",
             stable_offsets,
         ),
         Family(
             "kafka_server_replicamanager_partitionswithlatetransactionscount",
             "gauge",
-            "Partitions led here with a transaction that nobody ends: its producer has been silent for longer than "
+            "Partitions led here with a hanging transaction: its producer has been silent for longer than "
             "transaction.max.timeout.ms and 5 minutes",
             late,
         ),
