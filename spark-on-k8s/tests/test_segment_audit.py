@@ -240,7 +240,7 @@ def test_a_folder_and_a_checkpoint_that_cannot_be_read_are_told_and_the_rest_is_
         (str(loop), "it cannot be read: Too many levels of symbolic links"),
         (
             str(tmp_path / "replication-offset-checkpoint"),
-            "it cannot be read: it has 0 lines and announces 1",
+            "it cannot be read: it has 0 lines, but announces 1",
         ),
     ]
     assert [each.path for each in log_dirs.strays([log_dir])] == [str(loop)]

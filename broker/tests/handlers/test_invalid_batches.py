@@ -110,7 +110,7 @@ def corrupt(batch: bytearray, place: int, new: bytes) -> bytearray:
         ("headers that are not there", corrupt(true_batch(1), 14, b"\x02")),
         ("a negative number of headers", corrupt(true_batch(1), 14, b"\x01")),
         (
-            "bytes behind the last record",
+            "bytes after the last record",
             sealed_batch(parse_header(true_batch(1), 0), bytes(true_batch(1)[61:]) + b"\0"),
         ),
         ("fewer records than are told", sealed_batch(parse_header(true_batch(4), 0), bytes(true_batch(3)[61:]))),

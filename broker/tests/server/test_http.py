@@ -53,7 +53,7 @@ async def _served(path: str, method: str) -> tuple[int, str]:
         ("GET", "/healthz?verbose", 200, "fine\n"),
         ("GET", "/long", 200, "".join(f"{number:999}\n" for number in range(1_000))),
         ("HEAD", "/long", 200, ""),
-        ("GET", "/nothing", 404, "no such page; there are /healthz, /long\n"),
+        ("GET", "/nothing", 404, "no such page; the pages are /healthz, /long\n"),
         ("POST", "/healthz", 405, "only GET and HEAD\n"),
     ],
 )

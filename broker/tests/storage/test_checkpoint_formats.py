@@ -44,7 +44,7 @@ def test_meta_properties() -> None:
     [
         (files.decode_offsets, b"", "its first line is ''"),
         (files.decode_offsets, b"1\n0\n", "its first line is '1', not the version 0"),
-        (files.decode_offsets, b"0\n2\nflights 0 1\n", "it has 1 lines and announces 2"),
+        (files.decode_offsets, b"0\n2\nflights 0 1\n", "it has 1 lines, but announces 2"),
         (files.decode_offsets, b"0\n1\nflights 0\n", "'flights 0' has 2 fields, not 3"),
         (files.decode_offsets, b"0\n1\nflights 0 -1\n", "-1 is out of range"),
         (files.decode_offsets, b"0\n1\nflights 0 9223372036854775808\n", "9223372036854775808 is out of range"),

@@ -33,7 +33,7 @@ def test_a_torn_batch_is_cut_off_and_the_rest_stays(tmp_path: Path, caplog: pyte
     assert log.log_end_offset == 4
     assert one.file(0, ".log").stat().st_size == 4 * SIZE
     assert append(log, batch(1)).base_offset == 4
-    assert "the last 30 bytes are no whole batches" in caplog.text
+    assert "the last 30 bytes were cut off" in caplog.text
 
 
 def test_zeros_behind_the_last_batch_are_cut_off(tmp_path: Path) -> None:

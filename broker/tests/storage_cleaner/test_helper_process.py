@@ -156,7 +156,7 @@ def test_a_map_is_not_there_any_more_after_the_process_died_within_a_round(
         await helper.stop()
 
     asyncio.run(run())
-    assert "has no map of keys" in one.cleaner.backoff.failed[PLANES].reason
+    assert "has lost its key map" in one.cleaner.backoff.failed[PLANES].reason
     assert len(one.records()) == 40
 
 
@@ -184,7 +184,7 @@ def test_a_batch_beyond_the_memory_of_the_process_is_an_answer_and_not_its_end()
         config = LogConfig(cleanup_policies=COMPACT)
         answer = await helper.request(inspection(bytes(bomb), config, NOW_MS))
         assert isinstance(answer, Failed)
-        assert "not enough memory" in answer.message
+        assert "too little memory" in answer.message
         assert isinstance(await helper.request(quick_request()), Inspected)
         assert helper.starts == 1
         await helper.stop()

@@ -70,7 +70,7 @@ def test_a_batch_of_kafka_python_passes_wherever_it_lies(codec: int) -> None:
         (
             {"attributes": 0x10, "producer_id": 9, "producer_epoch": 0, "base_sequence": 0},
             ErrorCode.INVALID_TXN_STATE,
-            "outside of a transaction",
+            "outside a transaction",
         ),
         ({"attributes": 0x08}, ErrorCode.INVALID_TIMESTAMP, "LogAppendTime"),
         ({"attributes": 0x05}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "codec 5"),

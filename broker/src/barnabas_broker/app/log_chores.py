@@ -104,7 +104,7 @@ class LogChores:
         self._due_syncs.try_again()
         now_ms = self._clock.now_ms()
         async for each in FairTurn(self._clock).over(self._logs.unflushed_logs()):
-            is_current = self._logs.get(each.topic_partition) is each  # Its directory may be loaded again.
+            is_current = self._logs.get(each.topic_partition) is each  # A log dir may have been loaded again.
             if is_current and each.log_dir == log_dir.path:
                 await self._flush(each, now_ms)
 
@@ -138,7 +138,7 @@ class LogChores:
                 await in_thread(self._threads_of(log_dir), partial(self._logs.remove_files, some))
 
     async def look_at_disks(self) -> None:
-        """Directories that vanished go offline, those that are back come online."""
+        """Take log dirs offline that have failed or vanished, and bring back online those that work again."""
         online = [each for each in self._logs.log_dirs if each.is_online]
         checks = [in_thread(self._threads_of(each), each.problems) for each in online]
         for error in chain.from_iterable(await asyncio.gather(*checks)):
@@ -147,7 +147,7 @@ class LogChores:
         if not self._replicas.failures.are_going_offline:
             failed_dirs = [each for each in self._logs.log_dirs if not each.is_online]
             is_back = bool(failed_dirs) and await self._probe(failed_dirs)
-            await self._replicas.sweep(is_due=is_back)  # A topic may have gone meanwhile.
+            await self._replicas.sweep(is_due=is_back)  # Topics may have been deleted while a log dir was offline.
         self._replicas.bring_back()
 
     async def _probe(self, failed_dirs: Sequence[LogDir]) -> bool:

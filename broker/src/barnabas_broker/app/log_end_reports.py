@@ -78,9 +78,9 @@ class LogEndReports:
 
 
 def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
-    """All logs that are online, each in its state at its turn.
+    """Yield all online logs, each as it is when the caller asks for it.
 
-    A log from before its topic id was noted belongs to the topic of that name.
+    A log without a stored topic id belongs to the current topic of its name.
     """
     for where in logs.logs:
         held, document = logs.get(where), image.topics.get(where.topic)
@@ -90,6 +90,6 @@ def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
         if topic_id is not None:
             try:
                 end = held.epochs.latest_epoch, held.log_end_offset
-            except StorageError:  # Its disk has failed: this log's end must not count.
+            except StorageError:  # Its disk has failed, so nothing is reported of it.
                 continue
             yield HeldLog(where.topic, topic_id, where.partition, *end, kept_by(logs.log_dirs, held))

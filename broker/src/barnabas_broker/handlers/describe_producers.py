@@ -35,7 +35,7 @@ def _partition(environment: HandlerEnvironment, topic: str, number: int) -> Part
         partition.check_readable(-1)
     except ApiError as error:
         return PartitionResponse(partition_index=number, error_code=error.code, error_message=error.message)
-    newest = {each.producer_id: each for each in partition.log.producers.snapshot()}  # It has the last five batches.
+    newest = {each.producer_id: each for each in partition.log.producers.snapshot()}  # The newest batch comes last.
     return PartitionResponse(
         partition_index=number,
         error_code=ErrorCode.NONE,

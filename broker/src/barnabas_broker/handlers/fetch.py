@@ -96,7 +96,7 @@ class ConsumerFetch:
         return self._give_up if self._end_wait is not None else None
 
     def _give_up(self) -> None:
-        """The client may have asked for weeks: neither it nor a partition keeps this any longer."""
+        """Drop the request of a closed connection at once, for its wait may last for weeks."""
         self._is_given_up = True
         end_wait, self._end_wait = self._end_wait, None  # It refers to this object: break the cycle.
         if end_wait is not None:
@@ -162,7 +162,7 @@ class ConsumerFetch:
         self._answer()
 
     def _answer(self) -> None:
-        self._end_wait = None  # Break the cycle: a frozen one is never collected.
+        self._end_wait = None  # Break the reference cycle: the garbage collector ignores frozen objects.
         respond = self._respond or self._channel.respond
         respond(encode_fetch_response(self._correlation_id, self._version, self._results))
 

@@ -51,13 +51,13 @@ class FollowerPartition:
             self._session.has_news(self)
 
     def named(self, wanted: FetchPartition, broker_epoch: int, now_ms: int) -> FetchResult | None:
-        """Record the follower's fetch offset, below which all is on its disk; return a result if its log diverges.
+        """Record the follower's fetch offset: it has all records below it. Return a result if its log diverges.
 
         Raises ApiError and StorageError.
         """
         self.wanted = wanted
         self.is_waiting = False
-        self._told = (NO_OFFSET, NO_OFFSET)  # The follower may not have got the last response.
+        self._told = (NO_OFFSET, NO_OFFSET)  # Send the offsets again, for the last response may be lost.
         partition, follower_id, offset = self.partition, self._session.follower_id, wanted.fetch_offset
         partition.check_readable(wanted.current_leader_epoch)
         self._check_is_replica()

@@ -187,7 +187,7 @@ class Partition(Replica):
 
     def _lead(self, state: PartitionState, now_ms: int) -> None:
         broker_id, is_eligible = self._environment.broker_id, self._environment.is_eligible
-        self.log.compaction.lower_to(self.log.log_end_offset)  # Records that were never fetched are lost.
+        self.log.compaction.lower_to(self.log.log_end_offset)  # Unfetched records of the old leader are lost.
         self._leadership = LeaderState(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
 
     def check_readable(self, current_leader_epoch: int) -> None:
@@ -223,7 +223,9 @@ class Partition(Replica):
 
         Raises ApiError for sequence, timestamps or size, or if this replica does not lead; StorageError for the disk.
         """
-        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:  # `inspects_records` covers too early ones.
+        if (
+            header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms
+        ):  # `inspects_records` checks for too early ones.
             allowed = f"message.timestamp.after.max.ms={self.log.config.timestamp_after_max_ms}"
             message = f"a timestamp of {header.max_timestamp_ms} with the broker's clock at {now_ms}; {allowed}"
             raise ApiError(ErrorCode.INVALID_TIMESTAMP, message)
@@ -240,7 +242,7 @@ class Partition(Replica):
         self.messages_in += header.record_count
         self.bytes_in += size_bytes
         since_boot_ms = 0
-        if leadership.followers:  # Only followers need the time.
+        if leadership.followers:  # The time is needed only to see which followers lag.
             since_boot_ms = monotonic_ms(self._environment.clock)
             leadership.appended(appended.base_offset, since_boot_ms)
         self._advance_high_watermark(since_boot_ms)

@@ -99,7 +99,7 @@ class Replica:
     def _truncate_to(self, offset: int) -> None:
         try:
             truncate_to(self.log, offset)
-        finally:  # On an error the log may still have been cut.
+        finally:  # A truncation that fails may have removed some records already.
             self._uncommit_what_is_cut()
 
     def _uncommit_what_is_cut(self) -> None:

@@ -171,7 +171,7 @@ class ReplicaManager:
         while (unmade := self.states.first(ReplicaState.UNMADE)) is not None and not self._has_stopped:
             self._make(unmade)
             await turn.give_way()
-        await self._policy.sweep(turn)  # Replicas may have been removed during the first one.
+        await self._policy.sweep(turn)  # A second time, as replicas may have been removed since the first.
 
     async def sweep(self, *, is_due: bool = True) -> None:
         """Remove logs of unassigned partitions that are back with a disk (`is_due`), or whose removal has failed."""
@@ -256,7 +256,7 @@ class ReplicaManager:
         topic_partition = TopicPartition(topic.name, index)
         if self.states.get(topic_partition) is None:
             record = self.states.begin(topic_partition, topic.topic_id, Trigger.ASSIGNED)
-            if is_internal(topic.name):  # Coordinators load it in this turn; it comes once in a cluster's life.
+            if is_internal(topic.name):  # Coordinators load it in this same turn of the loop.
                 self._make(record)
 
     def _make_some(self) -> None:

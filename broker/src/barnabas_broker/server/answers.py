@@ -134,7 +134,7 @@ class Answers:
     def _send(self, parts: list[Part]) -> None:
         outbox = self._outbox
         try:
-            if outbox.unsent:  # The next wake-up, by socket or disk, sends this too.
+            if outbox.unsent:  # What waits for the socket or the disk must be sent first.
                 outbox.add(parts)
                 self._holds_answers()
             elif not outbox.put(parts):
@@ -197,7 +197,7 @@ class Answers:
         self._mutes -= late.mutes
         if len(self._late) == 1:
             self._send_late()
-        elif not self._answers_soon:  # Many are committed in one turn: one send for all.
+        elif not self._answers_soon:  # Many requests may be committed in this turn: send all answers at once.
             self._answers_soon = True
             self._loop.call_soon(self._send_late)
 
@@ -243,10 +243,10 @@ class Answers:
             self._throttle.cancel()
         waits = [late.give_up for late in self._late if late.give_up is not None]
         for late in self._late:
-            late.give_up = None  # It refers to the response: break the cycle.
+            late.give_up = None  # Break the reference cycle through the response.
         self._late.clear()
         self._late_bytes = 0
         self._outbox.clear()
-        del self._asker  # Break the cycle, so that the memory is freed at once.
+        del self._asker  # Break the reference cycle, so that the memory is freed at once.
         for give_up in waits:
             give_up()

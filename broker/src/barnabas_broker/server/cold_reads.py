@@ -74,9 +74,9 @@ class _Device:
         while True:
             piece, done = self._jobs.get()
             _read(piece, buffer)
-            with suppress(RuntimeError):  # The loop has ended.
+            with suppress(RuntimeError):  # The loop may have ended.
                 self._loop.call_soon_threadsafe(self._read, piece.length, done)
-            del piece, done  # A kept reference would keep a deleted file open.
+            del piece, done  # While this thread waits, a reference would keep a deleted file open.
 
     def _read(self, length: int, done: Callable[[int], None]) -> None:
         self._busy -= 1
@@ -85,10 +85,10 @@ class _Device:
 
 
 def _read(piece: FileSlice, buffer: memoryview) -> None:
-    """Read the piece into the page cache, and NEXT_BYTES more, where the loop looks for the next batch."""
+    """Read the piece and NEXT_BYTES more into the page cache, for the loop then reads the header of the next batch."""
     descriptor, length = piece.file.fileno(), piece.length + NEXT_BYTES
     end = piece.position + length
-    with suppress(OSError):  # The send will report the error.
+    with suppress(OSError):  # The send meets the same error and reports it.
         os.posix_fadvise(descriptor, piece.position, length, os.POSIX_FADV_WILLNEED)
         for position in range(piece.position, end, READ_BYTES):
             os.preadv(descriptor, (buffer[: end - position],), position)

@@ -95,11 +95,11 @@ class Connection:
         return self.has_ended() and self.is_closed
 
     def has_ended(self) -> bool:
-        """Return True if the client has ended its side, as far as that shows while nothing is read."""
+        """True if the client has closed its side, as far as the socket shows that without a read."""
         try:
             return self.is_closed or self._transport.has_ended()
         except OSError as error:
-            self.close(str(error))  # The error is shown only once; the next check would see a plain end.
+            self.close(str(error))  # The socket reports an error only once.
             return True
 
     @property
@@ -350,7 +350,7 @@ class Connection:
             memoryview(old)[:have] = rest
         else:
             buffer = self._pool.acquire(needed, needed if whole else have, self, must=old is None)
-            if buffer is None:  # It was to grow: the full buffer stays until there is memory.
+            if buffer is None:  # The buffer cannot grow yet: keep the full one until there is memory.
                 self._wait_for_memory()
                 return
             buffer[:have] = rest
@@ -386,12 +386,12 @@ class Connection:
             self._transport.ignore_readable()
 
     def resume(self) -> None:
-        """Read on once no answer is outstanding or unsent, beginning with requests that came in meanwhile."""
+        """Read again once no answer is outstanding or unsent, beginning with requests that were read already."""
         if self.is_closed or self._reading or self._starved or self._others_first or self.answers.must_go_first:
             return
         self._reading = True
         self._transport.call_when_readable(self._readable)
-        self._slow_clients.ended(self)  # The client was not slow: we did not read.
+        self._slow_clients.ended(self)  # The client is not to blame, as this broker did not read.
         try:
             self._process_partial()
             if self._start or self._partial is not None:

@@ -115,7 +115,7 @@ class Dispatcher:
         connection.respond([encode_unsupported_api_versions(header.correlation_id)])
 
     def _answer_later(self, connection: Connection, header: RequestHeader, response: Awaitable[Any]) -> None:
-        respond = connection.defer()  # Before the next request of this connection is read.
+        respond = connection.defer()  # Now, before the connection's next request is read.
         task = asyncio.ensure_future(self._finish(connection, header, response, respond))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -97,7 +97,7 @@ class Handshakes:
         """Give up those that began first; how many there were."""
         oldest = list(islice(self._under_way, count))
         for handshake in oldest:
-            self._end(handshake, "others need its place")
+            self._end(handshake, "its place was needed for others")
         return len(oldest)
 
     def check(self) -> None:

@@ -76,7 +76,7 @@ class HttpServer:
                 async with asyncio.timeout(ANSWER_S_MAX):
                     await _answer(connection, request, page, writer)
         except (h11.ProtocolError, ConnectionError, TimeoutError) as error:
-            log.debug("HTTP client sent away: %s", error)
+            log.debug("dropped an HTTP client: %s", error)
             if isinstance(error, TimeoutError):  # Otherwise unread bytes would keep the socket open.
                 writer.transport.abort()
         finally:
@@ -99,7 +99,7 @@ class HttpServer:
         path = request.target.split(b"?", 1)[0].decode("ascii", "replace")
         maker = self._pages.get(path)
         if maker is None:
-            return text_page(HTTPStatus.NOT_FOUND, f"no such page; there are {', '.join(sorted(self._pages))}\n")
+            return text_page(HTTPStatus.NOT_FOUND, f"no such page; the pages are {', '.join(sorted(self._pages))}\n")
         return await maker()
 
 

@@ -193,7 +193,9 @@ class Listener:
         if self._admission.is_over_address_limit(host, limits):
             self._admission.closed(host)
             client_socket.close()
-            log.warning("refused a connection from %s: it has max.connections.per.ip=%d", host, limits.of_address(host))
+            log.warning(
+                "refused a connection from %s: it has reached max.connections.per.ip=%d", host, limits.of_address(host)
+            )
             return
         wait_ms = 0 if self._admission.is_protected(listener_name) else self._wait_ms(host)
         if wait_ms:

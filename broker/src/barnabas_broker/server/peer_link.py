@@ -109,7 +109,7 @@ class PeerLink:
     async def _connect(self, address: tuple[str, int] | None) -> None:
         try:
             if address is None:
-                raise OSError(f"broker {self._broker_id} has no address for brokers")
+                raise OSError(f"broker {self._broker_id} has no address for its listener between brokers")
             self._transport = await self._open(address)
         except OSError as error:
             self._break(f"cannot connect: {error}")
@@ -174,7 +174,7 @@ class PeerLink:
             self._take_responses()
         except Exception:
             log.exception("bug: an answer of broker %d", self._broker_id)
-            self._break("a bug in what became of its answer")
+            self._break("a bug in the handling of its answer")
 
     def _take_responses(self) -> None:
         """Hand out the whole responses; move the rest to the front of a buffer that is large enough."""

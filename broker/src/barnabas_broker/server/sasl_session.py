@@ -148,7 +148,7 @@ class SaslSession:
         self._mechanism = mechanism = mechanisms.get(request.mechanism)
         if mechanism is None:
             answer = _handshake_answer(header, ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms)
-            self._refuse(connection, [answer], "it asks for a mechanism that is not enabled")
+            self._refuse(connection, [answer], "it asked for a mechanism that is not enabled")
             return
         self._begin_dialogue(mechanism, header)
         connection.respond([_handshake_answer(header, ErrorCode.NONE, mechanisms)])
@@ -218,7 +218,7 @@ class SaslSession:
             connection.respond([_handshake_answer(header, ErrorCode.ILLEGAL_SASL_STATE, mechanisms)])
         elif request.mechanism != self._mechanism.name:
             answer = _handshake_answer(header, ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms)
-            self._refuse(connection, [answer], "it authenticates again by another mechanism")
+            self._refuse(connection, [answer], "it changed the mechanism when it authenticated again")
         else:
             self._begin_dialogue(self._mechanism, header)
             connection.respond([_handshake_answer(header, ErrorCode.NONE, mechanisms)])
@@ -227,7 +227,7 @@ class SaslSession:
         """Serve a request of a session that has an end. There is no timer: the next request finds that it is over."""
         if self._ends_s is not None and self._listener.clock.monotonic_s() > self._ends_s:
             self._listener.counts.expired += 1
-            raise CloseConnection("its session has ended, and it has not authenticated again")
+            raise CloseConnection("its session has expired without a new authentication")
         self._dispatch(connection, buffer, start, end)
 
     def _refuse(self, connection: Connection, answer: list[bytearray], why: str) -> None:

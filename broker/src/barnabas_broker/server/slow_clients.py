@@ -138,7 +138,7 @@ class SlowClients:
         self._look_who_reads(now_s)
         self._close(
             self._unread_too_long(now_s),
-            f"they do not read their answers and memory is short: {self.answer_bytes} bytes wait to be sent",
+            f"they do not read their responses, and memory is short: {self.answer_bytes} bytes wait to be sent",
         )
 
     def _older(self, clients: dict[SlowClient, float], now_s: float) -> Iterable[tuple[SlowClient, float]]:

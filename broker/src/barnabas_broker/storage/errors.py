@@ -57,7 +57,7 @@ class HalfDone(OSError):
 
 @contextmanager
 def half_done() -> Iterator[None]:
-    """An OSError of this step is a HalfDone."""
+    """Raise an OSError of this step as a HalfDone."""
     try:
         yield
     except OSError as error:

@@ -71,20 +71,20 @@ class Worker:
             return Failed(str(error), sync_failed=isinstance(error, SyncFailed))
         except MemoryError:
             self._offsets = None
-            return Failed("the helper process has not enough memory: a batch or the map of keys is too large")
+            return Failed("the helper process has too little memory: a batch or the key map is too large")
         except Exception as error:
             _logger.exception("a bug in compaction")
             return Failed(repr(error))
 
     def _map_keys(self, request: MapKeys) -> KeysMapped:
-        self._offsets = None  # Two maps at once would be twice the memory.
+        self._offsets = None  # Free the old map first: two would take twice the memory.
         self._offsets, mapped = map_keys(self._files, request, self._pace(request.bytes_per_s))
         self._transactions = RoundTransactions(request.aborted)
         return mapped
 
     def _clean_segments(self, request: CleanSegments) -> SegmentCleaned | Failed:
         if self._offsets is None:
-            return Failed("the helper process was restarted during a round and has no map of keys")
+            return Failed("the helper process was restarted during a round of compaction and has lost its key map")
         batch_filter = BatchFilter(request.rules, self._offsets.get, self._transactions)
         return clean_segments(self._files, request, batch_filter, self._pace(request.bytes_per_s))
 
@@ -123,7 +123,7 @@ class PauseBesideTheBroker:
             self._live()
             left_s = max(end_s - time.monotonic(), 0.0)
             if self._poll.poll(min(left_s, SIGN_OF_LIFE_S) * 1000):
-                sys.exit("the broker is gone")
+                sys.exit("the broker has ended")
             if left_s <= SIGN_OF_LIFE_S:
                 return
 

@@ -41,7 +41,7 @@ def decompress(codec: int, data: Buffer, bytes_max: int) -> Buffer:
     """Decompress `data` to at most `bytes_max` bytes. Raises BrokenCompression."""
     decompressor = _DECOMPRESSORS.get(codec)
     if decompressor is None:
-        raise BrokenCompression(f"codec {codec}; 0 to 4 are known")
+        raise BrokenCompression(f"codec {codec}; 0 to 4 are allowed")
     try:
         return decompressor(data, bytes_max)
     except (cramjam.DecompressionError, struct.error) as error:

@@ -54,7 +54,7 @@ class Body:
         start = self.position
         end = start + size
         if end > len(self.data):
-            raise MalformedRequest(f"{size} bytes wanted at {start}, {len(self.data) - start} are left")
+            raise MalformedRequest(f"{size} bytes are needed at {start}, and {len(self.data) - start} are left")
         self.position = end
         return self.data[start:end]
 
@@ -172,7 +172,7 @@ def _tags_fill(struct_: schema.Struct, version: int) -> Fill:
             name, read = known[tag]
             setattr(made, name, read(body))
             if body.position != end:
-                raise MalformedRequest(f"tag {tag} ({name}) says it takes {size} bytes and does not")
+                raise MalformedRequest(f"tag {tag} ({name}) announces {size} bytes, but has another length")
 
     return fill
 

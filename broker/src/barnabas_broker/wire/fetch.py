@@ -110,7 +110,7 @@ def parse_fetch(buffer: memoryview, start: int, end: int, version: int) -> Fetch
     except BROKEN_BYTES as error:
         raise MalformedRequest(f"Fetch: {error}") from None
     if position > end:
-        raise MalformedRequest(f"Fetch: the request has {end - start} bytes, its fields {position - start}")
+        raise MalformedRequest(f"Fetch: the request has {end - start} bytes, but its fields take {position - start}")
     return request
 
 

@@ -73,7 +73,7 @@ def locate_body(buffer: memoryview, start: int, end: int) -> tuple[int, int, int
     except KeyError:
         raise MalformedRequest(f"this broker has no API {ABSENT_APIS.get(api_key, api_key)}") from None
     if position > end:
-        raise MalformedRequest(f"the request header ends behind its {end - start} bytes")
+        raise MalformedRequest(f"the request header does not end within its {end - start} bytes")
     return api_key, api_version, correlation_id, position
 
 
@@ -124,9 +124,9 @@ def locate_tagged_fields(data: Buffer, position: int) -> tuple[dict[int, tuple[i
             fields[tag] = position, size
             position += size
     except IndexError:
-        raise MalformedRequest("tagged fields end behind the request") from None
+        raise MalformedRequest("tagged fields end after the request") from None
     if position > len(data):
-        raise MalformedRequest("tagged fields end behind the request")
+        raise MalformedRequest("tagged fields end after the request")
     return fields, position
 
 

@@ -125,7 +125,7 @@ def _read_batch(data: bytes, start: int, end: int, count: int, base_offset: int,
     except (BrokenRecords, IndexError) as error:
         raise BrokenRecords(f"batch at offset {base_offset}: {error}") from None
     if behind != end:
-        raise BrokenRecords(f"batch at offset {base_offset}: {end - behind} bytes behind the last record")
+        raise BrokenRecords(f"batch at offset {base_offset}: {end - behind} bytes after the last record")
 
 
 def _read_records(data: bytes, position: int, batch_end: int, count: int, found: _Found) -> int:
@@ -164,7 +164,7 @@ def _read_records(data: bytes, position: int, batch_end: int, count: int, found:
             length, position = read_varint(data, position)
         value_end = position + length if length >= 0 else position
         if value_end > end:
-            raise BrokenRecords(f"key and value end {value_end - end} bytes behind their record")
+            raise BrokenRecords(f"key and value end {value_end - end} bytes after their record")
         if has_key:
             found[data[key_at:key_end]] = data[position:value_end] if length >= 0 else None
         position = end

@@ -129,7 +129,7 @@ def _parse_any(buffer: memoryview, start: int, end: int, version: int) -> Produc
     except BROKEN_BYTES as error:
         raise MalformedRequest(f"Produce: {error}") from None
     if position > end:
-        raise MalformedRequest(f"Produce: the request has {end - start} bytes, its fields {position - start}")
+        raise MalformedRequest(f"Produce: the request has {end - start} bytes, but its fields take {position - start}")
     return request
 
 
@@ -157,7 +157,7 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
             records_start = position + 8
             position = records_start + length if length > 0 else records_start
             if position > end:
-                raise MalformedRequest(f"records of {length} bytes end behind the request")
+                raise MalformedRequest(f"records of {length} bytes end after the request")
             batches.append((topic, partition, records_start, position))
         if elements > ELEMENTS_MAX:
             raise _too_many(elements)

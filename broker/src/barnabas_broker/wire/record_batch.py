@@ -133,7 +133,7 @@ def validate_produced(
 ) -> BatchHeader:
     """Return the header of a client's batch; ApiError says which of Kafka's rules it breaks.
 
-    A transactional batch is allowed with TRANSACTIONAL_ATTRIBUTES only; so others need no look for that.
+    `attributes` are those allowed; a transactional batch needs TRANSACTIONAL_ATTRIBUTES.
     """
     size_bytes = len(batch)
     if size_bytes < HEADER_BYTES:
@@ -158,17 +158,17 @@ def validate_produced(
 
 
 def _broken_rule(header: BatchHeader, size_bytes: int) -> ApiError:
-    """The first rule that the header breaks; the last one needs no check, as one of them is broken."""
+    """Return the error for the first rule that the header breaks; the caller knows that it breaks one."""
     attributes, invalid = header.attributes, ErrorCode.INVALID_RECORD
     rules = (
-        (header.magic == MAGIC, invalid, f"magic {header.magic}; only message format {MAGIC} is taken"),
+        (header.magic == MAGIC, invalid, f"magic {header.magic}; only message format {MAGIC} is allowed"),
         (
             header.length + LENGTH_OFFSET == size_bytes,
             invalid,
-            f"{size_bytes} bytes for a batch of {header.size_bytes}; one whole batch a partition is taken",
+            f"{size_bytes} bytes for a batch of {header.size_bytes}; each partition must have exactly one whole batch",
         ),
-        (not header.base_offset, invalid, f"base offset {header.base_offset}; 0 is taken from a producer"),
-        (header.record_count > 0, invalid, f"{header.record_count} records; 1 at least"),
+        (not header.base_offset, invalid, f"base offset {header.base_offset}; a producer must send 0"),
+        (header.record_count > 0, invalid, f"{header.record_count} records; at least 1 is needed"),
         (
             header.record_count == header.last_offset_delta + 1,
             invalid,
@@ -183,19 +183,19 @@ def _broken_rule(header: BatchHeader, size_bytes: int) -> ApiError:
         (
             header.compression <= COMPRESSION_MAX,
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"codec {header.compression}; 0 to {COMPRESSION_MAX} are known",
+            f"codec {header.compression}; 0 to {COMPRESSION_MAX} are allowed",
         ),
         (
             attributes in CLIENTS_ATTRIBUTES or attributes in TRANSACTIONAL_ATTRIBUTES,
             invalid,
-            f"attributes {attributes & 0xFFFF:#06x}; a client sets the codec's bits only",
+            f"attributes {attributes & 0xFFFF:#06x}; a client may set only the bits of the codec",
         ),
     )
     for holds, code, complaint in rules:
         if not holds:
             return ApiError(code, complaint)
     if header.is_transactional and min(header.producer_id, header.producer_epoch, header.base_sequence) >= 0:
-        return TransactionalBatch(ErrorCode.INVALID_TXN_STATE, "a transactional batch outside of a transaction")
+        return TransactionalBatch(ErrorCode.INVALID_TXN_STATE, "a transactional batch outside a transaction")
     return ApiError(
         invalid, f"producer {header.producer_id} with epoch {header.producer_epoch}, sequence {header.base_sequence}"
     )

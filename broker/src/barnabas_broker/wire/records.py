@@ -80,7 +80,7 @@ def first_record_since(
             time_delta, rest = read_varint(data, start + 1)
             offset_delta, rest = read_varint(data, rest)
             if not rest < position <= len(data) or not 0 <= offset_delta <= header.last_offset_delta:
-                raise BrokenRecords(f"record {number} has {length} bytes, its fields end elsewhere")
+                raise BrokenRecords(f"record {number} has {length} bytes, but its fields do not end there")
             if offset_delta >= offset_delta_min:
                 time_ms = _as_int64(header.base_timestamp_ms + time_delta) if append_time_ms is None else append_time_ms
                 if time_ms >= timestamp_ms:
@@ -113,10 +113,10 @@ def _decode_records(data: bytes, header: BatchHeader) -> Iterator[Record]:
         key, value = reader.nullable_bytes(), reader.nullable_bytes()
         headers = reader.headers()
         if reader.position != end:
-            raise BrokenRecords(f"record {number} has {length} bytes, its fields end elsewhere")
+            raise BrokenRecords(f"record {number} has {length} bytes, but its fields do not end there")
         yield Record(offset_delta, timestamp_ms if append_time_ms is None else append_time_ms, key, value, headers)
     if reader.position != len(data):
-        raise BrokenRecords(f"{len(data) - reader.position} bytes behind the last record")
+        raise BrokenRecords(f"{len(data) - reader.position} bytes after the last record")
 
 
 def _as_int64(value: int) -> int:
@@ -160,7 +160,7 @@ class _Reader:
             return None
         end = self.position + length
         if end > len(self._data):
-            raise BrokenRecords(f"{length} bytes end behind the batch")
+            raise BrokenRecords(f"{length} bytes end after the batch")
         value = self._data[self.position : end]
         self.position = end
         return value

@@ -158,7 +158,7 @@ def _parse_partition(data: memoryview, position: int) -> tuple[FetchedPartition,
     end = position + max(length - 1, 0)
     records = data[position:end]
     if end > len(data):
-        raise MalformedResponse(f"Fetch response: records end {end - len(data)} bytes behind it")
+        raise MalformedResponse(f"Fetch response: its records end {end - len(data)} bytes after it")
     if data[end] == 0:
         diverging, leader, end = None, None, end + 1
     else:

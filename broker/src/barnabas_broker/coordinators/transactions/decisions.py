@@ -142,13 +142,14 @@ def _end_with_bump(found: Transaction, by: ProducerEpoch, commit: bool, new_id: 
     if not is_late or found.state in (EMPTY, ONGOING):
         return Decision(ErrorCode.PRODUCER_FENCED)
     if _is_committing(found) == commit:
-        return Decision(ErrorCode.NONE, None, found.producer)  # A retry: the response was lost.
-    # A timeout's abort has overtaken the commit: its producer is fenced. An abort after a commit is a client's mistake.
+        return Decision(ErrorCode.NONE, None, found.producer)  # The client retries because it lost the response.
+    # The transaction timed out and was aborted before this commit, so its producer is fenced. To abort a committed
+    # transaction is a mistake of the client.
     return Decision(ErrorCode.PRODUCER_FENCED if commit else ErrorCode.INVALID_TXN_STATE)
 
 
 def _is_one_behind(found: Transaction, by: ProducerEpoch) -> bool:
-    """Return whether this is the producer as it was before the transaction that ended last."""
+    """True if `by` is the producer id and epoch that the producer had before its last transaction ended."""
     overflowed = by == (found.previous_producer_id, LAST_CLIENT_EPOCH) and found.epoch == 0
     return overflowed or by == (found.producer_id, found.epoch - 1)
 
@@ -159,7 +160,7 @@ def _is_committing(found: Transaction) -> bool:
 
 def _prepared(found: Transaction, commit: bool, bump: bool, new_id: int, now_ms: int) -> Decision:
     written = _prepare(found, PREPARE_COMMIT if commit else PREPARE_ABORT, bump, new_id, now_ms)
-    written = written._replace(client_version=2 if bump else 0)  # Its markers follow this request's version.
+    written = written._replace(client_version=2 if bump else 0)  # This request's version decides on its markers.
     return Decision(ErrorCode.NONE, written, completed(written, now_ms).producer)
 
 

@@ -133,7 +133,7 @@ class TransactionShard:
             return
         is_last = written.state in PREPARED and written.epoch == FENCING_EPOCH
         if (written.next_producer_id if is_last else written.producer_id) == NO_PRODUCER_ID:
-            answer(Decision(ErrorCode.CONCURRENT_TRANSACTIONS))  # A producer id is needed now: the client retries.
+            answer(Decision(ErrorCode.CONCURRENT_TRANSACTIONS))  # No new producer id is at hand: the client retries.
             return
         self._write(transactional_id, written, lambda error: answer(Decision(error) if error else decision))
 

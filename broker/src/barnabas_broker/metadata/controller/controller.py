@@ -235,8 +235,8 @@ class Controller:
         def begin_incarnations(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]
             for broker_id, each in returning.items():
-                is_let_in = self._image.brokers.get(broker_id) != each.registration  # Another controller unfenced it.
-                if broker_id in state.replicas and not is_let_in:
+                has_changed = self._image.brokers.get(broker_id) != each.registration  # Another controller unfenced it.
+                if broker_id in state.replicas and not has_changed:
                     lacks = known_ends.lost_by_a_start(each.registration, topic.topic_id, which.partition)
                     is_past = self._past_incarnations.is_past(broker_id, topic, which.partition)
                     state = begin_incarnation(state, broker_id, lacks, rules, is_past=is_past)

@@ -77,10 +77,10 @@ class Deletions:
         self._unnamed_since_ms.clear()
 
     async def tend(self) -> None:
-        """End deletions that somebody began, and forget those that everybody knows."""
+        """Complete the deletions that were begun, and remove the tombstones that all brokers have seen."""
         image, now_ms = self._image, monotonic_ms(self._clock)
         if len(image.live) < len(image.brokers) or any(broker.dirs_away for broker in image.brokers.values()):
-            self._all_alive_since_ms = None  # An offline broker may still have a log of it.
+            self._all_alive_since_ms = None  # An offline broker or log dir may still have a log of a deleted topic.
         elif self._all_alive_since_ms is None:
             self._all_alive_since_ms = now_ms
         if image.buried:
@@ -114,7 +114,7 @@ class Deletions:
         due = [key for key in old if all_alive or self._image.parts[key].topic_id in known]
 
         def decide(left: Sequence[str]) -> dict[str, Planned | ApiError]:
-            unnamed = self._unnamed()  # A concurrent write may have referred to a part.
+            unnamed = self._unnamed()  # Look again: a concurrent write may refer to a part now.
             return {key: Planned(key, None) for key in left if key in unnamed}
 
         if due:

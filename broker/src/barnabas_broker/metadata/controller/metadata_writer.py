@@ -88,7 +88,7 @@ class MetadataWriter(PartitionStateWriter):
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> dict[str, TopicDocument | ApiError]:
-        """The new topics, or why not, by name; with `validate_only` what they would be."""
+        """Create topics; return each topic, or the error, by name. With `validate_only` nothing is created."""
         by_name: dict[str, list[NewTopic]] = {}
         for topic in topics:
             by_name.setdefault(topic.name, []).append(topic)
@@ -97,7 +97,7 @@ class MetadataWriter(PartitionStateWriter):
         def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
             wanted = [topic for name in names for topic in by_name[name]]
             view = self._view()
-            if validate_only:  # Otherwise the image has the topics of earlier turns.
+            if validate_only:  # The image lacks the topics of earlier calls, as nothing is written.
                 view = replace(view, topics={**view.topics, **created})
             new = decide_create_topics(view, wanted, self._random) | refusals(self._image, names)
             created.update({name: topic for name, topic in new.items() if isinstance(topic, TopicDocument)})
@@ -304,7 +304,7 @@ class MetadataWriter(PartitionStateWriter):
         rules = self.partitions.rules(altered)
         partitions = tuple(
             remove_fenced(state, rules(n)) for n, state in enumerate(altered.partitions)
-        )  # Use min.insync.replicas as it is now.
+        )  # The change may be to min.insync.replicas.
         epoch = altered.configs_epoch + 1
         changed = msgspec.structs.replace(altered, partitions=partitions, configs_epoch=epoch)
         return Planned(topic_key(resource.name), changed)

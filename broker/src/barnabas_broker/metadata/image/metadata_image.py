@@ -159,7 +159,7 @@ class MetadataImage(ShownDocuments):
             if not self.has(document):
                 self._put(*document, pending)
         pending.seen_alive |= pending.brokers
-        for key in [key for key in self._stored if key not in present]:  # The tombstones are known already.
+        for key in [key for key in self._stored if key not in present]:  # After the puts, which bring tombstones.
             self._remove(key, pending)
         self._finish(listing.revision, pending)
 
@@ -190,10 +190,10 @@ class MetadataImage(ShownDocuments):
         self._finish(self.revision, pending)
 
     def wrote(self, document: AnyDocument | None) -> None:
-        """Note a write of this broker, once the image has caught up; a listing lacks it if it has vanished since."""
+        """Note a write of this broker once the image has caught up, so that a listing without it shows a loss."""
         if isinstance(document, TopicPartDocument) and document.name in self.topics:
             topic, end = self.topics[document.name], document.first + len(document.partitions)
-            if topic.partitions[document.first : end] == document.partitions:  # Nearly always; the rest costs more.
+            if topic.partitions[document.first : end] == document.partitions:  # Nearly always, and cheaper to find out.
                 return
             document = with_part(topic, document)
         if not isinstance(document, TopicDocument):
@@ -346,7 +346,7 @@ class MetadataImage(ShownDocuments):
         if isinstance(document, TombstoneDocument):
             buried = self.buried.get(document.name)  # The tombstone stays until the topic is deleted.
             return buried is None or buried.topic_id != document.topic_id
-        return isinstance(document, LogEndsDocument)  # Its broker writes the latter again.
+        return isinstance(document, LogEndsDocument)  # A lost one does no harm, for its broker writes it again.
 
     def _finish(self, revision: int, pending: Pending) -> None:
         self._look_at_topics(pending)

@@ -70,7 +70,7 @@ async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: s
         made = ClusterDocument(of_log_dirs or kafka_uuid.to_text(kafka_uuid.random_uuid(random.getrandbits)))
         try:
             await store.put(CLUSTER_KEY, encode(made), ABSENT if found is None else found.version)
-            if not of_log_dirs:  # If producer ids were lost, new ones start far above them.
+            if not of_log_dirs:  # The store of an old cluster may be lost: its producer ids must not start at 0 again.
                 await store.put(PRODUCER_IDS_KEY, encode(ProducerIdsDocument(0)), ABSENT)
             await store.put(FEATURES_KEY, encode(FeaturesDocument(levels=dict(NEW_LEVELS))), ABSENT)
         except VersionConflict:
@@ -230,7 +230,7 @@ class Membership:
             registration = msgspec.structs.replace(
                 registration, may_lack_records=lacks, directory_ids=ids, away_since=since
             )
-        else:  # A new broker, or its registration cannot be read, and nothing can be compared with it.
+        else:  # The broker is new, or its earlier registration cannot be read.
             registration = msgspec.structs.replace(registration, may_lack_records=not self._was_clean)
         await self._tell_log_ends(broker_epoch, undealt_epoch=undealt_epoch)
         await self._store.put(key, encode(registration))
@@ -262,7 +262,7 @@ class Membership:
 
     async def _renew(self) -> None:
         lease = self._lease
-        if lease is None or lease.token != self.registered_epoch:  # The store went away while this broker joined again.
+        if lease is None or lease.token != self.registered_epoch:  # An earlier attempt to join did not finish.
             await self.join()
             return
         if lease.expires_at_ms <= monotonic_ms(self._clock):

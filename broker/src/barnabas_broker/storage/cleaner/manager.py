@@ -127,7 +127,7 @@ class LogCleaner:
             while await self.clean_dirtiest():
                 pass
         except Exception:
-            _logger.exception("compaction failed; it goes on in %d ms", self._settings().backoff_ms)
+            _logger.exception("compaction failed; it continues in %d ms", self._settings().backoff_ms)
 
     async def clean_dirtiest(self) -> bool:
         """One round on one log; whether there was one to be compacted, and it is worth looking for the next."""

@@ -23,10 +23,12 @@ class OffsetMap:
         self._slots = _prime_at_most(max(wanted, 3))
         self._numbers = array("Q", [0]) * (self._slots * _NUMBERS)
         self.count = 0
-        self.count_max = min(max(int(self._slots * load_factor), 1), self._slots - 1)  # A search ends at a free slot.
+        self.count_max = min(
+            max(int(self._slots * load_factor), 1), self._slots - 1
+        )  # One slot stays free, to end searches.
 
     def put(self, key: bytes, offset: int) -> bool:
-        """The newest offset of `key` is now this one. False, and nothing changes, where a new key does not fit."""
+        """Store the newest offset of a key. Return False, and store nothing, if there is no room for a new key."""
         place, high, low = self._find(key)
         numbers = self._numbers
         if not numbers[place]:

@@ -35,7 +35,7 @@ def _decode_lines(data: bytes, fields: int) -> list[list[str]]:
         )
     rows = [line.split() for line in lines[2:] if line]
     if len(rows) != int(lines[1]):
-        raise ValueError(f"it has {len(rows)} lines and announces {lines[1]}")
+        raise ValueError(f"it has {len(rows)} lines, but announces {lines[1]}")
     for row in rows:
         if len(row) != fields:
             raise ValueError(f"the line {' '.join(row)!r} has {len(row)} fields, not {fields}")

@@ -45,5 +45,5 @@ class OpenFiles:
 
     def closed(self, holder: HoldsFile) -> None:
         """`holder` has released its file by itself."""
-        with self._lock, suppress(ValueError):  # The cap may have closed it already.
+        with self._lock, suppress(ValueError):  # It may have been closed already to keep the limit.
             self._clock.remove(holder)

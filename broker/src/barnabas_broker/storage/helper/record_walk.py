@@ -46,7 +46,7 @@ def unpacked(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> t
 def walk_records(data: bytes, position: int, end: int, count: int) -> list[WalkedRecord]:
     """The `count` records that fill `data` from `position` to `end`. BrokenRecords where they do not."""
     if count > RECORDS_MAX:
-        raise BrokenRecords(f"{count} records in one batch; {RECORDS_MAX} are looked into")
+        raise BrokenRecords(f"{count} records in one batch; at most {RECORDS_MAX} are allowed")
     walked: list[WalkedRecord] = []
     previous_delta = -1
     add: Callable[[WalkedRecord], None] = walked.append
@@ -74,5 +74,5 @@ def walk_records(data: bytes, position: int, end: int, count: int) -> list[Walke
     except IndexError:
         raise BrokenRecords(f"record {len(walked)} ends past the batch") from None
     if position != end or len(walked) != count:
-        raise BrokenRecords(f"{len(walked)} records, {position - end} bytes past the end; the header tells of {count}")
+        raise BrokenRecords(f"{len(walked)} records, {position - end} bytes past the end; the header announces {count}")
     return walked

@@ -130,7 +130,7 @@ def _refused(request: InspectBatch, header: BatchHeader, records: CheckedRecords
             timestamp_ms = base_ms + delta
             if not earliest <= timestamp_ms <= latest and timestamp_ms != NO_TIMESTAMP and number not in complaints:
                 code = ErrorCode.INVALID_TIMESTAMP
-                complaints[number] = f"has the time {timestamp_ms}; {earliest} to {latest} is taken"
+                complaints[number] = f"has the time {timestamp_ms}; allowed are {earliest} to {latest}"
     return _naming(complaints, len(deltas), code) if complaints else None
 
 

@@ -86,19 +86,21 @@ class BatchInspector:
         return self._bytes_kept > 0
 
     def keep(self, batch: memoryview) -> bytes:
-        """A copy that outlives its request, until `release`. CannotInspect where as many bytes are kept already."""
+        """Return a copy that stays until `release`. Raises CannotInspect if KEPT_BYTES_MAX is used up by others."""
         if self._bytes_kept and self._bytes_kept + len(batch) > KEPT_BYTES_MAX:
-            message = f"{self._bytes_kept} bytes of batches wait to be looked into; {KEPT_BYTES_MAX} may; try again"
+            message = (
+                f"{self._bytes_kept} bytes of batches wait to be checked, and at most {KEPT_BYTES_MAX} may; try again"
+            )
             raise CannotInspect(ErrorCode.REQUEST_TIMED_OUT, message)
         self._bytes_kept += len(batch)
         return bytes(batch)
 
     def release(self, batch: bytes) -> None:
-        """Give back the memory that a waiting batch has taken of the limit."""
+        """Subtract a copy from the bytes that count towards KEPT_BYTES_MAX."""
         self._bytes_kept -= len(batch)
 
     async def inspect(self, batch: bytes, config: LogConfig) -> Inspected:
-        """The same of any batch, by the helper. BatchRefused, CannotInspect."""
+        """Inspect a batch in the helper process. Raises BatchRefused and CannotInspect."""
         return _accepted(await self._ask(inspection(batch, config, self._clock.now_ms())))
 
     async def stop(self) -> None:
@@ -106,7 +108,7 @@ class BatchInspector:
         await self._helper.stop()
 
     async def _ask(self, request: InspectBatch) -> Response:
-        """Ask the helper, and once again if it dies, for it may have died of another batch. Raises CannotInspect."""
+        """Ask the helper, and again if it dies, as another batch may have killed it. Raises CannotInspect."""
         reason = ""
         for _ in range(_ATTEMPTS):
             try:
@@ -118,8 +120,8 @@ class BatchInspector:
                 await self._helper.stop()
                 reason = f"no answer in {ANSWER_S_MAX} s"
                 break
-        _logger.error("a batch of %d bytes could not be looked into: %s", len(request.batch), reason)
-        raise CannotInspect(ErrorCode.REQUEST_TIMED_OUT, f"the batch could not be looked into: {reason}; try again")
+        _logger.error("a batch of %d bytes could not be checked: %s", len(request.batch), reason)
+        raise CannotInspect(ErrorCode.REQUEST_TIMED_OUT, f"the batch could not be checked: {reason}; try again")
 
 
 def is_quick(config: LogConfig, header: BatchHeader, records_max: int) -> bool:
@@ -134,4 +136,4 @@ def _accepted(answer: Response) -> Inspected:
         return answer
     if isinstance(answer, Refused):
         raise BatchRefused(answer)
-    raise ApiError(ErrorCode.INVALID_RECORD, f"the batch could not be looked into: {answer}")
+    raise ApiError(ErrorCode.INVALID_RECORD, f"the batch could not be checked: {answer}")

@@ -34,7 +34,7 @@ def check_records(
     TooManyHeaders when all of them together have more than `headers_max`.
     """
     if count > RECORDS_MAX:
-        raise BrokenRecords(f"{count} records in one batch; {RECORDS_MAX} are looked into")
+        raise BrokenRecords(f"{count} records in one batch; at most {RECORDS_MAX} are allowed")
     checked = CheckedRecords(headers_max)
     try:
         for number in range(count):
@@ -42,7 +42,7 @@ def check_records(
     except IndexError:
         raise BrokenRecords(f"record {len(checked.timestamp_deltas)} ends past the batch") from None
     if position != end:
-        raise BrokenRecords(f"{end - position} bytes behind the last of {count} records")
+        raise BrokenRecords(f"{end - position} bytes after the last of {count} records")
     return checked
 
 
@@ -75,7 +75,7 @@ def _check_record(data: bytes, position: int, end: int, number: int, checked: Ch
     else:
         position += 1
     if position != record_end or position > end:
-        raise BrokenRecords(f"record {number} has {length} bytes, its fields end elsewhere")
+        raise BrokenRecords(f"record {number} has {length} bytes, but its fields do not end there")
     checked.timestamp_deltas.append(timestamp_delta)
     return position
 

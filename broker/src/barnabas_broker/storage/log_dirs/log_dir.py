@@ -188,7 +188,7 @@ class LogDir:
 
         Such a log takes no records before `checkpoint_anew` has run, once for all logs that were created meanwhile.
         """
-        is_gone = topic_partition in self._gone  # Read it first: the next write clears it.
+        is_gone = topic_partition in self._gone  # Read it before `_written`: the next checkpoint clears it.
         is_known = is_gone or any(topic_partition in offsets for offsets in self._written.copy().values())
         if is_known:
             self._begun.add(topic_partition)
@@ -313,7 +313,7 @@ class LogDir:
 
     def _offsets_to_write(self, file_name: str, offset_of: Callable[[Log], int | None]) -> dict[TopicPartition, int]:
         self._check_complete()
-        self._gone.clear()  # The present logs do not include them.
+        self._gone.clear()  # The new checkpoint has the present logs only.
         written = self._written.get(file_name, {})
         damaged = {key: written[key] for key in self.damaged.copy() if key in written}
         return damaged | offset_of_each(self.logs, offset_of)

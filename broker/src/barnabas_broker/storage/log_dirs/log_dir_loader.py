@@ -90,7 +90,7 @@ class LogDirLoader:
         log_dir.has_all_logs = True
         for log in log_dir.take_clean_offsets():
             self._truncated.add(log)
-        # A damaged log must be repaired before it is rewritten.
+        # The checkpoints must keep the entries of damaged logs until these are repaired.
         self._write_what_is_found(log_dir, is_rewritten=not log_dir.damaged)
         on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
         after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or for the first time"
@@ -107,7 +107,7 @@ class LogDirLoader:
             if is_rewritten:
                 log_dir.is_rewritten()
         except DiskFull as error:
-            _logger.warning("checkpoints are written once there is room: %s", error)
+            _logger.warning("checkpoints are written once the disk has space: %s", error)
 
     def _log_bytes(self, place: LogPlace) -> int:
         try:
@@ -117,13 +117,13 @@ class LogDirLoader:
         return sum(each.size_bytes for each in entries if each.name.endswith(file_names.LOG))
 
     def _load_log(self, log_dir: LogDir, place: LogPlace, on_recovered: Callable[[int], None]) -> None:
-        """A damaged log stays out, a failed disk ends the loading of its directory."""
+        """Load one log; a damaged log is left out. Raises LogDirFailed and Exhausted, which end the loading."""
         try:
             log = open_log(self._environment, place, self._clock.now_ms(), on_recovered)
             if self._is_of_a_topic(log):
                 log.load_epochs()
                 log_dir.logs[place.topic_partition] = log
-        except (LogDirFailed, Exhausted):  # The directory is tried again; a log that is there is not damaged.
+        except (LogDirFailed, Exhausted):  # The log is not damaged: the whole log dir is loaded again later.
             raise
         except StorageError as error:
             _logger.error("%s", error)
@@ -139,7 +139,7 @@ class LogDirLoader:
         if log.topic_id is None and self._is_removed(log):
             return False
         if log.topic_id is None and log.log_end_offset and not self._topic_ids.find(log):
-            self._strays.set_aside(log, "it has no topic id, and its name does not tell which topic it is of")
+            self._strays.set_aside(log, "it has no topic id, and its topic cannot be found by its name")
             return False
         return True
 

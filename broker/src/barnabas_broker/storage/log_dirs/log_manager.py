@@ -63,7 +63,7 @@ class LogManager:
     ) -> None:
         self.log_dirs = [LogDir(environment.files, path) for path in settings.log_dirs]
         self.truncated = TruncatedLogs()
-        truncated = WeakMethod(self._truncated)  # Weak: the locks of log dirs end with this object.
+        truncated = WeakMethod(self._truncated)  # Weak, so that this object is freed at once with its log dir locks.
         self.on_sync_due: Callable[[UnsyncedLog], object] = sync_now
         """The callback for a log that has to be synced because of `flush.messages`."""
         due = WeakMethod(self._sync_due)
@@ -104,7 +104,7 @@ class LogManager:
         unflushed, all_are_here = self._environment.unflushed, all(each.is_online for each in self.log_dirs)
         logs = {each: self.get(each) for each in list(unflushed)}
         for topic_partition in [each for each, log in logs.items() if log is None and all_are_here]:
-            unflushed.pop(topic_partition, None)  # A log being loaded stays: it must be synced.
+            unflushed.pop(topic_partition, None)  # Not while a log dir loads: its logs must be synced, too.
         return [log for log in logs.values() if log is not None]
 
     @property
@@ -136,7 +136,7 @@ class LogManager:
         return next((each.damaged[topic_partition] for each in self.log_dirs if topic_partition in each.damaged), None)
 
     def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
-        """The log of this topic in its place. Another topic's makes room."""
+        """Return the log of a partition, None if there is none; a log of another topic of that name is set aside."""
         self._make_room(topic_partition, topic_id)
         log = self.get(topic_partition)
         if log is not None:
@@ -145,13 +145,13 @@ class LogManager:
         return log
 
     def _make_room(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        """Set aside a log of another topic, also one that the disk would not delete. StorageError."""
+        """Set aside a log of another topic of that name, also one whose deletion failed. Raises StorageError."""
         log = self.get(topic_partition)
         if log is not None and log.topic_id not in (None, topic_id):
-            self.set_aside(topic_partition, "it is of another topic of that name")
+            self.set_aside(topic_partition, "it belongs to another topic of that name")
 
     def set_aside(self, topic_partition: TopicPartition, why: str) -> None:
-        """Rename a log to `-stray`, out of the way of another."""
+        """Rename a log to `-stray`, so that another one can have its name."""
         self.moves.stop(topic_partition)
         log = self.get(topic_partition)
         if log is not None:
@@ -314,14 +314,14 @@ class LogManager:
             self.strays.set_aside(log_dir.logs.pop(topic_partition), "the partition is in another log dir now")
 
     def due_deletions(self, now_ms: int) -> list[str]:
-        """Paths to give to `remove_files`."""
+        """Return the paths that `remove_files` has to delete now."""
         return self._environment.trash.take(now_ms)
 
     def remove_files(self, paths: Sequence[str]) -> None:
         """Remove deleted files and directories; what cannot be removed goes at the next start. May run in a thread."""
         refusals = remove_all(self._environment.files, paths)
         if refusals:
-            _logger.warning("%d deleted files are left behind: %s", len(refusals), refusals[0])
+            _logger.warning("%d deleted files could not be removed: %s", len(refusals), refusals[0])
 
     def checkpointed_high_watermarks(self) -> dict[TopicPartition, int]:
         """Return the high watermark of each log, read from the last checkpoints.

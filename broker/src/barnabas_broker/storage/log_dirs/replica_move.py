@@ -154,13 +154,13 @@ class ReplicaMove:
         """
         log, files = self.log, self._environment.files
         self.copy(log.size_bytes)
-        producers = log.producers  # In memory they have their last five batches.
+        producers = log.producers  # The copy takes them from memory, with the last five batches of each.
         log.write_pending()
         self._copy_indexes(log.segments.active)
         self._copy_file(log.known_producers.snapshots.latest_path.rsplit("/", 1)[1])
         self._write_topic_id()
         self.sync()
-        log.epochs.save_to(f"{self.directory}/{file_names.LEADER_EPOCHS}")  # The last of all: see `interrupted_moves`.
+        log.epochs.save_to(f"{self.directory}/{file_names.LEADER_EPOCHS}")  # Last, as `interrupted_moves` expects.
         for directory in (self.directory, self.log_dir):
             files.sync_dir(directory)
         home = log.directory

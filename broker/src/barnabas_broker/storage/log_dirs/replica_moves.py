@@ -48,7 +48,7 @@ class ReplicaMoves:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
         if log.log_dir != target.path:
             self._check_free(target.path, topic_partition)
-            target.damaged.pop(topic_partition, None)  # It was moved away: those checkpoints are not this log's.
+            target.damaged.pop(topic_partition, None)  # A damaged log there was moved away: drop its checkpoints.
         self.stop(topic_partition)
         if log.log_dir == target.path:
             return None
@@ -59,18 +59,18 @@ class ReplicaMoves:
         return move
 
     def _check_free(self, log_dir: str, topic_partition: TopicPartition) -> None:
-        """Raise ApiError for a directory that has the name which the copy takes at the end. StorageError."""
+        """Raise ApiError if the directory that the copy will become exists already. Raises StorageError."""
         directory = f"{log_dir}/{topic_partition}"
         try:
             is_there = self._environment.files.exists(directory)
         except OSError as error:
             raise storage_error(log_dir, directory, error) from error
         if is_there:
-            message = f"{directory} is there, and no log could be loaded from it at the start: move it away first"
+            message = f"{directory} exists already, and no log could be loaded from it: move it away first"
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def stop(self, topic_partition: TopicPartition) -> None:
-        """Call a move off, if there is one."""
+        """Cancel the move of this partition, if there is one."""
         move = self.under_way.pop(topic_partition, None)
         if move is not None:
             move.abandon()

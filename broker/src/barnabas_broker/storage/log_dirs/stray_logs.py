@@ -64,26 +64,28 @@ class StrayLogs:
         return len(self._by_directory)
 
     def of(self, topic_id: UUID, number: int) -> StrayLog | None:
-        """A stray log of this partition: an empty log must not pass for it."""
+        """Return the stray log of a partition, if there is one; an empty new log must not take its place."""
         return next((s for s in self if (s.topic_id, s.topic_partition.partition) == (topic_id, number)), None)
 
     def keep(self, log: Log, why: str) -> None:
-        """Note a log that stays where it is, and that nobody uses."""
+        """Note a stray log that keeps its directory and is not served."""
         if log.directory not in self._by_directory:
             self._add(log)
-            _logger.error("%s is not served, and kept: %s; `barnabas status` says what to do", log.directory, why)
+            _logger.error("%s is kept, but not served: %s; `barnabas status` says what to do", log.directory, why)
 
     def forget(self, log: Log) -> None:
-        """The log is used now, or it goes."""
+        """Forget a log that is served again, or deleted."""
         self._by_directory.pop(log.directory, None)
 
     def set_aside(self, log: Log, why: str) -> None:
-        """Rename a log that its log dir forgets. StorageError."""
+        """Rename a log to `-stray` after its log dir has dropped it. Raises StorageError."""
         self.forget(log)
         log.move_to(marked_directory(self._environment, log.log_dir, log.topic_partition, file_names.STRAY_DIR))
         self._add(log)
         _logger.error(
-            "%s is not used any more: %s; docs/explanation/storage-guarantees.md says what to do", log.directory, why
+            "%s is set aside and no longer served: %s; docs/explanation/storage-guarantees.md says what to do",
+            log.directory,
+            why,
         )
 
     def _add(self, log: Log) -> None:
@@ -136,9 +138,9 @@ class StrayLogs:
             return None
 
     def delete(self, stray: StrayLog) -> None:
-        """Delete a log that was renamed: somebody has deleted its topic. StorageError.
+        """Delete a renamed log whose topic was deleted. Raises StorageError.
 
-        One in a log dir that is offline is forgotten, and found again when the log dir is back.
+        A log in an offline log dir is only forgotten; it is found again when the log dir is online.
         """
         if self._is_online(stray.log_dir):
             directory = stray.directory.removesuffix(file_names.STRAY_DIR) + file_names.DELETED_DIR

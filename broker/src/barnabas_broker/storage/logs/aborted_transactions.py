@@ -7,9 +7,9 @@ from barnabas_broker.wire.parts import FileSlice
 
 @disk_access
 def aborted_among(log: Log, offset: int, records: FileSlice) -> list[tuple[int, int]]:
-    """Return producer id and first offset of those with records in `records`, which were read from `offset` on.
+    """Return producer id and first offset of aborted transactions with records in `records`, read from `offset` on.
 
-    Some may lie behind the records. They are in the order in which they began. StorageError.
+    They are in the order in which they began, and may include some that began after `records`. Raises StorageError.
     """
     end_offset = _end_offset(log, offset, records)
     found: list[tuple[int, int]] = []
@@ -17,7 +17,7 @@ def aborted_among(log: Log, offset: int, records: FileSlice) -> list[tuple[int, 
         for aborted in segment.transactions.since(offset) if segment.transactions else ():
             if aborted.first_offset < end_offset:
                 found.append((aborted.producer_id, aborted.first_offset))
-            if aborted.last_stable_offset >= end_offset:  # All transactions that began before are included.
+            if aborted.last_stable_offset >= end_offset:  # Later entries are of transactions that began after the end.
                 return sorted(found, key=_first_offset)
     return sorted(found, key=_first_offset)
 

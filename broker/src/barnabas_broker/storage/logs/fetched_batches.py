@@ -36,9 +36,11 @@ def fetched_batches(records: memoryview, end: AppendPosition, leader_epoch_max: 
         if header.leader_epoch > leader_epoch_max:
             break
         if header.base_offset < offset and not (end.is_empty and not headers and header.last_offset >= offset):
-            raise _corrupt(header, f"offset {offset} comes next")
+            raise _corrupt(header, f"offset {offset} was expected")
         if header.leader_epoch < epoch:
-            raise _corrupt(header, f"its epoch is {header.leader_epoch}, the one before it {epoch}")
+            raise _corrupt(
+                header, f"its leader epoch is {header.leader_epoch}, below that of the batch before it, {epoch}"
+            )
         if not crc_matches(records, position, header):
             raise _corrupt(header, "its CRC-32C does not match its bytes")
         headers.append(header)

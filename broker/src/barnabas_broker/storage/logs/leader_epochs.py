@@ -81,7 +81,7 @@ class LeaderEpochs:
     def check_may_begin(self, epoch: int) -> None:
         """Raise ApiError where a later epoch than `epoch` exists, before a leader appends its first batch of it."""
         if epoch < self.latest_epoch:
-            message = f"{self.path} has leader epoch {self.latest_epoch}; nobody leads in epoch {epoch} any more"
+            message = f"{self.path} has leader epoch {self.latest_epoch}; epoch {epoch} has ended"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
 
     def assign(self, epoch: int, start_offset: int) -> None:

@@ -118,7 +118,7 @@ class Log(LogFiles):
                 if header.attributes & CONTROL_BIT:
                     controls = controls or control_batches(run, headers)
                     record_control(producers, self.segments.active, next(controls), header)
-                    producers.transactions.stable_until(high_watermark)  # It drops decided transactions.
+                    producers.transactions.stable_until(high_watermark)  # This forgets transactions that have ended.
                 else:
                     producers.record(header, header.base_offset, header.max_timestamp_ms)
 
@@ -172,7 +172,7 @@ class Log(LogFiles):
     @disk_access
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
         """Delete what retention by time, size and log start offset does not keep, and return the number of segments."""
-        if not self.takes_appends:  # An active segment cannot be rolled.
+        if not self.takes_appends:  # The active segment could not be rolled.
             return 0
         bounds = RetentionBounds(self.log_start_offset, self.log_end_offset, high_watermark)
         expired = expired_segments(self.segments, self._config, bounds, now_ms)
@@ -287,7 +287,7 @@ class Log(LogFiles):
         self._latest_epoch = self.epochs.latest_epoch
 
     def found(self, topic_id: UUID | None, *, after_crash: bool) -> None:
-        """Take what a start has found of the log before it looks into the segments."""
+        """Take the topic id, and whether a crash came before, which are known before the segments are read."""
         self.topic_id, self.was_recovered = topic_id, after_crash
 
     def recovered(self, recovery_point: int, end_offset: int, epochs: list[FoundEpoch]) -> None:
@@ -295,7 +295,7 @@ class Log(LogFiles):
         self.syncs.recovered(min(recovery_point, self.log_end_offset), end_offset)
         self.log_end_offset, self.was_recovered = end_offset, True
         self._load_epochs(recovery_point).recovered(epochs)
-        self.known_producers.snapshots.remove_after(recovery_point)  # The replay then sees all later markers.
+        self.known_producers.snapshots.remove_after(recovery_point)  # So the replay reads all markers after it.
         self._load_producers()
         self._ends_at(self.log_end_offset)
         self._mark_unflushed()

@@ -89,7 +89,7 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
         segment.make_missing_indexes()
     if log.log_end_offset < place.log_start_offset:
         _logger.warning(
-            "%s ends at offset %d, below its log start offset %d: it becomes empty and starts there",
+            "%s ends at offset %d, below its log start offset %d: it is emptied and starts there",
             place.directory,
             log.log_end_offset,
             place.log_start_offset,
@@ -170,7 +170,7 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
     epochs: list[FoundEpoch] = []
     for number, segment in enumerate(unsynced):
         if number and not _follows(segment, end_offset):
-            _warn_of_loss(f"there is nothing from {end_offset} on", unsynced[number:])
+            _warn_of_loss(f"the log before it ends at offset {end_offset}", unsynced[number:])
             log.discard_above(unsynced[number - 1].base_offset)
             break
         found_bytes, checked_bytes = segment.size_bytes, 0
@@ -216,8 +216,8 @@ def _sync_as_asked(log: Log) -> None:
 
 def _warn_of_cut(segment: Segment, cut_bytes: int, dropped: Sequence[Segment]) -> None:
     path = segment.path(file_names.LOG)
-    _logger.warning("%s: the last %d bytes are no whole batches and were cut off", path, cut_bytes)
-    _warn_of_loss("it follows what was cut off", dropped)
+    _logger.warning("%s: the last %d bytes were cut off, as they are no whole batches", path, cut_bytes)
+    _warn_of_loss("it follows a segment that was cut off", dropped)
 
 
 def _warn_of_loss(why: str, dropped: Sequence[Segment]) -> None:

@@ -20,15 +20,17 @@ def check_marker(producer: Producer | None, marker: Marker, transaction_version:
     """
     epoch = marker.producer_epoch
     if min(marker.producer_id, epoch) < 0:
-        message = f"a marker of producer {marker.producer_id} with epoch {epoch}; 0 or above is allowed for both"
+        message = f"a marker of producer {marker.producer_id} with epoch {epoch}; both must be at least 0"
         raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
     if producer is None:
         return
     is_repeated = epoch == producer.epoch and (producer.transaction_first_offset < 0 or epoch == EPOCH_MAX)
     lowest = producer.epoch + 1 if transaction_version >= STRICT_SINCE and not is_repeated else producer.epoch
     if epoch < lowest:
-        message = f"a marker of epoch {epoch} for producer {marker.producer_id}; {lowest} or above is allowed"
+        message = f"a marker of epoch {epoch} for producer {marker.producer_id}; at least {lowest} is allowed"
         raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
     if marker.coordinator_epoch < producer.coordinator_epoch:
-        message = f"a marker of coordinator epoch {marker.coordinator_epoch}; {producer.coordinator_epoch} has written"
+        message = (
+            f"a marker of coordinator epoch {marker.coordinator_epoch}; the latest is {producer.coordinator_epoch}"
+        )
         raise ApiError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, message)

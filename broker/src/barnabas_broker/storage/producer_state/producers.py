@@ -155,7 +155,7 @@ class ProducerStates:
             return None
         epoch, first = header.producer_epoch, header.base_sequence
         if epoch != producer.epoch or first != (producer.last_sequence + 1) & SEQUENCE_MAX:
-            if first < 0:  # A coordinator wrote it, without sequence numbers.
+            if first < 0:  # Only coordinators write batches without sequence numbers.
                 _check_epoch(producer, epoch)
                 return None
             duplicate = producer.duplicate_of(epoch, first, (first + header.last_offset_delta) & SEQUENCE_MAX)
@@ -270,7 +270,7 @@ def _check_epoch(producer: Producer, epoch: int) -> None:
     if epoch < producer.epoch:
         raise ApiError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"producer {producer.producer_id} sent epoch {epoch}; epoch {producer.epoch} has taken its place",
+            f"producer {producer.producer_id} sent epoch {epoch}; the current epoch is {producer.epoch}",
         )
 
 
@@ -280,7 +280,7 @@ def _check_epoch_and_sequence(producer: Producer, epoch: int, base_sequence: int
     if base_sequence != expected:
         raise ApiError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"producer {producer.producer_id} sent sequence {base_sequence}; {expected} comes next",
+            f"producer {producer.producer_id} sent sequence {base_sequence}; {expected} was expected",
         )
 
 

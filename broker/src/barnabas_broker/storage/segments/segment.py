@@ -152,7 +152,7 @@ class Segment:
             self.close_file()
 
     def _write_indexes(self) -> None:
-        with suppress(OSError):  # A full disk stops neither start nor reads: what cannot be written stays in memory.
+        with suppress(OSError):  # A full disk must not prevent a start or reads: unwritten entries stay in memory.
             self.indexes.seal()
 
     def _observe_from(self, offset: int, chunk_bytes: int, *, crc_from: int = NO_CRC) -> Iterator[FoundBatch]:
@@ -268,7 +268,9 @@ class Segment:
         for batch in self._scan(start, LOOKUP_CHUNK_BYTES):
             last_offset = batch.header.last_offset
             if entry and batch.position == start and last_offset != entry.last_offset:
-                raise InvalidBatch(start, f"the index promised the batch that ends with offset {entry.last_offset}")
+                raise InvalidBatch(
+                    start, f"the index has an entry for a batch that ends with offset {entry.last_offset}"
+                )
             if last_offset >= offset:
                 return batch
         return None
@@ -325,7 +327,7 @@ class Segment:
         """
         self._looked_into = True
         self._clear_wrong_indexes()
-        self.transactions.truncate_to(recovery_point)  # The replay adds later transactions.
+        self.transactions.truncate_to(recovery_point)  # The replay adds the later transactions again.
         end_offset = self.base_offset
         try:
             for batch in self._observe_from(recovery_point, SCAN_CHUNK_BYTES, crc_from=recovery_point):

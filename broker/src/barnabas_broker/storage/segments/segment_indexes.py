@@ -72,7 +72,7 @@ class SegmentIndexes:
         if self.max_timestamp_ms > self._indexed_timestamp_ms:
             self._add_time_entry()
         if is_page_full:
-            with suppress(OSError):  # The batch is written; its entry stays in memory and goes with the next ones.
+            with suppress(OSError):  # The batch itself is written; its entry stays in memory for the next flush.
                 self.flush()
 
     def _add_time_entry(self) -> None:

@@ -84,7 +84,7 @@ def _rows(text: str, fields: int) -> list[list[str]]:
         )
     rows = [line.split() for line in lines[2:] if line]
     if str(len(rows)) != lines[1]:
-        raise ValueError(f"it has {len(rows)} lines and announces {lines[1]}")
+        raise ValueError(f"it has {len(rows)} lines, but announces {lines[1]}")
     for row in rows:
         if len(row) != fields or not all(field.lstrip("-").isdigit() for field in row[-2:]):
             raise ValueError(
