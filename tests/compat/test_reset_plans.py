@@ -179,13 +179,13 @@ def test_offsets_that_no_log_has_are_refused_where_kafkas_tool_takes_the_next_be
     assert by_the_tool(tools, case, tmp_path) == {(FLIGHTS, 0): 5, (FLIGHTS, 1): 20}
     assert plan(declared(case), READER) == Refusal(
         "OffsetOutOfRange",
-        f"spec.offsets.reset.to.offsets: {FLIGHTS}-0 is 3, outside of its log; allowed: 5 to 20; and 1 more",
+        f"spec.offsets.reset.to.offsets: {FLIGHTS}-0 is 3, outside its log; allowed: 5 to 20; and 1 more",
     )
 
 
 def test_records_that_are_skipped_and_read_again_are_counted_and_ends_of_logs_are_told(plan: Plan) -> None:
     assert str(plan(declared(CASES["forward beyond the end"]), READER)) == (
-        f"3 partitions: 30 records skipped, 0 read again; at an end of the log, for it has no such offset:"
+        f"3 partitions: 30 records skipped, 0 read again; set to an end of the log, because it has no such offset:"
         f" {FLIGHTS}-0 at 20, {FLIGHTS}-1 at 20, {PLANES}-1 at 20"
     )
     assert str(plan(declared(CASES["datetime of a record"]), READER)) == (
@@ -198,7 +198,7 @@ REFUSED: dict[str, tuple[Case, str, str]] = {
         Case({"latest": {}}, "", ("resets-nothing",)),
         "TopicNotFound",
         (
-            "spec.offsets.reset.topics: the cluster has no topic resets-nothing; allowed: topics that are there, by"
+            "spec.offsets.reset.topics: the cluster has no topic resets-nothing; allowed: existing topics, by"
             " their names in Kafka"
         ),
     ),
@@ -210,14 +210,17 @@ REFUSED: dict[str, tuple[Case, str, str]] = {
     "a partition of another topic": (
         placed(p0=6)._replace(topics=(PLANES,)),
         "InvalidReset",
-        f"spec.offsets.reset.to.offsets: {FLIGHTS}-0 is in none of spec.offsets.reset.topics; allowed: only those",
+        (
+            f"spec.offsets.reset.to.offsets: {FLIGHTS}-0 is not in spec.offsets.reset.topics; "
+            "allowed: only topics named there"
+        ),
     ),
     "a group that is not there": (
         Case({"latest": {}}, "", group="resets-nobody"),
         "GroupNotFound",
         (
-            "group resets-nobody is not there: nobody has joined or committed; spec.offsets.reset.topics says which"
-            " topics it shall begin with"
+            "group resets-nobody does not exist: no consumer has joined or committed; spec.offsets.reset.topics must"
+            " name the topics that it will read"
         ),
     ),
     "another group without offsets": (

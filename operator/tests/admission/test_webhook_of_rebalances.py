@@ -51,7 +51,7 @@ def said(word: str, before: str | None = None) -> dict[str, Any]:
     [
         ("missing", "this Cluster has no MaintenanceJob of this name"),
         ("others", "this Cluster has no MaintenanceJob of this name"),
-        ("audited", "its job is audit, which plans nothing"),
+        ("audited", "its job is audit, which makes no plan"),
     ],
 )
 def test_a_name_that_is_no_plan_of_this_cluster_is_refused(word: str, why: str) -> None:

@@ -297,7 +297,7 @@ PROBLEMS = {
     ),
     "any free port": (
         with_listeners(Listener(name="plain", port=0)),
-        ["spec.listeners[0].port is 0, pods need one that is known; allowed: 1024 to 65535, each once"],
+        ["spec.listeners[0].port is 0, pods need a fixed port; allowed: 1024 to 65535, each once"],
     ),
     "a port of root": (
         with_listeners(Listener(name="plain", port=80)),

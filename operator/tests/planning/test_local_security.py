@@ -44,18 +44,21 @@ SECRETS = BrokerSecrets("/data/security/broker/user.pem", "/data/security/ca.crt
             "  authorization: {}\n",
             (
                 "spec.listeners[0].authentication is missing;"
-                " allowed: one of tls, scram-sha-512, plain, or no spec.authorization until this listener has gone"
+                " allowed: one of tls, scram-sha-512, plain, or no spec.authorization as long as this listener exists"
             ),
         ),
         (
             WITH_USERS + "  authorization: {superUsers: [broker]}\n",
-            "spec.authorization.superUsers[0] is broker, which is Barnabas itself; allowed: any but broker, operator",
+            (
+                "spec.authorization.superUsers[0] is broker, which is a user of Barnabas itself; "
+                "allowed: any but broker, operator"
+            ),
         ),
         (
             "  listeners: [{name: replication, tls: true}]\n",
             (
                 "spec.listeners[0].name is replication;"
-                " allowed: any other, for brokers reach each other by a listener of this name"
+                " allowed: any other name, because the listener between brokers has this one"
             ),
         ),
         (

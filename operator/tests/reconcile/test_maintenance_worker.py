@@ -148,7 +148,7 @@ def test_of_two_runs_of_one_job_on_one_topic_the_later_waits_and_names_the_other
         await world.look()
         phase, reason, message = world.said("second")
         assert (phase, reason) == ("Pending", "OtherRunUnderWay")
-        assert "topic flights is done by the MaintenanceJob first" in message
+        assert "topic flights is under way in the MaintenanceJob first" in message
         assert world.job("second") is None
         assert world.job("verifies") is not None
         world.driver_ends("first", 0, message="done")
@@ -257,7 +257,7 @@ def test_it_is_told_why_kubernetes_makes_no_driver() -> None:
             world.api.put({"kind": "Event", "metadata": meta, "involvedObject": job, "message": said})
         world.clock.pass_time(10.0)
         await world.look()
-        assert world.said("a") == ("Running", "Running", f"its driver is being made: {why}")
+        assert world.said("a") == ("Running", "Running", f"its driver is being created: {why}")
         world.driver_runs("a", phase="reading")
         world.clock.pass_time(10.0)
         await world.look()

@@ -72,7 +72,7 @@ def test_its_driver_tells_its_progress_and_its_result() -> None:
         await begun(world)
         world.clock.pass_time(10.0)
         await world.look()
-        waits = "its driver is being made: Kubeflow's Spark operator has not taken the SparkApplication up"
+        waits = "its driver is being created: Kubeflow's Spark operator has not picked up the SparkApplication"
         assert world.said("a")[2].startswith(waits)
         state(world, "RUNNING")
         driver(world, phase="archiving", records={"done": 43, "total": 100})
@@ -127,7 +127,7 @@ def test_a_killed_driver_is_tried_again_and_the_last_failure_is_told() -> None:
         state(world, "SUBMISSION_FAILED", 2, "no room in the quota")
         world.clock.pass_time(10.0)
         await world.look()
-        waits = "its driver is being made: the SparkApplication is SUBMISSION_FAILED: no room in the quota"
+        waits = "its driver is being created: the SparkApplication is SUBMISSION_FAILED: no room in the quota"
         assert world.said("a") == ("Running", "Running", waits)
         assert world.status("a")["attempts"] == 2
         state(world, "FAILED", 4)

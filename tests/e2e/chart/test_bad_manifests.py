@@ -189,7 +189,9 @@ def test_a_protected_topic_is_not_deleted_until_it_is_released(asking: ControlPl
     kubectl = asking.kubectl
     kubectl(*IN, "apply", "-f-", stdin=topic("precious", deletionPolicy="Protect"))
     done = kubectl.ask(*IN, "delete", "topic", "precious")
-    assert "Topic precious stays: spec.deletionPolicy is Protect; allowed: set Delete or Retain first" in done.stderr
+    assert (
+        "Topic precious is not deleted: spec.deletionPolicy is Protect; allowed: set Delete or Retain first"
+    ) in done.stderr
     kubectl(*IN, "apply", "-f-", stdin=topic("precious", deletionPolicy="Retain"))
     kubectl(*IN, "delete", "topic", "precious")
 
@@ -199,7 +201,7 @@ def test_disks_that_go_with_a_cluster_that_keeps_all_else_are_told_when_it_is_de
     for name, storage in (("brief", {"volumes": volumes}), ("lasting", {"volumes": volumes[1:]})):
         made = Bad("Cluster", "schema", None, (), name=name).manifest({"storage": storage})
         kubectl(*IN, "apply", "-f-", stdin=json.dumps(made))
-    lost = "the records on volume 0 of each broker go with Cluster brief, though spec.deletionPolicy is Retain"
+    lost = "the records on volume 0 of each broker are deleted with Cluster brief, though spec.deletionPolicy is Retain"
     done = kubectl.ask(*IN, "delete", "cluster", "brief")
     assert (done.returncode, done.stderr) == (0, f"Warning: deleteClaim is true: {lost}\n")
     done = kubectl.ask(*IN, "delete", "cluster", "lasting")

@@ -112,7 +112,10 @@ def test_a_broker_whose_node_port_another_service_took_restarts_and_the_cluster_
         assert outside.annotations(0)[RESTART_ASKED] == "true"
         assert RESTART_ASKED not in outside.annotations(1)
         told = stale_addresses(found)
-        message = f"castle-broker-0 tells clients {before} of listener outside, which is {after} now: restarts"
+        message = (
+            f"castle-broker-0 still gives clients the address {before} for listener outside, "
+            f"which is now {after}: restarts"
+        )
         assert told == ("WaitingForAddresses", message)
         found = await outside.round()
         assert outside.port(BROKER_0) == after, "the port is kept from now on"

@@ -126,8 +126,8 @@ def test_a_group_or_its_offsets_are_deleted_once_it_has_no_members(world: ResetW
         assert refusal == (
             "GroupActive",
             (
-                f"spec.deletionPolicy is {policy}, and group {world.name} has 1 member: pod at 127.0.0.1; it goes on"
-                " when they are gone; Retain leaves the group as it is"
+                f"spec.deletionPolicy is {policy}, and group {world.name} has 1 member: pod at 127.0.0.1; the deletion continues"
+                " once they have left; with Retain the group is left as it is"
             ),
         )
     assert world.end("Retain") is None
@@ -180,4 +180,6 @@ def test_an_apply_and_its_dry_run_warn_with_what_the_reset_would_do(world: Reset
         wait_for(world.members, lambda count: count == 0, PATIENCE_S)
         world.commit(COMMITTED, reset_mark("2026-11-a", ()).rstrip("\0"))
         (done,) = warnings_of(world, BACK)
-        assert done == f"the reset 2026-11-a of group {world.name} was carried out before: another one needs another id"
+        assert done == (
+            f"the reset 2026-11-a of group {world.name} was carried out before: another reset needs another id"
+        )

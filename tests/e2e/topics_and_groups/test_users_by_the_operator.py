@@ -198,6 +198,6 @@ def test_what_cannot_be_is_refused_and_nobody_elses_secret_or_user_changes(users
     assert users.files("theirs") == {"password": "short"}
     users.apply("bob", adopt=False)
     _, why = wait_for(lambda: world.ready("bob", "User"), lambda said: said[0] == "False", PATIENCE_S)
-    assert why.startswith("user bob was there before and spec.adopt is false")
+    assert why.startswith("user bob existed before and spec.adopt is false")
     for spec, said in IMPOSSIBLE:
         assert said in users.refused("wrong", spec)

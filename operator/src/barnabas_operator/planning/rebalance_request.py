@@ -74,7 +74,7 @@ def named_rebalance(name: str, run: MaintenanceJob | None) -> NamedRebalance:
     if run is None:
         return _refused(name, "this Cluster has no MaintenanceJob of this name")
     if run.spec.job != SKEW:
-        return _refused(name, f"its job is {run.spec.job}, which plans nothing")
+        return _refused(name, f"its job is {run.spec.job}, which makes no plan")
     if run.status is None or run.status.phase != "Succeeded":
         phase = run.status.phase if run.status is not None else None
         return _refused(name, f"its phase is {phase or 'Pending'}")

@@ -40,5 +40,5 @@ def why_waiting(resource: Resource, why: str) -> Refusal | None:
     thing, policy = KINDS[resource.kind].thing, resource.spec.deletion_policy
     if policy == "Protect":
         return deletion_protected(f"{thing.capitalize()} {resource.metadata.name}", "another policy")
-    at_once = f"with spec.deletionPolicy Retain this resource goes at once, and its {thing} stays"
+    at_once = f"with spec.deletionPolicy Retain this resource is deleted at once, and its {thing} is kept"
     return Refusal(CLUSTER_NOT_READY, f"{why}; then {policy} is carried out; {at_once}")

@@ -53,7 +53,7 @@ _RULES: Final[Mapping[type, list[JsonObject]]] = {
             "rule": f"size(self.metadata.name) <= {NAME_MAX} && self.metadata.name.matches('^[a-z][^.]*$')",
             "messageExpression": (
                 f"'metadata.name is ' + self.metadata.name + '; allowed: at most {NAME_MAX} characters, a letter"
-                " first and without a dot, for Services, pods and their names in DNS are made of it'"
+                " first and without a dot, because the names of Services and pods are derived from it'"
             ),
         }
     ],

@@ -107,7 +107,7 @@ CLUSTERS: Mapping[str, tuple[JsonObject | None, JsonObject | None, str | None]] 
     "the end of a protected one": (
         cluster(deletionPolicy="Protect"),
         None,
-        "Cluster quickstart stays: spec.deletionPolicy is Protect; allowed: set Delete or Retain first",
+        "Cluster quickstart is not deleted: spec.deletionPolicy is Protect; allowed: set Delete or Retain first",
     ),
 }
 
@@ -179,7 +179,7 @@ DELETED: Mapping[str, tuple[JsonObject, tuple[str, ...]]] = {
         {"storage": {"volumes": [{"id": 0, "deleteClaim": True}, {"id": 1}, {"id": 2, "deleteClaim": True}]}},
         (
             (
-                "deleteClaim is true: the records on volume 0, 2 of each broker go with Cluster main, though "
+                "deleteClaim is true: the records on volume 0, 2 of each broker are deleted with Cluster main, though "
                 "spec.deletionPolicy is Retain"
             ),
         ),

@@ -91,7 +91,7 @@ TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContex
         topic("a-b", topicName="c_d"),
         AdmissionContext(state=LIVE, collides_with="c.d"),
         (
-            "topic c_d and that of the Topic c.d differ in '.' and '_' only, which metrics cannot tell apart; "
+            "topic c_d and that of the Topic c.d differ only in '.' and '_', which metrics cannot tell apart; "
             "allowed: another name"
         ),
     ),
@@ -201,7 +201,7 @@ TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContex
         topic(deletionPolicy="Protect"),
         None,
         AdmissionContext(),
-        "Topic flights stays: spec.deletionPolicy is Protect; allowed: set Delete or Retain first",
+        "Topic flights is not deleted: spec.deletionPolicy is Protect; allowed: set Delete or Retain first",
     ),
     "the end of another": (topic(deletionPolicy="Delete"), None, AdmissionContext(), None),
 }
@@ -214,7 +214,8 @@ def test_a_topic_is_refused_for_what_the_api_server_cannot_know(name: str) -> No
 
 
 WITHOUT_SPARE = (
-    "min.insync.replicas=2, which the Cluster declares, of 2 replicas: no broker can be away without refusing acks=all"
+    "min.insync.replicas=2, which the Cluster declares, of 2 replicas: while any replica "
+    "is offline, acks=all is refused"
 )
 WARNINGS: Mapping[str, tuple[JsonObject | None, JsonObject, AdmissionContext, tuple[str, ...]]] = {
     "more partitions than declared": (
@@ -233,13 +234,13 @@ WARNINGS: Mapping[str, tuple[JsonObject | None, JsonObject, AdmissionContext, tu
         None,
         topic("new", replicas=1),
         AdmissionContext(),
-        ("spec.replicas is 1: the topic is away whenever its broker is; 3 is usual",),
+        ("spec.replicas is 1: the topic is offline whenever its broker is; 3 is usual",),
     ),
     "no spare replica": (
         None,
         topic("new", replicas=2, config={"min.insync.replicas": 2}),
         AdmissionContext(),
-        ("min.insync.replicas=2 of 2 replicas: no broker can be away without refusing acks=all",),
+        ("min.insync.replicas=2 of 2 replicas: while any replica is offline, acks=all is refused",),
     ),
     "no spare replica by the Cluster's setting": (
         None,

@@ -177,7 +177,7 @@ CASES: Mapping[str, Case] = {
         3,
         brokers(0),
         None,
-        Refusal("BrokersUnreachable", "waiting for a broker to report which replicas are in sync"),
+        Refusal("BrokersUnreachable", "waiting until a broker reports which replicas are in sync"),
     ),
     "another is down": (
         3,
@@ -235,7 +235,7 @@ CASES: Mapping[str, Case] = {
         Refusal(
             "BrokerHoldsReplicas",
             "broker 2 stays until its replicas have moved: wide-0; wide must have 2 or fewer replicas first: "
-            "set spec.replicas of its Topic, which may be made for a topic that has none",
+            "set spec.replicas of its Topic; create a Topic if it has none",
         ),
     ),
     "the brokers' own topics get fewer replicas by themselves": (
@@ -248,7 +248,7 @@ CASES: Mapping[str, Case] = {
         2,
         brokers(),
         None,
-        Refusal("BrokersUnreachable", "waiting for a broker to report its replicas before one is removed"),
+        Refusal("BrokersUnreachable", "waiting until brokers report their replicas before one is removed"),
     ),
     "restarts go before removals": (2, brokers(1), state(), RestartBroker(1)),
 }
@@ -266,7 +266,7 @@ def test_when_restarts_are_over_and_all_replicas_back_in_sync_leaders_are_balanc
     waiting = next_step(3, brokers(), state(behind(0, 2, 0, 1)), unbalanced=True)
     assert waiting == Refusal("UnderReplicated", "waiting for flights-0 (without broker 2) before leaders are balanced")
     assert next_step(3, brokers(), None, unbalanced=True) == Refusal(
-        "BrokersUnreachable", "waiting for a broker to report which replicas are in sync"
+        "BrokersUnreachable", "waiting until a broker reports which replicas are in sync"
     )
     assert next_step(3, brokers(), state(), unbalanced=True) == BalanceLeaders()
     assert next_step(4, brokers(of=4), moving(0, 1, 2), unbalanced=True) == BalanceLeaders()

@@ -124,7 +124,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "what tells that a broker is ready": (
         {"brokerContainer": {"readinessProbe": {"periodSeconds": 5, "httpGet": {"path": "/"}}}},
         (
-            "spec.template.brokerContainer.readinessProbe.httpGet is a mapping, for it tells the broker's state; "
+            "spec.template.brokerContainer.readinessProbe.httpGet is a mapping, because it shows the broker's state; "
             "allowed: leave it out"
         ),
     ),
@@ -143,7 +143,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         spec("pod", securityContext={"runAsUser": None}),
         (
             "spec.template.pod.spec.securityContext.runAsUser is empty; allowed: a value, or "
-            "{$patch: delete}, which takes it away"
+            "{$patch: delete}, which removes it"
         ),
     ),
     "a directive that is none": (
@@ -197,7 +197,7 @@ OF_LISTENERS: dict[str, tuple[Any, list[str]]] = {
         {"name": "inner", "port": 9095, "template": {"brokerService": {"metadata": {"labels": {"a": "b"}}}}},
         [
             (
-                "spec.listeners[1].template is there, but an internal listener has no Service of its own; "
+                "spec.listeners[1].template is set, but an internal listener has no Service of its own; "
                 "allowed: spec.template.bootstrapService"
             )
         ],

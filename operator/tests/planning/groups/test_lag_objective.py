@@ -115,7 +115,7 @@ def test_a_partition_whose_leader_is_away_does_not_make_an_objective_kept() -> N
     assert told == (
         "False",
         "LagObjectiveMissed",
-        "it was missed before, and the lag is not known now: no leader answers for flights-1",
+        "it was missed before, and the current lag is unknown: no leader answers for flights-1",
     )
     assert judged(objective, away, missed, 0.0, was_missed=False).status == "True"
     assert judged(objective, seen(known.partitions), missed, 0.0, was_missed=True).status == "True"

@@ -175,7 +175,7 @@ def test_members_that_run_elsewhere_are_waited_for_and_nothing_is_scaled() -> No
         "WaitingForMembers",
         (
             "Deployment billing has no replicas, and group billing-id has 2 members: a at 10.0.0.7, b at 10.0.0.8,"
-            " which run elsewhere"
+            " which run outside it"
         ),
     )
 

@@ -35,7 +35,7 @@ def test_a_part_of_barnabas_is_no_target(whose: str) -> None:
 
 
 def test_a_target_that_is_missing_or_has_a_wrong_annotation_is_named() -> None:
-    missing = "spec.scaling.target: there is no Deployment billing in this namespace; allowed: one that is there"
+    missing = "spec.scaling.target: there is no Deployment billing in this namespace; allowed: an existing one"
     assert scale_of(SCALING.target, None) == Refusal("TargetNotFound", missing)
     meta = {"resourceVersion": "1", "annotations": {BEFORE_RESET: "three"}}
     wrong = scale_of(SCALING.target, {"metadata": meta, "spec": {"replicas": 1}})
@@ -65,7 +65,10 @@ RESET = FREE._replace(before=BeforeReset("other", "2026-11-a", 3))
         (
             FREE,
             Scalers([AUTOSCALER], [YOUNGER]),
-            f"is scaled by the HorizontalPodAutoscaler by-hand; {LEAVE_OUT}, or delete that one and what made it",
+            (
+                f"is scaled by the HorizontalPodAutoscaler by-hand; {LEAVE_OUT}, or delete that "
+                "autoscaler and what created it"
+            ),
         ),
         (
             FREE,

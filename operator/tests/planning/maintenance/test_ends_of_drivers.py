@@ -54,4 +54,4 @@ def test_it_says_how_kubernetes_ended_a_driver_and_what_helps(
     over = ended(RUN, "one", observed(status, terminated, JobEnd(False, "BackoffLimitExceeded", "", NOW)), NOW)
     ready = condition_of(over.conditions, "Ready")
     assert ready is not None
-    assert ready.message == f"driver a-driver-x ended{why} without a word; {advice or 'see its log'}"
+    assert ready.message == f"driver a-driver-x ended{why} without a message; {advice or 'see its log'}"

@@ -32,7 +32,10 @@ def test_the_first_of_all_who_are_about_the_same_is_waited_for() -> None:
     other_job = run_of("d", job="verify", topic="flights", archive="/archive/1")
     waiting = waiting_turns([both, other_job, second, first])
     assert {name: why.message for name, why in waiting.items()} == {
-        "c": "archive of the archive /archive/1 is done by the MaintenanceJob a; this one begins when that has ended"
+        "c": (
+            "archive of the archive /archive/1 is under way in the MaintenanceJob a; this one "
+            "begins when that one has ended"
+        )
     }
 
 
@@ -69,7 +72,10 @@ def test_one_that_waits_is_waited_for_by_those_after_it() -> None:
 def test_two_runs_do_not_write_one_report_at_once_whichever_their_jobs_are(job: str, folder: str) -> None:
     waiting = waiting_turns([run_of("a", job="skew", report="/reports/x"), run_of("b", job=job, report=folder)])
     assert {name: why.message for name, why in waiting.items()} == {
-        "b": "skew of the report /reports/x is done by the MaintenanceJob a; this one begins when that has ended"
+        "b": (
+            "skew of the report /reports/x is under way in the MaintenanceJob a; this one "
+            "begins when that one has ended"
+        )
     }
     assert not waiting_turns([run_of("a", job="skew", report="/r/1"), run_of("b", job="skew", report="/r/2")])
 

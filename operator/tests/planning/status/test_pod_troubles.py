@@ -42,7 +42,7 @@ def unplaced(reason: str, message: str = "") -> dict[str, Any]:
 
 OUT_OF_MEMORY = "main-broker-1 was OOMKilled (exit 137) at a limit of 24Mi; raise spec.brokers.resources.limits.memory"
 NODE_WITHOUT_MEMORY = (
-    "main-broker-1 was OOMKilled (exit 137): its node has no memory left; "
+    "main-broker-1 was OOMKilled (exit 137): its node ran out of memory; "
     "set spec.brokers.resources.requests.memory to what a broker needs"
 )
 CASES: Mapping[str, tuple[Json, str]] = {

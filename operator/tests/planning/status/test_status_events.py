@@ -117,13 +117,13 @@ def test_a_cluster_that_is_ready_again_tells_it_and_what_was_the_matter(before: 
     cluster = Cluster(metadata=META, status=ClusterStatus(conditions=conditions(READY)))
     (event,) = status_events(cluster, msgspec.to_builtins(ClusterStatus(conditions=conditions(before))), NOW)
     assert (event["type"], event["reason"]) == ("Normal", "Ready")
-    assert event["message"] == f"is ready; it was not, for {before[1]}: {before[2]}"
+    assert event["message"] == f"is ready; before, it was not, because of {before[1]}: {before[2]}"
 
 
 CALM = ("False", "NoRestarts", "no broker is to restart")
-ROLLS = ("True", "Restarting", "0 of 3 brokers run with what is declared; broker 1 restarts")
-ROLLS_ON = ("True", "UnderReplicated", "1 of 3 brokers run with what is declared; waiting for a-0")
-HELD_UP = ("True", "RollingPaused", "1 of 3 brokers run with what is declared; spec.rolling.pause is true")
+ROLLS = ("True", "Restarting", "0 of 3 brokers run with the declared settings; broker 1 restarts")
+ROLLS_ON = ("True", "UnderReplicated", "1 of 3 brokers run with the declared settings; waiting for a-0")
+HELD_UP = ("True", "RollingPaused", "1 of 3 brokers run with the declared settings; spec.rolling.pause is true")
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_it_begins_when_kubernetes_has_not_seen_yet_what_brokers_are_to_run_with
 
 def test_how_far_it_is_and_what_it_waits_for_is_told_beside_ready() -> None:
     waiting = look(BEGUN, Refusal(UNDER_REPLICATED, "waiting for a-0"), broker(0), broker(1, True, "old"))
-    message = "1 of 2 brokers run with what is declared; waiting for a-0"
+    message = "1 of 2 brokers run with the declared settings; waiting for a-0"
     assert said(waiting, ROLLING) == ("True", "UnderReplicated", message)
     assert said(waiting) == ("True", "Reconciled", message)
     assert said(BEGUN, ROLLING)[1] == "Restarting"

@@ -84,7 +84,9 @@ def test_both_conditions_end_with_what_they_are_about() -> None:
     after = told(state(), (), before=before)
     assert (said(after, "RecordsLost"), said(after, "LogsSetAside")) == (None, None)
     assert said(after, "Ready") == ("True", "Reconciled", "")
-    assert events(before, after) == [("Normal", "Ready", f"is ready; it was not, for RecordsLost: {LOST_TEXT}")]
+    assert events(before, after) == [
+        ("Normal", "Ready", (f"is ready; before, it was not, because of RecordsLost: {LOST_TEXT}"))
+    ]
 
 
 def test_while_nobody_answers_both_conditions_stay_and_are_not_told_again() -> None:

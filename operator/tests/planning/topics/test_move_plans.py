@@ -250,7 +250,7 @@ def test_an_uneven_cluster_proposes_a_rebalance_and_moves_nothing() -> None:
     (told,) = reassignment_conditions(cluster(), "T", UNEVEN, PendingMoves(plan.waiting, plan.rebalance))
     assert (told.type, told.status, told.reason) == ("RebalanceProposed", "True", "BrokersUneven")
     assert told.message == (
-        "broker 1 holds less than the others: 5 partitions (5000 bytes) can move there; to approve it: "
+        "broker 1 has less data than the others: 5 partitions (5000 bytes) can move there; to approve it: "
         "`kubectl annotate clusters.barnabas.dev one barnabas.dev/rebalance=approve`, or spec.rebalance: Automatic"
     )
 
@@ -311,7 +311,7 @@ def test_disks_are_asked_about_only_where_something_is_to_be_copied() -> None:
 def test_a_cluster_tells_how_many_partitions_wait_for_their_turn() -> None:
     topic = TopicState("id", ((0, 1), (0,)), {}, moving={0: (0, 1)})
     (told,) = reassignment_conditions(cluster(), "T", replace(UNEVEN, topics={"t": topic}), PendingMoves(7))
-    assert told.message == "partitions are moving to other replicas: t (1); 7 partitions wait for their turn"
+    assert told.message == "partitions are moving to other replicas: t (1); 7 partitions are queued"
 
 
 def test_a_cluster_tells_which_partitions_stay_because_no_broker_has_room() -> None:

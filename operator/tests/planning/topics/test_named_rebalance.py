@@ -100,9 +100,9 @@ def test_a_plan_is_done_when_all_of_it_has_moved() -> None:
 
 OTHER_TOPIC = replace(found(), topics={"t": TopicState("another", ((0,), (0,)), {})})
 LEFT_OUT: Mapping[str, ClusterState] = {
-    "its topic has gone": replace(found(), topics={}),
-    "its topic was made again": OTHER_TOPIC,
-    "it has other replicas than the plan saw": found(((2,), (2,), (0,))),
+    "its topic was deleted": replace(found(), topics={}),
+    "its topic was deleted and created again": OTHER_TOPIC,
+    "it has other replicas than when the plan was made": found(((2,), (2,), (0,))),
     "broker 1 has no room": found(room={1: DiskSpace(10 * GIB, 100 * GIB)}),
 }
 
@@ -174,7 +174,9 @@ def test_nothing_moves_while_a_broker_is_away() -> None:
     state = replace(found(), racks={0: None, 1: None})
     plan = planned(state)
     assert (plan.steps, plan.is_rebalanced) == ((), False)
-    assert "moved; the next ones begin when all brokers and replicas are there, and no broker" in told(plan, state)[2]
+    assert ("moved; the next ones begin when all brokers are ready, all replicas are in sync, and no") in told(
+        plan, state
+    )[2]
 
 
 @pytest.mark.parametrize("silent", [0, 1])
@@ -194,7 +196,7 @@ def test_a_plan_waits_for_a_broker_that_does_not_report_its_free_space(silent: i
 
 REFUSED: Mapping[str, MaintenanceJob | None] = {
     "this Cluster has no MaintenanceJob of this name": None,
-    "its job is audit, which plans nothing": run(job="audit"),
+    "its job is audit, which makes no plan": run(job="audit"),
     "its phase is Running": run(phase="Running"),
     "its status.result.plan is not a plan": run("7 items; see the log of the pod"),
     "its plan moves nothing": run({**PLAN, "partitions": []}),

@@ -32,8 +32,8 @@ def plan(topic: Topic, found: TopicState | None) -> TopicPlan:
 
 
 REFUSAL = (
-    "topic flights was there before and spec.adopt is false; "
-    "allowed: true, which takes it over, or a topic that is not there"
+    "topic flights existed before and spec.adopt is false; "
+    "allowed: true, which takes it over, or a topic that does not exist"
 )
 ADOPTION: Mapping[str, tuple[Topic, TopicState | None, bool]] = {
     "one that is not there": (DECLARED, None, True),
@@ -62,7 +62,7 @@ def test_a_topic_that_others_made_again_is_not_the_resources_own_in_any_round() 
     for _round in range(2):
         planned = plan(topic, other)
         assert planned.refusal is not None
-        assert "was made again by others (its id was id, and is other)" in planned.refusal.message
+        assert "was deleted and created again by others (its id was id, and is other)" in planned.refusal.message
         assert planned.steps == ()
         topic = after(topic, planned, other)
     assert plan(topic, TopicState("id", ELSEWHERE, {})).refusal is None, "its own may come back"

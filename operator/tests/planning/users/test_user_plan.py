@@ -147,5 +147,5 @@ def test_acls_need_an_authorizer_and_an_older_user_is_adopted_only_where_that_is
     assert refuse(user(), context) is None
     refusal = refuse(user(adopt=False), context)
     assert refusal is not None
-    assert refusal.message.startswith("user alice was there before and spec.adopt is false")
+    assert refusal.message.startswith("user alice existed before and spec.adopt is false")
     assert refuse(user(adopt=False, status=READY), context) is None

@@ -58,7 +58,7 @@ def _lost_disks(old: Json) -> Iterator[str]:
     volumes = spec.get("storage", {}).get("volumes", ())
     ids = ", ".join(str(volume["id"]) for volume in volumes if volume.get("deleteClaim"))
     if ids and spec.get("deletionPolicy", "Retain") == "Retain":
-        lost = f"the records on volume {ids} of each broker go with Cluster {old['metadata']['name']}"
+        lost = f"the records on volume {ids} of each broker are deleted with Cluster {old['metadata']['name']}"
         yield f"deleteClaim is true: {lost}, though spec.deletionPolicy is Retain"
 
 

@@ -64,7 +64,7 @@ def _collides(wanted: Topic, before: Topic | None, context: AdmissionContext) ->
     is_there = before is not None or (context.state is not None and wanted.topic_name in context.state.topics)
     if context.collides_with is None or is_there:
         return None
-    why = f"topic {wanted.topic_name} and that of the Topic {context.collides_with} differ in '.' and '_' only"
+    why = f"topic {wanted.topic_name} and that of the Topic {context.collides_with} differ only in '.' and '_'"
     return f"{why}, which metrics cannot tell apart; allowed: another name"
 
 
@@ -107,7 +107,7 @@ def one_replica(wanted: Topic, _before: Topic | None, _context: AdmissionContext
     """Every restart of its broker is an outage."""
     if wanted.spec.replicas != 1:
         return None
-    return "spec.replicas is 1: the topic is away whenever its broker is; 3 is usual"
+    return "spec.replicas is 1: the topic is offline whenever its broker is; 3 is usual"
 
 
 def no_spare_replica(wanted: Topic, _before: Topic | None, context: AdmissionContext) -> str | None:
@@ -123,7 +123,7 @@ def no_spare_replica(wanted: Topic, _before: Topic | None, context: AdmissionCon
     if replicas == 1:
         return None  # Another warning explains it.
     return (
-        f"min.insync.replicas={fewest}{whose} of {replicas} replicas: no broker can be away without refusing acks=all"
+        f"min.insync.replicas={fewest}{whose} of {replicas} replicas: while any replica is offline, acks=all is refused"
     )
 
 

@@ -149,7 +149,7 @@ def _one_of(
 def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
     """Balance the leaders once every replica is back in sync: only those can lead."""
     if state is None:
-        return Refusal(BROKERS_UNREACHABLE, "waiting for a broker to report which replicas are in sync")
+        return Refusal(BROKERS_UNREACHABLE, "waiting until a broker reports which replicas are in sync")
     behind = [
         str(each) for each in state.troubles if not each.offline and len(each.in_sync) < _replicas_to_be(each, state)
     ]
@@ -168,7 +168,7 @@ def nothing_ends(broker_id: int, brokers: Sequence[BrokerView], _state: ClusterS
 
 def brokers_answer(_broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
     """Refuse while no broker reports which replicas are in sync."""
-    return None if state else Refusal(BROKERS_UNREACHABLE, "waiting for a broker to report which replicas are in sync")
+    return None if state else Refusal(BROKERS_UNREACHABLE, "waiting until a broker reports which replicas are in sync")
 
 
 def others_ready(broker_id: int, brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
@@ -213,7 +213,7 @@ SAFE_TO_RESTART: Final[tuple[RestartCheck, ...]] = (nothing_ends, brokers_answer
 
 def _removal(broker_id: int, wanted: int, state: ClusterState | None) -> RemoveBroker | Refusal:
     if state is None:
-        return Refusal(BROKERS_UNREACHABLE, "waiting for a broker to report its replicas before one is removed")
+        return Refusal(BROKERS_UNREACHABLE, "waiting until brokers report their replicas before one is removed")
     held = replicas_on(broker_id, state)
     if not held:
         return RemoveBroker(broker_id)
@@ -225,7 +225,7 @@ def _removal(broker_id: int, wanted: int, state: ClusterState | None) -> RemoveB
     message = f"broker {broker_id} stays until its replicas have moved: {_some(held, len(held))}"
     if too_wide:
         message += f"; {_some(too_wide, len(too_wide))} must have {wanted} or fewer replicas first: "
-        message += "set spec.replicas of its Topic, which may be made for a topic that has none"
+        message += "set spec.replicas of its Topic; create a Topic if it has none"
     return Refusal(HOLDS_REPLICAS, message)
 
 

@@ -39,7 +39,9 @@ def stale_brokers(cluster: Cluster, pods: PodsState) -> dict[int, str]:
             service = broker_service_name(cluster.metadata.name, listener.name, broker_id)
             was, is_now = before.get(service), now.get(service)
             if None not in (was, is_now) and was != is_now:
-                found[broker_id] = f"tells clients {was} of listener {listener.name}, which is {is_now} now"
+                found[broker_id] = (
+                    f"still gives clients the address {was} for listener {listener.name}, which is now {is_now}"
+                )
     return found
 
 

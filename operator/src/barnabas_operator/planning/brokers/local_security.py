@@ -193,18 +193,21 @@ def security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
             why = "needs a TLS listener" if kind == "tls" else "sends passwords in clear without TLS"
             yield (*path, "type"), f"{dotted(path)}.type is {kind}, which {why}; allowed: scram-sha-512, or tls: true"
         if is_secured(cluster) and listener.name == REPLICATION.lower():
-            allowed = "any other, for brokers reach each other by a listener of this name"
+            allowed = "any other name, because the listener between brokers has this one"
             yield (
                 ("spec", "listeners", index, "name"),
                 f"spec.listeners[{index}].name is replication; allowed: {allowed}",
             )
         if kind is None and cluster.spec.authorization is not None:
-            allowed = "one of tls, scram-sha-512, plain, or no spec.authorization until this listener has gone"
+            allowed = "one of tls, scram-sha-512, plain, or no spec.authorization as long as this listener exists"
             yield ("spec", "authorization"), f"{dotted(path)} is missing; allowed: {allowed}"
     for index, name in enumerate(cluster.spec.authorization.super_users if cluster.spec.authorization else ()):
         if name in OWN_USERS:
             where = ("spec", "authorization", "superUsers", index)
             yield (
                 where,
-                f"{dotted(where)} is {name}, which is Barnabas itself; allowed: any but {', '.join(OWN_USERS)}",
+                (
+                    f"{dotted(where)} is {name}, which is a user of Barnabas itself; allowed: any "
+                    f"but {', '.join(OWN_USERS)}"
+                ),
             )

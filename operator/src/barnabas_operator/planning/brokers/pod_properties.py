@@ -125,7 +125,7 @@ def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 def _unfit_name(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     name = cluster.metadata.name
     if len(name) > NAME_MAX or "." in name or name[:1].isdigit():
-        why = "for Services, pods and their names in DNS are made of it"
+        why = "because the names of Services and pods are derived from it"
         message = (
             f"metadata.name is {name}; allowed: at most {NAME_MAX} characters, a letter first and without a dot, {why}"
         )
@@ -201,4 +201,4 @@ def _listeners_in_conflict(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 
 
 def _why_not(port: int) -> str:
-    return "pods need one that is known" if port == 0 else "and only root may listen there"
+    return "pods need a fixed port" if port == 0 else "and only root may listen there"

@@ -64,7 +64,7 @@ def security_of_pods(cluster: Cluster, stage: SecurityStage) -> dict[str, str]:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": f"{CERTIFICATES_FOLDER}/{CLIENTS_AUTHORITY}",
         "ssl.principal.mapping.rules": "RULE:^CN=([^,]+)$/$1/,DEFAULT",
-        "ssl.allow.san.changes": "true",  # Nodes and balancers come and go.
+        "ssl.allow.san.changes": "true",  # The addresses of nodes and balancers change.
         f"{_BETWEEN_BROKERS}.ssl.truststore.location": f"{CERTIFICATES_FOLDER}/{CLUSTER_AUTHORITY}",
         f"{_BETWEEN_BROKERS}.ssl.client.auth": "required",
         **_listener_settings(cluster),
@@ -140,7 +140,7 @@ def pod_security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     for index, each in enumerate(cluster.spec.listeners):
         if each.authentication is not None and each.authentication.type == "plain":
             where, allowed = ("spec", "listeners", index, "authentication", "type"), "scram-sha-512 or tls"
-            why = "for brokers in pods keep no passwords in clear"
+            why = "because brokers in pods store no passwords in clear"
             yield where, f"spec.listeners[{index}].authentication.type is plain; allowed: {allowed}, {why}"
 
 

@@ -98,7 +98,7 @@ def refuse_passing_port(cluster: Cluster, stage: SecurityStage) -> Refusal | Non
         return None
     for index, each in enumerate(cluster.spec.listeners):
         if each.port == PASSING_PORT:
-            why = "which brokers use among themselves while an open Cluster is secured, or a secured one opened"
-            allowed = "another port, until status.securityStage has arrived at Secured, or is gone"
+            why = "which brokers use for replication while an open Cluster becomes secured, or a secured one open"
+            allowed = "another port, until status.securityStage is Secured or missing"
             return Refusal(NOT_SUPPORTED, f"spec.listeners[{index}].port is {PASSING_PORT}, {why}; allowed: {allowed}")
     return None

@@ -45,7 +45,7 @@ class StorageClasses(NamedTuple):
     @property
     def allowed(self) -> str:
         """The names of the classes as messages list them."""
-        return ", ".join(sorted(self.by_name)) or "leave it out, for there is no StorageClass"
+        return ", ".join(sorted(self.by_name)) or "leave it out, because there is no StorageClass"
 
 
 def storage_classes_of(found: Iterable[Json]) -> StorageClasses:

@@ -125,7 +125,7 @@ def _problems(entry: Entry, value: object, where: Path, steps: Steps, path: str)
     if fixed is not None:
         yield where, f"{dotted(where)} is {shown(value)}, {fixed}" + ("" if "allowed:" in fixed else LEAVE_OUT)
     elif value is None:
-        yield where, f"{dotted(where)} is empty; allowed: a value, or {{{DIRECTIVE}: {DELETE}}}, which takes it away"
+        yield where, f"{dotted(where)} is empty; allowed: a value, or {{{DIRECTIVE}: {DELETE}}}, which removes it"
     elif path in LIST_KEYS:
         yield from _keyed_problems(entry, value, where, steps, path)
     elif isinstance(value, Mapping):
@@ -210,7 +210,7 @@ def _strange_brokers(cluster: Cluster) -> Iterator[Problem]:
         where = ("spec", "listeners", index, "template")
         if listener.type == "internal" and listener.template != type(listener.template)():
             why = "has no Service of its own; allowed: spec.template.bootstrapService"
-            yield where, f"{dotted(where)} is there, but an internal listener {why}"
+            yield where, f"{dotted(where)} is set, but an internal listener {why}"
         ids = [each.broker_id for each in listener.template.broker_services]
         for number, broker_id in enumerate(ids):
             if broker_id in ids[:number]:

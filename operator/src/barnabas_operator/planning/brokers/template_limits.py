@@ -8,7 +8,7 @@ from barnabas_operator.planning.object_names import HTTP_PORT, LAG_EXPORTER_PORT
 Steps = tuple[str, ...]
 """Fields, and the keys of entries of keyed lists (`9092,TCP`); as a pattern, `*` stands for anything."""
 
-RIGHTS: Final = "by which the brokers reach the Kubernetes API"
+RIGHTS: Final = "with which the brokers access the Kubernetes API"
 SELECTOR: Final = "which finds the brokers' pods"
 BY_LISTENER: Final = "which spec.listeners sets"
 
@@ -18,9 +18,9 @@ STATEFUL_SET: Final[Mapping[Steps, str]] = {
     ("spec", "volumeClaimTemplates"): "which spec.storage sets",
     ("spec", "selector"): SELECTOR,
     ("spec", "serviceName"): "by which brokers find each other",
-    ("spec", "podManagementPolicy"): "for brokers start together",
-    ("spec", "updateStrategy"): "for only the operator restarts brokers",
-    ("spec", "ordinals"): "for brokers are numbered from 0",
+    ("spec", "podManagementPolicy"): "because all brokers start at the same time",
+    ("spec", "updateStrategy"): "because only the operator restarts brokers",
+    ("spec", "ordinals"): "because brokers are numbered from 0",
     ("spec", "persistentVolumeClaimRetentionPolicy"): "which deletionPolicy and deleteClaim set",
 }
 POD: Final[Mapping[Steps, str]] = {
@@ -34,8 +34,8 @@ POD: Final[Mapping[Steps, str]] = {
     ("spec", "serviceAccount"): RIGHTS,
     ("spec", "hostname"): "by which brokers find each other",
     ("spec", "subdomain"): "by which brokers find each other",
-    ("spec", "nodeName"): "for all brokers would be on one node; allowed: nodeSelector or affinity",
-    ("spec", "restartPolicy"): "for a broker that ends is started again",
+    ("spec", "nodeName"): "because all brokers would be on one node; allowed: nodeSelector or affinity",
+    ("spec", "restartPolicy"): "because a broker that ends is started again",
 }
 CONTAINER: Final[Mapping[Steps, str]] = {
     ("name",): "by which the operator finds it",
@@ -43,27 +43,27 @@ CONTAINER: Final[Mapping[Steps, str]] = {
     ("resources",): "which spec.brokers.resources sets",
     ("command",): "by which the operator starts brokers",
     ("args",): "by which the operator starts brokers",
-    **{("env", name): "which tells the broker of its pod" for name in ("POD_NAME", "POD_UID", "HOST_IP")},
+    **{("env", name): "from which the broker learns about its pod" for name in ("POD_NAME", "POD_UID", "HOST_IP")},
     ("volumeMounts", "/etc/barnabas*"): "which has the brokers' settings",
     ("volumeMounts", "/var/lib/barnabas*"): "which has the brokers' disks",
     ("volumeMounts", "/var/run/secrets/kubernetes.io/serviceaccount*"): RIGHTS,
     **{
-        (f"{probe}Probe", "httpGet"): "for it tells the broker's state"
+        (f"{probe}Probe", "httpGet"): "because it shows the broker's state"
         for probe in ("startup", "liveness", "readiness")
     },
     ("ports", f"{REPLICATION_PORT},*"): "by which brokers replicate",
-    ("ports", f"{HTTP_PORT},*"): "by which brokers tell their state",
+    ("ports", f"{HTTP_PORT},*"): "by which brokers report their state",
 }
 SERVICE: Final[Mapping[Steps, str]] = {
     ("spec", "selector"): SELECTOR,
     ("spec", "type"): BY_LISTENER,
-    ("spec", "publishNotReadyAddresses"): "for who asks for a broker that starts wants this one",
+    ("spec", "publishNotReadyAddresses"): "because clients need the address of a broker that is not ready yet",
     **{("spec", "ports", "*", field): BY_LISTENER for field in ("name", "targetPort")},
 }
 HEADLESS: Final[Mapping[Steps, str]] = {
     **SERVICE,
-    ("spec", "clusterIP"): "for each broker has a name of its own by it",
-    ("spec", "clusterIPs"): "for each broker has a name of its own by it",
+    ("spec", "clusterIP"): "because it gives each broker a DNS name",
+    ("spec", "clusterIPs"): "because it gives each broker a DNS name",
     ("spec", "ports"): BY_LISTENER,
 }
 SELECTING: Final[Mapping[Steps, str]] = {("spec", "selector"): SELECTOR}
@@ -73,14 +73,14 @@ NETWORK_POLICY: Final[Mapping[Steps, str]] = {
 }
 BY_EXPORTER: Final = "which finds the lag exporter's pod"
 DEPLOYMENT: Final[Mapping[Steps, str]] = {
-    ("spec", "replicas"): "for two would tell everything twice",
+    ("spec", "replicas"): "because two would export every series twice",
     ("spec", "selector"): BY_EXPORTER,
-    ("spec", "strategy"): "for two would tell everything twice",
+    ("spec", "strategy"): "because two would export every series twice",
     ("spec", "template"): "which template.pod and template.container change",
 }
 EXPORTER_POD: Final[Mapping[Steps, str]] = {
     ("spec", "containers", "lag-exporter"): "which template.container changes",
-    ("spec", "restartPolicy"): "for an exporter that ends is started again",
+    ("spec", "restartPolicy"): "because an exporter that ends is started again",
 }
 EXPORTER_CONTAINER: Final[Mapping[Steps, str]] = {
     ("name",): "by which the operator finds it",

@@ -20,4 +20,4 @@ def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, context: A
 def _warnings(wanted: ConsumerGroup) -> Iterator[str]:
     objective = wanted.spec.lag_objective
     if objective is not None and objective == LagObjective(for_=objective.for_):
-        yield "spec.lagObjective has no limit: nothing is missed; say maxRecords, maxSeconds or maxRetentionPercent"
+        yield "spec.lagObjective has no limit, so it is always met; set maxRecords, maxSeconds or maxRetentionPercent"

@@ -47,8 +47,8 @@ def may_adopt(group: ConsumerGroup, _owner: ConsumerGroup, seen: GroupSeen) -> R
     """Refuse a group that existed before the resource, unless spec.adopt is true."""
     if group.spec.adopt or is_claimed(group) or not seen.is_there:
         return None
-    message = f"group {group.group_id} was there before and spec.adopt is false"
-    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true, which takes it over, or a group that is not there")
+    message = f"group {group.group_id} existed before and spec.adopt is false"
+    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true, which takes it over, or a group that does not exist")
 
 
 CHECKS: Final[tuple[GroupCheck, ...]] = (of_the_oldest, same_cluster_as_before, same_group_as_before, may_adopt)

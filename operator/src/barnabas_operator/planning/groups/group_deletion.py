@@ -59,4 +59,6 @@ def deletion_step(group: ConsumerGroup, found: GroupDescription) -> DeleteGroup 
 def still_active(group: ConsumerGroup, members: str) -> Refusal:
     """Return the refusal to delete a group that has members."""
     waits = f"spec.deletionPolicy is {group.spec.deletion_policy}, and group {group.group_id} has {members}"
-    return Refusal(GROUP_ACTIVE, f"{waits}; it goes on when they are gone; Retain leaves the group as it is")
+    return Refusal(
+        GROUP_ACTIVE, f"{waits}; the deletion continues once they have left; with Retain the group is left as it is"
+    )

@@ -14,7 +14,7 @@ from barnabas_operator.resources.object_meta import WITHIN_OBJECTIVE, condition_
 STALLED: Final[Mapping[str, tuple[str, str]]] = {
     "STALL": ("GroupStalled", "the group has members and lag, and its committed offsets do not move"),
     "STOP": ("GroupStopped", "the group has lag and no members"),
-    "REWIND": ("GroupRewound", "the group's committed offsets went back"),
+    "REWIND": ("GroupRewound", "the group's committed offsets moved backwards"),
 }
 """The reason and the message of the Event for each word of Burrow's evaluation."""
 GONE: Final = "GroupGone"

@@ -62,7 +62,7 @@ def on_hold(group: ConsumerGroup, refusal: Refusal | None, why: str, now: str) -
         return condition(group, OFFSETS_RESET, "False", refusal.reason, refusal.message, now)
     if group.spec.offsets.reset is None:
         return None
-    message = f"{why}; so nothing is reset, and what was scaled down for that is scaled up"
+    message = f"{why}; so nothing is reset, and the target is scaled up again"
     return condition(group, OFFSETS_RESET, "False", ON_HOLD, message, now)
 
 

@@ -90,7 +90,7 @@ class ResetPlan(NamedTuple):
             return said
         at_end = ", ".join(f"{each.partition} at {each.to}" for each in self.clamped[:NAMED_MAX])
         more = f" and {len(self.clamped) - NAMED_MAX} more" if len(self.clamped) > NAMED_MAX else ""
-        return f"{said}; at an end of the log, for it has no such offset: {at_end}{more}"
+        return f"{said}; set to an end of the log, because it has no such offset: {at_end}{more}"
 
 
 def counted(count: int, noun: str) -> str:
@@ -152,7 +152,9 @@ def refuse_size(plan: ResetPlan, group_id: str, mark: str) -> Refusal | None:
     problem = (
         f"the reset is about {counted(len(plan.moves), 'partition')}; allowed: about {allowed:,}, so that all of them"
     )
-    message = f"{problem} are moved or none is; name fewer in spec.offsets.reset.topics, then others with another id"
+    message = (
+        f"{problem} are moved or none; name fewer topics in spec.offsets.reset.topics, then the others with another id"
+    )
     return Refusal(TOO_MANY_PARTITIONS, message)
 
 
@@ -162,7 +164,7 @@ def reset_partitions(reset: Reset, group_id: str, described: GroupDescriptions) 
     if missing:
         field = "to.offsets" if reset.to.offsets else "topics"
         problem = f"spec.offsets.reset.{field}: the cluster has no topic {', '.join(missing[:NAMED_MAX])}"
-        return Refusal(TOPIC_NOT_FOUND, f"{problem}; allowed: topics that are there, by their names in Kafka")
+        return Refusal(TOPIC_NOT_FOUND, f"{problem}; allowed: existing topics, by their names in Kafka")
     if reset.to.offsets:
         return _of_offsets(reset, described)
     if reset.to.group is not None:
@@ -186,12 +188,14 @@ def _of_offsets(reset: Reset, described: GroupDescriptions) -> Collection[TopicP
         where, count = TopicPartition(each.topic, each.partition), described.partitions[each.topic]
         field = f"spec.offsets.reset.to.offsets: {where}"
         if reset.topics and each.topic not in reset.topics:
-            return Refusal(INVALID_RESET, f"{field} is in none of spec.offsets.reset.topics; allowed: only those")
+            return Refusal(
+                INVALID_RESET, f"{field} is not in spec.offsets.reset.topics; allowed: only topics named there"
+            )
         if each.partition >= count:
             has = f"{each.topic} has {counted(count, 'partition')}"
             return Refusal(PARTITION_NOT_FOUND, f"{field}: {has}; allowed: 0 to {count - 1}")
         if where in named:
-            return Refusal(INVALID_RESET, f"{field} is there twice; allowed: each partition once")
+            return Refusal(INVALID_RESET, f"{field} is given twice; allowed: each partition once")
         named.add(where)
     return named
 
@@ -215,9 +219,9 @@ def _there(group: GroupDescription, described: GroupDescriptions) -> set[TopicPa
 
 
 def _nothing_committed(group: GroupDescription, group_id: str) -> Refusal:
-    what = "has committed no offsets" if group.is_there else "is not there: nobody has joined or committed"
+    what = "has committed no offsets" if group.is_there else "does not exist: no consumer has joined or committed"
     reason = NO_OFFSETS if group.is_there else GROUP_NOT_FOUND
-    return Refusal(reason, f"group {group_id} {what}; spec.offsets.reset.topics says which topics it shall begin with")
+    return Refusal(reason, f"group {group_id} {what}; spec.offsets.reset.topics must name the topics that it will read")
 
 
 def _nothing_to_shift(group_id: str, without: Collection[TopicPartition]) -> Refusal:
@@ -227,7 +231,7 @@ def _nothing_to_shift(group_id: str, without: Collection[TopicPartition]) -> Ref
 
 def _out_of_range(plan: ResetPlan) -> Refusal:
     first = plan.clamped[0]
-    problem = f"spec.offsets.reset.to.offsets: {first.partition} is {first.wanted}, outside of its log"
+    problem = f"spec.offsets.reset.to.offsets: {first.partition} is {first.wanted}, outside its log"
     more = f"; and {len(plan.clamped) - 1} more" if len(plan.clamped) > 1 else ""
     return Refusal(OFFSET_OUT_OF_RANGE, f"{problem}; allowed: {first.log.start} to {first.log.end}{more}")
 

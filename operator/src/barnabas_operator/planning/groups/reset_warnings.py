@@ -16,7 +16,7 @@ SHOWN_MAX: Final = 4
 def reset_warnings(reset: Reset, group_id: str, group: GroupDescription, plan: ResetPlan | Refusal) -> Iterator[str]:
     """Yield the warnings about a declared reset."""
     if reset.id in resets_of(group):
-        yield f"the reset {reset.id} of group {group_id} was carried out before: another one needs another id"
+        yield f"the reset {reset.id} of group {group_id} was carried out before: another reset needs another id"
         return
     if isinstance(plan, Refusal):
         yield f"the reset {reset.id} moves nothing: {plan.message}"

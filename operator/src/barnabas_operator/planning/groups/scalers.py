@@ -29,7 +29,9 @@ def refuse_scaling(group: ConsumerGroup, scaling: Scaling, scale: TargetScale, s
     autoscaler = _autoscaler_of(target, scalers.autoscalers)
     if autoscaler is not None:
         problem = f"{named(target)} is scaled by the HorizontalPodAutoscaler {autoscaler}"
-        return Refusal(RESOURCE_CONFLICT, f"{problem}; allowed: {allowed}, or delete that one and what made it")
+        return Refusal(
+            RESOURCE_CONFLICT, f"{problem}; allowed: {allowed}, or delete that autoscaler and what created it"
+        )
     first = min(_rivals(target, scalers.groups), default=None)
     if first is not None and first[1] != group.metadata.name:
         problem = f"{named(target)} is scaled by the ConsumerGroup {first[1]}, which is older"

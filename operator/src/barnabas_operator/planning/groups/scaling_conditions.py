@@ -13,7 +13,7 @@ from barnabas_operator.resources.object_meta import SCALING_ACTIVE, Condition
 
 FOLLOWS_LAG: Final = "FollowsLag"
 TOO_FEW_PARTITIONS: Final = "TooFewPartitions"
-RESETTING: Final = Refusal("Resetting", "replicas do not follow the lag while offsets are to be reset")
+RESETTING: Final = Refusal("Resetting", "replicas do not follow the lag while a reset of offsets is under way")
 SCALED: Final = "Scaled"
 """The reason of the Events about a target whose replicas change."""
 

@@ -48,13 +48,13 @@ class TargetScale(NamedTuple):
 def scale_of(target: ScaleTarget, found: Json | None) -> TargetScale | Refusal:
     """Return the scale of the object `found`, None if it does not exist, or the reason why it may not be scaled."""
     if found is None:
-        message = f"spec.scaling.target: there is no {named(target)} in this namespace; allowed: one that is there"
+        message = f"spec.scaling.target: there is no {named(target)} in this namespace; allowed: an existing one"
         return Refusal(TARGET_NOT_FOUND, message)
     meta = found["metadata"]
     labels = meta.get("labels") or {}
     cluster = labels.get(CLUSTER_LABEL)
     if labels.get(NAME_LABEL) == OPERATOR_NAME:
-        message = f"spec.scaling.target: {named(target)} is the operator, which nobody would scale up again"
+        message = f"spec.scaling.target: {named(target)} is the operator, which nothing would scale up again"
         return Refusal(TARGET_REFUSED, f"{message}; allowed: what runs the group's consumers")
     if cluster is not None:
         message = f"spec.scaling.target: {named(target)} belongs to the Cluster {cluster}, which says how many it has"
@@ -62,8 +62,11 @@ def scale_of(target: ScaleTarget, found: Json | None) -> TargetScale | Refusal:
     text = (meta.get("annotations") or {}).get(BEFORE_RESET)
     before = foreign_json(text, BeforeReset) if text is not None else None
     if text is not None and before is None:
-        message = f"{named(target)} has the annotation {BEFORE_RESET}: {text}, which cannot be read; allowed: scale it"
-        return Refusal(TARGET_REFUSED, f"{message} as it shall be and take the annotation away")
+        message = (
+            f"{named(target)} has the annotation {BEFORE_RESET}: {text}, which cannot be "
+            "read; allowed: scale the target"
+        )
+        return Refusal(TARGET_REFUSED, f"{message} as you need it and remove the annotation")
     return TargetScale(found["spec"].get("replicas", 1), meta["resourceVersion"], before)
 
 

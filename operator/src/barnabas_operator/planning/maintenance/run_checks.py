@@ -66,9 +66,9 @@ def _volume_problems(run: RunSpec, at: str) -> Iterator[str]:
     taken = OWN_FOLDERS | ({run.event_logs.mount_path} if run.event_logs is not None else set())
     for each in run.volumes:
         if each.name in OWN_VOLUMES:
-            yield f"{at}.volumes {each.name}; allowed: another name, for the run has a volume of that name by itself"
+            yield f"{at}.volumes {each.name}; allowed: another name, because each run has a volume of that name"
         if each.mount_path in taken:
-            yield f"{at}.volumes {each.name} is mounted at {each.mount_path}; allowed: another path, for it is taken"
+            yield f"{at}.volumes {each.name} is mounted at {each.mount_path}; allowed: another path, this is in use"
         taken |= {each.mount_path}
 
 
@@ -77,7 +77,7 @@ def _conf_problems(run: RunSpec, at: str) -> Iterator[str]:
         if CONF_NAME.fullmatch(name) is None:
             yield f"{at} has {name}; allowed: names that begin with spark. and have no '=' and no space"
         elif is_set_by_operator(name):
-            yield f"{at}.{name} is {value}; allowed: leave it out, for the operator sets it"
+            yield f"{at}.{name} is {value}; allowed: leave it out, because the operator sets it"
 
 
 def _pod_problems(pod: RunPod, at: str) -> Iterator[str]:

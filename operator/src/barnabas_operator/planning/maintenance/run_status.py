@@ -83,7 +83,7 @@ def recalled(run: MaintenanceJob, cluster: str, mark: str, now: str) -> Maintena
         phase: Phase = "Succeeded" if mark == SUCCEEDED else "Failed"
         said = f"it ended earlier ({mark}), and its status was lost; it is not run again"
         return _with_status(run, cluster, phase, (truth, SUCCEEDED if mark == SUCCEEDED else JOB_FAILED, said), now)
-    lost = f"it had begun, and its Job is gone: nobody knows how far it was; {ANOTHER}"
+    lost = f"it had begun, and its Job was deleted: its progress is unknown; {ANOTHER}"
     return _with_end(_with_status(run, cluster, "Failed", ("False", RUN_LOST, lost), now), now)
 
 
@@ -177,7 +177,7 @@ def _percent(count: Count | None) -> str | None:
 def _doing(observed: ObservedRun) -> str:
     """Return why there is no progress, or else what is being done."""
     if not observed.drivers:
-        return ": ".join(filter(None, ("its driver is being made", observed.unmade)))
+        return ": ".join(filter(None, ("its driver is being created", observed.unmade)))
     last = observed.drivers[-1]
     if last.trouble:
         return f"{last.name}: {last.trouble}"
@@ -202,7 +202,7 @@ def _how(end: JobEnd, last: DriverPod | None) -> tuple[str, str]:
     if end.reason in OF_KUBERNETES or last is None:
         return end.reason if end.reason in OF_KUBERNETES else JOB_FAILED, f"{end.reason}: {end.message}"
     advice = MORE_MEMORY if last.end_reason == OUT_OF_MEMORY else "see its log"
-    message = said or f"driver {last.name} ended{_code(last)} without a word; {advice}"
+    message = said or f"driver {last.name} ended{_code(last)} without a message; {advice}"
     return REASONS.get(last.exit_code or 0, JOB_FAILED), message
 
 

@@ -49,8 +49,8 @@ def waiting_turns(unfinished: Iterable[MaintenanceJob]) -> Mapping[str, Refusal]
 
 def _other_run(subject: _Subject, other: MaintenanceJob) -> Refusal:
     about = f"the {subject.thing} {subject.name}"
-    what = f"{other.spec.job} of {about} is done by the MaintenanceJob {other.metadata.name}"
-    return Refusal(OTHER_RUN, f"{what}; this one begins when that has ended")
+    what = f"{other.spec.job} of {about} is under way in the MaintenanceJob {other.metadata.name}"
+    return Refusal(OTHER_RUN, f"{what}; this one begins when that one has ended")
 
 
 def _turn(run: MaintenanceJob) -> tuple[bool, bool, bool, str, str]:

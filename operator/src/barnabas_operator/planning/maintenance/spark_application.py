@@ -39,7 +39,10 @@ def unsubmitted(found: Json) -> str:
     """Return the reason of Kubeflow's operator for having started no driver, else the state of the application."""
     state = found.get("status", {}).get("applicationState", {})
     if not state.get("state"):
-        return "Kubeflow's Spark operator has not taken the SparkApplication up; does it run, and watch this namespace?"
+        return (
+            "Kubeflow's Spark operator has not picked up the SparkApplication; check that it "
+            "runs, and watches this namespace"
+        )
     return ": ".join(filter(None, (f"the SparkApplication is {state['state']}", state.get("errorMessage", "").strip())))
 
 

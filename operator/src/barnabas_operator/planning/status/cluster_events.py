@@ -46,7 +46,7 @@ def _recovered(cluster: Cluster, before: Json) -> Iterator[Said]:
     """Yield that the Cluster is ready again, and why it was not."""
     ready, was = condition_of(cluster.conditions, READY), condition_before(before, READY)
     if ready is not None and ready.status == "True" and was.get("status", "True") != "True" and was["reason"] != PAUSED:
-        yield "Normal", READY, f"is ready; it was not, for {was['reason']}: {was.get('message', '')}"
+        yield "Normal", READY, f"is ready; before, it was not, because of {was['reason']}: {was.get('message', '')}"
 
 
 def _rolls(cluster: Cluster, before: Json) -> Iterator[Said]:
@@ -85,7 +85,7 @@ def _moves(cluster: Cluster, before: Json) -> Iterator[Said]:
     moving, was = condition_of(cluster.conditions, REPLICAS_MOVING), condition_before(before, REPLICAS_MOVING)
     is_known = cluster.status is not None and cluster.status.topics is not None
     if moving is None and was and is_known:
-        yield "Normal", REPLICAS_MOVED, "no partition moves to other replicas any more"
+        yield "Normal", REPLICAS_MOVED, "no partition is moving to other replicas any longer"
 
 
 def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> Said | None:

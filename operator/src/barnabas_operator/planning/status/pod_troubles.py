@@ -63,7 +63,7 @@ def _at_limit(pod: Json) -> str:
     container: Json = next(specs, {})
     limit = container.get("resources", {}).get("limits", {}).get("memory")
     if limit is None:
-        return ": its node has no memory left; set spec.brokers.resources.requests.memory to what a broker needs"
+        return ": its node ran out of memory; set spec.brokers.resources.requests.memory to what a broker needs"
     return f" at a limit of {limit}; raise spec.brokers.resources.limits.memory"
 
 

@@ -141,7 +141,7 @@ def rolling_of(before: RollingStatus | None, pods: PodsState, why: Refusal | Non
 def progress(rolling: RollingStatus, pods: PodsState) -> str:
     """Return how far a roll is, and what it waits for."""
     done = pods.count - len(rolling.remaining) - len(rolling.restarting)
-    message = f"{done} of {pods.count} brokers run with what is declared"
+    message = f"{done} of {pods.count} brokers run with the declared settings"
     return f"{message}; {rolling.message}" if rolling.message else message
 
 

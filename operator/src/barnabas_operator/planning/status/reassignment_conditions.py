@@ -18,7 +18,9 @@ UNEVEN: Final = "BrokersUneven"
 PLAN_UNDER_WAY: Final = "PlanUnderWay"
 PLAN_DONE: Final = "PlanDone"
 PLAN_REFUSED: Final = "PlanRefused"
-HELD_UP: Final = "the next ones begin when all brokers and replicas are there, and no broker restarts or is removed"
+HELD_UP: Final = (
+    "the next ones begin when all brokers are ready, all replicas are in sync, and no broker restarts or is removed"
+)
 
 
 class PendingMoves(NamedTuple):
@@ -51,7 +53,7 @@ def reassignment_conditions(
     stays = f"{_lacking(ahead.without_room)}{_refused(ahead.refused)}" if ahead is not None else ""
     if moving or waiting or stays:
         of_topics = named([f"{name} ({count})" for name, count in moving.items()]) or "none yet"
-        later = f"; {waiting} partitions wait for their turn" if waiting else ""
+        later = f"; {waiting} partitions are queued" if waiting else ""
         message = f"partitions are moving to other replicas: {of_topics}{later}{stays}"
         yield condition(cluster, REPLICAS_MOVING, "True", REPLICAS_MOVING, message, now)
     if ahead is not None and ahead.named is not None:
@@ -93,7 +95,7 @@ def _refused(said: Sequence[str]) -> str:
 def _described(rebalance: Rebalance) -> str:
     brokers = ", ".join(map(str, rebalance.to_brokers))
     how_much = f"{rebalance.partitions} partitions ({rebalance.size_bytes} bytes)"
-    return f"broker {brokers} holds less than the others: {how_much} can move there"
+    return f"broker {brokers} has less data than the others: {how_much} can move there"
 
 
 def _approval(cluster: Cluster) -> str:

@@ -14,11 +14,11 @@ def why_restarted(pod: BrokerPod) -> str:
     if pod.stale:
         return f"it {pod.stale}"
     if pod.restart_asked:
-        return "its annotation asks for it"
+        return "its annotation requests it"
     if pod.is_cut_off:
         return "its ServiceAccount was deleted, and with it its access to the Kubernetes API"
     if pod.is_down:
-        return "it does not run, and the Cluster has changed since its pod was created"
+        return "it is not running, and the Cluster has changed since its pod was created"
     return "the Cluster has changed since its pod was created"
 
 

@@ -19,14 +19,17 @@ USING_PLAINTEXT: Final = "UsingPlaintext"
 WITHDRAWING_TLS: Final = "WithdrawingTls"
 
 _UP: Final[Mapping[SecurityStage, tuple[str, str]]] = {
-    SecurityStage.OFFERED: (OFFERING_TLS, f"brokers take TLS from each other at {PASSING_PORT}, too"),
+    SecurityStage.OFFERED: (OFFERING_TLS, f"brokers accept TLS from each other at {PASSING_PORT}, too"),
     SecurityStage.USED: (USING_TLS, "brokers connect to each other by TLS"),
-    SecurityStage.SECURED: (CLOSING_PLAINTEXT, f"brokers take nothing but TLS at {REPLICATION_PORT}, and rights hold"),
+    SecurityStage.SECURED: (CLOSING_PLAINTEXT, f"brokers accept only TLS at {REPLICATION_PORT}, and ACLs are enforced"),
 }
 _DOWN: Final[Mapping[SecurityStage, tuple[str, str]]] = {
-    SecurityStage.USED: (OPENING_PLAINTEXT, f"brokers take plain text at {REPLICATION_PORT}, and rights end"),
+    SecurityStage.USED: (
+        OPENING_PLAINTEXT,
+        f"brokers accept plain text at {REPLICATION_PORT}, and ACLs are no longer enforced",
+    ),
     SecurityStage.OFFERED: (USING_PLAINTEXT, "brokers connect to each other in plain text"),
-    SecurityStage.OPEN: (WITHDRAWING_TLS, "brokers take no TLS from each other any more"),
+    SecurityStage.OPEN: (WITHDRAWING_TLS, "brokers no longer accept TLS from each other"),
 }
 _STEPS: Final = len(_UP)
 

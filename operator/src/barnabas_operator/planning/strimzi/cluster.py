@@ -107,7 +107,7 @@ def _authorization(spec: Section, open_else: bool) -> JsonObject | None:
     kind = section.choice("type", {name: name for name in _RIGHTS})
     users = [_super_user(section, index, name) for index, name in enumerate(_super_users(section))]
     if kind not in (None, "simple"):
-        section.note("type", f"is {kind}, and becomes simple: nobody but super users may do anything without ACLs")
+        section.note("type", f"is {kind}, and becomes simple: without ACLs only super users may do anything")
     return given(
         type="simple", superUsers=[name for name in users if name], allowEveryoneIfNoAclFound=open_else or None
     )
@@ -121,7 +121,7 @@ def _super_user(section: Section, index: int, written: str) -> str | None:
     found = _USER.fullmatch(written)
     if found is None or found[1] in OWN_USERS:
         path = (*section.path, "superUsers", index)
-        section.source.note(path, f"is {written}, and is left out: it is no name that a user of Barnabas can have")
+        section.source.note(path, f"is {written}, and is left out: it is no valid user name in Barnabas")
         return None
     return found[1]
 

@@ -20,7 +20,7 @@ def converted_topic(topic: StrimziResource) -> JsonObject | None:
     kafkas_name = name or topic.source.name
     if is_internal(kafkas_name) or kafkas_name.startswith(_OF_STRIMZI):
         spec.skip_rest()
-        topic.source.hint(f"is left out: nobody but brokers or operator makes the topic {kafkas_name}")
+        topic.source.hint(f"is left out: only brokers or the operator create the topic {kafkas_name}")
         return None
     return topic.as_kind(
         "Topic",

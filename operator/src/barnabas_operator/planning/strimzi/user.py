@@ -72,5 +72,5 @@ def _quotas(section: Section) -> JsonObject:
     amounts = {name: section.take(name, kind) for name, kind in _QUOTAS.items()}
     for name, amount in amounts.items():
         if amount == 0:
-            section.note(name, "is left out: it is 0, which lets nothing through; take the user's ACLs away instead")
+            section.note(name, "is left out: it is 0, which blocks all requests; remove the user's ACLs instead")
     return given(**{name: amount for name, amount in amounts.items() if amount})

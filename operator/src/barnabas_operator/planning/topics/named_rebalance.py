@@ -95,9 +95,9 @@ class _Left:
         """Return the reason why the partition is left out; None if it moves, has moved or can move."""
         topic = self._state.topics.get(planned.topic)
         if topic is None:
-            return "its topic has gone"
+            return "its topic was deleted"
         if topic.topic_id != self._ids.get(planned.topic):
-            return "its topic was made again"
+            return "its topic was deleted and created again"
         if not 0 <= planned.partition < len(topic.targets):
             return "its topic has no such partition"
         if (misfit := _misfit(planned)) is not None:
@@ -107,7 +107,7 @@ class _Left:
         if planned.topic in self._paused:
             return "its Topic is paused"
         if topic.targets[planned.partition] != planned.before:
-            return "it has other replicas than the plan saw"
+            return "it has other replicas than when the plan was made"
         return self._no_home(planned)
 
     def _why_not_between_log_dirs(self, planned: PlannedPartition) -> str | None:
@@ -122,7 +122,7 @@ class _Left:
         takers = set(planned.replicas) - set(planned.before)
         for broker in sorted(takers):
             if broker not in homes:
-                return f"broker {broker} is away, or to be removed"
+                return f"broker {broker} is not alive, or is being removed"
         if len({homes.get(broker) for broker in planned.replicas}) < len({homes.get(b) for b in planned.before}):
             return "it would be in fewer racks"
         if self._room is None or self._state.disks is None:

@@ -85,9 +85,13 @@ def may_adopt(topic: Topic, cluster: ClusterState) -> Refusal | None:
     found, had = cluster.topics.get(topic.topic_name), topic.status.topic_id if topic.status else None
     if topic.spec.adopt or found is None or found.topic_id == had or was_made_by(topic, found, cluster):
         return None
-    was = "was there before" if had is None else f"was made again by others (its id was {had}, and is {found.topic_id})"
+    was = (
+        "was there before"
+        if had is None
+        else f"was deleted and created again by others (its id was {had}, and is {found.topic_id})"
+    )
     message = f"topic {topic.topic_name} {was} and spec.adopt is false"
-    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true, which takes it over, or a topic that is not there")
+    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true, which takes it over, or a topic that does not exist")
 
 
 def was_made_by(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:

@@ -112,8 +112,8 @@ def may_adopt(user: User, context: UserContext) -> Refusal | None:
         return None
     if not found.mechanisms and not found.quotas and found.acls <= declared_acls(user):
         return None
-    allowed = "allowed: true, which takes it over, or a user that is not there"
-    return Refusal(RESOURCE_CONFLICT, f"user {user.username} was there before and spec.adopt is false; {allowed}")
+    allowed = "allowed: true, which takes it over, or a user that does not exist"
+    return Refusal(RESOURCE_CONFLICT, f"user {user.username} existed before and spec.adopt is false; {allowed}")
 
 
 OF_THE_RESOURCE: Final[tuple[UserCheck, ...]] = (

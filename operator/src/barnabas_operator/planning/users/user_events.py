@@ -19,5 +19,5 @@ def drift_undone(steps: Sequence[UserStep]) -> Said | None:
 
 def password_rotated(username: str) -> Said:
     """Return the Event that a user has another password."""
-    why = "connections that came in by the old one have ended"
+    why = "connections that used the old one were closed"
     return "Normal", PASSWORD_ROTATED, f"user {username} has another password; {why}"
