@@ -126,11 +126,8 @@ def test_a_group_or_its_offsets_are_deleted_once_it_has_no_members(world: ResetW
         assert refusal == (
             "GroupActive",
             (
-                (
-f"spec.deletionPolicy is {policy}, and group {world.name} has 1 member: pod at "
-"127.0.0.1; the deletion continues"
-)
-                " once they have left; with Retain the group is left as it is"
+                f"spec.deletionPolicy is {policy}, and group {world.name} has 1 member: pod at 127.0.0.1; the deletion"
+                " continues once they have left; with Retain the group is left as it is"
             ),
         )
     assert world.end("Retain") is None
