@@ -181,7 +181,7 @@ def test_a_snapshot_has_kafkas_bytes() -> None:
     assert decode_snapshot(data) == [entry]
     with pytest.raises(ValueError, match="its CRC does not match"):
         decode_snapshot(data[:-1] + b"\x09")
-    with pytest.raises(ValueError, match="less than a head's 10"):
+    with pytest.raises(ValueError, match="less than a header's 10"):
         decode_snapshot(b"")
 
 

@@ -141,7 +141,7 @@ def test_a_log_does_not_move_to_where_a_damaged_one_has_its_name(tmp_path: Path)
     filled(logs, tmp_path / "a")
     damaged = tmp_path / "b" / str(FLIGHTS)
     damaged.mkdir()
-    with pytest.raises(ApiError, match=f"{damaged} is there.*move it away first") as raised:
+    with pytest.raises(ApiError, match=f"{damaged} exists already.*move it away first") as raised:
         logs.moves.start(FLIGHTS, str(tmp_path / "b"))
     assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert not logs.moves.under_way
@@ -306,7 +306,7 @@ def test_a_move_that_is_called_off_while_a_thread_syncs_it_is_no_failure_of_a_di
 def test_a_move_to_an_unknown_directory_is_refused(tmp_path: Path) -> None:
     logs = started(tmp_path, PosixFileSystem())
     filled(logs, tmp_path / "a")
-    with pytest.raises(ApiError, match="log dir /nowhere; the broker has"):
+    with pytest.raises(ApiError, match="log dir /nowhere is unknown; the broker has"):
         logs.moves.start(FLIGHTS, "/nowhere")
 
 

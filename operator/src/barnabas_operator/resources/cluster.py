@@ -43,11 +43,12 @@ class Resources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
     """The resources that a broker's container requests, and its limits: cpu, memory."""
 
     requests: Annotated[
-        dict[str, Quantity], Meta(description="what Kubernetes reserves for a broker; memory 128Mi or more")
+        dict[str, Quantity],
+        Meta(description="the resources that Kubernetes reserves for a broker; memory 128Mi or more"),
     ] = field(default_factory=lambda: {"cpu": "200m", "memory": "256Mi"})
-    limits: Annotated[dict[str, Quantity], Meta(description="the most that a broker may use; memory 128Mi or more")] = (
-        field(default_factory=lambda: {"memory": "1Gi"})
-    )
+    limits: Annotated[
+        dict[str, Quantity], Meta(description="the most resources that a broker may use; memory 128Mi or more")
+    ] = field(default_factory=lambda: {"memory": "1Gi"})
 
 
 class Rack(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -82,9 +83,9 @@ class Brokers(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
 class Volume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """One disk of each broker: one log dir, one PersistentVolumeClaim."""
 
-    id: Annotated[int, Meta(ge=0, le=999, description="stays with the disk; unique within the list")]
-    size: Annotated[Quantity, Meta(description="1Gi or more; grows only, where the storage class can")] = "10Gi"
-    storage_class: Annotated[str | None, Meta(description="left out, the default class")] = None
+    id: Annotated[int, Meta(ge=0, le=999, description="the disk's permanent id, unique within the list")]
+    size: Annotated[Quantity, Meta(description="1Gi or more; can only grow, if the storage class allows that")] = "10Gi"
+    storage_class: Annotated[str | None, Meta(description="the storage class; left out, the default class")] = None
     delete_claim: Annotated[
         bool, Meta(description="true: the claim is deleted with the Cluster, or with its broker")
     ] = False
@@ -103,29 +104,34 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
 
     name: Annotated[
         str,
-        Meta(pattern=r"^[a-z0-9]{1,11}$", description="lower-case letters and digits, 11 at most"),
+        Meta(pattern=r"^[a-z0-9]{1,11}$", description="at most 11 lower-case letters and digits"),
     ]
     port: Annotated[
         int,
         Meta(
             ge=0,
             le=65535,
-            description="in pods 1024 or more, not 9091 nor 9404; over files 0 takes any free port, once",
+            description=(
+                "in pods 1024 or more, and neither 9091 nor 9404; with `barnabas up` 0 takes "
+                "any free port; each port once"
+            ),
         ),
     ] = 9092
     type: Annotated[
         ListenerType,
-        Meta(description="for pods (internal), through a port of each node (nodeport), or through a balancer"),
+        Meta(
+            description=(
+                "access from pods (internal), through a port of each node (nodeport), or through a load balancer"
+            )
+        ),
     ] = "internal"
-    tls: Annotated[bool, Meta(description="true: by TLS alone, with a certificate of the brokers' own authority")] = (
-        False
-    )
+    tls: Annotated[bool, Meta(description="true: TLS only, with a certificate of the brokers' own authority")] = False
     authentication: (
-        Annotated[Authentication, Meta(description="how clients prove who they are; left out, anybody may come")] | None
+        Annotated[Authentication, Meta(description="how clients authenticate; left out, they need not")] | None
     ) = None
     advertised_host: Annotated[
         str | None,
-        Meta(description="the host that clients from outside get; left out, that of the broker's node or balancer"),
+        Meta(description="the host given to clients outside; left out, that of the broker's node or load balancer"),
     ] = None
     preferred_node_port_address_type: Annotated[
         NodeAddressType | None,
@@ -134,7 +140,7 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
 
     network_policy_peers: Annotated[
         tuple[JsonObject, ...],
-        Meta(max_length=64, description="who may reach it, as in a NetworkPolicy's `from`; left out, anybody"),
+        Meta(max_length=64, description="who may connect, as in a NetworkPolicy's `from`; left out, everybody"),
     ] = ()
     template: Annotated[
         ListenerTemplate,
@@ -155,7 +161,7 @@ class Rolling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
         Meta(
             ge=1,
             le=BROKERS_MAX,
-            description="how many brokers of one rack may restart together; never brokers of two racks",
+            description="how many brokers of one rack may restart together; brokers of two racks never do",
         ),
     ] = 1
     pause: Annotated[bool, Meta(description="true: no broker is restarted")] = False
@@ -171,13 +177,19 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     listeners: Annotated[
         tuple[Listener, ...],
         Meta(
-            min_length=1, max_length=LISTENERS_MAX, description="where clients reach the brokers; names and ports once"
+            min_length=1,
+            max_length=LISTENERS_MAX,
+            description="the addresses where clients reach the brokers; each name and port only once",
         ),
     ] = (Listener(name="plain"),)
     authorization: (
         Annotated[
             Authorization,
-            Meta(description="what clients may do; left out, everything. Each listener needs authentication"),
+            Meta(
+                description=(
+                    "the rights of clients; left out, they may do everything. Each listener needs authentication"
+                )
+            ),
         ]
         | None
     ) = None
@@ -195,7 +207,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
             Meta(
                 ge=1,
                 le=METADATA_VERSION_MAX,
-                description="level of the metadata, never lowered; left out, the highest that all brokers support",
+                description="the level of the metadata, never lowered; left out, the highest that all brokers support",
             ),
         ]
         | None
@@ -208,13 +220,13 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     lag_exporter: (
         Annotated[
             LagExporter,
-            Meta(description="a pod that tells Prometheus how far groups are behind, {} of all; left out, none"),
+            Meta(description="a pod that exports the lag of groups to Prometheus, {} for all groups; left out, none"),
         ]
         | None
     ) = None
     maintenance: Annotated[
         tuple[MaintenanceEntry, ...],
-        Meta(max_length=ENTRIES_MAX, description="maintenance jobs that are run by a schedule; names once"),
+        Meta(max_length=ENTRIES_MAX, description="scheduled maintenance jobs; each name only once"),
     ] = ()
     deletion_policy: Annotated[
         ClusterDeletionPolicy,
@@ -226,9 +238,9 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 class ListenerStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The addresses of a listener."""
 
-    name: Annotated[str, Meta(description="that of the listener")]
+    name: Annotated[str, Meta(description="the listener's name")]
     bootstrap_servers: Annotated[
-        str, Meta(max_length=BOOTSTRAP_LENGTH_MAX, description="what clients are given as bootstrap.servers")
+        str, Meta(max_length=BOOTSTRAP_LENGTH_MAX, description="the value for bootstrap.servers of clients")
     ]
 
 
@@ -242,13 +254,13 @@ class RollingStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
         tuple[int, ...], Meta(max_length=BROKERS_MAX, description="the brokers that restart now")
     ] = ()
     blocked_by: Annotated[str, Meta(description="the reason why the next one does not restart yet")] = ""
-    message: Annotated[Message, Meta(description="the same in words")] = ""
+    message: Annotated[Message, Meta(description="the reason in words")] = ""
 
 
 class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The state of the cluster at the last reconciliation."""
 
-    listeners: Annotated[tuple[ListenerStatus, ...], Meta(description="where the listeners can be reached")] = ()
+    listeners: Annotated[tuple[ListenerStatus, ...], Meta(description="the addresses of the listeners")] = ()
     metrics: Annotated[tuple[str, ...], Meta(max_length=BROKERS_MAX, description="each broker's metrics address")] = ()
     certificates: Annotated[
         tuple[CertificateStatus, ...],
@@ -256,7 +268,9 @@ class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_un
     ] = ()
     cluster_id: Annotated[str, Meta(description="the cluster id that Kafka's clients get")] | None = None
     metadata_version: (
-        Annotated[int, Meta(description="the level of the metadata that all brokers go by; older brokers do not start")]
+        Annotated[
+            int, Meta(description="the level of the metadata in use; brokers that do not support it do not start")
+        ]
         | None
     ) = None
     brokers: (
@@ -267,7 +281,7 @@ class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_un
         | None
     ) = None
     ready_brokers: Annotated[int, Meta(description="how many of them have all their replicas in sync")] | None = None
-    topics: Annotated[int, Meta(description="how many topics there are, those of the brokers included")] | None = None
+    topics: Annotated[int, Meta(description="how many topics there are, internal ones included")] | None = None
     rolling: RollingStatus | None = None
     security_stage: (
         Annotated[
@@ -278,9 +292,9 @@ class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_un
     ) = None
     controller: Annotated[int, Meta(description="the broker that is the controller")] | None = None
     under_replicated_partitions: (
-        Annotated[int, Meta(description="how many partitions lack replicas in sync")] | None
+        Annotated[int, Meta(description="how many partitions have replicas that are not in sync")] | None
     ) = None
-    offline_partitions: Annotated[int, Meta(description="how many partitions nobody leads")] | None = None
+    offline_partitions: Annotated[int, Meta(description="how many partitions have no leader")] | None = None
 
 
 class Cluster(Resource, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

@@ -29,7 +29,7 @@ Duration = Annotated[
     Meta(
         pattern=r"^(([0-9]+[dhms])+|P([0-9]+D)?(T([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]+)?S)?)?)$",
         max_length=40,
-        description="such as 90s, 2m, 1h30m, 7d, or PT1H30M as Kafka's own tools have it",
+        description="such as 90s, 2m, 1h30m, 7d, or PT1H30M as in Kafka's own tools",
     ),
 ]
 DateTime = Annotated[
@@ -37,7 +37,7 @@ DateTime = Annotated[
     Meta(
         pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:?[0-9]{2})?$",
         max_length=40,
-        description="such as 2026-11-01T00:00:00Z or 2026-11-01T01:00:00+01:00; UTC where no zone is said",
+        description="such as 2026-11-01T00:00:00Z or 2026-11-01T01:00:00+01:00; UTC if it names no zone",
     ),
 ]
 ResetId = Annotated[
@@ -60,17 +60,17 @@ class PartitionOffset(Struct, frozen=True, kw_only=True, rename="camel", forbid_
 
     topic: Annotated[TopicNameText, Meta(description="the topic's name in Kafka")]
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1, description="its number")]
-    offset: Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="of the next record to be read")]
+    offset: Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="the offset of the next record to be read")]
 
 
 class ResetTo(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The position at which the group goes on: exactly one of these."""
 
     earliest: Annotated[Nothing, Meta(description="at the oldest record of each partition")] | None = None
-    latest: Annotated[Nothing, Meta(description="behind the newest record of each partition")] | None = None
+    latest: Annotated[Nothing, Meta(description="after the newest record of each partition")] | None = None
     datetime: Annotated[DateTime, Meta(description="at the first record of that time or later")] | None = None
     by_duration: (
-        Annotated[Duration, Meta(description="at the first record that is no older than this when it is carried out")]
+        Annotated[Duration, Meta(description="at the first record that is younger than this at the time of the reset")]
         | None
     ) = None
     shift_by: (
@@ -79,7 +79,7 @@ class ResetTo(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
             Meta(
                 ge=-OFFSET_MAX,
                 le=OFFSET_MAX,
-                description="offsets from where it is: forward, or back where it is negative",
+                description="this many offsets from the committed ones: forwards, or backwards if negative",
             ),
         ]
         | None
@@ -91,7 +91,9 @@ class ResetTo(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
         Annotated[
             str,
             Meta(
-                min_length=1, max_length=GROUP_ID_LENGTH_MAX, description="where this other group is: its id in Kafka"
+                min_length=1,
+                max_length=GROUP_ID_LENGTH_MAX,
+                description="at the committed offsets of the group with this id",
             ),
         ]
         | None
@@ -102,15 +104,15 @@ class Reset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
     """Puts the group's offsets elsewhere, once for each id, and only while the group has no members."""
 
     id: ResetId
-    to: Annotated[ResetTo, Meta(description="where the group shall go on")]
+    to: Annotated[ResetTo, Meta(description="the position at which the group continues")]
     topics: Annotated[
         tuple[TopicNameText, ...],
         Meta(
             max_length=RESET_TOPICS_MAX,
-            description="only these; left out, those that the group has committed to, and those that `to` names",
+            description="the topics to reset; left out, those with committed offsets and those that `to` names",
         ),
     ] = ()
-    dry_run: Annotated[bool, Meta(description="true: the status says what would be done, and nothing is")] = False
+    dry_run: Annotated[bool, Meta(description="true: nothing is done, and the status says what would be")] = False
     when_active: Annotated[
         WhenActive,
         Meta(
@@ -130,27 +132,46 @@ class LagObjective(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     """The lag that the group may have. The condition WithinObjective is False where one of these limits is exceeded."""
 
     max_records: (
-        Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="records to be read, all partitions together")] | None
+        Annotated[
+            int,
+            Meta(ge=0, le=OFFSET_MAX, description="the largest number of unread records in all partitions together"),
+        ]
+        | None
     ) = None
     max_seconds: (
-        Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="since the oldest record to be read was written")] | None
+        Annotated[
+            int, Meta(ge=0, le=OFFSET_MAX, description="the longest time since the oldest unread record was written")
+        ]
+        | None
     ) = None
     max_retention_percent: (
         Annotated[
             int,
-            Meta(ge=0, le=100, description="of what a partition keeps may be to be read; at 100 records go unread"),
+            Meta(
+                ge=0,
+                le=100,
+                description=(
+                    "the largest unread percentage of the records that a partition keeps; at 100 "
+                    "unread records are deleted"
+                ),
+            ),
         ]
         | None
     ) = None
     for_: Annotated[
-        Duration, Meta(description="how long it may be missed before WithinObjective is False, such as 90s, 2m, 1h30m")
+        Duration,
+        Meta(
+            description="how long the objective may be missed before WithinObjective is False, such as 90s, 2m, 1h30m"
+        ),
     ] = field(default="2m", name="for")
 
 
 class ScaleTarget(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The workload that runs the group's consumers, in the resource's namespace."""
 
-    kind: Annotated[Literal["Deployment", "StatefulSet"], Meta(description="its kind, of apps/v1")] = "Deployment"
+    kind: Annotated[Literal["Deployment", "StatefulSet"], Meta(description="the kind of the target, in apps/v1")] = (
+        "Deployment"
+    )
     name: Annotated[str, Meta(min_length=1, max_length=253, description="its name")]
 
 
@@ -161,11 +182,19 @@ class Scaling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     lag_threshold: (
         Annotated[
             int,
-            Meta(ge=1, le=OFFSET_MAX, description="records of lag for each replica; left out, replicas are left alone"),
+            Meta(
+                ge=1,
+                le=OFFSET_MAX,
+                description=(
+                    "the lag in records for which there is one replica; left out, the number of replicas is not changed"
+                ),
+            ),
         ]
         | None
     ) = None
-    min: Annotated[int, Meta(ge=0, le=REPLICAS_MAX, description="replicas at least; 0 where there is no lag")] = 1
+    min: Annotated[
+        int, Meta(ge=0, le=REPLICAS_MAX, description="the fewest replicas; 0 allows none while there is no lag")
+    ] = 1
     max: Annotated[int, Meta(ge=1, le=REPLICAS_MAX, description="replicas at most")] = 10
 
 
@@ -183,14 +212,14 @@ class ConsumerGroupSpec(
             Meta(
                 min_length=1,
                 max_length=GROUP_ID_LENGTH_MAX,
-                description="the group's id in Kafka, where it is not metadata.name; never changes",
+                description="the group's id in Kafka, if it is not metadata.name; never changes",
             ),
         ]
         | None
     ) = None
-    offsets: Annotated[Offsets, Meta(description="what is done with its committed offsets")] = Offsets()
-    lag_objective: Annotated[LagObjective, Meta(description="how far it may be behind")] | None = None
-    scaling: Annotated[Scaling, Meta(description="what runs its consumers, and how many of them")] | None = None
+    offsets: Annotated[Offsets, Meta(description="changes of its committed offsets")] = Offsets()
+    lag_objective: Annotated[LagObjective, Meta(description="the largest lag that is acceptable")] | None = None
+    scaling: Annotated[Scaling, Meta(description="what runs its consumers, and their number")] | None = None
     deletion_policy: Annotated[
         GroupDeletionPolicy,
         Meta(
@@ -199,7 +228,7 @@ class ConsumerGroupSpec(
         ),
     ] = "Retain"
     adopt: Annotated[
-        bool, Meta(description="true: takes over a group that was there before this resource; false: refuses it")
+        bool, Meta(description="true: takes over a group that existed before this resource; false: refuses to")
     ] = True
     pause: Annotated[bool, Meta(description="true: the group is left as it is, deletion included")] = False
 
@@ -208,9 +237,9 @@ class GroupTopic(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkno
     """The group's lag in one topic. Lag and seconds are rounded."""
 
     topic: Annotated[str, Meta(description="its name in Kafka")]
-    partitions: Annotated[int, Meta(description="that the group has committed to")]
+    partitions: Annotated[int, Meta(description="the topics to which the group has committed")]
     lag: Annotated[int, Meta(description="records to be read")]
-    seconds: Annotated[int, Meta(description="since the oldest of them was written")] | None = None
+    seconds: Annotated[int, Meta(description="the seconds since the oldest unread record was written")] | None = None
     evaluation: Annotated[Evaluated, Meta(description="the worst of its partitions, by Burrow's rules")]
 
 
@@ -218,8 +247,8 @@ class GroupMember(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     """A consumer of the group."""
 
     client_id: Annotated[str, Meta(description="client.id of the consumer")]
-    host: Annotated[str, Meta(description="where it comes from")]
-    partitions: Annotated[int, Meta(description="how many it has")]
+    host: Annotated[str, Meta(description="its host")]
+    partitions: Annotated[int, Meta(description="the number of its partitions")]
 
 
 class PlannedOffset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -227,7 +256,7 @@ class PlannedOffset(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
     topic: Annotated[str, Meta(description="its name in Kafka")]
     partition: Annotated[int, Meta(description="its number")]
-    from_: Annotated[int, Meta(description="the committed offset; left out where there is none")] | None = field(
+    from_: Annotated[int, Meta(description="the committed offset; left out if there is none")] | None = field(
         default=None, name="from"
     )
     to: Annotated[int, Meta(description="the offset after the reset")]
@@ -240,9 +269,9 @@ class ResetStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     done_at: (
         Annotated[str, Meta(description="when the offsets were committed; left out as long as they are not")] | None
     ) = None
-    partitions: Annotated[int, Meta(description="that it is about")] = 0
-    skipped: Annotated[int, Meta(description="records that are not read for it")] = 0
-    again: Annotated[int, Meta(description="records that are read once more for it")] = 0
+    partitions: Annotated[int, Meta(description="the partitions that the reset moves")] = 0
+    skipped: Annotated[int, Meta(description="records that the group skips")] = 0
+    again: Annotated[int, Meta(description="records that the group reads again")] = 0
     plan: Annotated[
         tuple[PlannedOffset, ...],
         Meta(max_length=SHOWN_PLAN_MAX, description=f"the first {SHOWN_PLAN_MAX} partitions"),
@@ -258,7 +287,9 @@ class ConsumerGroupStatus(
     group_id: Annotated[str, Meta(description="the group's id in Kafka")] | None = None
     state: Annotated[str, Meta(description="as Kafka has it: Stable, Empty, PreparingRebalance, ...")] | None = None
     members: Annotated[int, Meta(description="consumers in the group")] | None = None
-    lag: Annotated[int, Meta(description="records to be read, all partitions together")] | None = None
+    lag: Annotated[int, Meta(description="the largest number of unread records in all partitions together")] | None = (
+        None
+    )
     held_back: (
         Annotated[
             int,
@@ -268,7 +299,9 @@ class ConsumerGroupStatus(
         ]
         | None
     ) = None
-    seconds: Annotated[int, Meta(description="since the oldest record to be read was written")] | None = None
+    seconds: Annotated[int, Meta(description="the longest time since the oldest unread record was written")] | None = (
+        None
+    )
     evaluation: Annotated[Evaluated, Meta(description="the worst of its partitions, by Burrow's rules")] | None = None
     replicas: Annotated[int, Meta(description="of spec.scaling.target, as they were set last")] | None = None
     reset: Annotated[ResetStatus, Meta(description="the reset that the spec names")] | None = None

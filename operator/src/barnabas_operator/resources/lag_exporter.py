@@ -14,10 +14,10 @@ class LagExporterResources(
 ):
     """The resources that its container requests, and its limits: cpu, memory."""
 
-    requests: Annotated[dict[str, Quantity], Meta(description="what Kubernetes reserves for it")] = field(
+    requests: Annotated[dict[str, Quantity], Meta(description="the resources that Kubernetes reserves for it")] = field(
         default_factory=lambda: {"cpu": "50m", "memory": "96Mi"}
     )
-    limits: Annotated[dict[str, Quantity], Meta(description="the most that it may use")] = field(
+    limits: Annotated[dict[str, Quantity], Meta(description="the most resources that it may use")] = field(
         default_factory=lambda: {"memory": "512Mi"}
     )
 
@@ -28,7 +28,7 @@ class LagExporterTemplate(Struct, frozen=True, kw_only=True, rename="camel", for
     deployment: Annotated[Template, Meta(description="the Deployment")] = Template()
     pod: Annotated[Template, Meta(description="its pod")] = Template()
     container: Annotated[JsonObject, Meta(description="the container called lag-exporter")] = {}
-    pod_monitor: Annotated[Template, Meta(description="the PodMonitor, where there is that kind")] = Template()
+    pod_monitor: Annotated[Template, Meta(description="the PodMonitor, if the API server has that kind")] = Template()
 
 
 class LagExporter(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -38,6 +38,8 @@ class LagExporter(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     topic_exclude_regex: Annotated[str, Meta(min_length=1, description="no topic whose name has a match")] = "^$"
     group_regex: Annotated[str, Meta(min_length=1, description="only groups whose name has a match")] = ".*"
     group_exclude_regex: Annotated[str, Meta(min_length=1, description="no group whose name has a match")] = "^$"
-    image: Annotated[str, Meta(pattern=r"^\S*$", description="without spaces; left out, that of the operator")] = ""
+    image: Annotated[
+        str, Meta(pattern=r"^\S*$", description="the image, without spaces; left out, that of the operator")
+    ] = ""
     resources: LagExporterResources = LagExporterResources()
     template: LagExporterTemplate = LagExporterTemplate()

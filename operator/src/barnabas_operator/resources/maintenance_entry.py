@@ -19,13 +19,15 @@ class MaintenanceEntry(
 ):
     """A maintenance job that is run by a schedule: a CronJob keeps time, and each run is a MaintenanceJob."""
 
-    name: Annotated[Name, Meta(description="the entry's, unique within the list")]
+    name: Annotated[Name, Meta(description="the entry's name, unique within the list")]
     schedule: Annotated[
         str,
         Meta(
             max_length=256,
             pattern=r"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly|every \S+)|\S+( +\S+){4})$",
-            description="when, as in crontab: minute, hour, day of month, month, day of week; or such as @daily",
+            description=(
+                "the times, as in crontab: minute, hour, day of month, month, day of week; or for example @daily"
+            ),
         ),
     ]
     time_zone: (
@@ -34,18 +36,22 @@ class MaintenanceEntry(
             Meta(
                 min_length=1,
                 max_length=64,
-                description="of the schedule, such as Europe/Berlin; left out, that of Kubernetes",
+                description="the time zone of the schedule, such as Europe/Berlin; left out, that of Kubernetes",
             ),
         ]
         | None
     ) = None
-    suspend: Annotated[bool, Meta(description="true: no run is started; those that have begun go on")] = False
+    suspend: Annotated[bool, Meta(description="true: no run is started; those that have begun continue")] = False
     concurrency_policy: Annotated[
         Concurrency,
-        Meta(description="when a run is due and the last one goes on: Forbid leaves it out, Replace ends the last one"),
+        Meta(
+            description="when a run is due before the last one has ended: Forbid skips it, Replace stops the last one"
+        ),
     ] = "Forbid"
     starting_deadline_seconds: (
-        Annotated[int, Meta(ge=OVERDUE_S_MIN, le=SECONDS_MAX, description="a run that is later than this is left out")]
+        Annotated[
+            int, Meta(ge=OVERDUE_S_MIN, le=SECONDS_MAX, description="a run that would start later than this is skipped")
+        ]
         | None
     ) = None
     max_age_seconds: (
@@ -54,8 +60,8 @@ class MaintenanceEntry(
             Meta(
                 ge=60,
                 le=SECONDS_MAX,
-                description="how old the last success may become before the alert MaintenanceNotRun tells of it;"
-                " left out, it does not",
+                description="the age of the last success at which the alert MaintenanceNotRun fires;"
+                " left out, it never does",
             ),
         ]
         | None

@@ -29,7 +29,7 @@ class Count(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
     """The progress of a run: done, and in total."""
 
     done: Annotated[int, Meta(description="so far")]
-    total: Annotated[int, Meta(description="of all; left out where nobody knows")] | None = None
+    total: Annotated[int, Meta(description="the total; left out if it is unknown")] | None = None
 
 
 class MaintenanceJobStatus(
@@ -47,22 +47,24 @@ class MaintenanceJobStatus(
     ) = None
     start_time: Annotated[str, Meta(description="when it began")] | None = None
     completion_time: Annotated[str, Meta(description="when it ended")] | None = None
-    duration_seconds: Annotated[int, Meta(description="from its begin to its end, or to now")] | None = None
-    duration: Annotated[str, Meta(description="the same for people")] | None = None
+    duration_seconds: Annotated[int, Meta(description="the time from its start to its end, or to now")] | None = None
+    duration: Annotated[str, Meta(description="the duration in words")] | None = None
     attempts: Annotated[int, Meta(description="how many drivers were started")] | None = None
-    driver_running: Annotated[bool, Meta(description="while it is under way: whether its driver runs")] | None = None
-    activity: Annotated[str, Meta(description="what the job does now, in its own word")] | None = None
-    stages: Annotated[Count, Meta(description="stages of the work")] | None = None
-    records: Annotated[Count, Meta(description="records of the work")] | None = None
-    records_per_second: Annotated[int, Meta(description="records a second now")] | None = None
+    driver_running: (
+        Annotated[bool, Meta(description="whether the driver of a run that has not ended is running")] | None
+    ) = None
+    activity: Annotated[str, Meta(description="the phase that the job reports")] | None = None
+    stages: Annotated[Count, Meta(description="the stages that are done")] | None = None
+    records: Annotated[Count, Meta(description="the records that are done")] | None = None
+    records_per_second: Annotated[int, Meta(description="the current rate in records a second")] | None = None
     progress: Annotated[str, Meta(description="such as 43%")] | None = None
     last_commit_time: Annotated[str, Meta(description="when an archive committed last")] | None = None
     records_behind: (
-        Annotated[int, Meta(description="records of the topic that an archive has not committed")] | None
+        Annotated[int, Meta(description="the records of the topic that an archive has not committed")] | None
     ) = None
-    ledger: Annotated[str, Meta(description="where the ledger of the archive is")] | None = None
-    result: Annotated[dict[str, Any], Meta(description="what the job found, as docs/how-to/jobs.md has it")] = field(
-        default_factory=dict
+    ledger: Annotated[str, Meta(description="the place of the archive's ledger")] | None = None
+    result: Annotated[dict[str, Any], Meta(description="the job's result; docs/how-to/jobs.md lists its fields")] = (
+        field(default_factory=dict)
     )
 
 

@@ -22,7 +22,9 @@ Backend = Literal["Kubernetes", "Kubeflow"]
 JobName = Annotated[
     str,
     Meta(
-        max_length=63, description="which job, see docs/how-to/jobs.md", extra_json_schema={"enum": sorted(JOB_TABLE)}
+        max_length=63,
+        description="the name of the job, one of those in docs/how-to/jobs.md",
+        extra_json_schema={"enum": sorted(JOB_TABLE)},
     ),
 ]
 Name = Annotated[
@@ -37,7 +39,7 @@ MountPath = Annotated[
 class PodResources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The resources that a pod requests, and its limits: cpu, memory."""
 
-    requests: Annotated[dict[str, Quantity], Meta(description="what Kubernetes reserves for it")] = field(
+    requests: Annotated[dict[str, Quantity], Meta(description="the resources that Kubernetes reserves for it")] = field(
         default_factory=lambda: {"cpu": "500m", "memory": "2Gi"}
     )
     limits: Annotated[
@@ -64,12 +66,14 @@ class RunPodSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkno
     node_selector: Annotated[dict[str, str], Meta(description="labels that their node has")] = {}
     tolerations: Annotated[
         tuple[JsonObject, ...],
-        Meta(max_length=TOLERATIONS_MAX, description="taints of nodes that do not keep them away"),
+        Meta(max_length=TOLERATIONS_MAX, description="the taints of nodes that they tolerate"),
     ] = ()
-    affinity: Annotated[JsonObject, Meta(description="which nodes, and which neighbours, they want or avoid")] = {}
+    affinity: Annotated[JsonObject, Meta(description="the nodes and the neighbours that they prefer or avoid")] = {}
     image_pull_secrets: Annotated[
         tuple[ImagePullSecret, ...],
-        Meta(max_length=PULL_SECRETS_MAX, description="logins of registries; left out, those of the chart"),
+        Meta(
+            max_length=PULL_SECRETS_MAX, description="Secrets with logins of registries; left out, those of the chart"
+        ),
     ] = ()
     priority_class_name: Annotated[str, Meta(max_length=253, description="their PriorityClass")] | None = None
 
@@ -94,8 +98,8 @@ class RunTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 class RunVolume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """A PersistentVolumeClaim that driver and executors mount."""
 
-    name: Annotated[Name, Meta(description="stays within the run; unique within the list")]
-    mount_path: Annotated[MountPath, Meta(description="where it is, as options name it")]
+    name: Annotated[Name, Meta(description="the volume's name, unique within the list")]
+    mount_path: Annotated[MountPath, Meta(description="the mount path, as options name it")]
     claim_name: Annotated[ObjectName, Meta(description="the claim; with executors on several nodes ReadWriteMany")]
     read_only: Annotated[bool, Meta(description="true: the run cannot write there")] = False
 
@@ -104,7 +108,7 @@ class EventLogs(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
     """The claim for Spark's event logs, which its history server reads."""
 
     claim_name: Annotated[ObjectName, Meta(description="the claim, which the driver mounts")]
-    mount_path: Annotated[MountPath, Meta(description="where it is in the driver")] = "/event-logs"
+    mount_path: Annotated[MountPath, Meta(description="its mount path in the driver")] = "/event-logs"
 
 
 class SecretKeyRef(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -119,7 +123,7 @@ class EnvVar(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_f
 
     name: Annotated[str, Meta(max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="its name")]
     value: Annotated[str, Meta(description="what it holds")] | None = None
-    secret_key_ref: Annotated[SecretKeyRef, Meta(description="the key of a Secret that holds it")] | None = None
+    secret_key_ref: Annotated[SecretKeyRef, Meta(description="the key of a Secret that holds the value")] | None = None
 
 
 class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -140,15 +144,15 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     executors: Annotated[
         int, Meta(ge=0, le=EXECUTORS_MAX, description="pods that do the work; with 0 the driver does it by itself")
     ] = 0
-    driver: Annotated[RunPod, Meta(description="the pod that plans the work and tells of it")] = RunPod()
+    driver: Annotated[RunPod, Meta(description="the pod that plans the work and reports it")] = RunPod()
     executor: Annotated[RunPod, Meta(description="each pod that does the work")] = RunPod()
     template: RunTemplate = RunTemplate()
     volumes: Annotated[
-        tuple[RunVolume, ...], Meta(max_length=VOLUMES_MAX, description="where archives and reports are kept")
+        tuple[RunVolume, ...], Meta(max_length=VOLUMES_MAX, description="the volumes of archives and reports")
     ] = ()
-    event_logs: Annotated[EventLogs, Meta(description="keeps Spark's event logs; left out, there are none")] | None = (
-        None
-    )
+    event_logs: (
+        Annotated[EventLogs, Meta(description="where Spark's event logs are stored; left out, none are written")] | None
+    ) = None
     spark_conf: Annotated[
         dict[str, str], Meta(description="Spark's configuration, without what the operator sets itself")
     ] = {}
@@ -156,12 +160,16 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
         tuple[EnvVar, ...], Meta(max_length=ENV_MAX, description="environment variables of driver and executors")
     ] = ()
     backoff_limit: Annotated[
-        int, Meta(ge=0, le=TRIES_MAX, description="how often a driver that failed is started again")
+        int, Meta(ge=0, le=TRIES_MAX, description="how often a failed driver is started again")
     ] = 3
     active_deadline_seconds: (
         Annotated[
             int,
-            Meta(ge=1, le=SECONDS_MAX, description="after so long the run is ended and has failed; all tries count"),
+            Meta(
+                ge=1,
+                le=SECONDS_MAX,
+                description="the time after which the run is stopped and has failed, all attempts together",
+            ),
         ]
         | None
     ) = None
@@ -171,7 +179,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
             Meta(
                 ge=0,
                 le=SECONDS_MAX,
-                description="so long after its end the resource is deleted, with its pods; left out, it stays",
+                description="the time after its end when the resource is deleted, with its pods; left out, it stays",
             ),
         ]
         | None

@@ -60,22 +60,29 @@ class ObjectMeta(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkno
 
 ObservedGeneration = Annotated[
     int,
-    Meta(description="the metadata.generation that was looked at; below the resource's, the last change is to come"),
+    Meta(
+        description=(
+            "the metadata.generation of the last reconciliation; if it is lower than that of the "
+            "resource, the last change is still to come"
+        )
+    ),
 ]
 
 
 class Condition(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """One statement about a resource, as Kubernetes words it (`metav1.Condition`)."""
 
-    type: Annotated[str, Meta(description="what it is about, such as Ready")]
-    status: Annotated[Literal["True", "False", "Unknown"], Meta(description="whether it is so")]
-    reason: Annotated[str, Meta(description="why, in one word; docs/how-to/troubleshoot.md lists them")]
+    type: Annotated[str, Meta(description="the type of the condition, such as Ready")]
+    status: Annotated[Literal["True", "False", "Unknown"], Meta(description="whether the condition holds")]
+    reason: Annotated[str, Meta(description="the reason in one word; docs/how-to/troubleshoot.md lists them all")]
     message: Annotated[Message, Meta(description="why, for people")] = ""
     last_transition_time: Annotated[str, Meta(description="when the status became what it is")]
     observed_generation: ObservedGeneration | None = None
 
 
-Conditions = Annotated[tuple[Condition, ...], Meta(description="what is true of the resource now, and since when")]
+Conditions = Annotated[
+    tuple[Condition, ...], Meta(description="the conditions of the resource, and since when they hold")
+]
 
 
 def shortened(text: str, length_max: int) -> str:

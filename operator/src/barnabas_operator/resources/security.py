@@ -21,20 +21,20 @@ class Authentication(Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
     type: Annotated[
         AuthenticationType,
-        Meta(description="by a certificate (tls), or by a password (scram-sha-512, or plain); all but SCRAM need TLS"),
+        Meta(description="a certificate (tls), or a password (scram-sha-512, or plain); all but SCRAM need TLS"),
     ]
 
 
 class Authorization(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The rights of clients, by ACLs. Every listener needs authentication."""
 
-    type: Annotated[Literal["simple"], Meta(description="ACLs, as kafka-acls makes them")] = "simple"
+    type: Annotated[Literal["simple"], Meta(description="ACLs, as kafka-acls creates them")] = "simple"
     super_users: Annotated[
         tuple[UserName, ...],
         Meta(max_length=SUPER_USERS_MAX, description="users who may do everything, beside admin"),
     ] = ()
     allow_everyone_if_no_acl_found: Annotated[
-        bool, Meta(description="true: where no ACL is about a resource, everybody may do everything with it")
+        bool, Meta(description="true: everybody may do everything with a resource that has no ACL")
     ] = False
 
 
@@ -44,7 +44,7 @@ class CertificateAuthority(
     """An authority that signs certificates."""
 
     generate_certificate_authority: Annotated[
-        bool, Meta(description="false: the authority is yours, in Secrets that you make and renew")
+        bool, Meta(description="false: you provide the authority, in Secrets that you create and renew")
     ] = True
 
 
@@ -56,5 +56,5 @@ class CertificateStatus(
     name: Annotated[str, Meta(description="the Secret that holds it")]
     not_after: Annotated[str, Meta(description="when it expires (RFC 3339)")]
     renewal_time: (
-        Annotated[str, Meta(description="when the operator renews it; left out, somebody else does")] | None
+        Annotated[str, Meta(description="when the operator renews it; left out, the operator does not")] | None
     ) = None

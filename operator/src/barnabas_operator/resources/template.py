@@ -33,7 +33,7 @@ class Template(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
     """A partial object of its kind, merged over what the operator makes."""
 
     metadata: TemplateMetadata = TemplateMetadata()
-    spec: Annotated[JsonObject, Meta(description="as in that kind's spec; only what shall differ")] = {}
+    spec: Annotated[JsonObject, Meta(description="a part of that kind's spec: only what is to differ")] = {}
 
 
 class BrokerServiceTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -41,13 +41,15 @@ class BrokerServiceTemplate(Struct, frozen=True, kw_only=True, rename="camel", f
 
     broker_id: Annotated[int, Meta(ge=0, le=BROKER_IDS_MAX - 1, description="the broker's number; each once")]
     metadata: TemplateMetadata = TemplateMetadata()
-    spec: Annotated[JsonObject, Meta(description="as in a Service's spec; only what shall differ")] = {}
+    spec: Annotated[JsonObject, Meta(description="a part of a Service's spec: only what is to differ")] = {}
 
 
 class ListenerTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Changes of the Services of a listener of type nodeport or loadbalancer."""
 
-    bootstrap_service: Annotated[Template, Meta(description="the Service that leads to any broker")] = Template()
+    bootstrap_service: Annotated[Template, Meta(description="the bootstrap Service, which leads to any broker")] = (
+        Template()
+    )
     broker_service: Annotated[Template, Meta(description="the Service of each broker")] = Template()
     broker_services: Annotated[
         tuple[BrokerServiceTemplate, ...],
@@ -75,7 +77,7 @@ class ClusterTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_
         Meta(description="the Service for pods, NAME-bootstrap; those of other listeners: listeners[].template"),
     ] = Template()
     config_map: Annotated[MetadataTemplate, Meta(description="the brokers' settings")] = MetadataTemplate()
-    service_account: Annotated[MetadataTemplate, Meta(description="who the brokers are")] = MetadataTemplate()
+    service_account: Annotated[MetadataTemplate, Meta(description="the brokers' ServiceAccount")] = MetadataTemplate()
     pod_disruption_budget: Annotated[Template, Meta(description="the PodDisruptionBudget")] = Template()
     network_policy: Annotated[Template, Meta(description="the NetworkPolicy")] = Template()
-    pod_monitor: Annotated[Template, Meta(description="the PodMonitor, where there is that kind")] = Template()
+    pod_monitor: Annotated[Template, Meta(description="the PodMonitor, if the API server has that kind")] = Template()

@@ -19,7 +19,7 @@ TopicName = Annotated[
     str,
     Meta(
         pattern=rf"^[a-zA-Z0-9._-]{{1,{NAME_LENGTH_MAX}}}$",
-        description=f"the topic's name in Kafka, where it is not metadata.name; never changes; 1 to {NAME_LENGTH_MAX}"
+        description=f"the topic's name in Kafka, if it is not metadata.name; never changes; 1 to {NAME_LENGTH_MAX}"
         " letters, digits, '.', '_' and '-'",
     ),
 ]
@@ -41,7 +41,10 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
             Meta(
                 ge=1,
                 le=PARTITIONS_MAX,
-                description="increase only; left out, num.partitions of the Cluster when made",
+                description=(
+                    "the number of partitions, which can only be increased; left out, num.partitions "
+                    "of the Cluster at the creation"
+                ),
             ),
         ]
         | None
@@ -52,25 +55,28 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
             Meta(
                 ge=1,
                 le=REPLICAS_MAX,
-                description="of each partition; left out, default.replication.factor of the Cluster when made",
+                description=(
+                    "the replicas of each partition; left out, default.replication.factor of "
+                    "the Cluster at the creation"
+                ),
             ),
         ]
         | None
     ) = None
     config: Annotated[
         dict[str, ConfigValue],
-        Meta(description="Kafka's topic configs; what is not named is the default, a null leaves the key alone"),
+        Meta(description="Kafka's topic configs; a missing key has its default, a key that is null is not changed"),
     ] = {}
     deletion_policy: Annotated[
         DeletionPolicy,
         Meta(description="when this resource is deleted, Retain keeps the topic, Delete does not; Protect keeps both"),
     ] = "Retain"
     adopt: Annotated[
-        bool, Meta(description="true: takes over a topic that was there before this resource; false: refuses it")
+        bool, Meta(description="true: takes over a topic that existed before this resource; false: refuses to")
     ] = True
     drift_policy: Annotated[
         DriftPolicy,
-        Meta(description="what is done about changes by others: Revert undoes them, Warn tells of them"),
+        Meta(description="what happens to changes by other clients: Revert undoes them, Warn only reports them"),
     ] = "Revert"
     pause: Annotated[bool, Meta(description="true: the topic is left as it is, deletion included")] = False
 
@@ -89,9 +95,9 @@ class TopicStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unkn
     partitions: Annotated[int, Meta(description="how many partitions the topic has")] | None = None
     replicas: Annotated[int, Meta(description="how many replicas each partition has")] | None = None
     under_replicated_partitions: (
-        Annotated[int, Meta(description="how many partitions lack replicas in sync")] | None
+        Annotated[int, Meta(description="how many partitions have replicas that are not in sync")] | None
     ) = None
-    offline_partitions: Annotated[int, Meta(description="how many partitions nobody leads")] | None = None
+    offline_partitions: Annotated[int, Meta(description="how many partitions have no leader")] | None = None
 
 
 class Topic(Resource, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

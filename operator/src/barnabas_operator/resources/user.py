@@ -43,7 +43,7 @@ Username = Annotated[
     Meta(
         max_length=USERNAME_LENGTH_MAX,
         pattern=r"^[!-~]([ -~]{0,251}[!-~])?$",
-        description="the user's name in Kafka, where it is not metadata.name; never changes; of a tls user"
+        description="the user's name in Kafka, if it is not metadata.name; never changes; for a tls user"
         f" {CERTIFICATE_NAME_WORDS}",
     ),
 ]
@@ -74,7 +74,8 @@ class UserAuthentication(
         ),
     ]
     password: (
-        Annotated[Password, Meta(description="with scram only; left out, a password of 32 characters is made")] | None
+        Annotated[Password, Meta(description="only with scram; left out, a password of 32 characters is generated")]
+        | None
     ) = None
 
 
@@ -101,19 +102,19 @@ class AclResource(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 class AclRule(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """Operations that the user may do, or may not."""
 
-    type: Annotated[AclType, Meta(description="a denial goes before every allowance")] = "allow"
+    type: Annotated[AclType, Meta(description="Deny takes precedence over Allow")] = "allow"
     resource: AclResource
     host: Annotated[
         str,
         Meta(
             max_length=45,
             pattern=r"^(\*|[0-9a-fA-F:.]+)$",
-            description="the IP address that the user comes from, * for any",
+            description="the IP address from which the user connects, * for any",
         ),
     ] = "*"
     operations: Annotated[
         tuple[AclOperation, ...],
-        Meta(min_length=1, max_length=OPERATIONS_MAX, description="as Kafka calls them"),
+        Meta(min_length=1, max_length=OPERATIONS_MAX, description="the operations, by Kafka's names"),
     ]
 
 
@@ -122,23 +123,28 @@ class UserAuthorization(
 ):
     """The user's rights. The Cluster needs spec.authorization for them."""
 
-    type: Annotated[Literal["simple"], Meta(description="ACLs, as kafka-acls makes them")] = "simple"
+    type: Annotated[Literal["simple"], Meta(description="ACLs, as kafka-acls creates them")] = "simple"
     acls: Annotated[
         tuple[AclRule, ...],
-        Meta(max_length=ACLS_MAX, description="all ACLs of the user; others that name it are taken away"),
+        Meta(max_length=ACLS_MAX, description="all ACLs of the user; any others of the user are removed"),
     ] = ()
 
 
 class UserQuotas(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The bounds of what clients of the user may ask of each broker; one that is left out does not count."""
 
-    producer_byte_rate: Annotated[int, Meta(ge=1, description="bytes a second that they may write")] | None = None
-    consumer_byte_rate: Annotated[int, Meta(ge=1, description="bytes a second that they may read")] | None = None
+    producer_byte_rate: (
+        Annotated[int, Meta(ge=1, description="the bytes a second that the user's clients may write")] | None
+    ) = None
+    consumer_byte_rate: (
+        Annotated[int, Meta(ge=1, description="the bytes a second that the user's clients may read")] | None
+    ) = None
     request_percentage: (
-        Annotated[int, Meta(ge=1, description="the share of a broker's event loop; 100 is all of it")] | None
+        Annotated[int, Meta(ge=1, description="the percentage of a broker's event loop; 100 is all of it")] | None
     ) = None
     controller_mutation_rate: (
-        Annotated[float, Meta(description="partitions a second that they may make and delete; more than 0")] | None
+        Annotated[float, Meta(description="the partitions a second that the user may create and delete; more than 0")]
+        | None
     ) = None
 
 
@@ -151,11 +157,24 @@ class UserSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
     username: Username | None = None
     authentication: UserAuthentication
     authorization: (
-        Annotated[UserAuthorization, Meta(description="left out, the user has no ACLs, and what others gave it goes")]
+        Annotated[
+            UserAuthorization,
+            Meta(
+                description=(
+                    "the rights of the user; left out, it has no ACLs, and those that others gave it are removed"
+                )
+            ),
+        ]
         | None
     ) = None
     quotas: (
-        Annotated[UserQuotas, Meta(description="left out, the user has none, and what others gave it goes")] | None
+        Annotated[
+            UserQuotas,
+            Meta(
+                description="the quotas of the user; left out, it has none, and those that others gave it are removed"
+            ),
+        ]
+        | None
     ) = None
     deletion_policy: Annotated[
         DeletionPolicy,
@@ -165,7 +184,7 @@ class UserSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
         ),
     ] = "Delete"
     adopt: Annotated[
-        bool, Meta(description="true: takes over a user that was there before this resource; false: refuses it")
+        bool, Meta(description="true: takes over a user that existed before this resource; false: refuses to")
     ] = True
     pause: Annotated[bool, Meta(description="true: the user is left as it is, deletion included")] = False
 
@@ -176,11 +195,14 @@ class UserStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unkno
     cluster: Annotated[str | None, Meta(description="the Cluster that has the user; never changes")] = None
     username: Annotated[str, Meta(description="the user's name in Kafka")] | None = None
     secret: Annotated[str, Meta(description="the Secret with all that a client needs")] | None = None
-    certificate: (
-        Annotated[CertificateStatus, Meta(description="of a tls user: when its certificate expires")] | None
-    ) = None
+    certificate: Annotated[CertificateStatus, Meta(description="the expiry of a tls user's certificate")] | None = None
     password_id: (
-        Annotated[str, Meta(description="changes with the password that the Cluster has; it says nothing about it")]
+        Annotated[
+            str,
+            Meta(
+                description="changes whenever the password in the Cluster does; the password cannot be derived from it"
+            ),
+        ]
         | None
     ) = None
 

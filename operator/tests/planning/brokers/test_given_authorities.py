@@ -76,9 +76,9 @@ REFUSED = {
     "ca.key of Secret one-cluster-ca is missing": AuthoritySecrets({}, None),
     "ca.crt of Secret one-cluster-ca-cert is missing": AuthoritySecrets(with_key(MADE.key), None),
     "no certificate belongs to the key": as_strimzi(Pem(Authority.create("a", NOW).pem.key, MADE.certificate)),
-    "the certificate CN=mine is not one of an authority": as_strimzi(given(ca=False)),
+    "the certificate CN=mine is not the certificate of an authority": as_strimzi(given(ca=False)),
     "the certificate CN=mine is signed by another authority": as_strimzi(given(issuer="of all")),
-    "the certificate CN=mine holds from 2025-12-31": as_strimzi(given(days=0)),
+    "the certificate CN=mine is valid from 2025-12-31": as_strimzi(given(days=0)),
 }
 
 

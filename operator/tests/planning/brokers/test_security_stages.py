@@ -213,7 +213,7 @@ def test_a_listener_leaves_the_port_that_brokers_need_meanwhile() -> None:
     taken = cluster(PLAIN, replace(SAFE, port=9090))
     refusal = refuse_change(DECLARED_OPEN, taken, in_pods=True)
     assert refusal is not None
-    assert "spec.listeners[1].port is 9090, which brokers use among themselves while" in refusal.message
+    assert "spec.listeners[1].port is 9090, which brokers use for replication while" in refusal.message
     arrived = replace(DECLARED_SECURED, status=ClusterStatus(security_stage="Secured"))
     assert refuse_change(arrived, taken, in_pods=True) is None
     assert refuse_change(DECLARED_OPEN, cluster(replace(PLAIN, port=9090)), in_pods=True) is None

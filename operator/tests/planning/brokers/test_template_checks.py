@@ -131,8 +131,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "another probe": (
         {"brokerContainer": {"readinessProbe": {"$patch": "replace", "exec": {"command": ["true"]}}}},
         (
-            "spec.template.brokerContainer.readinessProbe.$patch is replace, but readinessProbe.httpGet stays, for it "
-            "tells the broker's state; allowed: without $patch here"
+            "spec.template.brokerContainer.readinessProbe.$patch is replace, but readinessProbe.httpGet stays, because "
+            "it shows the broker's state; allowed: without $patch here"
         ),
     ),
     "environment as a mapping": (
@@ -179,7 +179,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "one node for all": (
         spec("pod", nodeName="n-1"),
         (
-            "spec.template.pod.spec.nodeName is 'n-1' (string), for all brokers would be on one node; "
+            "spec.template.pod.spec.nodeName is 'n-1' (string), because all brokers would be on one node; "
             "allowed: nodeSelector or affinity"
         ),
     ),

@@ -81,12 +81,12 @@ def valid_config(topic: Topic, _cluster: ClusterState) -> Refusal | None:
 
 
 def may_adopt(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """A topic that was there before, or was made again by others: by its id, for a name says neither."""
+    """Refuse a topic without `adopt` that others created, before this resource or again since; its id shows that."""
     found, had = cluster.topics.get(topic.topic_name), topic.status.topic_id if topic.status else None
     if topic.spec.adopt or found is None or found.topic_id == had or was_made_by(topic, found, cluster):
         return None
     was = (
-        "was there before"
+        "existed before"
         if had is None
         else f"was deleted and created again by others (its id was {had}, and is {found.topic_id})"
     )
