@@ -67,7 +67,7 @@ def test_manifests_become_what_is_stored_beside_them(name: str) -> None:
             "name: Plain",
             (
                 "kafka:2:1: Kafka quay: as a Cluster: spec.listeners[0].name is 'Plain' (string);"
-                " allowed: lower-case letters and digits, 11 at most"
+                " allowed: at most 11 lower-case letters and digits"
             ),
         ),
         (
