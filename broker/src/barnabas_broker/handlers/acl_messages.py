@@ -24,7 +24,7 @@ def acl_filter(message: Any) -> AclFilter:
 
 
 def new_acl(message: Any) -> tuple[AclPattern, AclEntry]:
-    """Read an ACL that is to be made; ApiError for a code that means nothing."""
+    """Return the ACL of a CreateAcls request. Raises ApiError for an unknown code."""
     pattern = AclPattern(
         known(ResourceType, message.resource_type, "resource_type"),
         message.resource_name,
@@ -40,7 +40,7 @@ def new_acl(message: Any) -> tuple[AclPattern, AclEntry]:
 
 
 def known(words: type[Word], code: int, field: str) -> Word:
-    """Read a code; ApiError for 0 and for those that nobody knows."""
+    """Return the enum member of a code. Raises ApiError for UNKNOWN (0) and undefined codes."""
     if code not in {int(word) for word in words if word.name != "UNKNOWN"}:
         allowed = ", ".join(f"{int(word)} ({word.name})" for word in words if word.name != "UNKNOWN")
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{field}={code} of an ACL; allowed: {allowed}")

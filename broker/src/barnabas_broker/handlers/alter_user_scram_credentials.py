@@ -17,7 +17,7 @@ UserResult = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    """Change each user's credential or refuse it; the next login of this broker goes by the new one."""
+    """Change or refuse each user's credential; the next login at this broker uses the new one."""
     asked: list[Upsertion | Deletion] = [Deletion(each.name, each.mechanism) for each in request.deletions]
     asked += [
         Upsertion(each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password))

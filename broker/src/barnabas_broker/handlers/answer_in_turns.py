@@ -17,23 +17,23 @@ Path = tuple[str, ...]
 
 
 class AnswerInTurns:
-    """The making of one response. CloseConnection if nobody reads it any more, or the response is too large."""
+    """The construction of one large response. Raises CloseConnection if the client has left, or it grows too large."""
 
     def __init__(self, response: type[object], context: RequestContext, responses: LargeResponses) -> None:
         self._response = response.__name__
         self._version = context.api_version
         self.turn = responses.turn(context.is_gone)
-        """The turn, for giving way in the middle of an element."""
+        """The turn of this response, to give way in the middle of an element."""
         self._outer_bytes = 0
         self._inner_bytes = 0
-        """The bytes of elements that are not yet in one of an outermost array."""
+        """The bytes of encoded inner elements whose outer element is not encoded yet."""
 
     def over(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
         """Yield all things, some in each turn of the loop."""
         return self.turn.over(things)
 
     def encoded(self, array: Path, element: Element) -> Element:
-        """Return the encoded form of an element of an array, to stand in its place in the response."""
+        """Return an array's element in encoded form, which takes its place in the response."""
         encoded = encode_element(self._response, array, self._version, element)
         if len(array) == 1:
             self._outer_bytes += len(encoded)
@@ -44,5 +44,5 @@ class AnswerInTurns:
         return cast("Element", encoded)
 
     async def elements(self, array: Path, things: Iterable[Thing], make: Callable[[Thing], Element]) -> list[Element]:
-        """Elements of an array, encoded: what `make` gives for each thing when its turn comes."""
+        """Return an array's elements in encoded form, each made by `make` when its turn comes."""
         return [self.encoded(array, make(thing)) async for thing in self.over(things)]

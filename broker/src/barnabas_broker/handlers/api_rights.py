@@ -1,4 +1,4 @@
-"""The one table that says which API needs which right on which resource, and what is answered without it.
+"""The table of the rights that each API needs on which resource, and of the answers without them.
 
 `guard` enforces the needs of this table before a handler runs. Where `in_handler` says something, the handler looks at
 the rights itself, since it lists resources, or since what it needs depends on more than the request.
@@ -17,7 +17,7 @@ LATEST: Final = 1 << 15
 
 
 class Need(NamedTuple):
-    """A right that a request needs, and the error of what lacks it."""
+    """A right that a request needs, and the error without it."""
 
     operation: AclOperation
     resource_type: ResourceType
@@ -38,7 +38,7 @@ class Need(NamedTuple):
 
     @property
     def array(self) -> str:
-        """The array of the request whose elements have the right or lack it, each for itself; "" for all of it."""
+        """The array of the request whose elements are checked one by one; "" if the request is checked as a whole."""
         return self.field.removesuffix("[]").partition(".")[0] if self.field.endswith("[]") or "." in self.field else ""
 
 
@@ -61,7 +61,7 @@ class ApiRights(NamedTuple):
     refused: Mapping[str, object] = {}
     """Fields of a refused element that differ from their defaults."""
     in_handler: str = ""
-    """The sentence that says what the handler does about rights."""
+    """A sentence about the rights that the handler itself checks."""
 
 
 def _cluster(operation: AclOperation, or_on_cluster: AclOperation | None = None) -> Need:
@@ -69,7 +69,7 @@ def _cluster(operation: AclOperation, or_on_cluster: AclOperation | None = None)
 
 
 _CONFIG_KINDS: Final = ((_TOPIC, (2,)), (_GROUP, (32,)), (_CLUSTER, (4, 8, 16)))
-"""The resource types of configs, by the type of the resource whose right counts."""
+"""The resource types of configs, by the ACL resource type whose right is needed."""
 
 
 def _configs(operation: AclOperation) -> tuple[Need, ...]:

@@ -47,11 +47,11 @@ NO_ERROR: Final = 0
 ZSTD_SINCE: Final = 7
 """The first version of Produce with zstd; clients that lack the codec lack this version too (KIP-110)."""
 LOOKED_AT_MAX: Final = 1000
-"""Records of one request on the loop, 1 to 2 ms; the other batches go to the helper process."""
+"""The most records of one request that the loop checks (1 to 2 ms); the helper process checks the rest."""
 
 
 class Appender(msgspec.Struct):
-    """Appends the batches of one request, one after the other; `late` is there once a result has to wait."""
+    """Appends the batches of one request, one after the other; `late` is set once a result must wait."""
 
     environment: HandlerEnvironment
     channel: Channel
@@ -78,7 +78,7 @@ class Appender(msgspec.Struct):
         return None
 
     def _append(self, wanted: ProduceBatch, place: int) -> ProduceResult | None:
-        """The result for one batch; None when it comes later."""
+        """Return the result of one batch; None if it comes later."""
         topic, number, start, end = wanted
         batch, partition = self.buffer[start:end], None
         try:
@@ -118,7 +118,7 @@ class Appender(msgspec.Struct):
     def append_checked(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
-        """The result of a batch that may be appended, unless its records are at fault; None when it comes later."""
+        """Check the records of a batch and append it; return the result, None if it comes later."""
         if partition.inspects_records and must_inspect(partition.log.config, header):
             return self._look_into(partition, batch, header, place, RECORDS_HERE_MAX)
         if self.trust.doubted or is_implausible(header, self.now_ms):
@@ -136,9 +136,9 @@ class Appender(msgspec.Struct):
     def _append_batch(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
-        """Append the batch; with acks=all the result comes when the high watermark is past it.
+        """Append the batch; with acks=all the result comes once the high watermark has passed it.
 
-        With acks=1 it comes at once, unless the topic's `flush.messages` wants the batch synced first.
+        With acks=1 it comes at once, unless the topic's `flush.messages` requires a sync first.
         """
         appended, log = partition.append_as_leader(batch, header, self.now_ms), partition.log
         offset, acks = appended.base_offset, self.request.acks
@@ -165,7 +165,7 @@ class Appender(msgspec.Struct):
         return self.late
 
     def _check_allowed(self, partition: Partition) -> None:
-        """ApiError unless this client may write so to this partition now."""
+        """Raise ApiError unless this client may write to this partition with these acks."""
         if self.request.acks not in ANY_ACKS:
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self.request.acks}; -1, 0 and 1 are allowed")
         topic = partition.topic_partition.topic
@@ -189,7 +189,7 @@ class Appender(msgspec.Struct):
     def _look_into(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int, records_max: int
     ) -> ProduceResult | None:
-        """Small batches here, as long as there are few in the request; all others off the loop, the connection mute."""
+        """Check small batches here, up to LOOKED_AT_MAX records a request, and others in the helper while reads pause."""
         config, inspector = partition.log.config, self.environment.inspector
         if self.looked_at < LOOKED_AT_MAX and is_quick(config, header, records_max):
             self.looked_at += header.record_count
@@ -206,7 +206,7 @@ class Appender(msgspec.Struct):
     def _append_inspected(
         self, partition: Partition, batch: memoryview, header: BatchHeader, inspected: Inspected, place: int
     ) -> ProduceResult | None:
-        """Append a batch with the largest timestamp of its records, whatever the producer said, as Kafka does."""
+        """Append a batch; its max timestamp becomes the largest of its records, as in Kafka."""
         said_ms, true_ms = header.max_timestamp_ms, inspected.max_timestamp_ms
         if inspected.batch is not None:
             batch = memoryview(bytearray(inspected.batch))
@@ -235,7 +235,7 @@ class Appender(msgspec.Struct):
 
     @contextmanager
     def using_again(self, partition: Partition, place: int) -> Iterator[Partition]:
-        """The same partition as it is now, if the request may be appended to it. ApiError."""
+        """Yield the partition's current state after a wait. Raises ApiError if this batch may not be appended to it."""
         topic, number, _, _ = self.request.batches[place]
         with self.environment.replicas.failures.using(topic.name, number, topic.topic_id) as current:
             if current.topic_id != partition.topic_id:

@@ -27,7 +27,7 @@ class AuthorizedFetch(ConsumerFetch):
     __slots__ = ()
 
     def begin(self) -> GiveUp | None:
-        """Answer in this turn what is small."""
+        """Answer a small request in this turn."""
         environment, client = self._environment, self._channel.client
         assert environment.authorizer is not None, "this fetch is for brokers with an authorizer"
         rights = environment.authorizer.rights(client.principal, client.host)

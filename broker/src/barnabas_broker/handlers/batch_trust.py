@@ -1,4 +1,4 @@
-"""The choice of clients' batches that are looked into. Kafka iterates over the records of all; here trust is earned.
+"""The choice of client batches whose records are checked. Kafka checks all; here clients earn trust.
 
 A producer is a program: one that writes wrong headers does so again and again. So the first batches of a connection are
 looked into, and then those with an implausible header. Once one was invalid, all of that connection's are looked into.
@@ -17,9 +17,9 @@ from barnabas_broker.wire.record_batch import BatchHeader
 log = logging.getLogger(__name__)
 
 FIRST_BATCHES: Final = 4
-"""The number of first batches if they have one record, which shows little. One of several records counts as all."""
+"""The number of a connection's first batches that are checked; one batch of several records is enough."""
 ALL_BATCHES: Final = 1 << 62
-"""A number of batches above what a connection sends."""
+"""A number of batches that no connection reaches."""
 CLIENTS_MAX: Final = 100
 """The clients with a count of their own; the others share one."""
 OTHER_CLIENTS: Final = "others"
@@ -37,20 +37,20 @@ class InvalidOutcome(StrEnum):
 
 
 class BatchTrust:
-    """All clients of a broker, and what was found in their batches."""
+    """The invalid batches of all clients of a broker."""
 
     def __init__(self) -> None:
         self.invalid: Counter[tuple[str, InvalidOutcome]] = Counter()
-        """Batches by client id."""
+        """The number of invalid batches by client id and outcome."""
         self._clients: set[str] = set()
         self._logged: set[tuple[str, str]] = set()
 
     def of_connection(self, client_id: str) -> "ConnectionTrust":
-        """The trust that a new connection begins with: none is earned yet."""
+        """Return the trust of a new connection, which has earned none yet."""
         return ConnectionTrust(self, client_id)
 
     def found(self, client_id: str, topic: str, outcome: InvalidOutcome, what: str) -> None:
-        """Count it, and log the first one of this client and topic."""
+        """Count an invalid batch, and log the first one of this client and topic."""
         if len(self._clients) < CLIENTS_MAX:
             self._clients.add(client_id)
         self.invalid[client_id if client_id in self._clients else OTHER_CLIENTS, outcome] += 1
@@ -68,22 +68,22 @@ class ConnectionTrust:
         self._broker = broker
         self.client_id = client_id
         self.doubted = FIRST_BATCHES
-        """The number of batches that are still looked into, whatever their header says."""
+        """The number of next batches that are checked, whatever their header says."""
 
     def may_pass(self, header: BatchHeader, now_ms: int) -> bool:
-        """True if it is only to be looked into as one of the first, for which another one will do."""
+        """True if a batch may go unchecked: only first batches are checked, and a later one will do as well."""
         return 0 < self.doubted <= FIRST_BATCHES and not is_implausible(header, now_ms)
 
     def looks_into(self, header: BatchHeader) -> None:
-        """A batch is looked into."""
+        """Note that a batch is checked, which counts towards the first ones."""
         self.doubted = max(self.doubted - (1 if header.record_count == 1 else FIRST_BATCHES), 0)
 
     def refused(self, topic: str, reason: str) -> None:
-        """A batch was not the records that its header describes."""
+        """Note a batch whose bytes are not the records that its header describes."""
         self._lose(topic, InvalidOutcome.REFUSED, reason)
 
     def corrected(self, topic: str, said_ms: int, true_ms: int) -> None:
-        """The largest timestamp of a batch was another one."""
+        """Note a batch whose header had a wrong max timestamp."""
         self._lose(topic, InvalidOutcome.CORRECTED, f"max timestamp {said_ms}; the largest of its records is {true_ms}")
 
     def _lose(self, topic: str, outcome: InvalidOutcome, what: str) -> None:

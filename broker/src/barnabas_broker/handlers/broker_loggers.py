@@ -35,7 +35,7 @@ class BrokerLoggers:
         return {ROOT: _name(self._root.level)} | {name: _name(self._logger(name).getEffectiveLevel()) for name in names}
 
     def alter(self, changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
-        """Set or delete levels: all of them, or none and ApiError. A deleted level is that of the logger above."""
+        """Set or delete levels; a deleted one is inherited again. Raises ApiError if one is invalid, and changes none."""
         for change in changes:
             self._check(change)
         for change in () if validate_only else changes:
@@ -43,7 +43,7 @@ class BrokerLoggers:
             self._logger(change.name).setLevel(logging.NOTSET if deleted else LEVELS[change.value or ""])
 
     def _check(self, change: ConfigChange) -> None:
-        """Raise ApiError for what Kafka refuses."""
+        """Raise ApiError for a change that Kafka refuses, too."""
         if change.operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
             message = f"{change.operation.name} operation is not allowed for the BROKER_LOGGER resource"
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
@@ -68,5 +68,5 @@ def check_this_broker(name: str, broker_id: int) -> None:
 
 
 def _name(level: int) -> str:
-    """Return Kafka's name of the lowest level that `level` lets through."""
+    """Return Kafka's name of the lowest level that is logged at `level`."""
     return min(LEVELS, key=lambda name: (LEVELS[name] < level, abs(LEVELS[name] - level)))

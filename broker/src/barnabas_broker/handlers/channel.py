@@ -1,4 +1,4 @@
-"""One request on its way through a handler: who asks, what for, and where the answer goes."""
+"""The client, the facts and the answer channel of a request, as handlers see them."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -24,13 +24,13 @@ class Client(NamedTuple):
     """The client of a request: all that a handler knows of it."""
 
     listener_name: str
-    """The listener of its connection: the client gets brokers' addresses of the same listener."""
+    """The listener of its connection, whose addresses of brokers the client gets."""
     address: str
     """`host:port`."""
     client_id: str | None = None
-    """The client id that it sends; None if it sends none, or nothing has come in yet."""
+    """The client id that it sends; None if it sends none, or has sent no request yet."""
     principal: str = ANONYMOUS
-    """`User:NAME`, as its certificate or its SASL mechanism has shown."""
+    """`User:NAME`, as authenticated by certificate or SASL."""
     mechanism: str = ""
     """The SASL mechanism by which it has authenticated; "" for none."""
 
@@ -44,11 +44,11 @@ class Client(NamedTuple):
         return quotas.of(self.principal, self.client_id, self.listener_name)
 
     def authenticated(self, user: str, mechanism: str) -> "Client":
-        """Return the same client once SASL has shown who it is."""
+        """Return the client with the user that SASL has authenticated."""
         return self._replace(principal=user_principal(user), mechanism=mechanism)
 
     def named(self, client_id: str | None) -> "Client":
-        """The same client, which calls itself so."""
+        """Return the client with this client id."""
         return self if client_id == self.client_id else self._replace(client_id=client_id)
 
 
@@ -84,11 +84,11 @@ class RequestContext(NamedTuple):
     client: Client
     """The client, with the client id of this request."""
     is_gone: Callable[[], bool] = lambda: False
-    """True once nobody reads the answer."""
+    """True once the connection is closed, so that nobody reads the answer."""
 
 
 GiveUp = Callable[[], object]
-"""Ends the wait for an answer that nobody will read: the connection is closed."""
+"""Ends the wait for an answer because the connection is closed."""
 
 
 MessageHandler = Callable[["HandlerEnvironment", RequestContext, Any], Any | Awaitable[Any]]
@@ -108,7 +108,7 @@ class RawHandler(Protocol):
         body_start: int,
         end: int,
     ) -> GiveUp | None:
-        """Handle a request; return what to call if the connection closes before an answer that waits.
+        """Handle a request; return a callback for a connection that closes before the answer, None if it is answered.
 
         Raises MalformedRequest and CloseConnection.
         """

@@ -1,4 +1,4 @@
-"""The quotas of clients on this broker: the limits of each client, and how much of them it has used.
+"""The quotas of clients on this broker, and how much of them each client has used.
 
 The quotas of a client are decided once for each user and client id, until quotas change. A counter is shared by all
 clients that a quota counts together: the clients of one user, of one client id, or of both.
@@ -29,18 +29,18 @@ from barnabas_core.token_bucket import TokenBucket
 COUNTERS_MAX: Final = 10_000
 """The most counters that are kept, as clients choose their ids."""
 COUNTERS_LOOKED_AT: Final = 16
-"""Counters that are looked at for one that is unused, to make room for another."""
+"""The number of counters that are checked for an unused one, to make room for another."""
 CLIENT_ID_CHARS_MAX: Final = 200
-"""The part of a client id that tells clients apart."""
+"""The number of characters of a client id that quotas distinguish."""
 FULL_WINDOW_S: Final = (SAMPLES - 1) * WINDOW_MS / 1000
 THROTTLE_MS_MAX: Final = 2**31 - 1
-"""The longest that an answer can tell."""
+"""The longest throttle time that an answer can hold."""
 
 Used = SampledRate | TokenBucket
 
 
 class Limited:
-    """A limit, its use by the clients that it counts together, and the time for which they were throttled."""
+    """A limit, its use by the clients that share it, and the time for which they were throttled."""
 
     __slots__ = ("_clock", "_used", "_wait_ms_max", "client_id", "key", "limit", "throttled_ms", "user")
 
@@ -56,7 +56,7 @@ class Limited:
 
     @property
     def is_unused(self) -> bool:
-        """True if nothing is counted now: another counter in place of this one would decide the same."""
+        """True if nothing is counted now, so that the counter can be dropped without effect."""
         return self._used.is_unused(self.limit, monotonic_ms(self._clock))
 
     def wait_ms(self) -> int:
@@ -166,7 +166,7 @@ class ClientQuotas:
         return limited
 
     def _make_room(self) -> None:
-        """Forget an unused counter. Only where some are all in use one of these goes, and its clients begin at 0."""
+        """Drop an unused counter, or one in use if the first COUNTERS_LOOKED_AT all are: it restarts at 0."""
         for _ in range(COUNTERS_LOOKED_AT):
             place, limited = self._counters.popitem(last=False)
             if limited.is_unused:

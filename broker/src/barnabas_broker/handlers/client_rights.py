@@ -1,4 +1,4 @@
-"""Finds what the client of a request may do."""
+"""The rights of the client of a request."""
 
 from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -13,7 +13,7 @@ def rights_of(environment: HandlerEnvironment, client: Client) -> Rights:
 
 
 def cluster_operations(environment: HandlerEnvironment, client: Client) -> set[int]:
-    """List the codes of what a client may do to the cluster; nothing is shown to one that may not describe it."""
+    """Return the codes of a client's operations on the cluster; none if it may not describe it."""
     rights = rights_of(environment, client)
     if not rights.may_see(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         return set()

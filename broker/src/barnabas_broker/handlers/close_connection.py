@@ -1,5 +1,5 @@
-"""The exception by which the maker of an answer says that there will be none."""
+"""The exception that closes a connection in place of an answer."""
 
 
 class CloseConnection(Exception):
-    """The only answer left is to close, such as where an acks=0 produce failed. The message is one line in the log."""
+    """The connection must be closed, for example after a failed Produce with acks=0. The message is one log line."""

@@ -10,7 +10,7 @@ Wanted = TypeVar("Wanted")
 
 
 class ConfigOutcome(NamedTuple):
-    """One resource as it came, with its error."""
+    """A resource, as the request named it, with its error."""
 
     resource_type: int
     resource_name: str
@@ -22,7 +22,7 @@ async def alter_each(
     requests: Sequence[tuple[int, str, Wanted | str]],
     alter: Callable[[Mapping[ConfigResource, Wanted]], Awaitable[Mapping[ConfigResource, ApiError | None]]],
 ) -> list[ConfigOutcome]:
-    """Alter what can be, in one go; a text in place of a change says why that one cannot."""
+    """Alter all resources at once, except those that have the text of a refusal in place of a change."""
     known = {int(kind) for kind in ConfigResourceType}
     refused: dict[int, str] = {}
     wanted: dict[ConfigResource, Wanted] = {}

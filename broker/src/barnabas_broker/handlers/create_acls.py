@@ -16,7 +16,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: CreateAclsRequest
 ) -> CreateAclsResponse:
-    """Make the ACLs. One that is there already is no error."""
+    """Create ACLs. An existing one is no error."""
     read = [_read(environment, each) for each in request.creations]
     wanted: dict[AclPattern, list[AclEntry]] = {}
     for each in read:

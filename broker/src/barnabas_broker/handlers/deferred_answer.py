@@ -1,4 +1,4 @@
-"""The conversion of a callback to what the dispatcher takes: an immediate answer, or an awaitable of it."""
+"""The conversion of a callback to an immediate answer or an awaitable of it, as the dispatcher needs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,13 +8,13 @@ Answer = TypeVar("Answer")
 
 
 async def awaited(start: Callable[[Callable[[Answer], object]], object]) -> Answer:
-    """The answer itself, once it is there."""
+    """Return the answer once it is known."""
     answer: Answer | Awaitable[Answer] = answer_of(start)
     return await answer if isinstance(answer, asyncio.Future) else answer  # type: ignore[return-value]
 
 
 def answer_of(start: Callable[[Callable[[Answer], object]], object]) -> Answer | Awaitable[Answer]:
-    """`start` is given a callback and calls it once, at once or later; the argument of that call."""
+    """Return the argument with which `start` calls its callback; an awaitable of it if that happens later."""
     given: list[Answer] = []
     waiting: list[asyncio.Future[Answer]] = []
 

@@ -1,4 +1,4 @@
-"""DeleteAcls (31), v1 to v3: what each filter finds goes; SECURITY_DISABLED without an authorizer."""
+"""DeleteAcls (31), v1 to v3: deletes the ACLs that match a filter; SECURITY_DISABLED without an authorizer."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -22,7 +22,7 @@ Acl = tuple[AclPattern, AclEntry]
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DeleteAclsRequest
 ) -> DeleteAclsResponse:
-    """Delete the ACLs, and answer for each filter what it found."""
+    """Delete ACLs; the answer lists for each filter the ACLs that it matched."""
     found = [_find(environment, each) for each in request.filters]
     every = {acl for each in found if not isinstance(each, ApiError) for acl in each}
     if len(every) > DELETED_MAX:

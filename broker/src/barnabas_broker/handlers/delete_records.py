@@ -88,7 +88,7 @@ class _PartitionDeletion:
 
 
 def _delete(partition: Partition, offset: int) -> int:
-    """The log start offset that all replicas are to have. ApiError."""
+    """Delete records on the leader; return the log start offset that all replicas must reach. Raises ApiError."""
     partition.check_writable(all_replicas=False)
     if CleanupPolicy.DELETE not in partition.log.config.cleanup_policies:
         topic = partition.topic_partition.topic
@@ -112,11 +112,11 @@ class _Wait:
 
     @property
     def lists(self) -> list[WaitList]:
-        """The wait lists of the partitions that are waited for."""
+        """The wait lists of the partitions whose followers have not deleted yet."""
         return list(self._unknown)
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Look at the partition that changed; called by the purgatory."""
+        """Check the partition that changed; called by the purgatory."""
         unknown = [each for each in self._unknown.pop(changed, ()) if not each.look()]
         if unknown:
             self._unknown[changed] = unknown

@@ -20,7 +20,7 @@ TopicResult = DeleteTopicsResponse.DeletableTopicResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
-    """Delete topics, and answer for each that it is gone, or why not.
+    """Delete topics; the answer has the outcome of each.
 
     A large answer takes several turns of the loop.
     """
@@ -45,7 +45,7 @@ def _partitions(environment: HandlerEnvironment, topic: str | UUID) -> int:
 
 
 def _may_delete(environment: HandlerEnvironment, rights: Rights, asked: str | UUID) -> bool:
-    """Return True too for an id that nobody knows, which is what the answer says."""
+    """True if the client may delete the topic; also for an unknown id, which is answered as unknown."""
     name = asked if isinstance(asked, str) else environment.image.topic_name(asked)
     return (
         name is None
@@ -55,7 +55,7 @@ def _may_delete(environment: HandlerEnvironment, rights: Rights, asked: str | UU
 
 
 def _refused(environment: HandlerEnvironment, rights: Rights, asked: str | UUID) -> TopicResult:
-    """The name of a topic that was asked for by its id is for those who may describe it."""
+    """Return a refusal; it shows the name of a topic asked for by id only to clients that may describe it."""
     if isinstance(asked, str):
         return TopicResult(name=asked, topic_id=NO_ID, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     name = environment.image.topic_name(asked)

@@ -19,7 +19,7 @@ BROKER_ENDPOINTS: Final = 1
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    """The cluster as this broker's image has it; UNSUPPORTED_ENDPOINT_TYPE for controllers' addresses (KIP-919)."""
+    """Describe the cluster from this broker's image; UNSUPPORTED_ENDPOINT_TYPE for controller addresses (KIP-919)."""
     asked = request.include_cluster_authorized_operations
     if context.api_version >= 1 and request.endpoint_type != BROKER_ENDPOINTS:
         return DescribeClusterResponse(

@@ -46,7 +46,7 @@ Resource = DescribeConfigsRequest.DescribeConfigsResource
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """Answer for each resource with its configs, all or those asked for, or why there are none.
+    """Return the configs of each resource, all or those asked for, or the error.
 
     Many take several turns of the loop.
     """

@@ -28,7 +28,7 @@ Described = DescribeGroupsResponse.DescribedGroup
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    """Each group as it is when its turn comes, or why not. Many take several turns of the loop."""
+    """Describe each group as it is when its turn comes. Many groups take several turns of the loop."""
     rights = rights_of(environment, context.client) if request.include_authorized_operations else None
     answer = AnswerInTurns(DescribeGroupsResponse, context, environment.answers)
     describe = partial(_describe, environment, context, rights)
@@ -58,7 +58,7 @@ def _describe(
 
 
 def _described(group: Group, operations: set[int]) -> Described:
-    """Describe what members have only while it is true of all of them."""
+    """Describe a group; protocol and assignments only while it is stable, as they do not hold otherwise."""
     is_stable = group.state is GroupState.STABLE
     protocol_name = group.protocol_name if is_stable else None
     return Described(

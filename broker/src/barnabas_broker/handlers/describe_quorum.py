@@ -1,4 +1,4 @@
-"""DescribeQuorum (55), v0 to v2: who holds the controller's lease, and who follows the metadata.
+"""DescribeQuorum (55), v0 to v2: the controller as the leader, and the brokers as observers of the metadata.
 
 There is no Raft here: the metadata store keeps the documents, and one broker at a time holds a lease. So the one voter
 of `__cluster_metadata` is the controller, all other brokers that are alive are observers, and offsets are revisions of

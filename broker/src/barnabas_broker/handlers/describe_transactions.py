@@ -1,4 +1,4 @@
-"""DescribeTransactions (65), v0: what the coordinator knows of transactional ids (KIP-664)."""
+"""DescribeTransactions (65), v0: the state of transactional ids at their coordinator (KIP-664)."""
 
 from barnabas_broker.coordinators.transactions.transaction import Transaction, state_name
 from barnabas_broker.handlers.channel import RequestContext

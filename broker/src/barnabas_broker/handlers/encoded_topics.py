@@ -27,17 +27,17 @@ PartitionResponse = TopicResponse.MetadataResponsePartition
 
 
 class Form(NamedTuple):
-    """The inputs of the bytes besides the topic."""
+    """The inputs of a topic's encoding besides the topic itself."""
 
     version: int
     operations: frozenset[int]
-    """The codes of what the client may do to the topic."""
+    """The codes of the client's operations on the topic."""
     live: frozenset[int]
-    """The brokers that are."""
+    """The ids of the live brokers."""
 
 
 class EncodedTopic(NamedTuple):
-    """The bytes stand for the element of the answer."""
+    """A topic in encoded form, as an element of a Metadata answer."""
 
     document: TopicDocument
     live: frozenset[int]
@@ -45,7 +45,7 @@ class EncodedTopic(NamedTuple):
 
 
 class _BegunTopic:
-    """The topic with some encoded partitions; all requests that wait for it share it."""
+    """A topic whose partitions are not all encoded yet, shared by all requests that wait for it."""
 
     def __init__(self, document: TopicDocument, form: Form) -> None:
         self.document = document
@@ -54,12 +54,12 @@ class _BegunTopic:
         self.whole: EncodedTopic | None = None
 
     def is_of(self, document: TopicDocument, form: Form) -> bool:
-        """True if nothing has changed since it was begun."""
+        """True if neither the topic nor the form has changed since it was begun."""
         return self.document is document and self.form == form
 
 
 LookUp = Callable[[str], tuple[TopicDocument, Form] | None]
-"""The topic of that name as it is now, if it is there."""
+"""Returns the current topic of a name with its form, or None if it does not exist."""
 _Key = tuple[str, int, frozenset[int]]
 
 
@@ -74,12 +74,12 @@ class EncodedTopics:
         self.partitions_encoded = 0
 
     def find(self, document: TopicDocument, form: Form) -> EncodedTopic | None:
-        """The topic, if it is kept as it is now."""
+        """Return the cached encoding of a topic, if it is up to date."""
         kept = self._kept.get(_key(document, form))
         return kept if kept is not None and is_as(kept, document, form) else None
 
     def encode(self, document: TopicDocument, form: Form) -> EncodedTopic:
-        """The topic, kept or made now."""
+        """Return the encoding of a topic, from the cache or encoded now."""
         found = self.find(document, form)
         if found is None:
             partitions = [self._partition(document, form, index) for index in range(len(document.partitions))]
@@ -88,7 +88,7 @@ class EncodedTopics:
         return found
 
     async def prepare(self, names: Iterable[str], look_up: LookUp, turn: FairTurn) -> dict[str, EncodedTopic]:
-        """Return the existing topics, each as it is when its turn comes, some partitions a turn; it may change then."""
+        """Return the existing topics in encoded form, some partitions a turn; each as it was when its turn came."""
         prepared: dict[str, EncodedTopic] = {}
         for name in names:
             await turn.give_way()
@@ -107,7 +107,7 @@ class EncodedTopics:
         return begun.whole
 
     def _go_on(self, begun: _BegunTopic, look_up: LookUp) -> None:
-        """Encode the next partition. A topic that has changed meanwhile does not replace what others have made."""
+        """Encode the next partition; cache the topic once it is whole, unless it has changed meanwhile."""
         document, form, partitions = begun.document, begun.form, begun.partitions
         if len(partitions) < len(document.partitions):
             partitions.append(self._partition(document, form, len(partitions)))

@@ -28,17 +28,17 @@ from barnabas_core.fair_turns import FETCHED_PARTITIONS, in_turns
 NO_ERROR: Final = 0
 NO_OFFSET: Final = -1
 ZSTD_SINCE: Final = 10
-"""A topic whose codec this is is not for clients that do not know it (KIP-110); other batches are not looked at."""
+"""The first version that may read topics with compression.type=zstd (KIP-110); batches themselves are not checked."""
 
 
 _Place = tuple[Partition, int, int]
-"""A partition, and where in the request it is: the number of its topic, and its own in that."""
+"""A partition, and its place in the request: the position of its topic, and its own within the topic."""
 
 
 class ConsumerFetch:
-    """One fetch: what it asks for and what has been read for it so far. A DelayedOperation while it waits.
+    """A consumer's Fetch request and the results so far; a DelayedOperation while it waits.
 
-    Every partition is read once, a slice a turn; after that only those that change.
+    Every partition is read once, a slice a turn; after that only partitions that change.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class ConsumerFetch:
             self._reader = _RefusingReader(self._reader, topics)
 
     def begin(self) -> GiveUp | None:
-        """Answer in this turn what is small. What gives up where the answer comes later."""
+        """Answer a small request in this turn; otherwise return the callback that gives up on it."""
         if sum(len(topic.partitions) for topic in self._request.topics) > FETCHED_PARTITIONS:
             self._respond = self._channel.defer()
             self._environment.attempt(self._read_in_slices())
@@ -158,7 +158,7 @@ class ConsumerFetch:
         return True
 
     def expire(self) -> None:
-        """Answer with the records at hand. The purgatory calls it when the time is up."""
+        """Answer with the records read so far; the purgatory calls it when max_wait_ms is over."""
         self._answer()
 
     def _answer(self) -> None:
@@ -202,7 +202,7 @@ class _Reader:
             return self._refused(topic, wanted.partition, refusal), partition
 
     def put_back(self, result: FetchResult) -> None:
-        """Give back what a result has taken of the limits: its partition will be read again."""
+        """Return the bytes of a result to the limits, because its partition is read again."""
         if result.records is not None:
             self.bytes_read -= result.records.length
             self._bytes_left += result.records.length
@@ -238,7 +238,7 @@ class _Reader:
 
 
 class _CommittedReader(_Reader):
-    """Reads up to the last stable offset, and names the aborted transactions of what it reads."""
+    """Reads up to the last stable offset, and lists the aborted transactions among the records."""
 
     __slots__ = ()
 

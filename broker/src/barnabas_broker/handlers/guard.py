@@ -18,7 +18,7 @@ from barnabas_core.errors import ErrorCode
 
 
 def guarded(message_handler: Callable[[int], MessageHandler]) -> Callable[[int], MessageHandler]:
-    """Make handlers that look at the rights first."""
+    """Return handlers that check the rights first."""
 
     @functools.cache
     def guarded_handler(api_key: int) -> MessageHandler:
@@ -90,7 +90,7 @@ def _has(rights: Rights, need: Need, request: Any, element: Any, environment: Ha
 
 
 def _resource(need: Need, element: Any, environment: HandlerEnvironment) -> str | None:
-    """The name of what is asked for; None for a topic id that nobody knows: the handler says so."""
+    """Return the name of the resource; None for an unknown topic id, which the handler answers."""
     if need.resource_type is ResourceType.CLUSTER:
         return CLUSTER_NAME
     if need.field.endswith("[]"):

@@ -67,7 +67,7 @@ class HandlerEnvironment:
     inspector: BatchInspector
     trust: BatchTrust
     attempt: Callable[[Coroutine[object, object, None]], object]
-    """Run a coroutine beside the others; what it raises is logged."""
+    """Run a coroutine as a task; its exceptions are logged."""
     encoded_topics: EncodedTopics
     answers: LargeResponses
     metadata_answers: LargeResponses
@@ -96,7 +96,7 @@ class HandlerEnvironment:
         return controller_id if controller_id in self.image.live else self.broker_id
 
     def nodes(self, listener_name: str, *, with_fenced: bool = False) -> Iterable[tuple[BrokerRegistration, Endpoint]]:
-        """The brokers that clients hear of, each with the address that it advertises to the clients of a listener."""
+        """Return the brokers that clients may know, each with its advertised address of this listener."""
         for registration in visible_brokers(self.image.brokers.values(), with_fenced=with_fenced):
             for endpoint in registration.listeners:
                 if endpoint.name == listener_name:

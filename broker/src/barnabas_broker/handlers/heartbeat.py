@@ -6,7 +6,7 @@ from barnabas_broker.wire.messages import HeartbeatRequest, HeartbeatResponse
 
 
 def handle(environment: HandlerEnvironment, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-    """REBALANCE_IN_PROGRESS tells the member to join again."""
+    """Extend the session of a member; the answer REBALANCE_IN_PROGRESS makes it rejoin."""
     error = environment.groups.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )

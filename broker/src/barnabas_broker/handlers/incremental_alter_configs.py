@@ -30,7 +30,7 @@ Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Change configs, and answer for each resource that they are changed, or why none of them is."""
+    """Change configs; the answer has for each resource whether all its changes were made, or the error."""
     changes = [(each.resource_type, each.resource_name, _changes(each)) for each in request.resources]
     outcomes = await alter_each(changes, partial(_alter, environment, validate_only=request.validate_only))
     results = [
@@ -100,7 +100,7 @@ def _alter_loggers(
 
 
 def _changes(resource: Resource) -> list[ConfigChange] | str:
-    """The changes, or what is wrong with them."""
+    """Return the changes, or a text that says what is wrong with them."""
     known = {int(operation) for operation in ConfigOperation}
     for each in resource.configs:
         if each.config_operation not in known:

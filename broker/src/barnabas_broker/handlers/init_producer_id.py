@@ -1,4 +1,4 @@
-"""InitProducerId (22), v0 to v5: who writes. Without a transactional id, always a new producer id with epoch 0.
+"""InitProducerId (22), v0 to v5: producer id and epoch. Without a transactional id, always a new id with epoch 0.
 
 With one, the id's own: its epoch rises, which fences all who had it before, and a transaction that they left open is
 aborted. v3 and later say which producer id and epoch they have now (KIP-360), v4 and later know PRODUCER_FENCED.
@@ -24,7 +24,7 @@ FENCED_SINCE: Final = 4
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
-    """A producer id and an epoch that nobody else has."""
+    """Answer with a producer id and an epoch that no other producer has."""
     expected = ProducerEpoch(request.producer_id, request.producer_epoch)
     try:
         _check_right(rights_of(environment, context.client), request.transactional_id)

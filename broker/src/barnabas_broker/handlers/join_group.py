@@ -22,7 +22,7 @@ FIRST_WITH_SKIP_ASSIGNMENT: Final = 9
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
-    """The generation, or an error that says how to go on."""
+    """Join a group; the answer has the generation, or an error from which the client continues."""
     version = context.api_version
     join = _join_request(context, request)
     return answer_of(lambda respond: environment.groups.join(join, lambda reply: respond(_response(reply, version))))

@@ -1,4 +1,4 @@
-"""The answers that take many turns of the loop: one of them has a turn at a time, and what they hold is bounded.
+"""The answers that take many turns of the loop: one at a time has a turn, and their memory is bounded.
 
 Otherwise a hundred clients that ask for very much would make each turn of the loop a hundred times as long.
 """
@@ -14,11 +14,11 @@ from barnabas_core.clock import Clock, Timers
 from barnabas_core.fair_turns import FIRST_TURN_S, FairTurn, next_turn
 
 BYTES_MAX: Final = 128 * 1024 * 1024
-"""The bytes of one answer. If all answers together hold more, the oldest goes on alone."""
+"""The most bytes of one answer. While all answers together hold more, only the oldest gets turns."""
 
 
 class SharedTurn(FairTurn):
-    """A FairTurn whose next turn comes after those of the others that wait for one."""
+    """A FairTurn that gets its next turn only after the others that wait."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class SharedTurn(FairTurn):
         self._bytes_max = bytes_max
         self._wait = wait
         self.number = number
-        """The older is the smaller."""
+        """The order of begin: an older answer has a smaller number."""
         self.is_gone = is_gone
         self.held_bytes = 0
 
@@ -44,7 +44,7 @@ class SharedTurn(FairTurn):
         self.held_bytes = held_bytes
 
     async def give_way(self) -> None:
-        """Give way as a FairTurn does. Raises CloseConnection if nobody reads the answer."""
+        """Give way as a FairTurn does. Raises CloseConnection if the client has left."""
         if not self.take():
             await self._wait(self)
             self.begin()

@@ -21,7 +21,7 @@ CLASSIC: Final = "classic"
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse:
-    """The groups of this moment that pass the filters; an empty filter lets all pass. Many take several turns."""
+    """List the current groups that match the filters; an empty filter matches all. Many groups take several turns."""
     try:
         groups = environment.groups.list_groups()
     except ApiError as error:

@@ -86,9 +86,9 @@ async def _look_up(
 
 
 async def find_offset(partition: Partition, timestamp_ms: int, offset_max: int, turn: FairTurn) -> Found:
-    """The first offset at or after a timestamp, below `offset_max`; or what a special timestamp stands for.
+    """Return the first offset below `offset_max` whose timestamp is not earlier, or that of a special timestamp.
 
-    Raises ApiError where the timestamp means nothing.
+    Raises ApiError for an undefined special timestamp.
     """
     special = SPECIAL_TIMESTAMPS.get(timestamp_ms)
     if special is not None:
@@ -115,7 +115,7 @@ def _earliest(partition: Partition, offset_max: int) -> Found:
 
 
 async def _largest_timestamp(partition: Partition, offset_max: int, turn: FairTurn) -> Found:
-    """Return the largest timestamp; nothing, as in Kafka, while it is that of a record that is not committed yet."""
+    """Return the record with the largest timestamp; NOTHING, as in Kafka, while that record is not committed."""
     found = await max_timestamp(partition.log, turn)
     if found is None or found.offset >= offset_max:
         partition.check_caught_up()

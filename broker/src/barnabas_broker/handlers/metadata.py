@@ -33,7 +33,7 @@ FIRST_VERSION_BY_ID: Final = 12
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
-    """The cluster as this broker's image has it; later, when topics must be created first or many be encoded.
+    """Describe the cluster from this broker's image; later if topics must be created first, or many encoded.
 
     Topics that the client may not see are not looked up at all.
     """

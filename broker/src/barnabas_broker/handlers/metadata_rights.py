@@ -16,7 +16,7 @@ Wanted = MetadataRequest.MetadataRequestTopic
 
 
 def narrow(environment: HandlerEnvironment, rights: Rights, request: MetadataRequest) -> list[TopicResponse]:
-    """Keep what the client may ask for in the request; return refusals of what it named besides."""
+    """Reduce the request to topics that the client may see or create; return refusals of the others that it named."""
     if request.topics is None:
         names = [
             name for name in environment.image.topics if rights.may_see(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
@@ -35,13 +35,13 @@ def narrow(environment: HandlerEnvironment, rights: Rights, request: MetadataReq
 
 
 def _may_describe(environment: HandlerEnvironment, rights: Rights, wanted: Wanted) -> bool:
-    """Return True too for an id that nobody knows: the answer is that."""
+    """True if the client may describe the topic; also for an unknown id, which is answered as unknown."""
     name = environment.image.topic_name(wanted.topic_id) if wanted.name is None else wanted.name
     return name is None or rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def _may_create(environment: HandlerEnvironment, rights: Rights, wanted: Wanted) -> bool:
-    """Return whether the topic is there, or the client may create it."""
+    """True if the topic exists, or the client may create it."""
     if wanted.name is None or wanted.name in environment.image.topics:
         return True
     return rights.may_see(AclOperation.CREATE, ResourceType.CLUSTER) or rights.may(
@@ -50,7 +50,7 @@ def _may_create(environment: HandlerEnvironment, rights: Rights, wanted: Wanted)
 
 
 def _refusals(refused: Iterable[Wanted]) -> Iterable[TopicResponse]:
-    """A topic is refused in the same way whether it is there or not; the answer shows its name only to who knew it."""
+    """Return refusals, the same whether a topic exists or not, with its name only if the client gave the name."""
     for wanted in refused:
         yield TopicResponse(
             error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,

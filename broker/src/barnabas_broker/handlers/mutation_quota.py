@@ -19,7 +19,7 @@ class MutationCharge(Generic[NameT]):
     def __init__(
         self, environment: HandlerEnvironment, context: RequestContext, costs: Mapping[NameT, int], *, is_free: bool
     ) -> None:
-        """Take it topic by topic. `refused` has those that come when the quota is used up."""
+        """Charge the quota topic by topic. `refused` has the topics that come after it is used up."""
         limits = None
         if environment.quotas.are_set and not is_free:
             limits = context.client.limits(environment.quotas)
@@ -38,7 +38,7 @@ class MutationCharge(Generic[NameT]):
                 self._limited.count(cost)
 
     def throttle_ms(self, outcomes: Mapping[NameT, object]) -> int:
-        """Give back what failed, and return the time that the answer tells."""
+        """Give back the charge for failed topics; return the throttle time for the answer."""
         if self._limited is None:
             return 0
         for name, outcome in outcomes.items():

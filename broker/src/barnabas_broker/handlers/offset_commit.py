@@ -76,7 +76,7 @@ async def _offsets_in_turns(
 
 
 def _unless_gone(environment: HandlerEnvironment, document: TopicDocument | None) -> TopicDocument | None:
-    """Return the topic unless it is deleted: nobody would remove an offset that is committed after its deletion."""
+    """Return the topic unless it was deleted: an offset committed after that would never be removed."""
     now = None if document is None else environment.image.topics.get(document.name)
     return document if document is not None and now is not None and now.topic_id == document.topic_id else None
 

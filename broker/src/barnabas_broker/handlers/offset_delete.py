@@ -17,7 +17,7 @@ PartitionResponse = TopicResponse.OffsetDeleteResponsePartition
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
-    """An error for all, or one for each partition. Of what is not there nothing is deleted, as in Kafka."""
+    """Delete committed offsets; answer one error for all, or one for each partition. Unknown partitions are skipped."""
     partitions = [
         TopicPartition(topic.name, partition.partition_index)
         for topic in request.topics

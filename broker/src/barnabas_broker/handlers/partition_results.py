@@ -10,14 +10,14 @@ Outcome = TypeVar("Outcome")
 
 
 class ErrorFields(TypedDict):
-    """The two fields that tell how it went with one partition."""
+    """The two error fields of a partition in an answer."""
 
     error_code: ErrorCode
     error_message: str | None
 
 
 def by_topic(outcomes: Mapping[TopicPartition, Outcome]) -> Iterable[tuple[str, list[tuple[int, Outcome]]]]:
-    """Topics, and the partitions of each, in the order in which they came."""
+    """Group outcomes by topic, topics and partitions in the order of the request."""
     topics: dict[str, list[tuple[int, Outcome]]] = {}
     for (topic, number), outcome in outcomes.items():
         topics.setdefault(topic, []).append((number, outcome))

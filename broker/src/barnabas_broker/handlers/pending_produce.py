@@ -72,33 +72,33 @@ class PendingProduce:
         self._request = request
         self._results: ProduceResults = []
         self._partitions: dict[int, Partition] = {}
-        """The partitions, by place in the request, whose result is not known yet."""
+        """The partitions whose result is not known yet, by place in the request."""
         self._unappended: set[int] = set()
         """The places whose batch may still be appended."""
         self._timer: Cancellable | None = environment.timers.call_later(request.timeout_ms / 1000, self._expire)
 
     def begin(self, results: ProduceResults) -> None:
-        """All is appended or on its way; these are the results so far."""
+        """Begin to wait, with the results so far: every batch is appended, or waits for its check."""
         self._results = results
 
     def hold(self, place: int, partition: Partition) -> None:
-        """The batch at `place` is appended later, unless `may_append` is False by then."""
+        """Note that the batch at `place` is appended later, if `may_append` is still True then."""
         self._partitions[place] = partition
         self._unappended.add(place)
         self._read_on = self._read_on or self._channel.defer()
 
     def may_append(self, place: int) -> bool:
-        """Return True until the time is up, or the client has gone."""
+        """True until the request has timed out, or its connection is closed."""
         return place in self._unappended
 
     def wait_for(self, place: int, partition: Partition) -> None:
-        """The batch at `place` is appended; its result comes later."""
+        """Note that the batch at `place` is appended, and its result comes later."""
         self._partitions[place] = partition
         if self._unappended:
             self._settle(place)
 
     def complete(self, place: int, result: ProduceResult) -> None:
-        """Take the result; what comes after the time was up changes nothing."""
+        """Take a result; after the timeout it has no effect."""
         if self._timer is None:
             return
         self._results[place] = result
@@ -110,14 +110,14 @@ class PendingProduce:
             self._finish()
 
     def end(self) -> None:
-        """Answer nothing and append nothing any more."""
+        """Drop the request: send no answer, and append no further batch."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._unappended.clear()
 
     def _settle(self, place: int) -> None:
-        """The batch at `place` is appended, or never will be."""
+        """Note that the batch at `place` is appended, or failed for good."""
         self._unappended.discard(place)
         self._read_on_unless_held()
 

@@ -1,4 +1,4 @@
-"""Answers that refuse: what the request asks for, each with an error, in the form of its own response."""
+"""The responses that refuse a request or some of its elements, each with an error."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -15,7 +15,7 @@ _MESSAGE: Final = "error_message"
 
 
 class Refusals:
-    """Makes refusals of one API. `answers` and `fields` are those of the table of rights."""
+    """Makes the refusals of one API; `answers` and `fields` come from the table of rights."""
 
     def __init__(self, api: str, answers: Mapping[str, str], fields: Mapping[str, object], *, names_each: bool) -> None:
         self._response = message_class(f"{api}Response")
@@ -25,7 +25,7 @@ class Refusals:
         self._names_each = names_each
 
     def of_all(self, request: object, code: ErrorCode, version: int) -> Any:
-        """The answer that refuses all of a request; without an error of its own it refuses each element."""
+        """Return the response that refuses a whole request; a response without an error field refuses each element."""
         own = [each for each in self._struct.fields if each.name == "error_code" and each.versions.hold(version)]
         values: dict[str, object] = dict.fromkeys((each.name for each in own), code)
         if not own or self._names_each:
@@ -35,13 +35,13 @@ class Refusals:
         return self._response(**values, **self._own_fields(self._struct))
 
     def of_elements(self, array: str, refused: Iterable[tuple[object, ErrorCode]]) -> tuple[str, list[Any]]:
-        """The array of the response that answers to one of the request, and refusals to stand in it."""
+        """Return the response's array for an array of the request, and the refusals to put into it."""
         field = next(each for each in self._arrays(self._struct) if self._source(each) == array)
         assert field.struct is not None, "only structs have errors"
         return field.name, [self._element(field.struct, source, code) for source, code in refused]
 
     def empty(self) -> Any:
-        """The answer that nothing is in yet."""
+        """Return a response without elements."""
         return self._response()
 
     def _list(self, field: schema.Field, source: object, code: ErrorCode) -> list[Any]:
@@ -50,7 +50,7 @@ class Refusals:
         return [self._element(field.struct, each, code) for each in found]
 
     def _element(self, struct: schema.Struct, source: object, code: ErrorCode) -> Any:
-        """One element; where it has an error of its own, those within it have none."""
+        """Return a refused element; its inner elements have errors only if it has no error field."""
         values: dict[str, object] = {each.name: code for each in struct.fields if each.name in _CODES}
         arrays = [] if values else self._arrays(struct)
         is_plain = isinstance(source, _PLAIN)
@@ -69,7 +69,7 @@ class Refusals:
         return {each.name: self._fields[each.name] for each in struct.fields if each.name in self._fields}
 
     def _arrays(self, struct: schema.Struct) -> list[schema.Field]:
-        """The arrays whose elements have errors, or arrays with errors."""
+        """Return the arrays whose elements have an error field, or an inner array that does."""
         return [
             each for each in struct.fields if each.is_array and each.struct is not None and self._tells(each.struct)
         ]

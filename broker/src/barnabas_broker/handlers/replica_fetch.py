@@ -17,7 +17,7 @@ from barnabas_core.errors import ErrorCode
 def handle(
     environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int, request: FetchRequest
 ) -> None:
-    """Answer with what is new to the follower, at once or when there is something."""
+    """Answer with the records that are new to the follower, at once or when there are some."""
 
     def respond(answer: FollowerAnswer) -> None:
         error, session_id, topics = answer

@@ -19,7 +19,7 @@ FIRST_WITH_PROTOCOL: Final = 5
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
-    """Answer with the assignment of this member, or an error that says how to go on."""
+    """Answer with this member's assignment, or an error from which the client continues."""
     if context.api_version >= FIRST_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
         return _response(SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     sync = SyncRequest(

@@ -19,7 +19,7 @@ from barnabas_broker.wire.transaction_markers import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
 
 ABORTABLE_SINCE: Final = 11
-"""The first version of Produce whose clients know TRANSACTION_ABORTABLE."""
+"""The first Produce version whose clients know TRANSACTION_ABORTABLE."""
 ADDS_SINCE: Final = 12
 
 _TRY_AGAIN: Final[Mapping[ErrorCode, ErrorCode]] = dict.fromkeys(
@@ -31,11 +31,11 @@ _TRY_AGAIN: Final[Mapping[ErrorCode, ErrorCode]] = dict.fromkeys(
     ),
     ErrorCode.NOT_ENOUGH_REPLICAS,
 )
-"""Producers retry with the error on the right; those on the left they do not expect of Produce."""
+"""Coordinator errors that producers do not expect of Produce, and the error in their place on which they retry."""
 
 
 class BatchAppender(Protocol):
-    """The batches of one request (`appender`)."""
+    """The appender of one request's batches (`appender.Appender`)."""
 
     environment: HandlerEnvironment
     request: ProduceRequest
@@ -48,22 +48,22 @@ class BatchAppender(Protocol):
     def append_checked(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
-        """The result of a batch that may be appended, unless its records are at fault; None when it comes later."""
+        """Check the records of a batch and append it; return the result, None if it comes later."""
         ...
 
     def using_again(self, partition: Partition, place: int) -> AbstractContextManager[Partition]:
-        """The same partition as it is now, if the request may be appended to it. ApiError."""
+        """Yield the partition's current state after a wait. Raises ApiError if this batch may not be appended to it."""
         ...
 
     def refused(self, place: int, error: ApiError) -> ProduceResult:
-        """The result that carries an error."""
+        """Return the result that carries an error."""
         ...
 
 
 def append_in_transaction(
     appender: BatchAppender, partition: Partition, batch: memoryview, header: BatchHeader, place: int
 ) -> ProduceResult | None:
-    """The result; None when it comes later. ApiError, StorageError."""
+    """Append a transactional batch; return the result, None if it comes later. Raises ApiError and StorageError."""
     if appender.request.transactional_id is None:
         message = "a transactional batch in a request without a transactional id"
         raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message)
@@ -109,7 +109,7 @@ async def _append_verified(
 
 
 async def _verify(appender: BatchAppender, partition: Partition, header: BatchHeader, *, adds: bool) -> None:
-    """ApiError unless the coordinator says that the batch belongs to the transaction."""
+    """Raise ApiError unless the coordinator confirms that the batch's partition is in the transaction."""
     transactional_id = appender.request.transactional_id or ""
     by = ProducerEpoch(header.producer_id, header.producer_epoch)
     code = await appender.environment.gate.ask(transactional_id, by, partition.topic_partition, adds=adds)

@@ -30,7 +30,7 @@ PartitionResponse = TopicResponse.TxnOffsetCommitResponsePartition
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
-    """An error for each partition; those that are not there are refused, the others are pending."""
+    """Store offsets as pending in the transaction; answer one error for each partition. Unknown ones are refused."""
     offsets = _offsets(environment, request)
     try:
         errors = await _commit(environment, context, request, offsets)

@@ -21,7 +21,7 @@ Result = UpdateFeaturesResponse.UpdatableFeatureResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
-    """Change feature levels, and answer why no level changed, or that all of them did."""
+    """Change all feature levels, or none; the answer has the error."""
     try:
         updates = [_update(context.api_version, each) for each in request.feature_updates]
         lowers = lowers_transactions(environment.image.features, updates)

@@ -45,12 +45,12 @@ async def handle(
 
 
 def _told(error: ErrorCode) -> ErrorCode:
-    """The group coordinator's errors as those of a partition, which is what a marker is for."""
+    """Return the group coordinator's error as a partition leader's, which is what a sender of markers expects."""
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if error in _LED_ELSEWHERE else error
 
 
 class _Writing:
-    """The markers of one request, and when they are committed."""
+    """The markers of one request, while they wait for their commit."""
 
     def __init__(self, environment: HandlerEnvironment) -> None:
         self.turn = environment.answers.turn()
