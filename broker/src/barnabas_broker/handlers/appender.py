@@ -189,7 +189,7 @@ class Appender(msgspec.Struct):
     def _look_into(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int, records_max: int
     ) -> ProduceResult | None:
-        """Check small batches here, up to LOOKED_AT_MAX records a request, and others in the helper while reads pause."""
+        """Check small batches here, up to LOOKED_AT_MAX records a request, and the others in the helper."""
         config, inspector = partition.log.config, self.environment.inspector
         if self.looked_at < LOOKED_AT_MAX and is_quick(config, header, records_max):
             self.looked_at += header.record_count

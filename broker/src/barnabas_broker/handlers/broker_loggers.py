@@ -35,7 +35,7 @@ class BrokerLoggers:
         return {ROOT: _name(self._root.level)} | {name: _name(self._logger(name).getEffectiveLevel()) for name in names}
 
     def alter(self, changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
-        """Set or delete levels; a deleted one is inherited again. Raises ApiError if one is invalid, and changes none."""
+        """Set or delete levels; a deleted one is inherited. Raises ApiError if one is invalid, and changes none."""
         for change in changes:
             self._check(change)
         for change in () if validate_only else changes:

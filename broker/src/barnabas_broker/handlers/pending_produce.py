@@ -88,7 +88,7 @@ class PendingProduce:
         self._read_on = self._read_on or self._channel.defer()
 
     def may_append(self, place: int) -> bool:
-        """True until the request has timed out, or its connection is closed."""
+        """True if the batch may still be appended: the request has not timed out, and its connection is open."""
         return place in self._unappended
 
     def wait_for(self, place: int, partition: Partition) -> None:

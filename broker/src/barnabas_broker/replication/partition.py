@@ -223,9 +223,7 @@ class Partition(Replica):
 
         Raises ApiError for sequence, timestamps or size, or if this replica does not lead; StorageError for the disk.
         """
-        if (
-            header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms
-        ):  # `inspects_records` checks for too early ones.
+        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:  # `inspects_records` finds too early ones.
             allowed = f"message.timestamp.after.max.ms={self.log.config.timestamp_after_max_ms}"
             message = f"a timestamp of {header.max_timestamp_ms} with the broker's clock at {now_ms}; {allowed}"
             raise ApiError(ErrorCode.INVALID_TIMESTAMP, message)

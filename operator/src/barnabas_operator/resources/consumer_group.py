@@ -132,15 +132,11 @@ class LagObjective(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     """The lag that the group may have. The condition WithinObjective is False where one of these limits is exceeded."""
 
     max_records: (
-        Annotated[
-            int,
-            Meta(ge=0, le=OFFSET_MAX, description="the largest number of unread records in all partitions together"),
-        ]
-        | None
+        Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="the most unread records, all partitions together")] | None
     ) = None
     max_seconds: (
         Annotated[
-            int, Meta(ge=0, le=OFFSET_MAX, description="the longest time since the oldest unread record was written")
+            int, Meta(ge=0, le=OFFSET_MAX, description=("the largest age of the oldest unread record, in seconds"))
         ]
         | None
     ) = None
@@ -151,27 +147,22 @@ class LagObjective(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
                 ge=0,
                 le=100,
                 description=(
-                    "the largest unread percentage of the records that a partition keeps; at 100 "
-                    "unread records are deleted"
+                    "the largest unread percentage of the records that a partition keeps; at "
+                    "100 some are deleted unread"
                 ),
             ),
         ]
         | None
     ) = None
     for_: Annotated[
-        Duration,
-        Meta(
-            description="how long the objective may be missed before WithinObjective is False, such as 90s, 2m, 1h30m"
-        ),
+        Duration, Meta(description="how long the lag may be larger before WithinObjective is False, such as 90s, 2m")
     ] = field(default="2m", name="for")
 
 
 class ScaleTarget(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The workload that runs the group's consumers, in the resource's namespace."""
 
-    kind: Annotated[Literal["Deployment", "StatefulSet"], Meta(description="the kind of the target, in apps/v1")] = (
-        "Deployment"
-    )
+    kind: Annotated[Literal["Deployment", "StatefulSet"], Meta(description="the kind, in apps/v1")] = "Deployment"
     name: Annotated[str, Meta(min_length=1, max_length=253, description="its name")]
 
 
@@ -185,15 +176,13 @@ class Scaling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
             Meta(
                 ge=1,
                 le=OFFSET_MAX,
-                description=(
-                    "the lag in records for which there is one replica; left out, the number of replicas is not changed"
-                ),
+                description=("the lag, in records, that one replica is to handle; left out, replicas are not changed"),
             ),
         ]
         | None
     ) = None
     min: Annotated[
-        int, Meta(ge=0, le=REPLICAS_MAX, description="the fewest replicas; 0 allows none while there is no lag")
+        int, Meta(ge=0, le=REPLICAS_MAX, description=("the fewest replicas; with 0 there are none without lag"))
     ] = 1
     max: Annotated[int, Meta(ge=1, le=REPLICAS_MAX, description="replicas at most")] = 10
 
@@ -237,7 +226,7 @@ class GroupTopic(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkno
     """The group's lag in one topic. Lag and seconds are rounded."""
 
     topic: Annotated[str, Meta(description="its name in Kafka")]
-    partitions: Annotated[int, Meta(description="the topics to which the group has committed")]
+    partitions: Annotated[int, Meta(description="the partitions to which the group has committed")]
     lag: Annotated[int, Meta(description="records to be read")]
     seconds: Annotated[int, Meta(description="the seconds since the oldest unread record was written")] | None = None
     evaluation: Annotated[Evaluated, Meta(description="the worst of its partitions, by Burrow's rules")]
@@ -287,9 +276,7 @@ class ConsumerGroupStatus(
     group_id: Annotated[str, Meta(description="the group's id in Kafka")] | None = None
     state: Annotated[str, Meta(description="as Kafka has it: Stable, Empty, PreparingRebalance, ...")] | None = None
     members: Annotated[int, Meta(description="consumers in the group")] | None = None
-    lag: Annotated[int, Meta(description="the largest number of unread records in all partitions together")] | None = (
-        None
-    )
+    lag: Annotated[int, Meta(description="unread records, all partitions together")] | None = None
     held_back: (
         Annotated[
             int,
@@ -299,9 +286,7 @@ class ConsumerGroupStatus(
         ]
         | None
     ) = None
-    seconds: Annotated[int, Meta(description="the longest time since the oldest unread record was written")] | None = (
-        None
-    )
+    seconds: Annotated[int, Meta(description="the seconds since the oldest unread record was written")] | None = None
     evaluation: Annotated[Evaluated, Meta(description="the worst of its partitions, by Burrow's rules")] | None = None
     replicas: Annotated[int, Meta(description="of spec.scaling.target, as they were set last")] | None = None
     reset: Annotated[ResetStatus, Meta(description="the reset that the spec names")] | None = None
