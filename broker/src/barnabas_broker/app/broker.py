@@ -93,7 +93,7 @@ class Broker:
         """The calls that undo the start, in the order of the start; to be called in the other order."""
 
     async def start(self) -> bool:
-        """Return when the broker serves clients; False where it is to stop before. CannotStart."""
+        """Start the broker; return True once it serves clients, False if it must stop before. Raises CannotStart."""
         for number in STOP_SIGNALS:
             self._loop.add_signal_handler(number, self._stopping.set)
         self._loop.set_exception_handler(self._callback_failed)
@@ -154,7 +154,7 @@ class Broker:
         await self._stopping.wait()
 
     async def stop(self) -> None:
-        """Take down what was started, last things first."""
+        """Undo the steps of the start in the opposite order."""
         self._is_serving = False
         while self._takedown:
             pending = self._takedown.pop()()
@@ -162,7 +162,7 @@ class Broker:
                 await pending
 
     async def abandon(self) -> None:
-        """End where the broker cannot go on, instead of `stop`: write nothing any more, and leave what hangs."""
+        """End after a failure, in place of `stop`: release the leases, and write nothing more."""
         try:
             async with asyncio.timeout(ABANDON_S):
                 if self._node is not None:
@@ -209,7 +209,7 @@ class Broker:
         self._stopping.set()
 
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A connection's callback costs that connection; the others are links of chains that nobody else takes up."""
+        """Close the connection whose callback failed; another callback that fails ends the broker."""
         error, handle = context.get("exception"), context.get("handle")
         owner = getattr(getattr(handle, "_callback", None), "__self__", None)
         if error is None or handle is None or self._node is None:
@@ -345,6 +345,6 @@ class Broker:
 
 
 async def _import_handlers() -> None:
-    """Import the handlers before anybody connects: no request waits for an import, nor finds no file descriptors."""
+    """Import the handlers before clients connect, so that no request waits for it or lacks file descriptors for it."""
     async for api_key in in_turns(MESSAGE_HANDLERS, 1):
         message_handler(api_key)

@@ -1,4 +1,4 @@
-"""Work that comes round: each chore has a period and runs on the loop, or in a thread when it blocks."""
+"""Periodic work: each chore has a period, and runs on the loop, or in a thread if it blocks."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ class Chore(NamedTuple):
 
 
 class Chores:
-    """Runs chores one beside the other until stopped. A chore that fails is logged and comes round again.
+    """Runs chores side by side until they are stopped. A failed chore is logged and runs again after its period.
 
     `supervise` runs the rounds of one, by its name, and watches how far it is.
     """
@@ -48,7 +48,7 @@ class Chores:
             self._tasks.append(self._supervise(chore.name, self._rounds(chore, steps), progress))
 
     async def stop(self) -> None:
-        """End the chores: no round begins any more, and none is under way."""
+        """Stop the chores: no round begins any more; return once none is under way."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

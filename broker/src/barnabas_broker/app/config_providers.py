@@ -22,11 +22,11 @@ Lookup = Callable[[str, str], str]
 
 
 class LookupFailed(Exception):
-    """A placeholder that nothing stands behind. The message has it, and nothing else of the value."""
+    """A placeholder without a value. The message has the placeholder, and no other part of the setting."""
 
 
 def resolved(properties: Texts, environment: Mapping[str, str]) -> dict[str, str | Property]:
-    """Return the properties with what their placeholders stand for, and without the providers. Raises InvalidConfig."""
+    """Replace placeholders by their values, and drop the providers' own settings. Raises InvalidConfig."""
     lookups = _lookups(properties, environment)
     problems: list[ConfigProblem] = []
     found: dict[str, str | Property] = {}

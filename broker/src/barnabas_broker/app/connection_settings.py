@@ -69,7 +69,7 @@ class AddressOverrides:
         self._asking: set[asyncio.Task[None]] = set()
 
     def by_address(self, given: Mapping[str, int]) -> Mapping[str, int]:
-        """Return the limit for each address; for that of a named host as soon as it is known."""
+        """Return the limit of each address; that of a host name is in it once the name is looked up."""
         if given != self._given:
             self._given = given
             self._by_address = {str(ip_address(host)): limit for host, limit in given.items() if _is_address(host)}

@@ -10,7 +10,7 @@ from barnabas_broker.metadata.model import TopicDocument
 
 
 def follow_topic(topic: str, runtime: Runtime[Any], broker_id: int, image: MetadataImage) -> None:
-    """Elect for what the image holds, and go on with its changes. Called when the partitions are hosted."""
+    """Load and resign the topic's partitions as the image changes. Called once the partitions are hosted."""
 
     def lead(document: TopicDocument) -> None:
         runtime.partition_count = len(document.partitions)

@@ -47,7 +47,7 @@ class CoordinatorWorld(NamedTuple):
     is_awake: Callable[[], bool]
     new_id: Callable[[], str]
     spawn: Callable[[Coroutine[object, object, None]], object]
-    """Run a coroutine beside the others; what it raises is logged."""
+    """Run a coroutine as a task; its exceptions are logged."""
 
 
 def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
@@ -68,14 +68,14 @@ def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
 
 
 class TransactionParts(NamedTuple):
-    """The coordinator of transactions, what asks it and those of other brokers, and what sends its markers."""
+    """The transaction coordinator, the gate that asks it and those of other brokers, and its sender of markers."""
 
     coordinator: TransactionCoordinator
     gate: TransactionGate
     markers: MarkerSender
 
     def close(self) -> None:
-        """Ask other brokers nothing any more."""
+        """Stop the requests to other brokers."""
         self.gate.close()
         self.markers.queues.close()
 
@@ -126,7 +126,7 @@ async def _ask_new_id(producer_ids: ProducerIds, take: Callable[[int], object]) 
 
 
 def start_coordinators(environment: HandlerEnvironment) -> list[Callable[[], None]]:
-    """Coordinate what this broker leads, from now on; returns what stops that. Called when partitions are hosted."""
+    """Start both coordinators; return the calls that stop them. Called once the partitions are hosted."""
     groups, transactions = environment.groups, environment.transactions
     broker_id, image = environment.broker_id, environment.image
     follow_topic(CONSUMER_OFFSETS, groups.runtime, broker_id, image)

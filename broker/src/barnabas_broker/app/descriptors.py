@@ -11,7 +11,7 @@ UNLIMITED: Final = 1 << 20
 
 
 class Descriptors(NamedTuple):
-    """The number of file descriptors that may be open at once, and those of segments and connections."""
+    """The limit of file descriptors, and its shares for segments and connections."""
 
     total: int
     segments: int
@@ -26,7 +26,7 @@ def share_out(total: int) -> Descriptors:
 
 
 def take_all() -> Descriptors:
-    """Raise the limit of open files as far as the system lets a process, and share it out."""
+    """Raise the limit of open files to the highest allowed, and share it out."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return share_out(UNLIMITED if hard == resource.RLIM_INFINITY else hard)

@@ -1,4 +1,4 @@
-"""Syncs the logs whose topics have `flush.messages`, off the loop: what waits for that is acknowledged afterwards.
+"""Syncs the logs of topics with `flush.messages`, off the loop; requests that wait for it are acknowledged then.
 
 What comes in while one sync is under way goes with the next, for all of it at once.
 """
@@ -41,7 +41,7 @@ class DueSyncs:
             self._spawn(self._sync(log))
 
     async def _sync(self, log: UnsyncedLog) -> None:
-        """Sync a log, also one that has moved to another log dir meanwhile: the waiters for this one go on."""
+        """Sync a log, then wake its waiters, also if the log has moved to another log dir meanwhile."""
         topic_partition = log.topic_partition
         try:
             while log.syncs.unsynced_from is not None and self._logs.get(topic_partition) is log:

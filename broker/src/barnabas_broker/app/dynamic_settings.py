@@ -1,4 +1,4 @@
-"""The dynamic settings over those of a broker's file. What cannot be used or has no effect is logged when it comes."""
+"""The dynamic settings over those of a broker's file. A new one that is unusable or without effect is logged."""
 
 import logging
 from collections.abc import Iterator

@@ -14,7 +14,7 @@ from barnabas_core import kafka_uuid
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command; its exit code: 0, or 1 where there is no such topic, or several."""
+    """Run the command; return the exit code: 0, or 1 if no topic, or several, have this name."""
     parser = parser_of("forget-topic", __doc__)
     parser.add_argument("topic", metavar="NAME|ID", help="its name, or its topic id if several topics had that name")
     options = parser.parse_args(arguments)
@@ -59,7 +59,7 @@ def _row(topic: StrayTopic) -> tuple[object, ...]:
 def documents_that_forget(
     metadata: OpenMetadata, wanted: str, found: Sequence[StrayTopic]
 ) -> dict[str, AnyDocument | None]:
-    """Return the tombstone of a topic, and the end of what is left of its document."""
+    """Return the documents that forget a topic: its tombstone, and None for its unreadable documents."""
     image, now_ms = metadata.image, metadata.now_ms
     heads = [head for head in image.incomplete.values() if wanted in (head.name, kafka_uuid.to_text(head.topic_id))]
     topics = {(each.name, each.topic_id) for each in found} | {(each.name, each.topic_id) for each in heads}

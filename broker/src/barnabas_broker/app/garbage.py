@@ -1,4 +1,4 @@
-"""The garbage collector's scope: no object that lives long is looked at again and again.
+"""The scope of the garbage collector, which does not check long-lived objects again and again.
 
 A full collection goes over all objects that are not frozen, and the loop stands still meanwhile. `gc.freeze` excludes
 all present ones. They are freed like any others once nobody refers to them; only cycles among them would stay.
@@ -46,7 +46,7 @@ class Collections:
 
 
 def freeze() -> None:
-    """Freeze all objects, before a broker loads its logs, and before it serves: they are there to stay.
+    """Freeze all objects, before a broker loads its logs and before it serves, as they will stay.
 
     A full collection waits until the new objects are a quarter of what the last one left: so the last one leaves
     nothing.

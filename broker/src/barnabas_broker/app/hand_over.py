@@ -1,4 +1,4 @@
-"""Controlled shutdown: others lead before this broker is gone, so that clients wait for nobody's death."""
+"""Controlled shutdown: others lead before this broker stops, so that clients need not wait for its session's end."""
 
 import asyncio
 import logging
@@ -34,9 +34,9 @@ class HandOver:
         self._client_drain = client_drain
 
     async def run(self) -> None:
-        """Return once the others know, and the clients have gone to them: clients that ask find no leader that is gone.
+        """Move leadership away; return once the other brokers know the new leaders and the clients use them.
 
-        At once where no other broker is alive.
+        It returns at once if no other broker is alive.
         """
         if all(broker_id == self._broker_id for broker_id in self._image.live_brokers()):
             return

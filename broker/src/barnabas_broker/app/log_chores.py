@@ -26,7 +26,7 @@ FLUSH_CHECK_S: Final = 1.0
 TRASH_CHECK_S: Final = 1.0
 DISK_CHECK_S: Final = 1.0
 REMOVED_AT_ONCE: Final = 100
-"""Files and directories, by one call of a thread: a round over many shows that it goes on."""
+"""The files and directories that one call in a thread removes, so that a long round shows progress."""
 
 
 class LogChores:

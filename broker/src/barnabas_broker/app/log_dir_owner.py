@@ -1,4 +1,4 @@
-"""The cluster that owns the log dirs, for a metadata store that does not say it."""
+"""The cluster that owns the log dirs, for a metadata store that has no cluster id."""
 
 import logging
 from typing import Final

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class LogEndReports:
-    """`begin_incarnation` and `admitted` are those of `LogEnds`. A chore and a clean shutdown report again."""
+    """The reports of this broker's log ends: at a start (`LogEnds`), by a chore, and at a clean shutdown."""
 
     def __init__(self, broker_id: int, store: MetadataStore, image: MetadataImage, logs: LogManager) -> None:
         self._log_ends = LogEnds(broker_id, store, image, lambda: held_logs(logs, image), next_turn)
@@ -38,7 +38,7 @@ class LogEndReports:
         self._strays = logs.strays
         self._strays_told = 0
         self._leaderless: dict[str, frozenset[int]] = {}
-        """The partitions here that nobody leads, by topic."""
+        """The partitions here that have no leader, by topic."""
         self._is_due = False
         image.subscribe(self._image_changed)
 

@@ -13,7 +13,7 @@ MARKS: Final = 13
 
 
 class MeasuringSelector(selectors.DefaultSelector):
-    """The loop's selector. What another process takes of the CPU counts as the loop's work, as nobody can tell it."""
+    """The loop's selector. CPU time that other processes take counts as work of the loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class MeasuringSelector(selectors.DefaultSelector):
         """The times of marks, and how long had been waited until each."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait for files to be ready. Hot: what need not be asked after each turn is asked seldom."""
+        """Wait for files to be ready. Hot: measurements that are not needed in each turn are rare."""
         began_s = perf_counter()
         turns, seconds = self.turns, began_s - self._ready_s
         if seconds > turns.noted_s:

@@ -26,4 +26,4 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     monotonic_s = staticmethod(partial(time.clock_gettime, time.CLOCK_BOOTTIME))
-    """Seconds since the machine was started, those too in which it was suspended. Hot: so it is no function of ours."""
+    """Seconds since the machine was booted, suspended time included. Hot, and therefore a C function."""

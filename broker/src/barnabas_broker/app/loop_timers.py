@@ -69,7 +69,7 @@ class LoopTimers:
         self._kept_max = max(2 * len(self._deadlines), KEPT_MIN)
 
     def _run_due(self) -> None:
-        """Run each deadline whose time is up as a call of its own, so that an error ends only that."""
+        """Run each due deadline in a call of its own, so that an error ends only that one."""
         self._wake_s, self._wake = inf, None
         now_s, deadlines = self._loop.time(), self._deadlines
         while deadlines and (deadlines[0][0] <= now_s or deadlines[0][2].callback is None):

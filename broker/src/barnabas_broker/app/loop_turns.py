@@ -37,7 +37,7 @@ class LoopTurns:
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_S) + 1)
-        """The counts by bounds, the last for what is longer than any."""
+        """The counts by upper bound; the last one is of longer turns."""
         self.total_s = 0.0
         self.noted_s = 0.0
         """A turn that is longer has to be reported by `ended`; others may be added to `counts[0]` and `total_s`."""
@@ -78,7 +78,7 @@ class LoopTurns:
             log.warning("a turn of the event loop took %.3f s, %.3f s of CPU: %s", seconds, turn.cpu_s, what)
 
     def _what(self, seconds: float, now_s: float) -> str:
-        """A full collection is named also where it came upon a part that took longer with it."""
+        """Return the part that took most of a turn; a full garbage collection is named even within another part."""
         collections = self._collections
         if collections.full_ended_s > now_s - seconds and collections.full_s > seconds / 2:
             return GARBAGE

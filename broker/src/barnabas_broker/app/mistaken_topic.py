@@ -18,7 +18,7 @@ _logger = logging.getLogger(__name__)
 
 
 def watch_mistaken_topic(environment: HandlerEnvironment) -> None:
-    """Look at the topic now, and whenever it changes. Called when the partitions are hosted."""
+    """Check the topic now, and at each change. Called once the partitions are hosted."""
 
     def changed(change: ImageChange) -> None:
         for document in (*change.created, *change.changed):
@@ -40,7 +40,7 @@ def _look_at(environment: HandlerEnvironment, document: TopicDocument) -> None:
 
 
 def _leads_it_empty(environment: HandlerEnvironment, document: TopicDocument) -> bool:
-    """Return whether this broker leads all partitions and none has a record. No broker knows that of another's."""
+    """True if this broker leads all partitions, and none has a record. It cannot know that of others' partitions."""
     for number in range(len(document.partitions)):
         partition = environment.replicas.lookup.hosted(TopicPartition(document.name, number))
         if partition is None or not partition.is_leader or partition.failure is not None:

@@ -1,4 +1,4 @@
-"""A broker without sockets, signals and environment: all that is below the server, wired over what it is given.
+"""A broker without sockets, signals and environment: all parts below the server, made of the given environment.
 
 `app.broker` puts one on a machine, the simulation several into one process. Everything is wired here and nowhere else.
 """
@@ -62,12 +62,12 @@ from barnabas_core.steps import Steps
 log = logging.getLogger(__name__)
 
 HANG_S: Final = 120.0
-"""A task that goes round every few seconds hangs when it has not for so long: no store takes that long to fail."""
+"""The time without progress after which a periodic task counts as hanging; each store fails sooner."""
 DISK_HANG_S: Final = 600.0
-"""Work on the disk hangs when one step of it, such as the sync of a segment, takes so long."""
+"""The time after which one step of disk work, such as the sync of a segment, counts as hanging."""
 PROBE_S: Final = 30.0
 CANCEL_S: Final = 1.0
-"""The leases are given back whatever hangs."""
+"""The time to cancel tasks; the leases are released even if one hangs."""
 ISR_CHECKS_IN_LAG: Final = 2
 """A replica leaves the ISR after one to one and a half times replica.lag.time.max.ms, as in Kafka."""
 
@@ -227,11 +227,11 @@ class Node:
         self.controller.suspect(broker_id)
 
     def current_config(self) -> BrokerConfig:
-        """The settings of now, the dynamic ones over the file's."""
+        """Return the current settings: the dynamic ones over those of the file."""
         return self.config
 
     async def join(self, endpoints_of: Callable[[Listeners], tuple[Endpoint, ...]], incarnation_id: UUID) -> None:
-        """Register, and return once the controller has let this incarnation in. Raises ApiError and StoreUnavailable.
+        """Register; return once the controller has unfenced this incarnation. Raises ApiError and StoreUnavailable.
 
         `endpoints_of` says where clients reach it with these listeners: their ports are known once they are bound.
         """
@@ -293,7 +293,7 @@ class Node:
             self.supervisor.fail(str(error))
 
     async def host(self) -> None:
-        """Take over the partitions of the image, and follow it from now on. Nobody is served before it returns."""
+        """Host the partitions of the image, and follow its changes. No client is served before it returns."""
         environment = self.handler_environment
         self.pause_detection.start()
         log_chores = LogChores(environment.logs, environment.replicas, self._environment.clock, self.supervisor.spawn)
@@ -329,7 +329,7 @@ class Node:
             self.supervisor.spawn(self._tell_place())
 
     async def _tell_place(self) -> None:
-        """Register the broker's place, which dynamic configs give later for pods whose node was unknown."""
+        """Register rack and listeners again after dynamic configs have changed them, as for pods on an unknown node."""
         while True:
             try:
                 await self.membership.move(self.config.broker_rack, self._endpoints_of(self.config.listeners))
@@ -338,12 +338,12 @@ class Node:
                 await asyncio.sleep(self.config.broker_heartbeat_interval_ms / 1000)
 
     async def hand_over(self) -> None:
-        """Hand over leadership in a controlled shutdown, so that clients wait for nobody's death."""
+        """Move leadership away in a controlled shutdown, so that clients need not wait for the end of a session."""
         if self.config.controlled_shutdown_enable:
             await self._hand_over.run()
 
     async def stop(self) -> None:
-        """Take down what was started, last things first."""
+        """Undo the steps of the start in the opposite order."""
         self.supervisor.stopping()
         await self._chores.stop()
         while self._takedown:

@@ -1,4 +1,4 @@
-"""The pages of the HTTP side: /metrics, and /healthz, /startupz, /readyz for who looks after the broker."""
+"""The pages of the HTTP listener: /metrics, and /healthz, /startupz and /readyz for probes."""
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -30,7 +30,7 @@ NAMED_MAX: Final = 10
 
 
 def starting_pages(progress: Callable[[], str]) -> dict[str, PageMaker]:
-    """Return the pages while the logs are loaded: the process is well, and serves nobody."""
+    """Return the pages during the loading of logs: the process is healthy, and not ready."""
 
     async def healthz() -> Page:
         return _unless(None)

@@ -17,7 +17,7 @@ PROGRESS_S: Final = 5.0
 
 
 async def in_daemon_thread(call: Callable[[], R]) -> R:
-    """Return what `call` returns. A process that ends does not wait for it: recovery can be cut short anywhere."""
+    """Return the result of `call`, run in a thread; the process may end meanwhile, as recovery may stop anywhere."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[R] = loop.create_future()
 

@@ -32,7 +32,7 @@ def registration_of(
 
 
 def last_incarnation(registered: BrokerRegistration | None, boot_id: str) -> LastIncarnation:
-    """Return what the log dirs have to know of it.
+    """Return the last incarnation of this broker, which log dirs compare with their mark of a clean shutdown.
 
     Versions before there were features named no epoch in clean marks.
     """

@@ -1,4 +1,4 @@
-"""Replication of a node, over what its environment and its metadata give."""
+"""The replication of a node, made of its environment and its metadata."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

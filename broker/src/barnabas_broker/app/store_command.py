@@ -24,7 +24,7 @@ DRY_RUN: Final = "Nothing is written yet: run the command again with --execute."
 
 
 class OpenMetadata(NamedTuple):
-    """A cluster's metadata of now, and what it is kept in."""
+    """A cluster's current metadata, and the store that holds it."""
 
     image: MetadataImage
     store: MetadataStore
@@ -32,14 +32,14 @@ class OpenMetadata(NamedTuple):
     now_ms: int
 
     async def write(self, documents: Mapping[str, AnyDocument | None]) -> bool:
-        """Write these, None deletes; False where somebody changed them since they were read."""
+        """Write documents (None deletes one); return False if others changed them since they were read."""
         plans = [writes_of(key, document, self.image) for key, document in documents.items()]
         results = await write_in_order(plans, self.store)
         return all(isinstance(each, int) for each in results.values())
 
 
 def parser_of(command: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options that all of them have."""
+    """Return a parser with the options that all these commands have."""
     parser = argparse.ArgumentParser(prog=f"barnabas {command}", description=description)
     parser.add_argument("properties", metavar="server.properties", type=Path, help="the properties file of any broker")
     parser.add_argument(

@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 log = logging.getLogger(__name__)
 
 LOOKS_MIN: Final = 10
-"""The looks in a row before a task is said to hang, however seldom they are."""
+"""The fewest checks in a row without progress before a task counts as hanging."""
 
 
 class Supervisor:
-    """`on_failure` hears once why the process must end."""
+    """The tasks of the process. `on_failure` is called once with the reason why the process must end."""
 
     def __init__(self, on_failure: Callable[[str], object]) -> None:
         self._on_failure = on_failure
@@ -32,7 +32,7 @@ class Supervisor:
         self._start(work, _name(work)).add_done_callback(self._finished)
 
     def attempt(self, work: Coroutine[object, object, object]) -> None:
-        """Run it for one client; what it raises costs nobody else anything, and is logged."""
+        """Run work of one client; its exceptions are logged, and affect no other client."""
         self._start(work, _name(work)).add_done_callback(self._attempted)
 
     def supervise(
@@ -73,7 +73,7 @@ class Supervisor:
             self.raised(f"the task {task.get_name()} failed", error)
 
     def raised(self, what: str, error: BaseException) -> None:
-        """Fail, because something that runs by itself let an exception through: a bug."""
+        """Fail because of a bug: a task of the process raised an exception."""
         if not self._is_stopping:
             log.error("%s", what, exc_info=error)
         self.fail(f"{what}: {type(error).__name__}: {error}")
@@ -85,11 +85,11 @@ class Supervisor:
             self._on_failure(reason)
 
     def stopping(self) -> None:
-        """Let everything end from now on, in any order."""
+        """Note that the process stops, so that tasks may end in any order."""
         self._is_stopping = True
 
     async def watch(self, period_s: float, sleep: Callable[[float], Awaitable[None]]) -> None:
-        """Look each `period_s` whether something hangs that has said how far it is."""
+        """Check every `period_s` that the watched tasks make progress."""
         watchdog = Watchdog(self._watched, period_s)
         while True:
             await sleep(period_s)
@@ -115,7 +115,7 @@ class Watched(NamedTuple):
 
 
 class Watchdog:
-    """Finds the tasks that go round no longer. It counts its own looks, so a process that stood still is not blamed."""
+    """Finds tasks without progress. It counts its own checks, so that a suspended process is not at fault."""
 
     def __init__(self, watched: Sequence[Watched], period_s: float) -> None:
         """`watched` may grow meanwhile."""
@@ -124,7 +124,7 @@ class Watchdog:
         self._seen: dict[str, tuple[object, int]] = {}
 
     def look(self) -> str | None:
-        """Look at the tasks, each `period_s`; return why the process must end, or None."""
+        """Check the tasks once; return why the process must end, or None."""
         for name, progress, hang_s in self._watched:
             now = progress()
             before, looks = self._seen.get(name, (None, 0))

@@ -22,7 +22,7 @@ from barnabas_core.distinguished_name import rfc2253, subject_of
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 5.0
-"""The period in which files and settings are looked at."""
+"""The period at which files and settings are checked."""
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
@@ -33,7 +33,7 @@ class TlsOfListener(NamedTuple):
     server: ServerTls
     client: ssl.SSLContext
     certificate: bytes
-    """The certificate that the listener shows, with those above it, as PEM."""
+    """The listener's certificate and its chain, as PEM."""
 
 
 def tls_of_listener(security: ListenerSecurity) -> TlsOfListener:
@@ -58,7 +58,7 @@ def tls_of_listener(security: ListenerSecurity) -> TlsOfListener:
 
 
 def _client_auth(security: ListenerSecurity, trusted: str | None) -> ssl.VerifyMode:
-    """Return whether clients show certificates; with SASL only a setting of the listener itself counts."""
+    """Return whether clients must present certificates; with SASL only a setting of the listener itself counts."""
     setting = "ssl.client.auth"
     is_own = security.setting(setting) != setting
     mode = _CLIENT_AUTH[str(security.value(setting))] if is_own or not security.protocol.has_sasl else ssl.CERT_NONE
@@ -132,7 +132,7 @@ def principal_of(certificate: bytes | None, rules: tuple[PrincipalRule, ...]) ->
 
 
 class TlsContexts:
-    """The contexts of all listeners with TLS, as they are in force: those of the start until `refresh` finds others."""
+    """The current contexts of all listeners with TLS: those of the start, until `refresh` replaces them."""
 
     def __init__(self, config: BrokerConfig) -> None:
         """Make them all. Raises InvalidConfig with everything that is wrong."""
@@ -155,24 +155,24 @@ class TlsContexts:
         return bool(self._of)
 
     def server(self, listener_name: str) -> ServerTls | None:
-        """Return what a listener uses now; None for one without TLS."""
+        """Return a listener's current contexts; None without TLS."""
         found = self._of.get(listener_name)
         return None if found is None else found.server
 
     def between_brokers(self) -> ssl.SSLContext | None:
-        """Return what links to other brokers use now; None where they talk without TLS."""
+        """Return the current context of links to other brokers; None without TLS."""
         found = self._of.get(self._inter_broker)
         return None if found is None else found.client
 
     def check(self, config: BrokerConfig) -> None:
-        """Raise InvalidConfig where `refresh` would not take what these settings say."""
+        """Raise InvalidConfig if `refresh` would refuse these settings."""
         for name in self._of:
             security = config.listener_security(name)
             if _mark(security) != self._marks[name]:
                 self._replacement(security)
 
     def refresh(self, config: BrokerConfig) -> None:
-        """Use what the settings and their files say now, in new handshakes; a listener keeps what it has otherwise."""
+        """Use the current settings and files for new handshakes; a listener with invalid ones keeps its context."""
         for name in self._of:
             security = config.listener_security(name)
             mark = _mark(security)

@@ -65,7 +65,7 @@ class Admission:
         self._by_address[address] += 1
 
     def closed(self, address: str) -> None:
-        """Take a closed connection off the counts."""
+        """Subtract a closed connection from the counts."""
         self.total -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:

@@ -19,13 +19,13 @@ from barnabas_broker.server.transport import Transport
 from barnabas_broker.wire.parts import Part
 
 LATE_ANSWERS_MAX: Final = 64
-"""The most outstanding answers of requests that let the connection read on."""
+"""The most outstanding answers of a connection that still reads requests."""
 LATE_BYTES_MAX: Final = 1024 * 1024
 """The memory of answers that wait for an earlier one, at which no further request is read."""
 
 
 class LateAnswer:
-    """The place of a later answer among the others; `parts` is None until it is there, when `on_answer` is called.
+    """The place of a later answer among the others; `parts` is None until it comes, when `on_answer` is called.
 
     `give_up` is called if the connection closes before that.
     """

@@ -1,4 +1,4 @@
-"""Throttles clients that are over a quota: the answer tells for how long, and the connection is not read meanwhile.
+"""Throttles clients that exceed a quota: the answer has the time, for which the connection is not read.
 
 The dispatcher calls Produce and Fetch through this only while there are quotas: without one, a request costs nothing.
 The answer to one request carries the time of those before it: that of its own is known when it is on its way.
@@ -62,7 +62,7 @@ def throttled(api_key: int, handler: RawHandler) -> RawHandler:
 def throttle_message(
     environment: HandlerEnvironment, connection: Connection, header: RequestHeader, response: Any
 ) -> None:
-    """Tell the client for how long it is throttled, which a handler may have decided, and do so."""
+    """Throttle the client, for a time that a handler may have set, and put the time into the response."""
     throttle_ms = getattr(response, "throttle_time_ms", 0)
     limits = _limits_of(environment, connection, header)
     if limits is not None:
@@ -109,7 +109,7 @@ _Answer = Callable[[Channel], GiveUp | None]
 def _produce(
     answer: _Answer, limits: ClientLimits, connection: Connection, version: int, size_bytes: int
 ) -> GiveUp | None:
-    """Count the bytes of the request before the answer tells of them; without acks the client only waits."""
+    """Count the bytes of a Produce request, and put the throttle time into the answer; with acks=0 there is none."""
     if limits.produced_bytes is not None:
         limits.produced_bytes.count(size_bytes)
     throttle_ms = max(_wait_ms(limits.produced_bytes), _wait_ms(limits.request_share))
@@ -129,7 +129,7 @@ def _produce(
 def _fetch(
     answer: _Answer, limits: ClientLimits, connection: Connection, version: int, correlation_id: int
 ) -> GiveUp | None:
-    """Count the bytes of the answer. In place of one that is too much goes an empty one, which counts nothing.
+    """Count the bytes of a Fetch answer. If they exceed the quota, an empty answer is sent, which counts nothing.
 
     No answer has more than the quota of a whole window, but for one batch that is larger: nobody could ever read it.
     """

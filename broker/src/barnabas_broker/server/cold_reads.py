@@ -16,9 +16,9 @@ from barnabas_broker.server.page_cache import PageCache
 from barnabas_broker.wire.parts import FileSlice
 
 PIECE_BYTES: Final = 1024 * 1024
-"""The bytes read for one client before it is the next one's turn."""
+"""The bytes read for one client before the next client's turn."""
 THREADS_PER_DEVICE: Final = 4
-"""A disk that hangs keeps its own threads, not those of another."""
+"""Each device has its own threads, so that a disk that hangs does not block another."""
 READ_BYTES: Final = 128 * 1024
 GATHER_BYTES_MAX: Final = 128 * 1024
 """The size up to which one copy and one `send` cost less than a `send` and a `sendfile`."""

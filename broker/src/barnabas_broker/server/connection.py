@@ -91,7 +91,7 @@ class Connection:
         return self.client.address
 
     def is_gone(self) -> bool:
-        """Return True if it is closed, or was reset while nothing is read: nobody reads a response."""
+        """True if the connection is closed, or was reset while it is not read, so that no response can arrive."""
         return self.has_ended() and self.is_closed
 
     def has_ended(self) -> bool:
@@ -122,17 +122,17 @@ class Connection:
 
     @property
     def unsent_bytes(self) -> int:
-        """Memory in answers that are there and not sent."""
+        """The memory of complete answers that are not sent yet."""
         return self.answers.unsent_bytes
 
     @property
     def has_unsent(self) -> bool:
-        """True if there is any such response."""
+        """True if a complete answer is not sent yet."""
         return self.answers.has_unsent
 
     @property
     def begun_bytes(self) -> int:
-        """Received of the request that is not whole yet."""
+        """The received bytes of the request that is not complete yet."""
         return self._partial_have if self._partial is not None else len(self._start)
 
     @property
@@ -146,7 +146,7 @@ class Connection:
         return self._reading
 
     def looked_at(self) -> None:
-        """The listener has come round. Who reads a long answer slowly asks for nothing meanwhile, and is not idle."""
+        """Count a check that finds no activity. A client that still reads a long answer is not idle."""
         bytes_sent = self.bytes_sent
         is_idle = not self.was_active and bytes_sent == self._bytes_sent_before
         self.idle_looks = self.idle_looks + 1 if is_idle else 0
@@ -188,7 +188,7 @@ class Connection:
             self.close(str(error))
 
     def _end(self) -> int:
-        """The client has ended its side, which it may do before its answers are there: those are sent first."""
+        """Close the connection of a client that has closed its side, after the outstanding answers are sent."""
         if not self.answers.are_outstanding:
             self.close()
             return 0
@@ -277,7 +277,7 @@ class Connection:
         self._process_partial()
 
     def _process_partial(self) -> None:
-        """Dispatch what is whole in the partial buffer; keep the rest, in a larger buffer if it must grow."""
+        """Dispatch complete requests of the partial buffer; keep the rest, in a larger buffer if needed."""
         partial = self._partial
         if partial is None:
             self._process_start()
@@ -367,7 +367,7 @@ class Connection:
         self._pool.when_free(self, self._memory_is_free)
 
     def _memory_is_free(self) -> None:
-        """Take what there is at once, before the next that waits does."""
+        """Read at once, before the next connection that waits takes the memory."""
         self._starved = False
         self.resume()
         if self._reading and self._partial is None:

@@ -82,7 +82,10 @@ class Dispatcher:
         late.give_up = give_up
 
     def _answer_message(self, connection: Connection, header: RequestHeader, body: memoryview) -> GiveUp | None:
-        """A future only tells what somebody else does, for example a JoinGroup's: it need not be awaited to its end."""
+        """Dispatch a decoded request; return the callback for a connection that closes before the answer.
+
+        A plain future, such as a JoinGroup's, is set by other code: dropping it stops no work.
+        """
         if not API_SPECS[header.api_key].supports(header.api_version):
             self._refuse_version(connection, header)
             return None

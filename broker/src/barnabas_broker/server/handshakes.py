@@ -26,7 +26,7 @@ NAMED_MAX: Final = 3
 
 
 class CertificateRefused(Exception):
-    """A certificate to which no rule gives a name; the message says which one."""
+    """A certificate that no rule maps to a principal; the message has its name."""
 
 
 class ServerTls(NamedTuple):
@@ -94,14 +94,14 @@ class Handshakes:
         self._loop.add_reader(tls.fileno(), self._is_ready, handshake)
 
     def close_oldest(self, count: int) -> int:
-        """Give up those that began first; how many there were."""
+        """End the oldest handshakes; return how many."""
         oldest = list(islice(self._under_way, count))
         for handshake in oldest:
             self._end(handshake, "its place was needed for others")
         return len(oldest)
 
     def check(self) -> None:
-        """Give up those that take too long, and log what has failed since the last look."""
+        """End handshakes that take too long, and log the failures since the last check."""
         since_s = self._loop.time() - HANDSHAKE_S_MAX
         for handshake in list(takewhile(lambda each: each.began_s < since_s, self._under_way)):
             self._end(handshake, f"it took longer than {HANDSHAKE_S_MAX:.0f} s")
@@ -111,11 +111,11 @@ class Handshakes:
             self._failures.clear()
 
     def close(self) -> None:
-        """Give up all of them."""
+        """End all handshakes."""
         self.close_oldest(len(self._under_way))
 
     def _is_ready(self, handshake: Handshake) -> None:
-        """Wait for the next bytes no longer: the handshake goes on when its turn comes."""
+        """Stop listening and queue the handshake, whose bytes have arrived."""
         self._ignore(handshake)
         self._ready.append(handshake)
         self._go_on_soon()

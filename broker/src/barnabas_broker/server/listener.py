@@ -28,7 +28,7 @@ BACKLOG_MIN: Final = 4096
 """Kafka's 50 would make 5,000 clients that connect at once wait for 40 s."""
 ACCEPT_RETRY_S: Final = 0.5
 IDLE_LOOKS: Final = 10
-"""The looks at each connection in connections.max.idle.ms, so that requests need not read the clock."""
+"""The number of checks of each connection within connections.max.idle.ms; requests need not read the clock."""
 IDLE_LOOK_S_MIN: Final = 0.1
 IDLE_LOOK_S: Final = 60.0
 """The period if idle connections are kept: above max.connections, the longest idle are closed first."""

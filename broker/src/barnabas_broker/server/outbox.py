@@ -11,7 +11,7 @@ from barnabas_core.fair_turns import SENT_BYTES
 
 
 class Outbox:
-    """The parts of answers in order. `flush` raises OSError when the peer is gone."""
+    """The parts of answers in order. `flush` raises OSError if the connection is broken."""
 
     __slots__ = (
         "_buffer",

@@ -43,7 +43,7 @@ class PeerLinks:
         tls: TlsContext = lambda: None,
         login: Callable[[], Login] | None = None,
     ) -> None:
-        """`login` makes what a link authenticates by; None where brokers talk without SASL."""
+        """`login` creates the SASL login of a link; it is None if brokers connect without SASL."""
         self._loop = loop
         self._address_of = address_of
         self._tls = tls

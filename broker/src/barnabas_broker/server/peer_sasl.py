@@ -21,7 +21,7 @@ _SIZE: Final = struct.Struct(">i")
 
 
 async def authenticate(transport: Transport, login: Login) -> None:
-    """Come in at the other broker. OSError where it does not let us."""
+    """Authenticate at the other broker. Raises OSError if it refuses."""
     try:
         async with asyncio.timeout(LOGIN_S):
             await _authenticate(_Exchange(transport), login)

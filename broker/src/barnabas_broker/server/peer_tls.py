@@ -26,7 +26,7 @@ async def shake_hands(
 
 
 async def _step(loop: asyncio.AbstractEventLoop, tls: ssl.SSLSocket) -> bool:
-    """Go on as far as the other side lets us; True at the end."""
+    """Continue the handshake until it must wait; return True at its end."""
     try:
         tls.do_handshake()
     except ssl.SSLWantReadError:

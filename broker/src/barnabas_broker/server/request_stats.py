@@ -8,7 +8,7 @@ _BUCKETS: Final = 18
 _BIT_LENGTHS: Final = 64
 """The bit lengths of all times that a clock can show."""
 TIME_BOUNDS_MS: Final = tuple(2**number * 1000 / _UNITS_A_SECOND for number in range(_BUCKETS - 1))
-"""0.25 ms to 16 s; one more bucket takes what is longer."""
+"""The upper bounds, 0.25 ms to 16 s; one more bucket counts longer times."""
 
 
 class RequestStats:

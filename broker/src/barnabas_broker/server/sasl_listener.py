@@ -11,7 +11,7 @@ from barnabas_core.clock import Clock, Timers
 DEADLINE_S: Final = 30.0
 """The time for a client to authenticate; Kafka waits for connections.max.idle.ms, ten minutes."""
 SESSION_MS_MAX: Final = 100 * 365 * 24 * 3600 * 1000
-"""The longest session with an end. Java counts nanoseconds, and would come to an end before the beginning."""
+"""The longest lifetime of a session; a longer one would overflow the nanoseconds in which Java counts."""
 
 TLS: Final = "TLS"
 """The mechanism of a client whose handshake failed."""
@@ -48,7 +48,7 @@ class SaslListener:
 
     name: str
     mechanisms: Mapping[str, Mechanism]
-    """The mechanisms by name, in the order in which clients hear of them."""
+    """The mechanisms by name, in the order in which clients get them."""
     session_ms_max: Mapping[str, int]
     """connections.max.reauth.ms of each mechanism; 0 for no bound."""
     refusal_delay_s: float
@@ -59,7 +59,7 @@ class SaslListener:
     counts: AuthenticationCounts = field(default_factory=AuthenticationCounts)
 
     def session_end_s(self, mechanism: str, identity: Identity) -> float | None:
-        """Return when a session that begins now ends, by the time that nobody sets; None for never (KIP-368)."""
+        """Return the monotonic time when a session that begins now ends; None for never (KIP-368)."""
         bounds_ms: list[int] = []
         if self.session_ms_max[mechanism] > 0:
             bounds_ms.append(self.session_ms_max[mechanism])

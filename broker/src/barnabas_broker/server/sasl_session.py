@@ -29,7 +29,7 @@ REAUTHENTICATION_S_MIN: Final = 1.0
 REASON_CHARS_MAX: Final = 400
 """The longest reason in the log: names in it come from strangers."""
 LIFETIME_SINCE: Final = 1
-"""The version of SaslAuthenticate that tells a client when its session ends."""
+"""The first version of SaslAuthenticate whose answer has the lifetime of the session."""
 _API_KEY: Final = struct.Struct(">h")
 _SIZE: Final = struct.Struct(">i")
 
@@ -84,7 +84,7 @@ _FRAMES: Final[Mapping[int, Frame]] = {
 
 
 def begin_session(listener: SaslListener, connection: Connection) -> None:
-    """Let the connection serve nothing but SASL until it has authenticated, which it has to do in time."""
+    """Let the connection serve only SASL until it has authenticated; it is closed if that takes too long."""
     SaslSession(listener, connection.dispatch, connection.request_bytes_max).begin(connection)
 
 
@@ -100,7 +100,7 @@ class SaslSession:
         self._dialogue: Dialogue | None = None
         self._identity: Identity | None = None
         self._ends_s: float | None = None
-        """The end of the session, by the time that nobody sets."""
+        """The end of the session, in monotonic time."""
         self._began_s = 0.0
         self._is_refused = False
         """True once the refusal of this attempt is counted and logged."""
@@ -114,7 +114,7 @@ class SaslSession:
         }
 
     def begin(self, connection: Connection) -> None:
-        """Stand before the dispatch of a new connection."""
+        """Take the place of a new connection's dispatch until it has authenticated."""
         connection.dispatch = self
         connection.request_bytes_max = min(self._listener.frame_bytes_max, FIRST_FRAMES_BYTES_MAX)
         self._listener.timers.call_later(self._listener.deadline_s, lambda: self._check_in_time(connection))
@@ -196,7 +196,7 @@ class SaslSession:
         return answer.token
 
     def _authenticated(self, connection: Connection, identity: Identity) -> None:
-        """Hand over to the real dispatch. Raises AuthenticationFailed: nobody becomes another one by authenticating."""
+        """Let the real dispatch serve. Raises AuthenticationFailed if a re-authentication has another user."""
         assert self._mechanism is not None, "a mechanism was chosen"
         is_again = self._identity is not None
         if self._identity is not None and self._identity.user != identity.user:

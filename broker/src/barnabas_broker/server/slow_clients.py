@@ -73,7 +73,7 @@ class SlowClient(Protocol):
 
 
 class Unread(NamedTuple):
-    """The unsent answers of a client at the time they were last looked at."""
+    """A client's unsent answers at the last check."""
 
     since_s: float
     bytes_sent: int

@@ -15,9 +15,9 @@ from barnabas_broker.server.transport import Sent
 from barnabas_broker.wire.parts import FileSlice
 
 PEEKED_BYTES_MAX: Final = 16 * 1024
-"""The bytes that one connection holds decrypted at most while nobody takes them: one record."""
+"""The most decrypted bytes that a connection holds before they are read: one record."""
 WRITE_BYTES: Final = 128 * 1024
-"""One write, which OpenSSL makes eight records of."""
+"""The bytes of one write, which OpenSSL splits into eight records."""
 _WANTS: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -70,14 +70,14 @@ class TlsTransport:
         return seen
 
     def has_ended(self) -> bool:
-        """Return whether the other side has ended and all that came before is received."""
+        """True if the other side has closed, and all bytes before that are received."""
         try:
             return not self.peek(memoryview(bytearray(1)))
         except BlockingIOError:
             return False
 
     def send(self, part: Sent) -> int:
-        """Send a beginning of the bytes that is whole records; the same again after BlockingIOError."""
+        """Send the first bytes, whole TLS records; after BlockingIOError send the same bytes again."""
         return self._send(memoryview(part)[: self._blocked_bytes or WRITE_BYTES])
 
     send_before_more = send
@@ -98,7 +98,7 @@ class TlsTransport:
         return sent
 
     def call_when_readable(self, callback: Callable[[], object]) -> None:
-        """Call it also for what is decrypted already: the selector does not see that."""
+        """Call it for bytes that are decrypted already, too, which the selector does not see."""
         self._readable = callback
         self._loop.add_reader(self._fd, callback)
         self._call_soon()
@@ -114,7 +114,7 @@ class TlsTransport:
             self._readable()
 
     def ignore_readable(self) -> None:
-        """Call nobody when there is something to receive."""
+        """Remove the callback for bytes to receive."""
         self._readable = None
         self._loop.remove_reader(self._fd)
 
@@ -126,11 +126,11 @@ class TlsTransport:
         self._loop.add_writer(self._fd, callback)
 
     def ignore_writable(self) -> None:
-        """Call nobody when something can be sent."""
+        """Remove the callback for a writable socket."""
         self._loop.remove_writer(self._fd)
 
     def close(self) -> None:
-        """End the connection. The other side hears of it, but nobody waits for its answer."""
+        """Close the connection with a TLS close_notify, without a wait for the other side's."""
         self._readable = None
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)

@@ -23,7 +23,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class GroupPlace(NamedTuple):
-    """A group in a partition that counts; `committed` is None where it has committed nothing there."""
+    """A group's position in a partition; `committed` is None if it has committed no offset there."""
 
     group_id: str
     topic_partition: TopicPartition
@@ -37,7 +37,7 @@ LAG: Final = "Lag: the high watermark minus the committed offset, or minus the l
 
 
 async def group_families(environment: HandlerEnvironment) -> list[Family]:
-    """Offsets, lag, members and what the coordinator has done. It waits for the answers of other brokers."""
+    """Return the families of offsets, lag, members and the coordinator's work, after the answers of other brokers."""
     prefix, groups = "kafka_consumergroup_", environment.groups
     lag, places = await _lag(environment), partial(_places, environment)
     return [
@@ -58,7 +58,7 @@ def _offset(each: GroupPlace) -> int | None:
 
 
 def _places(environment: HandlerEnvironment) -> Iterator[GroupPlace]:
-    """Each group in what it has committed to, then in the other partitions of the same topics."""
+    """Yield each group's partitions with committed offsets, then the other partitions of the same topics."""
     for group_id, offsets in groupby(environment.groups.group_offsets(), key=attrgetter("group_id")):
         committed = set()
         for each in offsets:

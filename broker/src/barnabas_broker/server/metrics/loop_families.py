@@ -8,7 +8,7 @@ from barnabas_broker.server.metrics.exposition import Family, Sample, labels
 
 
 class LongTurn(Protocol):
-    """A turn, how much of it was CPU, and what took most of it."""
+    """A turn of the loop, its CPU time, and the code that took most of it."""
 
     @property
     def seconds(self) -> float:
