@@ -1,4 +1,4 @@
-"""Producer ids for InitProducerId: each is given out once in the life of the cluster.
+"""Producer ids for InitProducerId: each is assigned once in the life of the cluster.
 
 The controller hands out blocks of a thousand; the next one is fetched while the last tenth of the current one is
 used, so that a producer rarely waits. The ids that a stopping broker had left are never used, which is allowed.
@@ -12,7 +12,7 @@ _PREFETCH_FRACTION: Final = 10
 
 
 class ProducerIds:
-    """The ids that this broker may give out. `allocate` gives a block that nobody else has; ApiError if it cannot."""
+    """The producer ids that this broker may assign. `allocate` returns a block of unused ids, or raises ApiError."""
 
     def __init__(self, allocate: Callable[[], Awaitable[range]]) -> None:
         self._allocate = allocate
@@ -22,7 +22,7 @@ class ProducerIds:
         self._refilling = asyncio.Lock()
 
     async def next_id(self) -> int:
-        """A new producer id. ApiError where a block is needed and cannot be had."""
+        """Return a new producer id. Raises ApiError if a new block is needed and cannot be allocated."""
         if not self._block:
             async with self._refilling:
                 await self._refill()

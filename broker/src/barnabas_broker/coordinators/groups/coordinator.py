@@ -48,7 +48,7 @@ class GroupOffset(NamedTuple):
 
 
 class GroupCoordinator:
-    """The groups whose partition this broker leads."""
+    """The coordinator of the groups whose partition of __consumer_offsets this broker leads."""
 
     def __init__(self, environment: GroupEnvironment, partition_count: int) -> None:
         self.config = environment.config

@@ -46,7 +46,7 @@ PREVIOUS_STATES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
     GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
     GroupState.DEAD: frozenset(GroupState),
 }
-"""The states from which each may be entered. Dead to Empty: a deletion whose record was not written is undone."""
+"""The states from which each may be entered. Dead to Empty: a deletion is undone if its record was not written."""
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Group:
     static_members: dict[str, str] = field(default_factory=dict)
     """The member ids by group instance id."""
     pending_joins: dict[str, int] = field(default_factory=dict)
-    """The member ids that were given out but not yet used, with their deadlines."""
+    """The member ids that were assigned, but not yet used for a join, with their deadlines."""
     pending_syncs: set[str] = field(default_factory=set)
     """The members that know the generation and have not sent a SyncGroup."""
     join_deadline: JoinDeadline | None = None
@@ -112,11 +112,11 @@ class Group:
             self.join_deadline.new_member_added = True
 
     def give_id(self, member_id: str, deadline_ms: int) -> None:
-        """Note a member id that was given out, valid until the deadline."""
+        """Note a newly assigned member id, valid until the deadline."""
         self.pending_joins[member_id] = self.expect(deadline_ms)
 
     def take_back_id(self, member_id: str) -> bool:
-        """Drop a pending member id; return False if it was not given out or is used."""
+        """Drop a pending member id; return False if it is not pending."""
         return self.pending_joins.pop(member_id, None) is not None
 
     def remove(self, member_id: str) -> Member:
@@ -188,7 +188,7 @@ class Group:
     # Protocols
 
     def select_protocol(self) -> str:
-        """Return the protocol with most votes among those that all support; of equals the first voted for."""
+        """Return the protocol with the most votes of those that all support; with equal votes the first voted for."""
         size = len(self.members)
         candidates = {name for name, count in self.protocol_counts.items() if count == size}
         votes = Counter(member.vote(candidates) for member in self.members.values())

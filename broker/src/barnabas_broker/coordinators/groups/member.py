@@ -36,7 +36,7 @@ class Member:
 
     @property
     def waits(self) -> bool:
-        """True if a request waits, so that no heartbeat is expected; not for a new member, which may be gone."""
+        """True if a request of a member waits: it sends no heartbeats. False for a new one, which may have left."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def end_join(self) -> Token | None:

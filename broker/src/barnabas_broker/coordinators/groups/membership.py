@@ -9,7 +9,7 @@ from barnabas_core.errors import ErrorCode
 
 
 def heartbeat(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
-    """A member lives; REBALANCE_IN_PROGRESS tells it to join again."""
+    """Extend a member's session; return REBALANCE_IN_PROGRESS if it must rejoin."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = group.check_member(member_id, instance_id)
@@ -65,7 +65,7 @@ def _end_join_phase(group: Group, step: Step) -> None:
 
 
 def _expire_members(group: Group, step: Step) -> None:
-    """Remove those not heard of in time, members and given-out ids alike."""
+    """Remove members whose session has ended, and assigned member ids that were not used in time."""
     pending = [member_id for member_id, at_ms in group.pending_joins.items() if at_ms <= step.now.steady_ms]
     for member_id in pending:
         group.take_back_id(member_id)
@@ -81,7 +81,7 @@ def _expire_members(group: Group, step: Step) -> None:
 
 
 def _some_went(group: Group, step: Step, size_before: int, reason: str) -> None:
-    """Fewer members than before begin a rebalance; in one, those who still wait may now be all."""
+    """Begin a rebalance if members were removed; complete one under way if no other member is missing."""
     if len(group.members) < size_before and group.can_rebalance:
         rebalance.begin(group, step, reason)
     else:
@@ -89,7 +89,7 @@ def _some_went(group: Group, step: Step, size_before: int, reason: str) -> None:
 
 
 def _expire_syncs(group: Group, step: Step) -> None:
-    """Members that joined but never asked for their assignment are gone."""
+    """Remove the members that joined but did not send SyncGroup, and begin a rebalance."""
     for member_id in sorted(group.pending_syncs):
         step.notes.append(f"member {member_id} did not send SyncGroup")
         rebalance.dismiss(group, step, member_id)

@@ -94,7 +94,7 @@ class SyncReply(NamedTuple):
 
 
 class MemberIdentity(NamedTuple):
-    """The member that is to leave; an empty member id means the static member of that instance id (KIP-345)."""
+    """The member to remove; with an empty member id it is the static member of that instance id (KIP-345)."""
 
     member_id: str
     instance_id: str | None = None
@@ -128,7 +128,7 @@ Reply = JoinReply | SyncReply
 
 
 class StaticRejoin(NamedTuple):
-    """A static member that came back into a stable group: `reply` is its answer once the record holds its new id."""
+    """A static member that rejoins a stable group; `reply` is its answer once its new id is stored."""
 
     token: Token
     reply: JoinReply

@@ -165,7 +165,7 @@ def _replace_static(group: Group, old_member_id: str, request: JoinRequest, toke
 
 
 def _still_fits(group: Group, member: Member, topics_before: frozenset[str] | None) -> bool:
-    """Return True if the chosen protocol and the member's topics are the same; Kafka compares only the protocol."""
+    """True if the chosen protocol and the member's topics are unchanged; Kafka compares only the protocol."""
     return (
         group.select_protocol() == group.protocol_name
         and subscribed_topics(member.metadata(group.protocol_name)) == topics_before

@@ -31,7 +31,7 @@ _new = tuple.__new__
 
 
 class RecordDecoder:
-    """Remembers what keys and values have in common."""
+    """The decoder of one loading; it caches the parts that many keys and values share."""
 
     def __init__(self) -> None:
         self._topics: dict[bytes, tuple[str, str]] = {}

@@ -120,7 +120,7 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
 
 
 def check_partition(partition: int) -> None:
-    """Raise MalformedRecord for a number below 0: looked up in a list, it would find another partition."""
+    """Raise MalformedRecord for a number below 0, which as an index would find another partition."""
     if partition < 0:
         raise MalformedRecord(f"partition {partition}; 0 and more are allowed")
 
@@ -153,7 +153,7 @@ def decode_offset(data: bytes) -> CommittedOffset:
 
 
 def encode_group(value: GroupMetadata) -> bytes:
-    """Value version 3, which is what every Kafka since 2.3 can read."""
+    """Return the value in version 3, which every Kafka since 2.3 can read."""
     out = bytearray(_INT16.pack(_GROUP_VALUE_VERSION))
     encoder("GroupMetadataValue", _GROUP_VALUE_VERSION)(out, value)
     return bytes(out)

@@ -118,7 +118,7 @@ def forget_topics(shard: GroupShard, deleted: Mapping[UUID, str]) -> Iterator[No
 
 
 def _forget(shard: GroupShard, is_doomed: Callable[[TopicPartition, CommittedOffset], bool]) -> Iterator[None]:
-    """Look at each group once nothing of it is under way, and remove the doomed among its offsets."""
+    """Remove the doomed offsets of each group, once no write of that group is under way."""
     pace = Pace()
     for group_id in _groups_with_pending_offsets(shard):
         shard.writer.when_idle(group_id, partial(_forget_pending, shard, group_id, is_doomed))
@@ -140,14 +140,14 @@ def _forget_in_group(
 
 
 def _groups_with_pending_offsets(shard: GroupShard) -> set[str]:
-    """Return the groups that have offsets in open transactions; some of them may have no others."""
+    """Return the groups with offsets in open transactions, also those without committed ones."""
     return {record.key.group_id for record in shard.writer.transactions if isinstance(record.key, OffsetKey)}
 
 
 def _forget_pending(
     shard: GroupShard, group_id: str, is_doomed: Callable[[TopicPartition, CommittedOffset], bool]
 ) -> None:
-    """Remove the doomed among the offsets of open transactions. Where one has been committed, its tombstone does it."""
+    """Remove doomed offsets from open transactions; for a partition with a committed offset, its tombstone does so."""
     committed, gone = shard.tables.offsets.get(group_id, {}), set()
     for key, offset in shard.writer.transactions:
         if isinstance(key, OffsetKey) and key.group_id == group_id and isinstance(offset, CommittedOffset):
@@ -159,9 +159,9 @@ def _forget_pending(
 
 
 def forget_deleted_topics(shard: GroupShard) -> Iterator[None]:
-    """Remove the offsets of topics that were deleted while nobody, or another broker, coordinated these groups.
+    """Remove the offsets of topics that were deleted while another broker, or none, coordinated these groups.
 
-    A topic that is only missing may come back, and its offsets with it.
+    The offsets of a topic whose metadata is only lost are kept, as it may be restored.
     """
     deleted = shard.environment.deleted_topics()
     return forget_topics(shard, deleted) if deleted else iter(())

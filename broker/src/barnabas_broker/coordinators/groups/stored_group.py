@@ -33,7 +33,7 @@ def metadata(group: Group, assignments: Mapping[str, bytes]) -> GroupMetadata:
 
 
 def restore(group_id: str, stored: GroupMetadata, now: Now) -> Group:
-    """The group as its record tells: Stable with sessions that begin now, or Empty. MalformedRecord."""
+    """Return the group of a record: Stable, with sessions that begin now, or Empty. Raises MalformedRecord."""
     _check_restorable(stored)
     member_ids = [member.member_id for member in stored.members]
     group = Group(

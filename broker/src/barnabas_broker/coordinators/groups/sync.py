@@ -1,4 +1,4 @@
-"""SyncGroup: the leader's assignment goes to the log, then to everybody."""
+"""SyncGroup: the leader's assignment is stored, then sent to all members."""
 
 from barnabas_broker.coordinators.groups import rebalance
 from barnabas_broker.coordinators.groups.group import Group, GroupState

@@ -19,17 +19,17 @@ class PendingRecords(Generic[ValueT]):
 
     def __init__(self) -> None:
         self._by_producer: dict[int, dict[bytes, tuple[int, ValueT]]] = {}
-        """The records, each with its place in the order in which they came."""
+        """The records, each with its position in the order of the log."""
         self._producers: dict[bytes, set[int]] = {}
         self._counting: dict[bytes, int] = {}
-        """The place of the record that counts now, for each key with pending records."""
+        """The position of the record that counts now, for each key with pending records."""
         self._last = 0
 
     def __bool__(self) -> bool:
         return bool(self._producers)
 
     def __contains__(self, key: bytes) -> bool:
-        """Return whether the value of the key may change when a transaction ends."""
+        """True if the value of the key may change when a transaction ends."""
         return key in self._producers
 
     def __iter__(self) -> Iterator[ValueT]:
@@ -56,13 +56,13 @@ class PendingRecords(Generic[ValueT]):
         self._producers.setdefault(key, set()).add(producer_id)
 
     def replaced(self, key: bytes) -> None:
-        """Note a record of this key that counts at once; it came after those that are pending."""
+        """Note a record of this key that counts at once, and comes after the pending ones."""
         if key in self._producers:
             self._last += 1
             self._counting[key] = self._last
 
     def removed(self, key: bytes) -> None:
-        """Forget what is pending of a key: a tombstone takes it, too."""
+        """Drop the pending records of a key, which a tombstone removes, too."""
         for producer_id in self._producers.pop(key, ()):
             del self._by_producer[producer_id][key]
         self._counting.pop(key, None)
@@ -83,7 +83,7 @@ class PendingRecords(Generic[ValueT]):
 
 
 class LoadedRecords:
-    """The records read from a log: the newest value of each key that counts, and the records that are still pending."""
+    """The records read from a log: the newest committed value of each key, and the records of open transactions."""
 
     def __init__(self) -> None:
         self.newest: dict[bytes, bytes | None] = {}

@@ -17,7 +17,7 @@ Job = Callable[[], bool]
 _TURN_S: Final = 0.005
 _ITEMS_A_SLICE: Final = 250
 _SLICES_A_TURN: Final = 4
-"""The slices in a turn, also where a clock stands still within a turn, as a simulated one does."""
+"""The most slices in a turn, which ends also under a simulated clock that stands still within it."""
 
 
 class Turns:
@@ -29,13 +29,13 @@ class Turns:
         self._jobs: deque[Job] = deque()
 
     def add(self, job: Job) -> None:
-        """Begin, or go on, with it in the next turn."""
+        """Begin or continue the job in the next turn."""
         if not self._jobs:
             self._timers.call_soon(self._turn)
         self._jobs.append(job)
 
     def run(self, slices: Iterator[object]) -> None:
-        """Do what an iterator does with each step: the first slice now, the others by turns."""
+        """Exhaust an iterator that works with each step: the first step now, the others by turns."""
 
         def step() -> bool:
             return next(slices, slices) is not slices
@@ -66,13 +66,13 @@ def _goes_on(job: Job) -> bool:
 
 
 class Pace:
-    """Tells when a slice is over."""
+    """The count of items in a slice, which decides when it is over."""
 
     def __init__(self) -> None:
         self._spent = 0
 
     def spent(self, items: int) -> bool:
-        """Count the items that were looked at; return True when it is time for others."""
+        """Count items; return True once the slice is over."""
         self._spent += items
         if self._spent < _ITEMS_A_SLICE:
             return False

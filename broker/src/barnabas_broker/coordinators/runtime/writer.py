@@ -20,7 +20,7 @@ from barnabas_core.clock import Cancellable, Timers
 from barnabas_core.errors import ApiError, ErrorCode
 
 _BATCH_BYTES_MAX: Final = 512 * 1024
-"""Half of what `max.message.bytes` allows by default."""
+"""The largest size of a batch: half of the default of `max.message.bytes`."""
 
 _ANSWERS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -47,15 +47,15 @@ class CoordinatorLog(Protocol):
     ) -> None:
         """Append one batch now, of the producer's transaction if one is named.
 
-        `done(error)` before this returns: nothing was written. Else later, in the order of the appends: `done(None)`
-        once the high watermark is past it, `done(error)` when nobody can say whether it will be.
+        `done(error)` is called before this returns if nothing was written. Else, in the order of the appends, `done(None)`
+        is called once the high watermark has passed it, or `done(error)` once its outcome is unknown.
         """
         ...
 
     def append_marker(
         self, partition: int, marker: Marker, transaction_version: int, done: Callable[[ApiError | None], object]
     ) -> None:
-        """Append what ends a transaction; `done` as for `append`."""
+        """Append the marker that ends a transaction; `done` as for `append`."""
         ...
 
     def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValueSlice | None]:
@@ -67,12 +67,12 @@ class CoordinatorLog(Protocol):
         ...
 
     def when_committed(self, partition: int, done: Callable[[ApiError | None], object]) -> None:
-        """`done(None)` once all that is in the log now is committed, `done(error)` when nobody can say that."""
+        """Call `done(None)` once the log is committed up to its present end, `done(error)` if that cannot be known."""
         ...
 
 
 class Encodable(Protocol):
-    """A record as a state machine has it."""
+    """A record in the form that the state machine uses."""
 
     def encode(self) -> KeyValue:
         """Key and value as they are appended; no value where the record is a tombstone."""
@@ -84,7 +84,7 @@ RecordT = TypeVar("RecordT", bound=Encodable)
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """Records that were submitted together; answered when the last of them is committed, or the first has failed."""
+    """Records that were submitted together; answered once all are committed, or one has failed."""
 
     name: str
     answer: Callable[[ErrorCode], object] | None
@@ -104,7 +104,7 @@ class _Part(Generic[RecordT]):
 
     write: _Write
     producer: ProducerEpoch | None = None
-    """The producer of the transaction that the records belong to. Such a part is a batch of its own."""
+    """The producer of the records' transaction, if there is one; such a part is a batch of its own."""
     records: list[RecordT] = field(default_factory=list)
     encoded: list[KeyValue] = field(default_factory=list)
     size_bytes: int = 0
@@ -123,7 +123,7 @@ class PartitionWriter(Generic[RecordT]):
         on_doubt: Callable[[], object],
         leader_epoch: int = 0,
     ) -> None:
-        """`on_doubt`: records were written and nobody knows whether they stay, so what was applied may be outdated."""
+        """`on_doubt` is called if the outcome of a write is unknown, so that the applied state may be out of date."""
         self._partition = partition
         self._log = log
         self._timers = timers
@@ -165,7 +165,7 @@ class PartitionWriter(Generic[RecordT]):
             self._queue.append(part)
 
     def end_transaction(self, marker: Marker, transaction_version: int, answer: Callable[[ErrorCode], object]) -> None:
-        """Append a marker behind all that was submitted; `answer(NONE)` when what it commits is applied."""
+        """Append a marker after all submitted records; call `answer(NONE)` once the records that it commits are applied."""
         if self.is_closed:
             answer(ErrorCode.NOT_COORDINATOR)
             return
@@ -265,7 +265,7 @@ class PartitionWriter(Generic[RecordT]):
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """One append whose outcome is not known yet."""
+    """An append whose outcome is not known yet."""
 
     writer: PartitionWriter[Any]
     parts: list[_Part[Any]]
@@ -275,7 +275,7 @@ class _Batch:
     """Set from when the batch is in the log."""
 
     def stop_waiting(self) -> None:
-        """Cancel the timeout: the outcome is known, or nobody asks for it any more."""
+        """Cancel the timeout, as the outcome is known, or no longer asked for."""
         if self.timer is not None:
             self.timer.cancel()
 
@@ -286,7 +286,7 @@ class _Batch:
         self.writer.finished(self, _ANSWERS.get(code, code))
 
     def late(self) -> None:
-        """The log takes too long: answer, but go on waiting for it."""
+        """Answer with a timeout, and still wait for the log."""
         for part in self.parts:
             part.write.finish(_ANSWERS[ErrorCode.REQUEST_TIMED_OUT])
 

@@ -1,1 +1,1 @@
-"""Transactions: what the coordinator of a transactional id decides. Nothing runs it yet."""
+"""The coordinator of transactions: its decisions, its records, and the markers that it sends."""

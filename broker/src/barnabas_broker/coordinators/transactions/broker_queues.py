@@ -96,7 +96,7 @@ class BrokerQueues(Generic[ItemT]):
             return None
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Stop the requests to other brokers."""
         for link in self._links.values():
             link.close()
         self._links.clear()

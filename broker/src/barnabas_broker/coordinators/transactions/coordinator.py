@@ -29,7 +29,7 @@ class Intervals(NamedTuple):
 
 
 class TransactionCoordinator:
-    """All transactional ids whose partition this broker leads."""
+    """The coordinator of the transactional ids whose partition of __transaction_state this broker leads."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class TransactionCoordinator:
         self.runtime = Runtime(of_runtime, partition_count, partial(TransactionShard, environment), _serve)
 
     def start(self) -> None:
-        """Begin to look for transactions and ids whose time is up."""
+        """Begin to look for transactions that have timed out, and ids that have expired."""
         self.runtime.sweep_every(self._intervals.timeouts_s, TransactionShard.end_timed_out)
         self.runtime.sweep_every(self._intervals.expiry_s, TransactionShard.expire)
 
     def lacks_id(self, transactional_id: str, *, if_unknown: bool) -> bool:
-        """Return whether a request of this id may need a new producer id. ApiError where there is no coordinator."""
+        """True if a request of this id may need a new producer id. Raises ApiError if this is not its coordinator."""
         return self.runtime.find(transactional_id).lacks_id(transactional_id, if_unknown=if_unknown)
 
     def init_producer_id(

@@ -43,7 +43,7 @@ class Decision(NamedTuple):
 def init_producer_id(
     found: Transaction | None, expected: ProducerEpoch, timeout_ms: int, new_id: int, now_ms: int
 ) -> Decision:
-    """Give out a new epoch or producer id, which fences earlier producers. `expected`: the one that asks, or NOBODY."""
+    """Assign a new epoch or producer id, which fences earlier producers. The producer `expected`, or NOBODY, asks."""
     known = found or Transaction(new_id, NO_EPOCH, timeout_ms)
     if expected != NOBODY and not _may_be_expected(known, expected):
         return Decision(ErrorCode.PRODUCER_FENCED)
@@ -197,10 +197,10 @@ def verify(found: Transaction | None, by: ProducerEpoch, partition: TopicPartiti
 
 
 def is_timed_out(found: Transaction, now_ms: int) -> bool:
-    """Return whether the transaction has been open for longer than its timeout."""
+    """True if the transaction has been open for longer than its timeout."""
     return found.state is ONGOING and found.started_ms + found.timeout_ms < now_ms
 
 
 def is_expired(found: Transaction, retention_ms: int, now_ms: int) -> bool:
-    """Return whether nobody has used the id for so long that it may be forgotten."""
+    """True if the id has been unused for so long that it may be removed."""
     return found.state in IDLE and found.updated_ms + retention_ms <= now_ms

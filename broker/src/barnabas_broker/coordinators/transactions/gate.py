@@ -27,7 +27,7 @@ _PAUSE_S: Final = 0.02
 """The pause between attempts, while the last transaction is ending."""
 
 IMPLICIT_VERSION: Final = 2
-"""The transaction.version of those who take partitions in so."""
+"""The first transaction.version whose clients add partitions by Produce."""
 
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -70,7 +70,7 @@ class TransactionGate:
         self.open_transactions = OpenTransactions(environment, image)
 
     def close(self) -> None:
-        """Ask other brokers nothing any more."""
+        """Stop the requests to other brokers."""
         self._queues.close()
         self.open_transactions.queues.close()
 

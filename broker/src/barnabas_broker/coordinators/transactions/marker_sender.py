@@ -51,7 +51,7 @@ class _Item(NamedTuple):
 
 
 class MarkerSender:
-    """Knows who leads from the image."""
+    """Sends markers to the leaders of their partitions, which it knows from the image."""
 
     response = "WriteTxnMarkersResponse"
     version = 2
@@ -72,7 +72,7 @@ class MarkerSender:
         is_wanted: Callable[[], bool],
         done: Callable[[], object],
     ) -> None:
-        """Call `done` once the marker is in all partitions, unless it is not wanted any more before."""
+        """Send a marker; call `done` once all partitions have it, unless it is no longer wanted before that."""
         self._route(Ending(marker, transaction_version, set(partitions), is_wanted, done), partitions)
 
     def _route(self, ending: Ending, partitions: Collection[TopicPartition]) -> None:
@@ -92,7 +92,7 @@ class MarkerSender:
             ending.done()
 
     def _leader(self, partition: TopicPartition) -> int | None:
-        """Return the leader; None if the topic is deleted, -1 if nobody leads."""
+        """Return the leader; None if the topic is deleted, -1 if there is no leader."""
         document = self._image.topics.get(partition.topic)
         if document is None or partition.partition >= len(document.partitions):
             return None
@@ -105,7 +105,7 @@ class MarkerSender:
     # Methods that the queues call
 
     def request(self, items: Sequence[_Item]) -> WriteTxnMarkersRequest:
-        """All markers for one broker."""
+        """Return the request with all markers for one broker."""
         return WriteTxnMarkersRequest(markers=[_wanted(*item) for item in items if item.ending.is_wanted()])
 
     def answered(self, items: Sequence[_Item], answer: WriteTxnMarkersResponse | None) -> None:

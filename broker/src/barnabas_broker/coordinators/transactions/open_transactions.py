@@ -1,4 +1,4 @@
-"""Asks all coordinators which transactional ids have an open transaction: where the cluster is to go by other rules."""
+"""The question to all coordinators which transactional ids are open, before transaction.version is lowered."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class OpenTransactions:
         self.queues: BrokerQueues[ListedAnswer] = BrokerQueues(environment, self)
 
     async def find(self) -> list[str]:
-        """Return the ids of the moment. COORDINATOR_NOT_AVAILABLE where a coordinator does not say."""
+        """Return the ids with an open transaction. Raises ApiError if a coordinator does not answer."""
         document = self._image.topics.get(TRANSACTION_STATE)
         asked: dict[int, ListedAnswer] = {}
         for leader in {state.leader for state in document.partitions} if document is not None else ():
@@ -48,11 +48,11 @@ class OpenTransactions:
     # Methods that the queues call
 
     def request(self, items: Sequence[ListedAnswer]) -> ListTransactionsRequest:  # noqa: ARG002  # All ask for the same.
-        """Return the request for the open ones of one broker."""
+        """Return the request for the open transactions of one broker."""
         return ListTransactionsRequest(state_filters=list(_OPEN), producer_id_filters=[])
 
     def answered(self, items: Sequence[ListedAnswer], answer: ListTransactionsResponse | None) -> None:
-        """Take the answer to all: they ask for the same."""
+        """Give the answer to all that wait, as they ask for the same."""
         for item in items:
             if not item.done():
                 item.set_result(answer)

@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`, in Kafka's own format: an id, and what is known of its last transaction.
+"""The records of `__transaction_state`, in Kafka's own format: an id, and the state of its last transaction.
 
 A key begins with version 0; later versions are kinds of record that Kafka 4.4 does not have, and are passed over.
 """

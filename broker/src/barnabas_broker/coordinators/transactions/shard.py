@@ -42,7 +42,7 @@ _RETRY_S: Final = 0.5
 """The pause before a refused write of a transaction's end is tried again."""
 
 SendMarkers = Callable[[Marker, int, Collection[TopicPartition], Callable[[], bool], Callable[[], object]], object]
-"""Marker, transaction version, where to, whether it is still wanted, and what to call when it is in all of them."""
+"""Takes a marker, its transaction version, the partitions, whether it is still wanted, and the final callback."""
 
 
 class TransactionEnvironment(NamedTuple):
@@ -56,7 +56,7 @@ class TransactionEnvironment(NamedTuple):
     expiration_ms: int
     """The time for which an unused id is kept."""
     ask_new_id: Callable[[Callable[[int], object]], object]
-    """Call back with a producer id that nobody has, or not at all."""
+    """Calls back with an unused producer id, or not at all."""
     counts: TransactionCounts
 
 
@@ -75,14 +75,14 @@ class TransactionShard:
         return decode
 
     def apply(self, record: TransactionRecord) -> None:
-        """A record is committed, or read again."""
+        """Apply a record that was committed, or read in a loading."""
         if record.transaction is None:
             self.transactions.pop(record.transactional_id, None)
         else:
             self.transactions[record.transactional_id] = record.transaction
 
     def restore(self, left_out: LeftOut) -> Iterator[None]:  # noqa: ARG002  # The runtime passes it.
-        """A transaction is its record: nothing is to be made of it."""
+        """Do nothing, as a transaction is stored as a whole in its record."""
         return iter(())
 
     def contents(self) -> str:
@@ -90,10 +90,10 @@ class TransactionShard:
         return f"{len(self.transactions)} transactional ids"
 
     def close(self) -> None:
-        """The partition is led elsewhere: markers that are not sent yet are sent by the next coordinator."""
+        """Do nothing: the next coordinator sends the markers that are not sent yet."""
 
     def serve(self) -> Iterator[None]:
-        """Begin to serve the loaded ids: send the markers of each transaction whose end has been decided again."""
+        """Serve the loaded ids: send again the markers of each transaction whose end is decided."""
         pace = Pace()
         for transactional_id, transaction in list(self.transactions.items()):
             if transaction.state in PREPARED:
@@ -190,7 +190,7 @@ class TransactionShard:
     # Time
 
     def end_timed_out(self) -> Iterator[None]:
-        """Abort the transactions whose time is up."""
+        """Abort the transactions that have timed out."""
         pace = Pace()
         for transactional_id, transaction in list(self.transactions.items()):
             if is_timed_out(transaction, self.now_ms()):
@@ -211,7 +211,7 @@ class TransactionShard:
             end(NO_PRODUCER_ID)
 
     def expire(self) -> Iterator[None]:
-        """Forget the ids that nobody has used for long."""
+        """Remove the ids that have expired."""
         pace = Pace()
         for transactional_id, transaction in list(self.transactions.items()):
             is_due = is_expired(transaction, self._environment.expiration_ms, self.now_ms())

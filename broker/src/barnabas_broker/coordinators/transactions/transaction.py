@@ -1,4 +1,4 @@
-"""One transactional id: what its record in `__transaction_state` says, and the table of its states. No IO, no clock."""
+"""The state of one transactional id, as its record in `__transaction_state` has it, and its table of states. Pure."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -11,7 +11,7 @@ NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 NOT_STARTED: Final = -1
 FENCING_EPOCH: Final = 32767
-"""The last epoch of a producer id: only the markers of its last transaction have it."""
+"""The last epoch of a producer id, which only the markers of its last transaction have."""
 LAST_CLIENT_EPOCH: Final = FENCING_EPOCH - 1
 
 
@@ -51,7 +51,7 @@ PREVIOUS_STATES: Final[Mapping[TransactionState, frozenset[TransactionState]]] =
 
 
 class Transaction(NamedTuple):
-    """The durable state of a transactional id, but for `last_epoch`, which nobody knows after a loading."""
+    """The state of a transactional id; all of it is stored except `last_epoch`, which is unknown after a loading."""
 
     producer_id: int
     epoch: int
@@ -67,7 +67,7 @@ class Transaction(NamedTuple):
 
     @property
     def producer(self) -> ProducerEpoch:
-        """The producer that may write next, or whose markers are being written."""
+        """The current producer, or the one whose markers are being written."""
         return ProducerEpoch(self.producer_id, self.epoch)
 
     def enter(self, state: TransactionState, now_ms: int, **changes: Any) -> "Transaction":

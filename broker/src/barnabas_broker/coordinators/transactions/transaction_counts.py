@@ -8,9 +8,9 @@ from barnabas_core.errors import ErrorCode
 
 @dataclass(slots=True)
 class TransactionCounts:
-    """Each transaction counts once, when its end is noted after its last marker."""
+    """The counts of ended transactions; each counts once, when its end is stored after its last marker."""
 
     committed: int = 0
     aborted: int = 0
     refused_markers: Counter[ErrorCode] = field(default_factory=Counter)
-    """The markers that a partition refuses for ever, by the partition's error."""
+    """The markers that a partition refused with a final error, by error."""
