@@ -47,7 +47,7 @@ class CoordinatorLog(Protocol):
     ) -> None:
         """Append one batch now, of the producer's transaction if one is named.
 
-        `done(error)` is called before this returns if nothing was written. Else, in the order of the appends, `done(None)`
+        `done(error)` is called before this returns if nothing was written. Else `done(None)`, in the order of the appends,
         is called once the high watermark has passed it, or `done(error)` once its outcome is unknown.
         """
         ...
@@ -165,7 +165,7 @@ class PartitionWriter(Generic[RecordT]):
             self._queue.append(part)
 
     def end_transaction(self, marker: Marker, transaction_version: int, answer: Callable[[ErrorCode], object]) -> None:
-        """Append a marker after all submitted records; call `answer(NONE)` once the records that it commits are applied."""
+        """Append a marker after all submitted records; call `answer(NONE)` once the committed ones are applied."""
         if self.is_closed:
             answer(ErrorCode.NOT_COORDINATOR)
             return
