@@ -104,17 +104,17 @@ def broker_configs_key(broker: str) -> str:
 
 
 def acls_key(resource_type: str, pattern_type: str, name: str) -> str:
-    """The key of a pattern's ACLs; a hash stands for the name, which may hold any character."""
+    """Return the key of a pattern's ACLs; a hash replaces the name, which may hold any character."""
     return f"{ACLS}{resource_type.lower()}-{pattern_type.lower()}/{sha256(name.encode()).hexdigest()[:40]}"
 
 
 def log_ends_owner(key: str) -> int:
-    """The broker whose logs a document of `log_ends_key` is about."""
+    """Return the broker whose log ends the document under this `log_ends_key` has."""
     return int(key.split("/")[1])
 
 
 def encode(document: AnyDocument) -> bytes:
-    """One line of JSON, with what was not known of it when it was decoded."""
+    """Return the document as one line of JSON, with its unknown fields."""
     value = _ENCODER.encode(document)
     return with_unknown_fields(value) if MARK in value else value
 
@@ -138,7 +138,7 @@ def decode(key: str, value: bytes) -> AnyDocument | None:
 
 
 def decode_if_readable(key: str, value: bytes) -> AnyDocument | None:
-    """Return the document, or None where it cannot be read: for those that their owner writes over."""
+    """Return the document; None if it is unreadable, for documents that their owner then overwrites."""
     try:
         return decode(key, value)
     except MalformedDocument:

@@ -40,7 +40,7 @@ NEW_LEVELS: Final[Mapping[str, int]] = {name: levels.highest for name, levels in
 
 
 def transaction_version(finalized: Mapping[str, int]) -> int:
-    """Return the level of transaction.version; 0 in a cluster that was made before there was such a level."""
+    """Return the level of transaction.version; 0 in a cluster that is older than this feature."""
     return finalized.get(TRANSACTION_VERSION, 0)
 
 

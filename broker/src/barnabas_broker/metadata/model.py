@@ -16,13 +16,13 @@ NO_LEADER: Final = -1
 
 
 class Extensible(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """`unknown_fields` are those of a newer version, as a JSON object, "" for none: `documents` puts them back."""
+    """The base of documents. `unknown_fields` are those of a newer version, as JSON; `documents` keeps them."""
 
     unknown_fields: str = ""
 
 
 class PartitionState(Extensible, frozen=True, gc=False):
-    """The state of a partition. `log_dirs` has one wanted path a replica ("" lets the broker choose), or is empty.
+    """The state of a partition. `log_dirs` has the wanted path of each replica ("" for any), or is empty.
 
     `leader_epoch` rises with every election, `partition_epoch` with every change at all. `elr` are replicas that left
     the ISR and still have all that is committed (KIP-966). `lacking` are replicas that are known to lack records, until
@@ -57,7 +57,7 @@ class PartReference(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class TopicDocument(Extensible, frozen=True):
-    """One topic: partition n is `partitions[n]`; `configs` holds only what was set for this topic.
+    """One topic: partition n is `partitions[n]`; `configs` has only the topic's own settings.
 
     `configs_epoch` rises with every change of them, so that an older copy shows. The store has the partitions from
     `parts[0].first` on in the documents that `parts` names; everywhere else a topic is whole (`topic_layout`).
@@ -72,7 +72,7 @@ class TopicDocument(Extensible, frozen=True):
 
 
 class TopicPartDocument(Extensible, frozen=True):
-    """A part of a topic with many partitions, from partition `first` on. It counts once the topic names it."""
+    """A part of a topic with many partitions, from partition `first` on. It counts once the topic refers to it."""
 
     name: str
     topic_id: UUID
@@ -81,7 +81,7 @@ class TopicPartDocument(Extensible, frozen=True):
 
 
 class TombstoneDocument(Extensible, frozen=True):
-    """A topic that somebody has deleted: its document goes, and so do its logs, which nothing else makes go."""
+    """The tombstone of a deleted topic; only with it do brokers delete the topic's logs."""
 
     name: str
     topic_id: UUID
@@ -121,7 +121,7 @@ class BrokerRegistration(Extensible, frozen=True):
 
 
 class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The end of a broker's log of one partition: the latest leader epoch in it, and the offset that comes next.
+    """The end of a broker's log of a partition: its latest leader epoch, and its log end offset.
 
     `known` is the highest end that the broker has reported since the partition was in sync there last: what it may have
     lost lies below. `lacks` says that the last start may have found less than was acknowledged.
@@ -191,7 +191,7 @@ class FeaturesDocument(Extensible, frozen=True):
 
 
 class StoredAcl(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """An ACL: who, from where, which operation, and ALLOW or DENY. Operations and permissions have Kafka's names."""
+    """An ACL: principal, host, operation, and ALLOW or DENY, by Kafka's names."""
 
     principal: str
     host: str
@@ -200,7 +200,7 @@ class StoredAcl(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class AclsDocument(Extensible, frozen=True):
-    """All ACLs about the resources that a pattern stands for. Without any it is deleted."""
+    """All ACLs of one resource pattern; the document is deleted with the last one."""
 
     resource_type: str
     pattern_type: str

@@ -25,7 +25,7 @@ Stored = Callable[[str], AnyDocument | None]
 
 
 def laid_out(topic: TopicDocument, *, splits: bool, partitions_max: int = PARTITIONS_MAX) -> TopicDocument:
-    """A whole topic with references for what its parts do not have yet; with none unless topics may be split.
+    """Return a whole topic with references to its parts, new ones included; with none unless topics may be split.
 
     A new document gets at most `partitions_max` partitions. Parts never change their bounds: partitions that are
     added get parts of their own, or room in the head.
@@ -100,9 +100,9 @@ def part_keys(topic: TopicDocument) -> list[str]:
 
 
 def joined(head: TopicDocument, stored: Stored, known: TopicDocument | None) -> tuple[TopicDocument | None, bool]:
-    """The whole topic of a head as it is stored, and whether all its documents have what they should.
+    """Return the whole topic of a stored head, and whether all its documents are complete.
 
-    What vanished comes from `known`, the same topic as it was known before; None where that has not all of it.
+    Missing partitions come from `known`, the last known state of the topic; None if that lacks some, too.
     """
     if not head.parts:
         return head, True
@@ -119,7 +119,7 @@ def joined(head: TopicDocument, stored: Stored, known: TopicDocument | None) -> 
 
 
 def _stored_pieces(head: TopicDocument, stored: Stored) -> Iterator[tuple[int, int, tuple[PartitionState, ...]]]:
-    """Yield for each document its first partition, how many it should have, and those that it has."""
+    """Yield for each document its first partition, the number it should have, and the partitions that it has."""
     yield 0, head.parts[0].first, head.partitions
     for part in head.parts:
         document = stored(topic_part_key(head.name, part))
@@ -127,7 +127,7 @@ def _stored_pieces(head: TopicDocument, stored: Stored) -> Iterator[tuple[int, i
 
 
 def with_part(topic: TopicDocument, part: TopicPartDocument) -> TopicDocument:
-    """A whole topic as this part of it says; as it is where the part is another topic's."""
+    """Return a whole topic with the partitions of a part; unchanged if the part belongs to another topic."""
     if part.topic_id != topic.topic_id:
         return topic
     end = part.first + len(part.partitions)
@@ -136,7 +136,7 @@ def with_part(topic: TopicDocument, part: TopicPartDocument) -> TopicDocument:
 
 
 def changed(wanted: Mapping[str, TopicDocument | TopicPartDocument], stored: Stored) -> tuple[list[str], list[str]]:
-    """The keys to write first, for nobody names them yet, and those to write then."""
+    """Return the keys to write first, of parts that no document refers to yet, and the keys to write then."""
     differing = [key for key, document in wanted.items() if stored(key) != document]
     is_new = {key for key in differing if isinstance(wanted[key], TopicPartDocument) and stored(key) is None}
     return [key for key in differing if key in is_new], [key for key in differing if key not in is_new]

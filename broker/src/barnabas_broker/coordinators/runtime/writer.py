@@ -47,7 +47,7 @@ class CoordinatorLog(Protocol):
     ) -> None:
         """Append one batch now, of the producer's transaction if one is named.
 
-        `done(error)` is called before this returns if nothing was written. Else `done(None)`, in the order of the appends,
+        `done(error)` is called before this returns if nothing was written. Else, in the order of appends, `done(None)`
         is called once the high watermark has passed it, or `done(error)` once its outcome is unknown.
         """
         ...

@@ -1,4 +1,4 @@
-"""The partitions that go back to their preferred replicas, looked for in all topics."""
+"""The search in all topics for partitions that are not led by their preferred replica."""
 
 from barnabas_broker.metadata.controller.decisions.balance import unbalanced
 from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
@@ -10,7 +10,7 @@ from barnabas_core.topic_partition import TopicPartition
 async def all_unbalanced(image: MetadataImage, turn: FairTurn) -> list[TopicPartition]:
     """Return the unbalanced partitions, some topics a turn of the loop, each as it is when its turn comes.
 
-    The caller has to check them again before it changes them.
+    The caller must check them again before it changes them.
     """
     found: list[TopicPartition] = []
     async for name in turn.over(image.topics):

@@ -35,7 +35,7 @@ from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 SOON_S: Final = 0.01
-"""A lease that is about to expire is looked at no sooner than after this."""
+"""The shortest wait before a lease that is about to expire is checked again."""
 
 log = logging.getLogger(__name__)
 
@@ -80,18 +80,18 @@ class Controller:
         self._suspicious = False
         self._brokers_changed = True
         self._beat = False
-        """A look at the leases is due."""
+        """True if the leases must be checked."""
         self._changed_topics: set[str] = set()
         self._next_expiry_ms: int | None = None
         self._balance_at_s = 0.0
         self._passes = 0
 
     def progress(self) -> object:
-        """Return another value whenever `run` has gone on: it went round, or wrote some of what it found to be done."""
+        """Return a value that changes whenever `run` makes progress: it finished a round, or wrote some changes."""
         return self._passes, self._transitions.rounds, self._partitions.rounds
 
     def suspect(self, broker_id: int) -> None:
-        """Look at a broker's lease now: a connection to it broke. If it is dead it is fenced at once."""
+        """Check a broker's lease now, as a connection to it broke; a dead broker is fenced at once."""
         registration = self._image.brokers.get(broker_id)
         if registration is not None and not registration.fenced:
             self._suspicious = True
@@ -157,7 +157,7 @@ class Controller:
         return registration is None or registration.fenced
 
     def _check_control(self) -> bool:
-        """Return whether this broker is the controller. One that becomes it looks at everything."""
+        """True if this broker is the controller; a new controller marks everything to be checked."""
         began = self._membership.is_controller and not self._controls
         self._controls = self._membership.is_controller
         if began:
@@ -191,7 +191,7 @@ class Controller:
         return known, self._by_name(await self._store.leases(BROKER_LEASES))
 
     async def _leases_tell_otherwise(self) -> bool:
-        """True if a broker's registration does not fit its lease, as far as this broker has heard."""
+        """True if a broker's registration does not fit its lease, by the leases that this broker follows."""
         leases = self._by_name(await self._store.followed_leases(BROKER_LEASES))
         now_ms = monotonic_ms(self._clock)
         return any(
@@ -206,7 +206,7 @@ class Controller:
         return {each.name: each for each in leases}
 
     async def _fence(self, known: Sequence[Known], leases: Mapping[str, Lease]) -> None:
-        """Brokers whose lease has ended. One that expired counts only if this broker itself was on time."""
+        """Fence brokers whose lease has ended. An expired lease counts only if this broker itself was punctual."""
         now_ms = monotonic_ms(self._clock)
         since_ms = now_ms if self._membership.trusts_expiry(now_ms) else 0
         ended = [
@@ -220,7 +220,7 @@ class Controller:
             log.warning("broker %d is fenced: its lease has ended", broker_id)
 
     async def _admit(self, known: Sequence[Known], leases: Mapping[str, Lease]) -> None:
-        """Fenced brokers that are alive: first their partitions forget the incarnation before, then they are let in."""
+        """Unfence brokers that are alive, after their partitions are adapted to the new incarnation."""
         now_ms = monotonic_ms(self._clock)
         returning = {
             each.broker_id: each
@@ -250,7 +250,7 @@ class Controller:
     async def _change_registrations(
         self, known: Sequence[Known], change: Callable[[BrokerRegistration], BrokerRegistration]
     ) -> list[int]:
-        """The brokers for which that was done: those whose registration is still the one that is known."""
+        """Change registrations that are unchanged since they were read; return the ids of these brokers."""
         by_id = {each.broker_id: each for each in known}
 
         def decide(wanted: Sequence[int]) -> dict[int, Planned | ApiError]:
@@ -264,9 +264,9 @@ class Controller:
         return [broker_id for broker_id, outcome in outcomes.items() if isinstance(outcome, Planned)]
 
     async def _update_partitions(self) -> None:
-        """Topics whose records nobody can write come first; that a follower has left waits until they are done.
+        """Remove dead brokers from ISRs and elect leaders, first for topics without a usable leader.
 
-        All topics are looked at when a broker comes or goes: some a turn, and only those that change are written.
+        All topics are checked when a broker joins or dies: some a turn, and only those that change are written.
         """
         changed, self._changed_topics = self._changed_topics, set()
         turn, topics, decide = FairTurn(self._clock), sorted(changed), for_each(remove_dead)
@@ -281,7 +281,7 @@ class Controller:
         return topic is not None and any(state.leader not in self._image.live for state in topic.partitions)
 
     async def _balance(self) -> None:
-        """Move leaderships to preferred replicas now and then, for a broker that comes back leads nothing at first."""
+        """Return leadership to preferred replicas periodically, as a restarted broker leads nothing at first."""
         config, now_s = self._config(), self._clock.monotonic_s()
         if not config.auto_leader_rebalance_enable or now_s < self._balance_at_s:
             return

@@ -39,14 +39,14 @@ log = logging.getLogger(__name__)
 
 
 def tombstone_of(topic: TopicDocument, now_ms: int) -> TombstoneDocument:
-    """Return the document that says that a topic is deleted."""
+    """Return the tombstone of a deleted topic."""
     return TombstoneDocument(topic.name, topic.topic_id, now_ms, len(topic.partitions))
 
 
 async def delete_documents(
     topics: Mapping[str, TopicDocument], transitions: Transitions, image: MetadataImage
 ) -> dict[str, Planned | ApiError]:
-    """Delete the documents of topics that have a tombstone, by name; none of one that is gone or was created again."""
+    """Delete the documents of these topics that have a tombstone; not those of a new topic of the same name."""
 
     def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
         found = {name: image.buried.get(name) for name in names}
@@ -60,7 +60,7 @@ async def delete_documents(
 
 
 class Deletions:
-    """The controller's part. `tend` comes round; it costs what there are tombstones."""
+    """The controller's part in deletions; `tend` runs periodically, at a cost that grows with the tombstones."""
 
     def __init__(self, image: MetadataImage, transitions: Transitions, clock: Clock) -> None:
         self._image = image

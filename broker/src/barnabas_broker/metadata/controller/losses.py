@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Lost(NamedTuple):
-    """`ends` is what the replicas' logs end at now, NO_LOG where a broker does not find its log any more."""
+    """The loss of a partition. `ends` has the ends of the replicas' logs, NO_LOG if a broker's log is missing."""
 
     where: TopicPartition
     replicas: tuple[int, ...]
@@ -38,7 +38,7 @@ class Lost(NamedTuple):
         return max((end.offset for end in self.ends.values()), default=NO_LOG)
 
     def text(self) -> str:
-        """Return what is known of the loss."""
+        """Return the known facts about the loss, in words."""
         known = f"last known end {self.known_end}" if self.known_end != NO_LOG else "last known end unknown"
         return ", ".join([known, *(_end_text(replica, self.ends.get(replica)) for replica in self.replicas)])
 
@@ -69,14 +69,14 @@ def config_value(lost: Sequence[Lost]) -> str:
 
 
 class LossReports:
-    """Says in the controller's log, once each, which partitions are lost, and which no more."""
+    """The notes in the controller's log about lost partitions, one at each loss."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._told: dict[str, frozenset[int]] = {}
 
     async def look(self, names: Iterable[str], turn: FairTurn) -> None:
-        """Look at these topics, some a turn of the loop."""
+        """Check these topics for losses, some a turn of the loop."""
         known = KnownEnds(self._image)
         async for name in turn.over(names):
             topic = self._image.topics.get(name)
@@ -95,4 +95,4 @@ class LossReports:
 
 def _way_on(lost: Lost) -> str:
     topic, partition = lost.where
-    return f"`barnabas accept-loss --topic {topic} --partition {partition}` goes on with the longest log"
+    return f"`barnabas accept-loss --topic {topic} --partition {partition}` elects the replica with the longest log"

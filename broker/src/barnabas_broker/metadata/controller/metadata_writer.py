@@ -61,7 +61,7 @@ UNREGISTRATION_MS: Final = 5_000
 ACLS_OF_PATTERN_MAX: Final = 5_000
 """A document of so many stays far below the largest object that Kubernetes takes."""
 ACL_PATTERNS_MAX: Final = 20_000
-"""Every broker holds all of them in memory, and a store holds a document for each."""
+"""The most ACL patterns: every broker holds all in memory, and the store has a document for each."""
 
 AclsChange = Callable[[AclsDocument | None], AclsDocument]
 ChangesOf = Callable[[ConfigResource, Mapping[str, str]], Sequence[ConfigChange]]
@@ -107,7 +107,7 @@ class MetadataWriter(PartitionStateWriter):
         return {name: _answer(outcome, created.get(name)) for name, outcome in outcomes.items()}
 
     async def create_automatically(self, names: Iterable[str]) -> dict[str, ErrorCode]:
-        """Create topics that are used before anybody has created them; return failures by name.
+        """Create topics on their first use; return failures by name.
 
         That a topic is there already is no failure.
         """
@@ -177,7 +177,7 @@ class MetadataWriter(PartitionStateWriter):
     async def alter_client_quotas(
         self, changes: Mapping[QuotaEntity, Sequence[QuotaChange]], *, validate_only: bool = False
     ) -> dict[QuotaEntity, ApiError]:
-        """Change quotas (AlterClientQuotas); return why not, for the entities whose quotas stay as they are."""
+        """Change quotas (AlterClientQuotas); return the errors of entities whose quotas stay unchanged."""
         failures: dict[QuotaEntity, ApiError] = {}
 
         def decide(key: str) -> Planned:
@@ -207,7 +207,7 @@ class MetadataWriter(PartitionStateWriter):
             raise outcome
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Forget a broker that is gone for good; a later incarnation of it registers again.
+        """Unregister a broker that has stopped for good; a later incarnation of it registers again.
 
         ApiError says why it cannot be forgotten. Meanwhile no incarnation of it can begin: for that it would need the
         lease.
@@ -244,7 +244,7 @@ class MetadataWriter(PartitionStateWriter):
         return outcome
 
     async def change_acls(self, changes: Mapping[str, AclsChange]) -> Mapping[str, ApiError | None]:
-        """Change documents of ACLs, by key; None where that is done, or why not. One that has none any more goes."""
+        """Change documents of ACLs, deleting empty ones; return the errors by key, None for a success."""
 
         def decide(key: str) -> Planned:
             known = self._image.document(key)
@@ -273,7 +273,7 @@ class MetadataWriter(PartitionStateWriter):
         return {**failures_of(outcomes), **dict.fromkeys(beyond, ApiError(ErrorCode.INVALID_REQUEST, message))}
 
     async def allocate_producer_ids(self) -> range:
-        """A block of producer ids that nobody was ever given. Raises ApiError where the store does not answer."""
+        """Allocate a block of unused producer ids. Raises ApiError if the store does not answer."""
         try:
             return await allocate_block(self._store, self._image.next_producer_id, self._now_ms())
         except StoreUnavailable as error:

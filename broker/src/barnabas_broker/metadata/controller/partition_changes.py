@@ -22,18 +22,18 @@ from barnabas_core.topic_partition import TopicPartition
 PartitionOutcome = PartitionState | ApiError
 
 DecidePartition = Callable[[TopicPartition, TopicDocument, Rules], PartitionState]
-"""The next state of a partition of a topic; the state that it has where nothing is to change. Raises ApiError."""
+"""Returns the next state of a topic's partition, the present one if nothing changes. Raises ApiError."""
 
 DecideState = Callable[[PartitionState, Rules], PartitionState]
 
 
 def for_each(decide: DecideState) -> DecidePartition:
-    """A decision that looks at nothing but the state."""
+    """A decision on the state alone."""
     return lambda which, topic, rules: decide(topic.partitions[which.partition], rules)
 
 
 LOOKED_AT_MAX: Final = 100
-"""Partitions that a plan looks at between two chances for others to run."""
+"""The number of partitions that a plan checks before other tasks get a turn."""
 FOUND_MAX: Final = 1_000
 """Partitions whose documents are found in one turn of the loop, where a change is asked of very many: 2 ms."""
 NO_TOPIC: Final = "The topic '%s' does not exist."
@@ -102,7 +102,7 @@ class PartitionChanges:
         return answers
 
     async def change_topics(self, names: Sequence[str], decide: DecidePartition) -> dict[str, ApiError]:
-        """Decides on every partition of each topic that is there; the topics for which that could not be written."""
+        """Decide on every partition of each existing topic; return the topics whose changes could not be written."""
         topics = (self._image.topics.get(name) for name in names)
         pieces = [
             Piece(topic.name, tuple(numbers)) for topic in topics if topic is not None for numbers in pieces_of(topic)
@@ -123,7 +123,7 @@ class PartitionChanges:
         return False
 
     async def _pieces(self, partitions: Iterable[TopicPartition]) -> list[Piece]:
-        """Each has what is in one document: only that can be written, or not be written, as one."""
+        """Group partitions by document, as only a document is written as a whole."""
         found: dict[tuple[str, int], list[int]] = {}
         begins: dict[str, list[int]] = {}
         for count, (name, number) in enumerate(partitions, 1):
@@ -151,7 +151,7 @@ class PartitionChanges:
         return {each: _decide_one(each, topic, rules, decide) for each in partitions}
 
     def _planned(self, name: str, states: Mapping[int, PartitionState]) -> _Plan | None:
-        """The topic, or the part of it, with these states, where one of them is new."""
+        """Return the topic's document or part with these states, if one of them is new."""
         topic = self._image.topics.get(name)
         new = {n: state for n, state in states.items() if topic is not None and topic.partitions[n] is not state}
         if topic is None or not new:

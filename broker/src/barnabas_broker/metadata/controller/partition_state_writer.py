@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class PartitionStateWriter:
-    """The part of `MetadataWriter` that is about partitions; `partitions` is what it changes them with."""
+    """The part of `MetadataWriter` for partitions, which it changes through `partitions`."""
 
     def __init__(
         self, broker_id: int, image: MetadataImage, transitions: Transitions, config: Callable[[], BrokerConfig]
@@ -50,7 +50,7 @@ class PartitionStateWriter:
         return await self.partitions.change(proposed, decide)
 
     async def resign(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
-        """Let these partitions go on without this broker, whose logs of them failed, in these leader epochs."""
+        """Remove this broker as a leader or ISR member of partitions whose logs failed here in these leader epochs."""
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             return resign(topic.partitions[which.partition], self._broker_id, failed_epochs[which], rules)
@@ -148,7 +148,7 @@ class PartitionStateWriter:
         return failures_of(await self.partitions.change(wanted, decide))
 
     def reassignment(self, name: str, number: int) -> PartitionState | None:
-        """The partition, if it is there and is being reassigned."""
+        """Return the partition's state if it exists and is being reassigned."""
         topic = self._image.topics.get(name)
         if topic is None or not 0 <= number < len(topic.partitions):
             return None

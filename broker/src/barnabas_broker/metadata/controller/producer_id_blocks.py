@@ -1,4 +1,4 @@
-"""Producer ids, given out in blocks: no id is ever given twice, even if a broker is killed at any time."""
+"""Producer ids, allocated in blocks: no id is ever assigned twice, even if a broker is killed at any time."""
 
 from typing import Final
 

@@ -26,7 +26,7 @@ class Planned(NamedTuple):
 
 
 Decide = Callable[[Sequence[Item]], Mapping[Item, Planned | ApiError]]
-"""Decides on items as the image is now; for those that it leaves out nothing is to be done. It must not wait."""
+"""Decides on items by the current image; those that it leaves out need no change. It must not wait."""
 
 
 def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
@@ -42,7 +42,7 @@ def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
 
 
 async def decided(items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Planned | ApiError]:
-    """Return what would be decided on each item, some a turn of the loop: nothing is written."""
+    """Return the decision on each item, some a turn of the loop, without a write."""
     outcomes: dict[Item, Planned | ApiError] = {}
     for some in slices(items, lambda _: 1, WRITTEN_ITEMS, WRITTEN_ITEMS):
         outcomes |= decide(some)
@@ -51,7 +51,7 @@ async def decided(items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Pla
 
 
 class Transitions:
-    """Carries decisions out, and decides again where somebody else was faster."""
+    """Carries out decisions, and decides again if another broker has written first."""
 
     def __init__(self, store: MetadataStore, image: MetadataImage) -> None:
         self._store = store
@@ -98,7 +98,7 @@ class Transitions:
         outcomes |= dict.fromkeys(left, failure)
 
     async def _write(self, planned: Mapping[Item, Planned], outcomes: dict[Item, Planned | ApiError]) -> Sequence[Item]:
-        """The items whose documents were changed by somebody else in between; the image has caught up with that."""
+        """Write decisions; return the items whose documents others had changed, once the image has these changes."""
         if not planned:
             return ()
         plans = {item: writes_of(*decision, self._image) for item, decision in planned.items()}

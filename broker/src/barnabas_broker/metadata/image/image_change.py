@@ -16,17 +16,17 @@ class ImageChange:
     deleted: tuple[TopicDocument, ...] = ()
     brokers: frozenset[int] = frozenset()
     seen_alive: frozenset[int] = frozenset()
-    """The brokers among these that some state of them let into ISRs; all of a listing, which has only last states."""
+    """The brokers that were unfenced in some state meanwhile; all of a listing, which has only the last states."""
     configs: frozenset[str] = frozenset()
-    """Brokers, as text, whose dynamic configs changed; "" stands for those of all brokers."""
+    """The ids, as text, of brokers whose dynamic configs changed; "" stands for the defaults of all brokers."""
     acls: frozenset[str] = frozenset()
     """The keys of documents of ACLs that changed."""
     controller: bool = False
-    """True if another broker is the controller, or the same one again."""
+    """True if another broker became the controller, or the same one again."""
     quotas: bool = False
-    """The quotas of clients changed."""
+    """True if quotas of clients changed."""
     buried: frozenset[UUID] = frozenset()
-    """Ids of topics whose tombstones came."""
+    """The ids of topics with a new tombstone."""
     lost: bool = False
     """True if something has to be written again."""
 
@@ -37,9 +37,9 @@ class Pending:
 
     topics: dict[str, TopicDocument | None] = field(default_factory=dict)
     touched: dict[str, None] = field(default_factory=dict)
-    """The names of topics whose documents or tombstones came or went, and that were not looked at since."""
+    """The names of topics whose documents or tombstones changed, and that are not checked since."""
     touched_keys: set[str] = field(default_factory=set)
-    """The keys of those documents: each state of one is looked at."""
+    """The keys of those documents; each state of a document is checked."""
     brokers: set[int] = field(default_factory=set)
     seen_alive: set[int] = field(default_factory=set)
     configs: set[str] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""The feed of an image: it lists once, then follows the watch; it lists again if history or the store was gone."""
+"""The feed of an image: it lists once, then follows the watch; it lists again after a lost history or a failure."""
 
 import contextlib
 import logging
@@ -29,7 +29,7 @@ async def load(image: MetadataImage, store: MetadataStore) -> None:
 
 
 class ImageFeed:
-    """`passes` counts how often it went on: what watches it sees whether it hangs."""
+    """The feed of one image; `passes` counts its progress for the watchdog."""
 
     def __init__(self, image: MetadataImage, store: MetadataStore, sleep: Callable[[float], Awaitable[None]]) -> None:
         self._image = image
@@ -70,7 +70,7 @@ class ImageFeed:
             self.passes += 1
 
     async def _apply(self, changes: Changes) -> None:
-        """Apply changes, some a turn of the loop. The image has reached their revision once it holds all of them."""
+        """Apply changes, some a turn of the loop; the image has their revision once all are applied."""
         last: Sequence[Change] = ()
         for some in _slices(changes.changes):
             if last:
@@ -84,7 +84,7 @@ class ImageFeed:
         await next_turn()
 
     async def _load_again(self) -> None:
-        """List again, some documents a turn of the loop, brokers before topics; then remove what is gone."""
+        """List again, some documents a turn of the loop, brokers before topics; then remove missing documents."""
         try:
             listing = await self._store.listing("")
             found = [each for each in listing.documents if not self._image.has(each)]
@@ -102,7 +102,7 @@ class ImageFeed:
             self._known_revision = max(self._known_revision, await self._store.latest_revision())
 
     def progress(self) -> object:
-        """Return another value whenever the feed has gone on, or has nothing to do."""
+        """Return a value that changes whenever the feed makes progress, or has nothing to do."""
         return object() if self._image.revision >= self._known_revision else self.passes
 
 

@@ -27,7 +27,7 @@ class ImageWaiters:
         await waiter
 
     def wake(self, revision: int, *, is_put_back: bool) -> None:
-        """The image is at `revision`; one that is put back has no revision any more that somebody waits for."""
+        """Wake the waiters for revisions up to `revision`; all of them if the store was put back to an older state."""
         while self._for_revisions and (is_put_back or self._for_revisions[0][0] <= revision):
             waiter = heapq.heappop(self._for_revisions)[2]
             if not waiter.done():

@@ -1,4 +1,4 @@
-"""The cluster's metadata in memory: what a broker reads, always current up to `revision`.
+"""The cluster's metadata in memory, which the broker reads; it is current up to `revision`.
 
 It holds what the store holds; `image_feed` keeps it so. What somebody deletes goes: a topic with a tombstone, a broker
 that was unregistered. What vanishes otherwise, or is put back to an older state, stays as it was known, and is `lost`
@@ -60,7 +60,7 @@ class _Stored:
 
 
 class MetadataImage(ShownDocuments):
-    """Read `topics`, `brokers` and the rest freely; they are replaced by nobody but the feed, between two turns."""
+    """The metadata. All parts may read `topics`, `brokers` and the rest; only the feed replaces them, between turns."""
 
     def __init__(self, document_partitions_max: int = PARTITIONS_MAX) -> None:
         self.document_partitions_max = document_partitions_max
@@ -71,7 +71,7 @@ class MetadataImage(ShownDocuments):
         self.live: frozenset[int] = frozenset()
         """Brokers that are not fenced."""
         self.buried: dict[str, TopicDocument] = {}
-        """The topics, by name, that have a tombstone and whose documents are still in the store.
+        """The topics by name that have a tombstone, and documents that are still in the store.
 
         They are nowhere else.
         """
@@ -82,7 +82,7 @@ class MetadataImage(ShownDocuments):
         self.unreadable: dict[str, str] = {}
         """The reasons by key."""
         self.parts: dict[str, TopicPartDocument] = {}
-        """The parts in the store by key, also those that no topic names."""
+        """The parts in the store by key, also those that no topic refers to."""
         self.restored_total = 0
         """The number of documents that this broker wrote again."""
         self._names: dict[UUID, str] = {}
@@ -119,7 +119,7 @@ class MetadataImage(ShownDocuments):
         return stored is not None and (stored.version, stored.text_hash) == (document.version, hash(document.value))
 
     def document(self, key: str) -> AnyDocument | None:
-        """Return the document as the store has it, or had it before it vanished."""
+        """Return the stored document, or the last known one if it is missing."""
         stored = self.stored(key)
         return self.lost.get(key) if stored is None else stored
 
@@ -184,7 +184,7 @@ class MetadataImage(ShownDocuments):
         self._finish(changes.revision, pending)
 
     def vanished(self, key: str) -> None:
-        """The store has no such document any more, though no watch has reported so: its file was edited by hand."""
+        """Note that the store lacks a document without an event of the watch, as after an edit of its file by hand."""
         pending = Pending()
         self._remove(key, pending)
         self._finish(self.revision, pending)
@@ -207,7 +207,7 @@ class MetadataImage(ShownDocuments):
         self._finish(self.revision, pending)
 
     def stored(self, key: str) -> AnyDocument | None:
-        """Return the document as the store has it."""
+        """Return the document as it is stored."""
         found = self._stored.get(key)
         return None if found is None else found.document
 
@@ -236,7 +236,7 @@ class MetadataImage(ShownDocuments):
         self.show(key, document, pending)
 
     def _put_unreadable(self, key: str, stored: _Stored, why: str, pending: Pending) -> None:
-        """Treat a document as if it had vanished: what is known of it stays, and is written over it."""
+        """Treat an unreadable document as a missing one: its last known content stays, and overwrites it."""
         log.error(
             "a document of the metadata store cannot be read: %s; unless a broker still knows it, %s",
             why,
@@ -252,7 +252,7 @@ class MetadataImage(ShownDocuments):
         pending.touched[name] = None
 
     def _look_at_topics(self, pending: Pending) -> None:
-        """Look at the topics once all of their documents are known that came together."""
+        """Update the touched topics, once all documents that came together are known."""
         touched, pending.touched, pending.touched_keys = pending.touched, {}, set()
         for name in touched:
             head = self.stored(topic_key(name))
@@ -283,7 +283,7 @@ class MetadataImage(ShownDocuments):
         self._show_topic(newest, pending)
 
     def _look_at_absence(self, name: str, pending: Pending) -> None:
-        """Handle a missing head: somebody has deleted it, or it has vanished. Then parts may still change."""
+        """Handle a missing head, which was deleted or lost; its parts may still change."""
         self.incomplete.pop(name, None)
         self.buried.pop(name, None)
         known = self.topics.get(name)
@@ -338,7 +338,7 @@ class MetadataImage(ShownDocuments):
             pending.lost = True
 
     def _is_deleted(self, document: AnyDocument) -> bool:
-        """True if somebody has deleted the document."""
+        """True if the document was deleted, and is not lost."""
         if isinstance(document, BrokerRegistration):
             return document.is_unregistered
         if isinstance(document, AclsDocument):

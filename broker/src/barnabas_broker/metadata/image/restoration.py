@@ -1,4 +1,4 @@
-"""Topics whose documents are older than what brokers know: somebody has put an older copy of the metadata back.
+"""Topics whose documents are older than the brokers' state, because an older copy of the metadata was restored.
 
 Every change of a partition raises its partition epoch, so of two states the one with the higher epoch is newer. Brokers
 that ran on have seen every change.

@@ -33,7 +33,7 @@ class ShownDocuments:
         self.next_producer_id = 0
         """The highest that was ever known."""
         self.log_ends: dict[str, LogEndsDocument] = {}
-        """Documents by key; `log_ends.find` looks into them. Nobody hears of their changes."""
+        """The documents by key; `log_ends.find` reads them. Their changes are not announced."""
         self.acls: dict[str, AclsDocument] = {}
         """Documents by key."""
 
@@ -66,7 +66,7 @@ class ShownDocuments:
                 pending.acls.add(key)
 
     def hide(self, key: str, document: AnyDocument, pending: Pending) -> None:
-        """Forget a document that somebody has deleted."""
+        """Forget a deleted document."""
         match document:
             case BrokerRegistration(broker_id=broker_id):
                 self.brokers.pop(broker_id, None)

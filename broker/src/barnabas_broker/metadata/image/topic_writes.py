@@ -11,7 +11,7 @@ from barnabas_broker.metadata.topic_layout import changed, documents_of, laid_ou
 
 
 class DocumentWrites(NamedTuple):
-    """`new_parts` are to be there before `rest` is written, which names them."""
+    """The writes of a topic. `new_parts` must be stored before `rest`, which refers to them."""
 
     new_parts: tuple[Write, ...]
     rest: tuple[Write, ...]

@@ -131,7 +131,7 @@ def reported_ends(image: MetadataImage) -> dict[UUID, dict[int, dict[int, LogEnd
 
 
 class LogEnds:
-    """Tells of one broker's logs. `logs` gives them as they are now; `pause` lets others run between two turns."""
+    """The reports of one broker's log ends. `logs` yields its logs; `pause` lets other tasks run between turns."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class LogEnds:
         self._lacking: set[tuple[UUID, int]] = set()
         """The partitions that the start found incomplete and that the metadata may not know yet."""
         self._unknown_topics: dict[UUID, str] = {}
-        """The topics that the metadata does not know, also those of logs in a log dir that is offline since."""
+        """The topics of logs without metadata, also of logs whose log dir has gone offline since."""
         self._turns = asyncio.Lock()
 
     async def begin_incarnation(self, broker_epoch: int, *, undealt_epoch: int | None) -> None:
@@ -171,7 +171,7 @@ class LogEnds:
         await self._tell(starts=True)
 
     def _lacked(self, known: KnownEnds, held: HeldLog, undealt_epoch: int) -> bool:
-        """True if an earlier incarnation reported a loss, and nobody has taken note.
+        """True if an earlier incarnation reported a loss that the metadata has not taken into account.
 
         One after `undealt_epoch` may have reported it again and died before it was registered.
         """
@@ -182,11 +182,11 @@ class LogEnds:
         return entry is None or entry.lacks
 
     def admitted(self) -> None:
-        """The metadata know what was lacking."""
+        """Note that the metadata has taken the reported losses into account."""
         self._lacking.clear()
 
     async def tell(self) -> None:
-        """Write the ends that differ from those in the store. Raises StoreUnavailable."""
+        """Write the log ends that differ from the stored ones. Raises StoreUnavailable."""
         if self._broker_epoch >= 0:
             await self._tell(starts=False)
 
@@ -202,7 +202,7 @@ class LogEnds:
                 await self._store.write(writes)
 
     def _news(self, part: int, topics: Mapping[UUID, list[LogEnd]]) -> Write | None:
-        """Return the write of a part; None if the store has it already, as far as this broker has heard."""
+        """Return the write of a part; None if the image says that it is stored already."""
         key = log_ends_key(self._broker_id, part)
         known = self._image.log_ends.get(key)
         unknown = {each: name for each, name in self._unknown_topics.items() if part_of(each, 0) == part}
@@ -251,7 +251,7 @@ class LogEnds:
             yield thing
 
     def _not_found_again(self, topic: TopicDocument, known: KnownEnds) -> Iterator[LogEnd]:
-        """Yield this broker's reported logs as if they were gone: those that are here report themselves."""
+        """Yield the logs that this broker has reported before, as missing; logs that exist are reported after them."""
         for number, state in enumerate(topic.partitions):
             end = known.find(self._broker_id, topic.topic_id, number) if self._broker_id in state.replicas else None
             if end is not None:

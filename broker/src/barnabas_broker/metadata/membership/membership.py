@@ -189,7 +189,7 @@ class Membership:
                     log.warning("the metadata store does not answer, leases are not renewed meanwhile: %s", error)
 
     async def try_for_controller(self) -> None:
-        """Take the controller's lease now if its holder is gone. Raises StoreUnavailable."""
+        """Take the controller's lease now if its holder has stopped. Raises StoreUnavailable."""
         async with self._turns:
             if self._lease is not None:
                 await self._hold_control()
@@ -210,7 +210,7 @@ class Membership:
                 log.warning("the metadata store does not answer, its leases expire by themselves: %s", error)
 
     def _pause_s(self) -> float:
-        """Return the seconds until the next heartbeat, or until the controller's lease expires if nobody renews it."""
+        """Return the seconds until the next heartbeat, or until the controller's lease expires unless it is renewed."""
         if self._controller_expires_at_ms is None:
             return self._heartbeat_ms / 1000
         until_s = (self._controller_expires_at_ms - monotonic_ms(self._clock)) / 1000
@@ -237,7 +237,7 @@ class Membership:
         self.registered_epoch = broker_epoch
 
     async def move(self, rack: str | None, listeners: tuple[Endpoint, ...]) -> None:
-        """Tells all where this broker is now; also those incarnations of it that are to begin in this process.
+        """Register the broker's rack and listeners again, also for later incarnations in this process.
 
         Raises StoreUnavailable.
         """
@@ -247,7 +247,7 @@ class Membership:
                 await self._amend(self._lease.token, rack=rack, listeners=listeners)
 
     async def _amend(self, broker_epoch: int, **fields: object) -> None:
-        """Change what is registered of this incarnation of the broker, unless another one has registered."""
+        """Change the registration of this incarnation, unless another one has registered."""
         key = broker_key(self._registration.broker_id)
         while True:
             found = await self._store.get(key)
@@ -278,7 +278,7 @@ class Membership:
             await self.join()
 
     async def _is_uncontrolled(self) -> bool:
-        """True if it is worth asking for the controller's lease, as far as this broker has heard."""
+        """True if the controller's lease may be free, by the leases that this broker follows."""
         followed = await self._store.followed_leases(CONTROLLER_LEASE)
         expires_at_ms = min((lease.expires_at_ms for lease in followed), default=0)
         is_held = expires_at_ms > monotonic_ms(self._clock)
@@ -286,7 +286,7 @@ class Membership:
         return not is_held
 
     async def _hold_control(self) -> None:
-        """Renews the controller's lease, or takes it when nobody has it."""
+        """Renew the controller's lease, or take it if it is free."""
         held = self._controller_lease
         try:
             if held is not None:
@@ -308,7 +308,7 @@ class Membership:
             await self._is_uncontrolled()
 
     async def _announce(self, lease: Lease) -> None:
-        """Tells all who is the controller, once a term; a later one, whose token is higher, is not overwritten."""
+        """Announce the controller, once a term; the announcement of a later one, with a higher token, stays."""
         found = await self._store.get(CONTROLLER_KEY)
         known = decode_if_readable(CONTROLLER_KEY, found.value) if found is not None else None
         document = ControllerDocument(self._registration.broker_id, lease.token)

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class PauseDetection:
-    """`limit_ms` is how long it may stand still, be it the process or the whole machine."""
+    """The detection of pauses longer than `limit_ms`, of this process or of the whole machine."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class PauseDetection:
         self._is_looking = False
 
     def start(self) -> None:
-        """Start the ticks; until then the process counts as asleep."""
+        """Start the ticks; until then the process counts as suspended."""
         self._awake_until_s = self._clock.monotonic_s() + self._limit_s
         self._timers.call_later(self._limit_s / TICKS_IN_LIMIT, self._tick)
 
     def is_awake(self) -> bool:
-        """Asked before each request whose answer depends on who leads. Hot: once for each of its partitions."""
+        """True unless this process was suspended and has not checked who leads since. Hot: called once a partition."""
         return self._clock.monotonic_s() <= self._awake_until_s or self._falls_asleep()
 
     def _falls_asleep(self) -> bool:

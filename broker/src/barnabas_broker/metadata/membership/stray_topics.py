@@ -24,7 +24,7 @@ class StrayTopic(NamedTuple):
 
 
 def stray_topics(image: MetadataImage) -> list[StrayTopic]:
-    """Return all of them, by name."""
+    """Return all stray topics, by name."""
     brokers: dict[tuple[str, UUID], set[int]] = {}
     for key, document in image.log_ends.items():
         for topic_id, name in document.unknown_topics.items():
@@ -34,7 +34,7 @@ def stray_topics(image: MetadataImage) -> list[StrayTopic]:
 
 
 def refusals(image: MetadataImage, names: Collection[str]) -> dict[str, TopicDocument | ApiError]:
-    """Return why topics of these names are not made: they are there already, and only their metadata is lost."""
+    """Return errors for new topics of these names, which exist already and have only lost their metadata."""
     found: dict[str, TopicDocument | ApiError] = {
         each.name: _logs_are_kept(each) for each in stray_topics(image) if each.name in names
     }

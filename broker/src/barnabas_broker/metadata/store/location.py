@@ -1,4 +1,4 @@
-"""The location of a cluster's metadata, as `metadata.store` says it. The config's check has accepted it."""
+"""The location of a cluster's metadata, from `metadata.store`, which the config has validated."""
 
 from pathlib import Path
 from typing import Final, NamedTuple

@@ -42,7 +42,7 @@ class Changes(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A document to put, or to delete where `value` is None. `expected_version` None means: whatever is there."""
+    """A document to put, or to delete if `value` is None. With `expected_version` None any version is replaced."""
 
     key: str
     value: bytes | None
@@ -63,7 +63,7 @@ class Lease(NamedTuple):
 
 
 class VersionConflict(Exception):
-    """The error that somebody else wrote first: decide again on the present document."""
+    """The error that another process wrote first: decide again on the present document."""
 
     def __init__(self, key: str, expected: int, actual: int) -> None:
         super().__init__(f"{key}: its version is {actual}, {expected} was expected")
@@ -77,26 +77,26 @@ class HistoryCompacted(Exception):
 
 
 class LeaseLost(Exception):
-    """The error that somebody else holds the lease now."""
+    """The error that another process has held the lease meanwhile."""
 
 
 class StoreUnavailable(Exception):
-    """The store does not answer. What was being written may have been written or not."""
+    """The error that the store does not answer; a write under way may have happened or not."""
 
 
 class MetadataStore(Protocol):
     """Every method may raise StoreUnavailable."""
 
     async def get(self, key: str) -> Document | None:
-        """The document under a key; None where there is none. Raises StoreUnavailable."""
+        """Return the document under a key; None if there is none. Raises StoreUnavailable."""
         ...
 
     async def listing(self, prefix: str) -> Listing:
-        """All documents whose key begins with `prefix`."""
+        """Return all documents whose key begins with `prefix`."""
         ...
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
-        """Write one document; return its new version, which may stay if the document is the same.
+        """Write one document; return its version, which may be the old one if nothing changed.
 
         Raises VersionConflict.
         """
@@ -119,11 +119,11 @@ class MetadataStore(Protocol):
         ...
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
-        """The lease, where nobody else holds it; None where somebody does. `holder` names one run of one process."""
+        """Acquire a lease; return None if another holder has it. `holder` names one run of one process."""
         ...
 
     async def renew_lease(self, lease: Lease) -> Lease:
-        """The same lease for `duration_ms` from now. Raises LeaseLost once somebody else has had it."""
+        """Renew a lease for `duration_ms` from now. Raises LeaseLost once another holder has had it."""
         ...
 
     async def release_lease(self, lease: Lease) -> None:
@@ -131,21 +131,21 @@ class MetadataStore(Protocol):
         ...
 
     async def leases(self, prefix: str) -> Sequence[Lease]:
-        """Return all leases whose name begins with `prefix`, but none whose holder is certainly gone.
+        """Return all leases whose name begins with `prefix`, except those whose holder has certainly ended.
 
-        Expired ones are included, for only their holders know of the renewal that is under way. One whose renewals this
+        Expired leases are included, as a renewal may be under way. A lease whose renewals this
         process has not followed so far may seem to begin now.
         """
         ...
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
-        """Return the same leases as far as this process has heard.
+        """Return the same leases by the events that this process has received.
 
-        A caller with nothing to do asks for no more than this, and nothing is decided on it. A store may answer without
-        asking anybody.
+        It is cheap and may be stale: callers use it to see whether there is work, never to decide. A store may answer
+        without a request.
         """
         ...
 
     async def close(self) -> None:
-        """End the watches; may release the leases, whose holders are gone."""
+        """End the watches; leases of this process may be released."""
         ...

@@ -7,18 +7,18 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
 Secrets = Mapping[str, bytes | None]
-"""Secrets by key, as JSON texts; None for one that is not there any more."""
+"""Secrets by key, as JSON texts; None for a deleted one."""
 
 
 class SecretStore(Protocol):
     """Every method may raise StoreUnavailable."""
 
     async def create(self, key: str, value: bytes) -> bytes:
-        """Store a secret unless there is one under this key, and return the one that is there then."""
+        """Store a secret unless the key has one; return the stored one."""
         ...
 
     async def write(self, secrets: Secrets) -> None:
-        """Store these secrets, and delete those that are None. Where that fails, some may have been written."""
+        """Store these secrets, and delete those that are None. After an error some may have been written."""
         ...
 
     async def read(self) -> Mapping[str, bytes]:
@@ -26,12 +26,12 @@ class SecretStore(Protocol):
         ...
 
     def follow(self) -> AsyncIterator[Secrets]:
-        """Yield what has changed since the last `read`, then every change within a minute, until `close`.
+        """Yield the changes since the last `read`, then every change within a minute, until `close`.
 
-        Raises HistoryCompacted, too. After an exception everything has to be read again.
+        Raises HistoryCompacted, too. After an exception all secrets must be read again.
         """
         ...
 
     async def close(self) -> None:
-        """End what is under way."""
+        """End the requests under way, and `follow`."""
         ...

@@ -29,7 +29,7 @@ from barnabas_core.config.unused import unused_definitions
 from barnabas_core.errors import ApiError, ErrorCode
 
 Overrides = Mapping[str, Mapping[str, str]]
-"""The dynamic configs of each broker by its id as text, and those of all under ALL_BROKERS."""
+"""The dynamic configs of each broker by its id as text, and the defaults of all brokers under ALL_BROKERS."""
 Inherited = Callable[[ConfigDefinition], Value]
 """The value of a setting where a resource has none of its own."""
 
@@ -45,7 +45,7 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """A topic by name, or a broker by id as text; a broker without a name stands for all of them."""
+    """A topic by name, or a broker by its id as text; an empty name means all brokers."""
 
     type: ConfigResourceType
     name: str
@@ -62,7 +62,7 @@ class ConfigOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """One setting and what becomes of it; DELETE takes no value."""
+    """A setting and its change; DELETE takes no value."""
 
     name: str
     operation: ConfigOperation
@@ -70,7 +70,7 @@ class ConfigChange:
 
 
 def replace_all(configs: Mapping[str, str | None], current: Mapping[str, str]) -> list[ConfigChange]:
-    """AlterConfigs in these rules: what is not named is removed."""
+    """Return the changes of an AlterConfigs request, which removes the settings that it does not name."""
     removed = [ConfigChange(name, ConfigOperation.DELETE, None) for name in current if name not in configs]
     return [*removed, *(ConfigChange(name, ConfigOperation.SET, value) for name, value in configs.items())]
 
@@ -92,7 +92,7 @@ def decide_alter_topic(view: ClusterView, name: str, changes: Sequence[ConfigCha
 
 
 def check_new_topic_configs(view: ClusterView, configs: Mapping[str, str], stored: Mapping[str, str]) -> None:
-    """Raise ApiError if a topic's configs are wrong by themselves, or beside those of any broker.
+    """Raise ApiError if a topic's configs are invalid, or contradict those of any broker.
 
     Problems of the `stored` configs were logged when they came, and do not count.
     """
@@ -106,9 +106,9 @@ def check_new_topic_configs(view: ClusterView, configs: Mapping[str, str], store
 
 
 def _differing_configs(view: ClusterView, overrides: Overrides) -> list[BrokerConfig]:
-    """The settings of brokers without any of their own, and of each with its own of those that a topic can contradict.
+    """Return the broker settings that a topic may contradict: the defaults, and those of brokers that override them.
 
-    Their files are not known here: where those differ, what contradicts them is ignored there, and logged.
+    Their files are not known here: a broker whose file is contradicted ignores the topic's setting, and logs it.
     """
     differ = [broker for broker in _with_own(view, overrides) if not CONTRADICTED.isdisjoint(overrides[broker])]
     return [_usable(view, each, overrides).config for each in {ALL_BROKERS: None, **dict.fromkeys(differ)}]
@@ -139,9 +139,9 @@ def decide_alter_broker(view: ClusterView, broker: str, changes: Sequence[Config
 
 
 def _concerned(view: ClusterView, broker: str, overrides: Overrides) -> Iterable[str]:
-    """Return the brokers whose configs change.
+    """Return the brokers that a change of these dynamic configs affects.
 
-    ALL_BROKERS are those without own configs, which would hide the default.
+    ALL_BROKERS stands for brokers without own configs, which would override the default.
     """
     return [ALL_BROKERS, *_with_own(view, overrides)] if broker == ALL_BROKERS else [broker]
 
@@ -168,7 +168,7 @@ def _check_usable(view: ClusterView, broker: str, after: Overrides) -> None:
 
 
 def _check_topics(view: ClusterView, configs: Iterable[BrokerConfig]) -> None:
-    """Raise InvalidConfig if a topic's own configs contradict what brokers would have."""
+    """Raise InvalidConfig if a topic's own configs contradict the new settings of brokers."""
     topics = {name: topic.configs for name, topic in view.topics.items() if topic.configs}
     for config in configs:
         check_topics_under(topics, config)

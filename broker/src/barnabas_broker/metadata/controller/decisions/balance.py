@@ -14,7 +14,7 @@ def wants_preferred(state: PartitionState, rules: Rules) -> bool:
 
 
 def unbalanced(topics: Iterable[TopicDocument], rules: Rules) -> Iterator[TopicPartition]:
-    """All such partitions; what the rules ask of a topic does not matter here."""
+    """Yield the partitions that another replica leads though the preferred one could; rules of topics play no part."""
     for topic in topics:
         for number, state in enumerate(topic.partitions):
             if wants_preferred(state, rules):

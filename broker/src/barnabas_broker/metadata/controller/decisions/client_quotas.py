@@ -17,7 +17,7 @@ BYTES_MAX: Final = 768 * 1024
 def decide_client_quotas(
     known: AnyDocument | None, changes: Mapping[QuotaEntity, Sequence[QuotaChange]]
 ) -> tuple[ClientQuotasDocument, dict[QuotaEntity, ApiError]]:
-    """Return the quotas as they will be, and why those of some entities stay as they are."""
+    """Return the changed quotas, and the errors of entities whose quotas stay unchanged."""
     before = known if isinstance(known, ClientQuotasDocument) else ClientQuotasDocument(entities=())
     found = {tuple(sorted(each.entity.items(), key=lambda part: part[0])): each for each in before.entities}
     failures: dict[QuotaEntity, ApiError] = {}

@@ -9,9 +9,9 @@ from barnabas_core.config.broker_config import BrokerConfig
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Topics by name, the rack of every registered broker, those that are alive, the settings of the deciding one.
+    """The input of decisions: topics, the racks of registered brokers, the live brokers, and this broker's settings.
 
-    `overrides` has the dynamic configs of each broker by its id as text, and those of all under ALL_BROKERS.
+    `overrides` has the dynamic configs of each broker by its id as text, and the defaults under ALL_BROKERS.
     """
 
     topics: Mapping[str, TopicDocument]

@@ -24,7 +24,7 @@ USE_DEFAULT: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that is asked for. -1 is the broker's default; `assignments` are (partition, replicas), as they came."""
+    """A topic to create. -1 means the broker's default; `assignments` are (partition, replicas), as in the request."""
 
     name: str
     partitions: int = USE_DEFAULT

@@ -24,7 +24,7 @@ class ElectionType(IntEnum):
 
 
 def choose_leader(state: PartitionState, rules: Rules) -> int:
-    """Return the present leader if it may go on; else the first among the replicas that have most; else NO_LEADER."""
+    """Return the present leader if it may stay; else the best eligible replica; else NO_LEADER."""
     if state.leader in state.isr and rules.may_lead(state.leader):
         return state.leader
     unclean = [sorted(state.replicas, key=rules.log_end, reverse=True)] if rules.unclean else []
@@ -45,9 +45,9 @@ def _candidates(state: PartitionState) -> Iterator[Sequence[int]]:
 
 
 def is_lost(state: PartitionState) -> bool:
-    """True if nobody leads because every replica that had what is committed lacks records now.
+    """True if there is no leader because every replica that had all committed records now lacks some.
 
-    Then it takes an unclean election to go on: its administrator accepts the loss.
+    Only an unclean election can then elect a leader; an administrator asks for it and accepts the loss.
     """
     return state.leader == NO_LEADER and not any(candidates for candidates in _candidates(state))
 

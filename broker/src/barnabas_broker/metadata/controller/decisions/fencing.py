@@ -11,7 +11,7 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 
 
 def remove_fenced(state: PartitionState, rules: Rules) -> PartitionState:
-    """The partition as it should be, given who lives; `state` itself where it is so.
+    """Return the partition without fenced brokers in its ISR; `state` itself if nothing changes.
 
     Fenced brokers are in no ISR. Brokers that are shutting down are in none either, where another one can lead. The ISR
     may become empty; then there is no leader until an eligible one is back.
@@ -24,9 +24,9 @@ def remove_fenced(state: PartitionState, rules: Rules) -> PartitionState:
 
 
 def remove_dead(state: PartitionState, rules: Rules) -> PartitionState:
-    """Return what `remove_fenced` does, but leave a live member that shuts down alone: it hands over by itself.
+    """Return the result of `remove_fenced`, but keep a live broker that is shutting down: it moves leadership itself.
 
-    So one broker writes, and not two that are in each other's way. If it dies meanwhile it is fenced.
+    So only one broker writes, and two do not conflict. If it dies meanwhile, it is fenced.
     """
     if state.leader in state.isr and not state.elr and all(map(rules.is_alive, state.isr)):
         return state
@@ -77,16 +77,16 @@ def relies_on(state: PartitionState, broker: int) -> bool:
 def counts_on(state: PartitionState, broker: int, failed_epoch: int) -> bool:
     """True if the partition still relies on a replica whose log failed in leader epoch `failed_epoch` (-1: before all).
 
-    A log that comes back may lack what that replica has acknowledged. So it starts over, in neither ISR nor ELR. The
+    A log that is available again may lack acknowledged records. So it starts over, in neither ISR nor ELR. The
     epoch rises, because a fetch from before the failure may still be under way and would bring the replica into the
-    ISR. If no other replica has what is committed, it still leads.
+    ISR. If no other replica has all committed records, it still leads.
     """
     members = {*state.isr, *state.elr}
     return state.leader_epoch <= failed_epoch or (broker in members and len(members) > 1)
 
 
 def resign(state: PartitionState, broker: int, failed_epoch: int, rules: Rules) -> PartitionState:
-    """The partition without a broker that cannot use its log, in the next leader epoch; `state` where it is so.
+    """Return the partition without a broker that cannot use its log, in the next leader epoch; or `state` unchanged.
 
     Its log may lack records when it is back, so it is no candidate before it is in sync. Where nobody else has what is
     committed the broker leads on in that epoch, once its log is back, if that has all.

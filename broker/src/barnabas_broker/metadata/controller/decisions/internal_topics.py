@@ -1,4 +1,4 @@
-"""Topics that are made without anybody asking for them by name, number and config."""
+"""Topics that are created on first use, without a request that says partitions and configs."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -22,7 +22,7 @@ NOT_COMPACTED: Final = (
 
 
 def automatic_topic(name: str, config: BrokerConfig) -> NewTopic:
-    """A topic as it is made on first use: those of the coordinators as these need them, others by default."""
+    """Return a topic as it is created on first use: internal topics as coordinators need them, others by default."""
     if name == CONSUMER_OFFSETS:
         return NewTopic(
             name,
@@ -51,7 +51,7 @@ def automatic_topic(name: str, config: BrokerConfig) -> NewTopic:
 
 
 def _min_isr(config: BrokerConfig) -> int:
-    """Return the one that the file says; otherwise none that makes transactions stop while one broker is away."""
+    """Return min.insync.replicas by the file; its default never stops transactions while one broker is down."""
     if _MIN_ISR in config.originals:
         return config.transaction_state_log_min_isr
     return usual_min_isr(config.transaction_state_log_min_isr, config.transaction_state_log_replication_factor)

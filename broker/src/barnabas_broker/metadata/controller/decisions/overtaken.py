@@ -1,4 +1,4 @@
-"""The state of a partition whose logs are ahead of the metadata: somebody has restored an older copy of it.
+"""The state of a partition whose logs are ahead of the metadata, because an older copy of it was restored.
 
 Its ISR says nothing then, for a later leader may have committed without some of it. The logs say more: as in Raft, the
 one with the latest epoch, and of those the longest, has all that the live replicas can know of.
@@ -20,7 +20,7 @@ class LogAhead(NamedTuple):
 
 
 def overtake(state: PartitionState, ahead: LogAhead, rules: Rules) -> PartitionState:
-    """The partition led by the longest of the logs, in an epoch above all of them; `state` where that is done already.
+    """Return the partition led by its longest log, in an epoch above those of all logs; `state` if it is so already.
 
     `rules.log_ends` must be of the incarnations that are registered. Replicas whose logs end as the leader's does are
     in sync with it, all others have to fetch first. Who lacks records does not count.

@@ -1,4 +1,4 @@
-"""The rules for a decision on a partition: which brokers are alive, and what the topic asks of its replicas."""
+"""The rules for decisions on partitions: the live brokers, and the topic's settings for replicas."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class Rules:
         return registration is not None and not registration.fenced and not registration.is_shutting_down
 
     def suffices(self, isr: Sequence[int], replicas: Sequence[int]) -> bool:
-        """True if the high watermark may advance with this ISR (KIP-966): the leader goes by the same rule."""
+        """True if the high watermark may advance with this ISR (KIP-966), by the rule of leaders."""
         return len(isr) >= min(self.min_isr, len(replicas))
 
 

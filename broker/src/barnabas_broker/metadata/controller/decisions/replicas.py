@@ -1,4 +1,4 @@
-"""The replicas of a new partition: placed by rule, or as the request says."""
+"""The replicas of a new partition: placed by the broker, or assigned by the request."""
 
 from collections.abc import Iterable, Sequence
 from random import Random
@@ -32,7 +32,7 @@ def place(view: ClusterView, partitions: int, replication_factor: int, random: R
 
 
 def place_added(view: ClusterView, existing: Sequence[PartitionState], added: int) -> list[PartitionState]:
-    """Place more partitions of a topic, which go on where its first ones began. Raises as `place` does."""
+    """Place more partitions of a topic, in continuation of its first ones. Raises as `place` does."""
     replication_factor = replication_factor_of(existing[0])
     brokers = _candidates(view, replication_factor)
     start_index = start_index_for_added(brokers, existing[0].replicas[0])
@@ -49,7 +49,7 @@ def _with_a_live_one(view: ClusterView, replicas: list[int], number: int) -> lis
 
 
 def _candidates(view: ClusterView, replication_factor: int) -> list[int]:
-    """Live brokers; fenced ones only where those do not suffice."""
+    """Return the brokers to place on: live ones, and fenced ones only if those are too few."""
     live, registered = list(view.live_brokers), list(view.racks)
     if replication_factor > len(registered) or not live:
         message = (

@@ -20,21 +20,21 @@ from barnabas_broker.metadata.model import NO_LEADER, LogEnd, PartitionState, To
 from barnabas_core.config.broker_config import BrokerConfig
 
 KEEPS_ALL: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""The configs of a topic whose own are lost."""
+"""The configs for a topic whose own are lost."""
 
 Ends = Mapping[int, Mapping[int, LogEnd]]
 """The ends of the logs of a topic, by partition and broker."""
 
 
 class Restored(NamedTuple):
-    """The topic to write, and in `ends` the partitions that are rewritten, with what they are made of."""
+    """A topic to write; `ends` has the log ends from which its rewritten partitions are made."""
 
     document: TopicDocument
     ends: Ends
 
 
 class NotRestored(NamedTuple):
-    """A topic that somebody has to decide on."""
+    """A topic that is not restored, because an administrator has to decide."""
 
     name: str
     topic_id: UUID
@@ -42,7 +42,7 @@ class NotRestored(NamedTuple):
 
 
 def restored_topics(image: MetadataImage, config: BrokerConfig, *, accepts_loss: bool) -> list[Restored | NotRestored]:
-    """Decide on each topic that has logs without metadata; `accepts_loss` goes on without what no broker has."""
+    """Decide on each topic that has logs without metadata; `accepts_loss` lets partitions without a log be empty."""
     held, strays = reported_ends(image), stray_topics(image)
     decided: list[Restored | NotRestored] = []
     for stray in strays:
@@ -63,7 +63,7 @@ def restored_topics(image: MetadataImage, config: BrokerConfig, *, accepts_loss:
 
 
 def _head(image: MetadataImage, name: str, topic_id: UUID, config: BrokerConfig) -> TopicDocument:
-    """Return what the store still has of a topic, or else a new one."""
+    """Return the topic as the store still has it, in part; or else a new one."""
     head = image.incomplete.get(name)
     if head is not None and head.topic_id == topic_id:
         return head

@@ -1,4 +1,4 @@
-"""The next state of a partition: what every change of replicas or ISR brings with it."""
+"""The next state of a partition after a change of replicas or ISR, with all that follows from it."""
 
 from collections.abc import Container
 
@@ -10,11 +10,11 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 
 
 def revised(before: PartitionState, wanted: PartitionState, rules: Rules, lost: Container[int] = ()) -> PartitionState:
-    """`wanted`, which differs from `before` in replicas, ISR or reassignment, with all that follows from it.
+    """Return the state after a change of replicas, ISR or reassignment to `wanted`, with all that follows from it.
 
-    A reassignment ends once all its targets are in sync. Who leaves an ISR that becomes too small becomes an eligible
-    leader replica, those in `lost` excepted, for they may lack records; who is in sync lacks nothing. Where the leader
-    cannot stay another one is elected. The epochs rise; `before` itself is the answer where nothing changes.
+    A reassignment ends once all its targets are in sync. A replica that leaves a too small ISR becomes an eligible
+    leader replica, except those in `lost`, which may lack records; replicas in sync lack nothing. If the leader
+    cannot stay, another one is elected. The epochs rise; `before` itself is returned if nothing changes.
     """
     after = _completed(wanted)
     elr = _eligible_leader_replicas(before, after, rules, lost)
@@ -53,7 +53,7 @@ def with_replicas(state: PartitionState, replicas: list[int]) -> PartitionState:
 def _eligible_leader_replicas(
     before: PartitionState, after: PartitionState, rules: Rules, lost: Container[int]
 ) -> tuple[int, ...]:
-    """Return the eligible leader replicas: those since whose leaving of the ISR nothing can have been committed.
+    """Return the eligible leader replicas: since they left the ISR, no record can have been committed.
 
     With fewer than min ISR the high watermark does not advance.
     """

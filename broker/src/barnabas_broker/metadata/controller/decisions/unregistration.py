@@ -1,4 +1,4 @@
-"""The brokers that may be forgotten: those that are gone and on which no partition relies."""
+"""The check that a broker may be unregistered: it has stopped, and has no replicas."""
 
 from collections.abc import Iterable
 from itertools import islice

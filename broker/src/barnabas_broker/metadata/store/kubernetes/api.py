@@ -56,7 +56,7 @@ class ApiRequests:
     async def stream(
         self, path: str, query: Mapping[str, str], silence_s: float = SILENCE_S
     ) -> AsyncGenerator[list[bytes], None]:
-        """The lines of a body that goes on, as they come, until the server ends it.
+        """Yield the lines of a streamed body as they arrive, until the server ends it.
 
         Raises StoreUnavailable, HistoryCompacted.
         """

@@ -25,7 +25,7 @@ from barnabas_kube.client import Answer, parse_status
 log = logging.getLogger(__name__)
 
 WATCH_S: Final = 40
-"""Each Secret is read so often, whatever its watch says: a credential that goes must be gone within a minute."""
+"""The period at which each Secret is read besides its watch: a deleted credential must be gone within a minute."""
 LATE_S: Final = 5.0
 """A server that is silent for so much longer than its watch was to last does not answer."""
 ATTEMPTS_MAX: Final = 20
@@ -109,7 +109,7 @@ class KubernetesSecrets:
                     yield secret_objects.secret_after(line)
 
     def _see(self, shard: int, found: SecretObject | None) -> Secrets:
-        """Return what is other than this process knew."""
+        """Return the secrets that differ from those that this process knew."""
         before, after = self._known[shard], {} if found is None else _secrets_in(found)
         self._known[shard] = after
         gone: dict[str, bytes | None] = dict.fromkeys(before.keys() - after.keys())
@@ -123,7 +123,7 @@ class KubernetesSecrets:
         return secret_objects.parse_secret(answer.body)
 
     async def _patch(self, name: str, secrets: Secrets, expected_version: str = "") -> bool:
-        """Return False where there is no such Secret, or another version of it."""
+        """Patch the Secret; return False if it does not exist, or has another version."""
         body = secret_objects.change(secrets, expected_version)
         path = f"{self._collection}/{name}"
         answer = await self._api.request("PATCH", path, body=body, content_type=MERGE_PATCH)

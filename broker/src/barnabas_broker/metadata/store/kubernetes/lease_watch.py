@@ -17,7 +17,7 @@ from barnabas_kube.client import Status
 WATCH_S: Final = 300
 RETRY_S: Final = 1.0
 CURRENT_MS: Final = 5_000
-"""The silence after which a watch is not relied on: a follower of leases renews its own, and hears of that."""
+"""The silence after which a watch is not trusted: it must at least report this broker's own renewals."""
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class LeaseWatch:
             await asyncio.sleep(RETRY_S)
 
     async def _follow(self, revision: str) -> str:
-        """Follow until the server ends the watch; return the revision to go on from."""
+        """Follow until the server ends the watch; return the revision to continue from."""
         query = {
             **self._ours,
             "watch": "1",

@@ -58,7 +58,7 @@ class _Renewal(NamedTuple):
     token: str | None
     renew_time: str | None
     seen_at_ms: int
-    """The time by a clock that nobody sets."""
+    """The monotonic time."""
 
 
 class Observations:
@@ -73,7 +73,7 @@ class Observations:
         """The revision up to which everything has been seen; lists and the watch may come in any order."""
 
     def see_all(self, listed: LeaseList, known: int) -> None:
-        """A list: what is not in it is gone. `known` was the revision when it was asked for.
+        """Take a list, in which missing leases are deleted. `known` was the revision when it was requested.
 
         Where it is older than that, an older etcd was put back, and nothing that was seen before counts any more.
         """
@@ -99,7 +99,7 @@ class Observations:
             self._renewals[name] = _renewal(self._renewals.get(name), changed, monotonic_ms(self._clock))
 
     def leases(self) -> dict[str, Lease]:
-        """Return the leases that somebody holds, or held when they ended, by name."""
+        """Return the leases that have or had a holder, by name."""
         return {
             name: Lease(
                 name, holder, token_of(each), _duration_ms(each), self._renewals[name].seen_at_ms + _duration_ms(each)
@@ -130,7 +130,7 @@ def token_of(found: LeaseObject) -> int:
 
 
 def is_left_over(found: LeaseObject, pod_uid: str) -> bool:
-    """True if an earlier process in this pod held it. `pod_uid` is "" if there is no pod: then nobody knows."""
+    """True if an earlier process in this pod held it; False without a pod (`pod_uid` is "")."""
     return pod_uid != "" and found.metadata.annotations.get(POD_UID) == pod_uid
 
 

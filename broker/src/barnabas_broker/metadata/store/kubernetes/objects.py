@@ -1,4 +1,4 @@
-"""One object a document: names, what is in it, the columns that kubectl prints, and the bodies of requests. No IO.
+"""One object for each document: its name, its content, kubectl's columns, and the bodies of requests. No IO.
 
 `crds/statedocuments.internal.barnabas.dev.yaml` is the definition of these objects.
 """
@@ -108,7 +108,7 @@ def revision_of(body: bytes | msgspec.Raw) -> int:
 
 
 def object_name(cluster: str, key: str) -> str:
-    """The object's name, a DNS subdomain: `demo.topics.flights`, or with a hash what a label cannot hold as it is.
+    """Return the object's name, a DNS subdomain: `demo.topics.flights`, or with a hash for other characters.
 
     Dots separate, and labels have none: so no two keys of all clusters in a namespace have the same name.
     """
@@ -181,7 +181,7 @@ def columns(key: str, value: bytes) -> Columns:
 
 
 def _of_partitions(partitions: Sequence[PartitionState]) -> Columns:
-    """`leaders` counts the partitions that each broker leads; `isr` is in-sync replicas of all replicas."""
+    """The columns of an object; `leaders` counts each broker's led partitions, `isr` in-sync replicas of all."""
     led = Counter(each.leader for each in partitions)
     leaderless = led.pop(NO_LEADER, 0)
     in_sync, replicas = sum(len(each.isr) for each in partitions), sum(len(each.replicas) for each in partitions)

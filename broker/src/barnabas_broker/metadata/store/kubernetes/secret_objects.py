@@ -1,4 +1,4 @@
-"""The Secrets that hold a cluster's secrets: what is in them, and patches of it. No IO."""
+"""The Secrets that hold a cluster's secrets: their content, and patches of it. No IO."""
 
 from hashlib import sha256
 
@@ -42,7 +42,7 @@ def shard_of(key: str) -> int:
 
 
 def change(secrets: Secrets, expected_version: str = "") -> bytes:
-    """Return a merge patch of these secrets alone; with a version, one that is refused where another is there."""
+    """Return a merge patch of these secrets alone; with a version it is refused if the Secret has another one."""
     data = {
         _name(key): None if value is None else msgspec.json.encode(_Entry(key, msgspec.Raw(value)))
         for key, value in secrets.items()

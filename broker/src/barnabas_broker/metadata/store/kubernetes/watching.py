@@ -64,6 +64,6 @@ def _change(event: _Event, cluster: str) -> Change | None:
 
 
 def is_document(found: StateObject, cluster: str) -> bool:
-    """True if a broker has written the document: it is neither the mark nor an object that somebody copied."""
+    """True if a broker wrote the object: it is neither the marker nor a copy made by others."""
     key = found.spec.key
     return key != MARK_KEY and found.metadata.name == object_name(cluster, key)

@@ -45,14 +45,14 @@ class ChangeSignal:
         self._on_ring()
 
     def close(self) -> None:
-        """Close the socket, so that nobody can ring any more."""
+        """Close the socket, after which no process can ring."""
         self._loop.remove_reader(self._socket)
         self._socket.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def ring(address: str) -> Answer:
-    """Wakes the process at `address`; what came of it. UNKNOWN, too, where this one lacks descriptors or memory."""
+    """Wake the process at `address`; return whether it lives. UNKNOWN also if this process lacks descriptors."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as bell:
             bell.sendto(_RING, address)
@@ -66,7 +66,7 @@ def ring(address: str) -> Answer:
 
 
 def clear_away(address: str) -> None:
-    """Remove what a process that is gone has left."""
+    """Remove the socket of a process that has ended."""
     with contextlib.suppress(OSError):
         os.unlink(address)
         os.rmdir(os.path.dirname(address))

@@ -18,7 +18,7 @@ _COLUMNS = "name, holder, token, duration_ms, expires_at_ms"
 def acquire(
     connection: sqlite3.Connection, name: str, holder: str, duration_ms: int, now_ms: int, address: str
 ) -> Lease | None:
-    """The lease for `holder`, whose doorbell is at `address`; None where another one has it."""
+    """Acquire a lease for `holder`, whose doorbell is at `address`; return None if another holder has it."""
     with transaction(connection):
         row = connection.execute(f"SELECT {_COLUMNS}, address FROM leases WHERE name = ?", (name,)).fetchone()
         found = None if row is None else Lease(*row[:-1])
@@ -35,10 +35,10 @@ def _ended(lease: Lease, address: str, now_ms: int) -> bool:
 
 
 def renew(connection: sqlite3.Connection, lease: Lease, now_ms: int) -> Lease:
-    """The lease from now on; LeaseLost where another holder came in between.
+    """Renew a lease from now on. Raises LeaseLost if another holder had it meanwhile.
 
-    A power cut may undo it, for the lease has ended by then: so nobody waits for the disk, and a process that is
-    stopped at that moment, with the only lock that there is, is a rare one.
+    It is not synced: a power cut may undo it, and ends the lease anyway. So no process waits for the disk while it
+    holds the only lock.
     """
     renewed = lease._replace(expires_at_ms=now_ms + lease.duration_ms)
     with unsynced(connection), transaction(connection):
@@ -52,7 +52,7 @@ def renew(connection: sqlite3.Connection, lease: Lease, now_ms: int) -> Lease:
 
 
 def release(connection: sqlite3.Connection, lease: Lease) -> None:
-    """Expired from now on, where it was still held. The row stays, so that its token never comes again."""
+    """Expire a lease if it is still held. Its row stays, so that its token is never used again."""
     with transaction(connection):
         connection.execute(
             "UPDATE leases SET expires_at_ms = 0, holder = '' WHERE name = ? AND holder = ? AND token = ?",
@@ -67,7 +67,7 @@ def release_all(connection: sqlite3.Connection, address: str) -> None:
 
 
 def below(connection: sqlite3.Connection, prefix: str) -> Sequence[Lease]:
-    """All leases that begin with `prefix`, expired ones, too, unless their process is gone."""
+    """Return all leases whose name begins with `prefix`, expired ones, too, unless their process has ended."""
     rows = connection.execute(
         f"SELECT {_COLUMNS}, address FROM leases WHERE substr(name, 1, length(?1)) = ?1 AND holder != '' ORDER BY name",
         (prefix,),
@@ -76,7 +76,7 @@ def below(connection: sqlite3.Connection, prefix: str) -> Sequence[Lease]:
 
 
 def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, clock: Clock) -> None:
-    """Let every writer ring at `address` from now on; leases from before the machine's start have ended.
+    """Let every writer ring at `address` from now on; end the leases from before the machine's boot.
 
     Containers may each have a boot id of their own: a process that answers is alive in any case.
     """
@@ -109,6 +109,6 @@ def watchers(connection: sqlite3.Connection) -> list[str]:
 
 
 def forget_watchers(connection: sqlite3.Connection, addresses: Iterable[str]) -> None:
-    """Remove the addresses of processes that are gone, or about to end."""
+    """Remove the addresses of processes that have ended, or are about to."""
     with transaction(connection):
         connection.executemany("DELETE FROM watchers WHERE address = ?", [(address,) for address in addresses])

@@ -28,13 +28,13 @@ _FROM_1_TO_2: Final = """
 ALTER TABLE watchers ADD COLUMN boot_id TEXT NOT NULL DEFAULT '';
 ALTER TABLE revision ADD COLUMN untrimmed_bytes INTEGER NOT NULL DEFAULT 0
 """
-"""Brokers of the version before that run meanwhile know all of what they use; the next start of one is refused."""
+"""A running broker of the version before still finds all that it uses; its next start is refused."""
 _SCRIPTS: Final[Mapping[int, str]] = {0: _TABLES, 1: _FROM_1_TO_2}
 """The scripts that make the present tables, by the format that the file has."""
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """A connection to the store at `path`, which is made where it is not there. Raises sqlite3.Error and OSError."""
+    """Return a connection to the store at `path`, created if missing. Raises sqlite3.Error and OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
@@ -49,7 +49,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switching a new file to WAL fails at once where another process does the same: SQLite does not wait here."""
+    """Switch the file to WAL; retry while another process does the same, as SQLite does not wait for that."""
     deadline_s = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
