@@ -1,4 +1,4 @@
-"""The words of access control with Kafka's codes, and what follows from one of them."""
+"""The enums of access control with Kafka's codes, and the operations that imply others."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -14,7 +14,7 @@ ANY_USER: Final = "User:*"
 
 
 class AclOperation(IntEnum):
-    """The thing that somebody does to a resource."""
+    """The operation on a resource."""
 
     UNKNOWN = 0
     ANY = 1
@@ -48,7 +48,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """The way in which a name stands for resources. ANY and MATCH are for filters only."""
+    """The way in which a name matches resources. ANY and MATCH are for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -75,7 +75,7 @@ class AclPattern(NamedTuple):
 
 
 class AclEntry(NamedTuple):
-    """A rule about who may do what, or may not, from where."""
+    """A rule that allows or denies a principal an operation from a host."""
 
     principal: str
     host: str
@@ -89,18 +89,18 @@ IMPLYING: Final[Mapping[AclOperation, frozenset[AclOperation]]] = {
     ),
     AclOperation.DESCRIBE_CONFIGS: frozenset({AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS}),
 }
-"""The operations whose allowance gives the right to this one, too. A denial gives no other denial."""
+"""The operations whose allowance implies this one. A denial implies no other denial."""
 
 OPERATIONS: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = {
     ResourceType.TOPIC: tuple(map(AclOperation, (3, 4, 5, 6, 7, 8, 10, 11))),
     ResourceType.GROUP: tuple(map(AclOperation, (3, 6, 8, 10, 11))),
     ResourceType.CLUSTER: tuple(map(AclOperation, (5, 7, 8, 9, 10, 11, 12))),
 }
-"""The operations that answers tell a client about, by type of the resource."""
+"""The operations in answers about a client's rights, by type of the resource."""
 
 
 def plain_host(host: str) -> str:
-    """Return an address as every ACL and client has it: no two texts of one address differ.
+    """Return an address in its one normal form, in which ACLs and clients have it.
 
     Java prints IPv6 in full (`0:0:0:0:0:0:0:1`), and IPv4 within IPv6 as IPv4. What is no address stays as it is.
     """

@@ -6,14 +6,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time, by the wall clock and by one that nobody sets."""
+    """The wall clock, and the monotonic clock."""
 
     def now_ms(self) -> int:
         """Wall-clock time, milliseconds since the epoch (record timestamps, retention). It may be set, either way."""
         ...
 
     def monotonic_s(self) -> float:
-        """Return the seconds of a clock that nobody sets (leases, timeouts, durations): they never go back.
+        """Return the monotonic time in seconds, for leases, timeouts and durations.
 
         They go on while the machine is suspended. All processes of a machine count the same ones, from its start.
         """
@@ -21,7 +21,7 @@ class Clock(Protocol):
 
 
 def monotonic_ms(clock: Clock) -> int:
-    """The time that nobody sets, in whole milliseconds."""
+    """Return the monotonic time in whole milliseconds."""
     return round(clock.monotonic_s() * 1000)
 
 

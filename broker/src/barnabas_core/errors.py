@@ -136,7 +136,7 @@ class ErrorCode(IntEnum):
 
 
 class ApiError(Exception):
-    """An answer: the request is refused with this code, and `message` says why, naming field, value and valid range."""
+    """The error code that answers a request; `message` names the field, the value and what is allowed."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)

@@ -1,4 +1,4 @@
-"""The work over many things in slices: a turn of the loop takes some of them, then everybody else has a turn.
+"""Work over many things in slices: some in each turn of the loop, so that other tasks get turns between.
 
 One bound is by time and one by number, for a simulated clock stands still within a turn. Such work looks at each thing
 when its turn comes, not before: meanwhile it may be gone.
@@ -15,11 +15,11 @@ from barnabas_core.loop_turns import timed
 
 THINGS_MAX: Final = 256
 LASTS_S: Final = 0.004
-"""A turn that is begun so seldom that nobody notices, and so long that a round of 10,000 things costs little more."""
+"""The length of a rare turn: short enough for other tasks, and long enough for a round of 10,000 things."""
 CONNECTION_S: Final = 0.005
 """The seconds for the requests that one client has sent at once: then it is the others' turn."""
 FIRST_TURN_S: Final = 0.0005
-"""The first turn of a request comes at once, so many may come in one turn of the loop. A usual one ends in it."""
+"""The length of a request's first turn, which most requests need only; many may come in one turn of the loop."""
 FETCHED_PARTITIONS: Final = 500
 """Read for one fetch: 5 ms."""
 ENCODED_PARTITIONS: Final = 300
@@ -30,9 +30,9 @@ MADE_PARTITIONS_S: Final = 0.002
 COUNTED_PARTITIONS: Final = 500
 METRIC_SAMPLES: Final = 500
 GROUP_OFFSETS: Final = 1_000
-"""Looked at for the metrics of groups."""
+"""The committed offsets in one slice of the metrics of groups."""
 REPORTED_LOGS: Final = 256
-"""The logs whose ends go into the metadata."""
+"""The logs in one slice of the reports of log ends."""
 WRITTEN_ITEMS: Final = 100
 """Decided, and written in one transaction: about 10 ms for topics of a few partitions."""
 WRITTEN_PARTITIONS: Final = 2_000
@@ -71,7 +71,7 @@ def slices(things: Sequence[T], size: Callable[[T], int], things_max: int, size_
 
 @coroutine
 def next_turn() -> Generator[None, None, None]:
-    """Let this task go on once all others have had their turn, on any event loop."""
+    """Return after all other tasks have had a turn, on any event loop."""
     yield
 
 
@@ -95,12 +95,12 @@ class FairTurn:
         self.begin()
 
     def begin(self) -> None:
-        """The next turn is there."""
+        """Begin the next turn."""
         self._left = self._things_max
         self._ends_s = self._clock.monotonic_s() + self._lasts_s
 
     def take(self) -> bool:
-        """Return whether one more thing may be done in this turn; it counts as done."""
+        """True if one more thing may be done in this turn; it then counts as done."""
         if self._left <= 0 or (self._left < self._things_max and self._clock.monotonic_s() >= self._ends_s):
             return False
         self._left -= 1
@@ -114,7 +114,7 @@ class FairTurn:
             self.take()
 
     async def over(self, things: Iterable[T]) -> AsyncIterator[T]:
-        """Yield the present things, those that follow when the turn is used up in the next turns."""
+        """Yield all things, in as many turns as they need."""
         for thing in list(things):
             await self.give_way()
             yield thing

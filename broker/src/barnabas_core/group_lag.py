@@ -12,7 +12,7 @@ from barnabas_core.topic_partition import TopicPartition
 def partitions_read(
     committed: Iterable[TopicPartition], of_topic: Callable[[str], Iterable[TopicPartition]]
 ) -> Iterator[TopicPartition]:
-    """All partitions that count for a group that has committed to these; `of_topic` tells those of a topic."""
+    """Return all partitions of the topics to which a group has committed; `of_topic` returns those of a topic."""
     for topic in dict.fromkeys(each.topic for each in committed):
         yield from of_topic(topic)
 
@@ -26,7 +26,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[TopicPar
 
 
 def place(committed: int | None, log_start: int) -> int:
-    """The offset that the group stands at. `committed` may be below the start: those records were deleted unread."""
+    """Return the group's position; records between `committed` and a higher log start offset were deleted unread."""
     return log_start if committed is None else committed
 
 

@@ -1,4 +1,4 @@
-"""Java's String.hashCode and what Kafka builds on it."""
+"""Java's String.hashCode, and the choice of coordinator partitions by it."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ def string_hash(text: str) -> int:
 
 
 def coordinator_partition(key: str, partitions: int) -> int:
-    """The partition of the internal topic whose leader coordinates `key`, a group or a transactional id.
+    """Return the partition of the internal topic whose leader coordinates `key`, a group id or a transactional id.
 
     The absolute value of the smallest number is 0, as in Kafka's Utils.abs.
     """

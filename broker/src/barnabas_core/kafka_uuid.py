@@ -19,7 +19,7 @@ def from_text(text: str) -> UUID:
 
 
 def random_uuid(random_bits: Callable[[int], int]) -> UUID:
-    """A new uuid from `random_bits(count)`: never a reserved one, and never one whose text begins with a dash.
+    """Return a new uuid from `random_bits(count)`: not a reserved one, and none whose text begins with a dash.
 
     A leading dash would read as an option on a command line (KAFKA-12469).
     """

@@ -7,7 +7,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 
 class LogDirLoad(NamedTuple):
-    """The load of a log dir. `empty_partitions` are those of its partitions that hold no data yet."""
+    """The load of a log dir. `empty_partitions` are its partitions without data."""
 
     path: str
     partitions: int

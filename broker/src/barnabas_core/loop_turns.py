@@ -24,13 +24,13 @@ class LongestPart:
 
     def __init__(self) -> None:
         self.now_s: Callable[[], float] = float
-        """The clock; set by who measures turns."""
+        """The clock, set by the selector that measures turns."""
         self.seconds = SHORT_S
         """The seconds of the longest part; the measurement resets them after a turn in which they rose."""
         self.what = NOTHING_NAMED
 
     def took(self, what: str, seconds: float) -> None:
-        """Note that `what` ran so long."""
+        """Note the running time of the part `what`."""
         if seconds > self.seconds:
             self.seconds = seconds
             self.what = what

@@ -1,4 +1,4 @@
-"""The mark that a declared reset of a group's offsets leaves in the metadata of what it commits."""
+"""The mark of a declared reset in the metadata of the offsets that it commits."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -22,7 +22,7 @@ def says_nothing(metadata: str, member_id: str) -> bool:
 
 
 def reset_ids(metadata: str) -> tuple[str, ...]:
-    """The resets that it tells of, the last one first; none where it is a client's own."""
+    """Return the resets in a committed offset's metadata, the last one first; none if a client wrote it."""
     if not is_marked(metadata):
         return ()
     return tuple(filter(None, metadata.removeprefix(RESET_MARK).rstrip(END).split(",")))

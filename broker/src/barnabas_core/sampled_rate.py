@@ -1,4 +1,4 @@
-"""A rate over the last seconds, and how long to wait until it is within a limit again, as Kafka counts them. Pure."""
+"""A rate over the last seconds, and the wait until it is within a limit again, as Kafka computes them. Pure."""
 
 from collections import deque
 from typing import Final
@@ -10,13 +10,13 @@ WINDOW_MS: Final = 1000
 
 
 class SampledRate:
-    """The sum of what was counted, by samples of a second; the times are milliseconds that never go back."""
+    """The sum of amounts in samples of a second; times are monotonic milliseconds."""
 
     __slots__ = ("_samples", "_sum")
 
     def __init__(self) -> None:
         self._samples: deque[tuple[int, float]] = deque()
-        """The start of each sample, and what was counted in it."""
+        """The start and the sum of each sample."""
         self._sum = 0.0
 
     def is_unused(self, _limit: float, now_ms: int) -> bool:

@@ -1,4 +1,4 @@
-"""The steps of work that comes now and then, so that a watchdog sees whether it goes on."""
+"""The steps of occasional work, by which a watchdog sees its progress."""
 
 from collections.abc import Awaitable, Generator
 from functools import partial
@@ -9,7 +9,7 @@ R = TypeVar("R")
 
 
 class Steps:
-    """Counts how often the work went on after a wait, whatever it waited for: a thread, a store, its next turn."""
+    """Counts how often the work continued after any wait: for a thread, a store, or its next turn."""
 
     def __init__(self) -> None:
         self._taken = 0

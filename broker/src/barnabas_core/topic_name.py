@@ -16,7 +16,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Raise ApiError(INVALID_TOPIC_EXCEPTION), which says what is wrong with the name."""
+    """Raise ApiError (INVALID_TOPIC_EXCEPTION) for an invalid name; the message says what is wrong."""
     complaint = _complaint(name)
     if complaint is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {complaint}")
@@ -35,14 +35,14 @@ def _complaint(name: str) -> str | None:
 
 
 class KnownNames:
-    """Names that are there. To ask for another one costs the same however many they are, once it was asked for one."""
+    """The existing names. A check of another name costs the same however many there are, after the first."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = list(names)
         self._by_folded: dict[str, str] = {}
 
     def add(self, name: str) -> None:
-        """One more is there."""
+        """Add a name."""
         self._names.append(name)
 
     def colliding(self, name: str) -> str | None:
@@ -57,7 +57,7 @@ class KnownNames:
 
 
 def folded(name: str) -> str:
-    """The name as metrics have it: the same for names that collide."""
+    """Return the name as in metrics, where names that collide are equal."""
     return name.replace(".", "_")
 
 
@@ -67,5 +67,5 @@ def is_internal(name: str) -> bool:
 
 
 def usual_min_isr(min_isr: int, replicas: int) -> int:
-    """Return the min.insync.replicas of `__transaction_state` where nobody has set one: one replica may be away."""
+    """Return the default min.insync.replicas of `__transaction_state`, with which one replica may be offline."""
     return max(1, min(min_isr, replicas - 1))

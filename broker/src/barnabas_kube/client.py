@@ -18,7 +18,7 @@ from barnabas_kube.access import Access, NoAccess
 CONNECT_S: Final = 3.0
 """The seconds until a stream begins."""
 SILENCE_S: Final = 90.0
-"""A watch hears from the server every minute even when nothing changes."""
+"""The longest silence of a watch, to which the server sends a bookmark every minute."""
 KEPT_S: Final = 30.0
 """The seconds for which an idle connection is kept. The API server closes them after 90 s."""
 _DEAD_PEER_OPTIONS: Final = (
@@ -81,7 +81,7 @@ class ApiClient:
     """One client of one API server. It is made in the loop that it serves, and closed there."""
 
     def __init__(self, access: Access, agent: str) -> None:
-        """`agent` is who asks, for the API server's own log."""
+        """`agent` names this program in the API server's log."""
         self._access = access
         connector = aiohttp.TCPConnector(
             ssl=access.tls or False,
@@ -148,7 +148,7 @@ class ApiClient:
     async def stream(
         self, path: str, query: Mapping[str, str], silence_s: float = SILENCE_S
     ) -> AsyncGenerator[list[bytes], None]:
-        """The lines of a body that goes on, as they come, until the server ends it. Raises NoAnswer, StreamRefused."""
+        """Yield the lines of a body as they arrive, until the server ends it. Raises NoAnswer and StreamRefused."""
         what = f"GET {self._access.server}{path}"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s)
         try:

@@ -100,7 +100,7 @@ def _tls(directory: Path, cluster: _Cluster, user: _User) -> ssl.SSLContext:
 
 
 def _pem(directory: Path, name: str | None, data: str | None) -> str | None:
-    """Return PEM text; data goes before a file, as in kubectl, and a path is relative to the kubeconfig's directory."""
+    """Return PEM text; data takes precedence over a file, and paths are relative to the kubeconfig, as in kubectl."""
     if data:
         return base64.b64decode(data).decode()
     return (directory / os.path.expanduser(name)).read_text() if name else None

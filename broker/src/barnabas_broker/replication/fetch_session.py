@@ -85,7 +85,7 @@ def pause_s(failures: int, longest_ms: int) -> float:
 
 
 class FetchSession:
-    """The partitions fetched from one leader; calls `wake` when a paused partition is to be named again."""
+    """The partitions fetched from one leader; it calls `wake` when a paused partition must be named again."""
 
     def __init__(
         self, leader_id: int, environment: FetchEnvironment, throttle: Throttle, wake: Callable[[], None]

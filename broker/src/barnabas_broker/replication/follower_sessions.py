@@ -86,7 +86,7 @@ class FollowerSessions:
             session.fetch(request, respond)
 
     def _refuse(self, follower_id: int, error: ErrorCode, respond: Respond) -> None:
-        """Answer with an error, after a waiting request: it may be of the same connection, whose answers keep order."""
+        """Answer with an error, after a waiting request: both may be on one connection, which keeps the order."""
         session = self._sessions.get(follower_id)
         if session is not None:
             session.end_wait()
@@ -184,7 +184,7 @@ class FollowerSession:
             self._environment.timers.call_soon(self._woken)
 
     def has_news(self, partition: FollowerPartition) -> None:
-        """Mark a partition whose offsets go with the next answer."""
+        """Mark a partition whose offsets the next answer must have."""
         self._news[partition] = None
 
     def fetch(self, request: FetchRequest, respond: Respond) -> None:
@@ -296,7 +296,7 @@ class FollowerSession:
         return True
 
     def _holds_back(self, each: FollowerPartition) -> bool:
-        """True if the throttle delays the partition, which counts for it and whose follower is not in the ISR."""
+        """True if the throttle delays the partition: it is throttled, and its follower is not in the ISR."""
         if not each.has_more or each.is_in_sync or not each.counts_for_throttle(self._environment.broker_id):
             return False
         pause_s = self._throttle.pause_s()

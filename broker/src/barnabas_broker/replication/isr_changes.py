@@ -24,7 +24,7 @@ RETRY_S: Final = 0.5
 JOINS_TOGETHER_S: Final = 0.3
 """A broker that is back catches up with all idle partitions of a leader within a few of its fetches."""
 JOINS_MAX: Final = 500
-"""The most joins in one write. Those of one document go together."""
+"""The most joins in one write; those of one document are written together."""
 
 ChangeIsr = Callable[[Sequence[IsrChange]], Awaitable[Mapping[TopicPartition, PartitionState | ApiError]]]
 

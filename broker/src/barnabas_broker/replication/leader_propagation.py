@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 VERSION: Final = 8
 """Metadata; it has leader epochs from 7 on."""
 NEWS_S: Final = 3.0
-"""A broker that does not answer, or has not heard after so long, is not waited for."""
+"""The longest wait for a broker to learn of the new leaders."""
 PAUSE_S: Final = 0.05
-"""The pause before a broker that has not heard is asked again; a watch takes 0.1 to 0.2 s on Kubernetes."""
+"""The pause before a broker that lacks the change is asked again; a watch takes 0.1 to 0.2 s on Kubernetes."""
 TOPICS_A_REQUEST: Final = 200
 """A few milliseconds of the other broker's loop."""
 

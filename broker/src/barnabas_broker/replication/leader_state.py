@@ -89,7 +89,7 @@ class LeaderState:
         }
 
     def committed(self, state: PartitionState, now_ms: int) -> None:
-        """Take over a newer state of this epoch; no earlier proposal can be written any more."""
+        """Take over a newer state of this epoch; no earlier proposal can be written after it."""
         self.isr = frozenset(state.isr)
         self.pending_isr, self.is_refused = None, False
         self._take_replicas(state.replicas, now_ms)

@@ -19,7 +19,7 @@ class Link(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the link, if it is open; none of its callbacks is called any more."""
+        """Close the link, if it is open; none of its callbacks is called after that."""
         ...
 
 

@@ -92,11 +92,11 @@ class OfflinePartitions:
 
     @property
     def are_going_offline(self) -> bool:
-        """True if partitions of a failed log dir are still to be taken offline; it must not come back before."""
+        """True if partitions of a failed log dir must still be taken offline, before it may be loaded again."""
         return self._rounds.is_under_way
 
     def give_up(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
-        """Give up partitions whose logs failed here in these leader epochs."""
+        """Resign from partitions whose logs failed here in these leader epochs."""
         self._resign(failed_epochs)
 
     def log_failed(self, topic_partition: TopicPartition, error: StorageError) -> None:

@@ -1,4 +1,4 @@
-"""A replica of a partition on this broker, which leads or follows as the metadata says.
+"""A replica of a partition on this broker, which leads or follows by the metadata.
 
 A leader appends the clients' batches, tracks its followers and advances the high watermark. `replica` has the part of a
 follower.
@@ -140,7 +140,7 @@ class Partition(Replica):
         self._wake_all()
 
     def come_back(self, log: Log) -> None:
-        """Serve a log that was loaded again; the metadata must not count on it any more (`counts_on`)."""
+        """Serve a log that was loaded again, once the metadata no longer depends on it (`counts_on`)."""
         config, self.log, self.failure = self.log.config, log, None
         self.high_watermark = min(self.high_watermark, log.log_end_offset)
         if is_ahead(log, self._state):
@@ -151,7 +151,7 @@ class Partition(Replica):
         self._wake_all()
 
     def apply(self, state: PartitionState) -> None:
-        """Lead or follow as a newer state says; ignore one with the same or an older partition epoch."""
+        """Lead or follow by a newer state; ignore a state with the same or an older partition epoch."""
         if state.partition_epoch <= self._state.partition_epoch:
             return
         previous, self._state = self._state, state

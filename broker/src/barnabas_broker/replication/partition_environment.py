@@ -27,7 +27,7 @@ class AppendWatcher(Protocol):
         ...
 
     def high_watermark_advanced(self) -> None:
-        """Note that the high watermark or log start offset advanced, which goes with the next answer."""
+        """Note that the high watermark or log start offset advanced, which the next answer must have."""
         ...
 
 

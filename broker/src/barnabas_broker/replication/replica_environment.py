@@ -44,4 +44,4 @@ class ReplicaEnvironment(NamedTuple):
     is_awake: Callable[[], bool]
     """Return False while this broker may not know that others lead."""
     turned_away: Callable[[], object]
-    """The same as in `PartitionEnvironment`."""
+    """Note a request that was refused because another broker leads the partition."""

@@ -112,7 +112,7 @@ class ReplicaManager:
             self._reports.is_ahead(record, record.partition)
 
     def _look_after(self, partition: Partition) -> None:
-        """Give up an offline partition while the metadata counts on it; after that load its log again."""
+        """Resign from an offline partition while the metadata depends on it; after that load its log again."""
         topic_partition = partition.topic_partition
         if counts_on(partition.state, self._broker_id, partition.failed_epoch):
             self.failures.give_up({topic_partition: partition.failed_epoch})
@@ -174,7 +174,7 @@ class ReplicaManager:
         await self._policy.sweep(turn)  # A second time, as replicas may have been removed since the first.
 
     async def sweep(self, *, is_due: bool = True) -> None:
-        """Remove logs of unassigned partitions that are back with a disk (`is_due`), or whose removal has failed."""
+        """Remove logs of unassigned partitions whose disk is online again (`is_due`), or whose removal has failed."""
         if is_due or self._policy.is_sweep_due:
             await self._policy.sweep(FairTurn(self._environment.clock))
 
@@ -275,7 +275,7 @@ class ReplicaManager:
             self._environment.timers.call_soon(self._make_next)
 
     def _make(self, record: ReplicaRecord) -> None:
-        """Open or create the log of a replica, and lead or follow as the current image says."""
+        """Open or create the log of a replica, and lead or follow by the current image."""
         where = record.topic_partition
         document, topic = self._image.topics.get(where.topic), self.lookup.topics.get(where.topic)
         if document is None or topic is None or where.partition >= len(document.partitions):

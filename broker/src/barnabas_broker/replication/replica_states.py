@@ -15,7 +15,7 @@ class ReplicaState(Enum):
     """The states of a replica. Only an ONLINE replica is served."""
 
     UNMADE = "unmade"
-    """The log is to be opened or created in one of the next turns of the loop."""
+    """The log will be opened or created in one of the next turns of the loop."""
     REFUSED = "refused"
     """The log dirs have refused a new log; it is tried again every second."""
     AWAY = "away"
@@ -56,7 +56,7 @@ class Trigger(Enum):
 
 
 class Transition(NamedTuple):
-    """A change of state; `needs` says what must be true before it, on the disk or in the metadata."""
+    """A change of state; `needs` is the condition before it, on the disk or in the metadata."""
 
     before: tuple[ReplicaState, ...]
     trigger: Trigger

@@ -1,4 +1,4 @@
-"""The policy for logs whose partitions are not on this broker: keep them unless the metadata says to delete them.
+"""The policy for logs of partitions that are not on this broker: keep them unless the metadata requires their deletion.
 
 A log is deleted for a tombstone with its topic id, or for a document of its topic that is not older than the log and
 has the replica elsewhere. So is an empty log that has lost its topic id with the power. All other logs that the

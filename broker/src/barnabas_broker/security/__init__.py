@@ -1,4 +1,4 @@
-"""The floor that says who a client is and what it may do.
+"""The floor that authenticates clients, and decides on their rights.
 
 Decisions are pure; credentials come from the metadata floor.
 """

@@ -24,7 +24,7 @@ _NONCE_BYTES: Final = 12
 
 
 class StoredPasswords:
-    """The key of a cluster, fetched when a password is set or read first, and the same for all brokers."""
+    """The passwords in dynamic configs, encrypted with one key of the cluster, which is fetched at the first use."""
 
     def __init__(
         self, open_secrets: Callable[[], Awaitable[SecretStore]], random_bytes: Callable[[int], bytes]
@@ -84,5 +84,5 @@ def _is_password(name: str) -> bool:
 
 
 def _owner(broker: str, name: str) -> bytes:
-    """Return what a sealed text belongs to: it opens nowhere else."""
+    """Return the owner of an encrypted text, for which alone it can be decrypted."""
     return f"{broker}/{name}".encode()

@@ -19,7 +19,7 @@ class StorageError(Exception):
 
 
 class DiskFull(StorageError):
-    """A disk without free space: the directory takes no appends until there is some; reads go on."""
+    """A disk without free space: the directory takes no appends until there is some; reads continue."""
 
 
 class Exhausted(DiskFull):
@@ -42,7 +42,7 @@ class LogDirRefused(StorageError):
 
 
 class SyncFailed(OSError):
-    """An fsync failed, for lack of space too: pages that were to be written may be gone, and the next one may pass."""
+    """A failed fsync, also for lack of space: its pages may be lost, although the next fsync succeeds."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error.errno, error.strerror, error.filename)
@@ -82,7 +82,7 @@ def lacks_space(error: OSError) -> bool:
 
 
 def storage_error(log_dir: str, path: str, error: OSError | InvalidBatch) -> StorageError:
-    """Return the StorageError for an error of the operating system, or for what a scan of `path` found."""
+    """Return the StorageError for an error of the operating system, or for a damage that a scan of `path` found."""
     if isinstance(error, InvalidBatch):
         return CorruptLog(log_dir, f"{path} is damaged {error}: restore it from a replica or a backup, or delete it")
     if isinstance(error, SyncFailed):

@@ -43,7 +43,7 @@ _logger: Final = logging.getLogger(__name__)
 NICENESS: Final = 10
 WAIT_S_MAX: Final = 3600.0
 SIGN_OF_LIFE_S: Final = 10.0
-"""The interval at which a waiting broker hears that this process is at work."""
+"""The interval at which this process reports to a waiting broker that it is at work."""
 OOM_SCORE: Final = 500
 """The score by which the kernel kills this process, not the broker, when memory runs out: it loses only a round."""
 
@@ -52,7 +52,7 @@ class Worker:
     """Answers requests. It keeps the map of keys, and the transactions, between the requests of one round."""
 
     def __init__(self, files: FileSystem, wait: Callable[[float], None]) -> None:
-        """`wait` passes so many seconds, and raises SystemExit when the work is not wanted any more."""
+        """`wait` waits so many seconds, and raises SystemExit if the work is no longer wanted."""
         self._files = files
         self._wait = wait
         self._offsets: OffsetMap | None = None
@@ -105,7 +105,7 @@ def serve(worker: Worker, requests: IO[bytes], responses: IO[bytes]) -> None:
 
 
 class PauseBesideTheBroker:
-    """A wait that ends this process as soon as nobody holds the other end of its standard input, `descriptor`.
+    """A wait that ends this process once the broker has closed its standard input, `descriptor`.
 
     At its beginning and meanwhile it writes a sign of life to `responses` where that is due.
     """

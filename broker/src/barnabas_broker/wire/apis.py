@@ -26,7 +26,7 @@ class ApiSpec(NamedTuple):
 
     @property
     def advertised_min_version(self) -> int:
-        """The minimum that ApiVersions tells.
+        """The minimum version in the answer of ApiVersions.
 
         Produce 0-2 are refused and yet advertised: librdkafka turns compression off for brokers without them
         (KAFKA-18659).

@@ -39,7 +39,7 @@ def encode_response(message: Any, version: int, correlation_id: int) -> bytearra
 
 
 def encode_element(message: str, path: tuple[str, ...], version: int, element: Any) -> Encoded:
-    """An element of the array at `path` in that message: it may stand for the element where the message is encoded."""
+    """Encode an element of the array at `path` of a message; the result may take the element's place in the message."""
     out = bytearray()
     element_encoder(message, path, version)(out, element)
     return Encoded(out)

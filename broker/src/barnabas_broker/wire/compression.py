@@ -21,7 +21,7 @@ class Codec(IntEnum):
 
 
 class BrokenCompression(ValueError):
-    """The bytes are not what the codec makes, or decompress to more than is allowed."""
+    """The bytes are invalid for the codec, or decompress to more than is allowed."""
 
 
 Decompressor = Callable[[Buffer, int], Buffer]
@@ -61,7 +61,7 @@ def _as_it_is(data: Buffer, _bytes_max: int) -> Buffer:
 
 
 def _into(decompress_into: Callable[[Buffer, bytearray], int]) -> Decompressor:
-    """Return a decompressor into a buffer that grows from a guess up to the bound, and so takes only what it fills."""
+    """Return a decompressor whose buffer grows from a guess up to the bound, to take only the needed memory."""
 
     def decompressed(data: Buffer, bytes_max: int) -> Buffer:
         size = min(bytes_max, max(_FIRST_BYTES, len(data) * _GROWTH))

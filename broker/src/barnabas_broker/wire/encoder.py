@@ -42,7 +42,7 @@ def encoder(name: str, version: int) -> WriteField:
 
 @functools.cache
 def element_encoder(name: str, path: tuple[str, ...], version: int) -> WriteField:
-    """The same for an element of the array that lies at `path` in the message."""
+    """Return the function that appends an element of the array at `path` of a message."""
     definition = schema.message(name)
     struct_ = definition.struct
     for step in path:

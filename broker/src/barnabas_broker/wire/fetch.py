@@ -211,7 +211,7 @@ def _check_elements(elements: int) -> None:
 
 
 def _parse_flexible_partitions(data: memoryview, position: int, count: int) -> tuple[list[FetchPartition], int]:
-    """Parse partitions. Only followers send tagged fields, so one byte is looked at to skip them."""
+    """Parse partitions. Only followers send tagged fields, so one byte is checked to skip them."""
     partitions = []
     for _ in range(count):
         partitions.append(FetchPartition(*PARTITION.unpack_from(data, position)))

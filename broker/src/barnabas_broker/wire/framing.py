@@ -22,7 +22,7 @@ _FIXED_HEADER: Final = struct.Struct(">hhih")
 _FIXED_HEADER_BYTES: Final = 10
 _unpack_fixed_header: Final = _FIXED_HEADER.unpack_from
 ELEMENTS_MAX: Final = 250_000
-"""Array elements of one request. Those of 2 bytes take 56 bytes of memory, the largest 300; no client comes near."""
+"""The most array elements of a request. One of 2 bytes takes 56 bytes of memory, the largest 300."""
 
 TAGGED_FIELDS_MAX: Final = 16
 """The tagged fields in one section; the protocol has 3 at most.
@@ -131,7 +131,7 @@ def locate_tagged_fields(data: Buffer, position: int) -> tuple[dict[int, tuple[i
 
 
 def skip_tagged_fields(data: Buffer, position: int) -> int:
-    """Return the position behind a section of tagged fields, without a look at them. Raises MalformedRequest."""
+    """Return the position after a section of tagged fields, which are skipped. Raises MalformedRequest."""
     return locate_tagged_fields(data, position)[1]
 
 

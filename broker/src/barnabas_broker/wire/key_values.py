@@ -1,4 +1,4 @@
-"""The keys and values of record batches, for readers of a whole log of them.
+"""The keys and values of record batches, for readers of a whole log.
 
 Straight-line code, as a hundred megabytes hold a million records: the rest of a record (timestamp, offset, headers) is
 skipped.
@@ -47,7 +47,7 @@ class KeyValueReader:
     """Reads the whole batches in `data`, one after the other; a batch that is cut at the end is left for the next."""
 
     def __init__(self, data: bytes, batch_bytes_max: int) -> None:
-        """`batch_bytes_max`: what claims to unpack to more is damaged."""
+        """`batch_bytes_max`: a batch that decompresses to more counts as damaged."""
         self.next_offset: int | None = None
         """The offset behind the last batch that was read; None where there was no whole one."""
         self._data = data

@@ -16,7 +16,7 @@ from barnabas_broker.wire import schema
 
 @functools.cache
 def message_class(name: str) -> type[Any]:
-    """The class of a message such as `MetadataRequest`; schema.UnknownMessage when there is none."""
+    """Return the class of a message such as `MetadataRequest`. Raises schema.UnknownMessage."""
     return struct_class(schema.message(name).struct)
 
 

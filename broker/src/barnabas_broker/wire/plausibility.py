@@ -1,4 +1,4 @@
-"""The plausibility of a client's batch by its header alone: an implausible batch is looked into."""
+"""The plausibility of a client's batch by its header alone: the records of an implausible batch are checked."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ _BATCH_BYTES_MIN: Final = HEADER_BYTES - LENGTH_OFFSET
 
 
 def is_implausible(header: BatchHeader, now_ms: int) -> bool:
-    """The records' times cannot be what the header says, or there cannot be so many of them in so few bytes.
+    """True if the header cannot be right: impossible timestamps, or too many records for its bytes.
 
     Hot: asked for each batch that is produced.
     """

@@ -181,7 +181,7 @@ def _parse_one_partition(data: memoryview, position: int, end: int) -> ProduceRe
 
 
 def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[ProduceRequest, int]:
-    """Read what follows the transactional id; without a call where there are few elements and no tagged fields."""
+    """Read the fields after the transactional id; without calls if there are few elements and no tagged fields."""
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, position)
     topic_count, position = read_count(data, position + 6, flexible=True)
     elements = topic_count

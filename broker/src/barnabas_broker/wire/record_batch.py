@@ -33,7 +33,7 @@ CLIENTS_ATTRIBUTES: Final = frozenset(range(COMPRESSION_MAX + 1))
 TRANSACTIONAL_ATTRIBUTES: Final = frozenset(each | TRANSACTIONAL_BIT for each in CLIENTS_ATTRIBUTES)
 
 PLACE: Final = struct.Struct(">qii")
-"""Base offset, length and leader epoch: what a leader writes in place, as the CRC does not cover it."""
+"""Base offset, length and leader epoch, which a leader writes in place, as the CRC does not cover them."""
 _BASE_OFFSET: Final = struct.Struct(">q")
 _LEADER_EPOCH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
@@ -43,7 +43,7 @@ _MAX_TIMESTAMP: Final = struct.Struct(">q")
 
 
 class BatchHeader(NamedTuple):
-    """The fixed part of a batch, in the order of its bytes. `length` counts what follows it: 12 bytes less than all."""
+    """The header of a batch, in the order of its bytes. `length` is that of the bytes after it: 12 less than all."""
 
     base_offset: int
     length: int
@@ -116,7 +116,7 @@ def assign_max_timestamp(buffer: memoryview, position: int, header: BatchHeader,
 
 
 def sealed_batch(header: BatchHeader, records: bytes) -> bytearray:
-    """A whole batch of `header` and `records`, compressed as it says; its length and CRC are computed."""
+    """Return a whole batch of `header` and `records`, compressed by its codec; length and CRC are computed."""
     batch = bytearray(HEADER_BYTES)
     batch += records
     HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - LENGTH_OFFSET, crc=0))
@@ -125,7 +125,7 @@ def sealed_batch(header: BatchHeader, records: bytes) -> bytearray:
 
 
 class TransactionalBatch(ApiError):
-    """A batch that has to be looked at once more, as part of a transaction."""
+    """A transactional batch, which must be checked again with its transaction."""
 
 
 def validate_produced(

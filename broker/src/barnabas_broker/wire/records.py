@@ -25,7 +25,7 @@ NO_SEQUENCE: Final = -1
 VARINT_SHIFT_MAX: Final = 63
 UINT64_MAX: Final = 2**64 - 1
 HEADER_KEY_ERRORS: Final = "surrogateescape"
-"""The handling of header keys that are not UTF-8, which nobody has checked: they go out as they came in."""
+"""The handling of header keys that are not UTF-8: they are written as they were read."""
 
 
 class Header(NamedTuple):
@@ -46,16 +46,16 @@ class Record(NamedTuple):
 
 
 class BrokenRecords(ValueError):
-    """The bytes behind a batch's header are not the records that the header tells of."""
+    """The bytes after a batch's header are not the records that it announces."""
 
 
 def decode_batch(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> list[Record]:
-    """The records of the batch at `position`, at most `bytes_max` bytes of them uncompressed. Raises BrokenRecords."""
+    """Return the records of the batch at `position`, at most `bytes_max` decompressed. Raises BrokenRecords."""
     return list(iterate_records(buffer, position, header, bytes_max))
 
 
 def iterate_records(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> Iterator[Record]:
-    """The same one by one, as a hundred megabytes can hold 14 million records. Raises BrokenRecords on the way."""
+    """Yield the records one by one, as 100 MB can hold 14 million of them. Raises BrokenRecords on the way."""
     data = bytes(_records_data(buffer, position, header, bytes_max))
     try:
         yield from _decode_records(data, header)
@@ -140,7 +140,7 @@ def read_varint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 class _Reader:
-    """Reads varints and what they prefix. IndexError at the end."""
+    """The reader of varints and the bytes that they prefix. Raises IndexError at the end."""
 
     __slots__ = ("_data", "position")
 
@@ -193,7 +193,7 @@ def encode_batch(
     max_timestamp_ms: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """A whole batch with its CRC; the codec is in `attributes`. What is None comes from the records."""
+    """Return a whole batch with its CRC; the codec is in `attributes`. Values that are None come from the records."""
     first_ms = records[0].timestamp_ms if base_timestamp_ms is None else base_timestamp_ms
     last_ms = max(record.timestamp_ms for record in records) if max_timestamp_ms is None else max_timestamp_ms
     last_delta = records[-1].offset_delta if last_offset_delta is None else last_offset_delta

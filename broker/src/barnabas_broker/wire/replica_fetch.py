@@ -73,7 +73,7 @@ class FetchedPartition(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReplicaFetchResponse(msgspec.Struct, frozen=True, gc=False):
-    """The answer; only partitions about which there is something to say are in it."""
+    """The answer; it has only partitions with news."""
 
     correlation_id: int
     error: int

@@ -32,7 +32,7 @@ class Versions(NamedTuple):
     last: int
 
     def hold(self, version: int) -> bool:
-        """True if the version is one of them."""
+        """True if the range has the version."""
         return self.first <= version <= self.last
 
 
@@ -59,11 +59,11 @@ class Field(NamedTuple):
         return [] if self.is_array and self.scalar_default is not None else self.scalar_default
 
     def is_tagged(self, version: int) -> bool:
-        """True if the field stands in the tagged section; it is only sent when it differs from its default."""
+        """True if the field is in the tagged section, where it is sent only if it differs from its default."""
         return self.tagged.hold(version)
 
     def is_in_line(self, version: int) -> bool:
-        """True if the field has its fixed place in this version."""
+        """True if this version has the field, and not as a tagged one."""
         return self.versions.hold(version) and not self.tagged.hold(version)
 
 

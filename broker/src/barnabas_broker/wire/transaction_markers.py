@@ -1,4 +1,4 @@
-"""The control batch that ends a transaction in a partition: one record, whose key says commit or abort."""
+"""The marker that ends a transaction in a partition: a control batch of one record, whose key is commit or abort."""
 
 import struct
 from typing import Final, NamedTuple

@@ -21,7 +21,7 @@ from barnabas_core.config.unused import REFUSED_CONFIGS, WITHOUT_EFFECT, refusal
 
 Texts = Mapping[str, str]
 _MAY_BE_SECRET: Final = ("listener.name.", "ssl.", "sasl.")
-"""The beginnings of names whose text is not shown, even where the rest is mistyped."""
+"""The prefixes of settings whose text is not shown, even if the rest of the name is mistyped."""
 _BY_TOPIC_NAME: Final = {
     name: definition.synonyms[0].name for name, definition in TOPIC_CONFIGS.items() if definition.synonyms
 }
@@ -140,12 +140,12 @@ class BrokerConfig:
         return self.values[name]
 
     def listener_security(self, name: str) -> ListenerSecurity:
-        """Return what protects the listener `name`, as it is in force."""
+        """Return the current protection of the listener `name`."""
         texts = {**self.originals, **self.cluster_overrides, **self.broker_overrides}
         return ListenerSecurity(name, self.listeners.protocols[name], texts)
 
     def with_usable(self, broker_overrides: Texts, cluster_overrides: Texts) -> "UsableConfig":
-        """Return the file's configs under these: those of this broker go before those of all brokers.
+        """Return the file's configs overridden by these; those of this broker override those of all brokers.
 
         It never fails: stored configs that cannot be used are left out, and prevent no start. A newer version may have
         stored one, or it now contradicts the file.
@@ -167,7 +167,7 @@ class BrokerConfig:
 
 
 class UsableConfig(NamedTuple):
-    """A broker's settings in force, and those of the dynamic ones that are not."""
+    """A broker's current settings, and the dynamic ones that have no effect."""
 
     config: BrokerConfig
     ignored: tuple[ConfigProblem, ...]
@@ -229,7 +229,7 @@ def _build(originals: Texts, cluster: Texts, broker: Texts) -> BrokerConfig:
 
 
 def _unusable_of_listeners(texts: Texts) -> Iterable[ConfigProblem]:
-    """Return what is wrong with the settings of single listeners, each by itself."""
+    """Return the problems of listener settings, each checked by itself."""
     for name, text in texts.items():
         definition = prefixed_definition(name)
         try:

@@ -57,7 +57,7 @@ class ConfigProblem(NamedTuple):
 
 
 class InvalidConfig(Exception):
-    """Settings that cannot be used: every one of them, not the first only."""
+    """The error with all settings that are invalid, not only the first."""
 
     def __init__(self, problems: Iterable[ConfigProblem]) -> None:
         self.problems = tuple(problems)
@@ -69,11 +69,11 @@ class Check(Protocol):
 
     @property
     def allowed(self) -> str:
-        """The valid values in words, to stand after "must be"."""
+        """The valid values in words that follow "must be"."""
         ...
 
     def accepts(self, value: Value) -> bool:
-        """True if `value`, already of the right type, is one of them."""
+        """True if `value`, which has the right type, is valid."""
         ...
 
 
@@ -99,7 +99,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A few words; for a list, each of its entries is one of them."""
+    """The allowed words; each entry of a list must be one of them."""
 
     words: tuple[str, ...]
 
@@ -116,7 +116,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """A single value, because the feature behind the others is not there; `why` says so."""
+    """The only allowed value, as the feature of the others is missing; `why` says so."""
 
     value: Value
     why: str
@@ -133,7 +133,7 @@ class Only:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Text, or each entry of a list, that matches a regular expression in full; `meaning` is what people read."""
+    """Text, or each entry of a list, must match a regular expression in full; `meaning` describes it to people."""
 
     regex: str
     meaning: str
@@ -241,7 +241,7 @@ _PARSERS: Final[Mapping[ConfigType, Callable[[str, ConfigType], Value]]] = {
 
 
 def parse_value(definition: ConfigDefinition, text: str) -> Value:
-    """The value that `text` stands for, surrounding blanks left out as Kafka does.
+    """Return the value of `text`, without surrounding blanks, as in Kafka.
 
     Raises InvalidConfig, which says what is allowed.
     """
@@ -275,7 +275,7 @@ def format_value(value: Value) -> str | None:
 
 
 def table(*definitions: ConfigDefinition) -> Mapping[str, ConfigDefinition]:
-    """Definitions by name. A name that comes twice is a bug."""
+    """Return definitions by name. A name given twice is a bug."""
     by_name = {definition.name: definition for definition in definitions}
     assert len(by_name) == len(definitions), "a setting is defined twice"
     return by_name

@@ -1,4 +1,4 @@
-"""Settings as DescribeConfigs shows them: the value in force, where it comes from, and what it hides (KIP-226)."""
+"""Settings as DescribeConfigs shows them: the current value, its source, and the values that it overrides (KIP-226)."""
 
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
@@ -13,7 +13,7 @@ from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import unused_definitions
 
 _OF_ALL: Final = "min.insync.replicas"
-"""The config that belongs to all brokers with ELRs, and is shown so before anybody has set it (KIP-966)."""
+"""The config that is set for all brokers if ELR is enabled, and shown so even if it is not set (KIP-966)."""
 
 
 class ConfigSource(IntEnum):

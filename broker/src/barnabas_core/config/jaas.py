@@ -27,7 +27,7 @@ _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 
 class InvalidJaas(Exception):
-    """Text that is no such line. The message says what is wrong and shows no value of an option."""
+    """The error for an invalid line. The message shows no value of an option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class JaasEntry:
 
     @property
     def users(self) -> Mapping[str, str]:
-        """Passwords by the names of those who may come in by PLAIN."""
+        """The passwords of PLAIN by user name."""
         prefix = len(_USER_PREFIX)
         return {name[prefix:]: value for name, value in self.options.items() if name.startswith(_USER_PREFIX)}
 

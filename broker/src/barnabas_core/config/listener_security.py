@@ -59,7 +59,7 @@ class ListenerSecurity:
         return next((name for name in names[0 if mechanism else 1 :] if name in self.texts), config)
 
     def text(self, config: str, mechanism: str = "") -> str | None:
-        """Return what `config` is set to for this listener; None where it is not set."""
+        """Return the text of `config` for this listener; None if it is not set."""
         return self.texts.get(self.setting(config, mechanism))
 
     def value(self, config: str, mechanism: str = "") -> Value:
@@ -73,7 +73,7 @@ class ListenerSecurity:
         return definition.default if text is None else parse_value(replace(definition, name=name), text)
 
     def problem(self, config: str, allowed: str, mechanism: str = "") -> ConfigProblem:
-        """Return what is wrong with a setting of this listener, without the value of one that is secret."""
+        """Return the problem of a setting of this listener, without a secret value."""
         name = self.setting(config, mechanism)
         definition = LISTENER_CONFIGS.get(config) or MECHANISM_CONFIGS.get(config)
         is_secret = definition is None or definition.sensitive

@@ -1,4 +1,4 @@
-"""Listeners: the addresses a broker binds, and those it tells clients."""
+"""Listeners: the addresses that a broker binds, and those that it advertises."""
 
 import re
 from collections import Counter
@@ -41,13 +41,13 @@ class Listeners:
 
     @property
     def only_between_brokers(self) -> str | None:
-        """The listener that brokers have to themselves; None where clients use the same one."""
+        """The listener for brokers alone; None if clients use it, too."""
         return self.inter_broker if len(self.bound) > 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    """The settings that listeners come from, as they stand in the file."""
+    """The settings of listeners, as in the file."""
 
     listeners: tuple[str, ...]
     advertised: tuple[str, ...] | None

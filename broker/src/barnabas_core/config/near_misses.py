@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Final
 
 ALIKE: Final = 0.75
-"""The share of two names that is the same, if one is probably meant to be the other."""
+"""The similarity of two names from which on one is probably a typing error of the other."""
 
 _AMOUNT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)")
 _SECOND: Final = 1_000
@@ -42,7 +42,7 @@ def did_you_mean(name: str, known: Mapping[str, object], aliases: Mapping[str, s
 
 
 def written_out(name: str, text: str) -> int | None:
-    """The whole number that `7d` or `10Mi` stands for in the setting's own unit; None where it stands for none."""
+    """Return the whole number for a text such as `7d` or `10Mi` in the setting's own unit; None if there is none."""
     units, unit = next((found for end, found in _UNITS.items() if name.endswith(end)), ({}, 1))
     amount = _AMOUNT.fullmatch(text.strip())
     if amount is None or amount[2] not in units:

@@ -16,7 +16,7 @@ _BY_BROKER_NAME: Final = {
     synonym.name: name for name, definition in TOPIC_CONFIGS.items() for synonym in definition.synonyms
 }
 CONTRADICTED: Final = frozenset({"log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"})
-"""The broker settings that a topic's own can contradict: those whose counterparts `check_topics_under` looks at."""
+"""The broker settings that a topic's own may contradict, whose counterparts `check_topics_under` checks."""
 _PLAIN: Final = {
     "segment_bytes": "segment.bytes",
     "roll_ms": "segment.ms",

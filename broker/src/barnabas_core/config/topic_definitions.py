@@ -23,7 +23,7 @@ _REPLICA_LIST: Final = Pattern(r"\*|[0-9]+:[0-9]+", "* or a list of PARTITION:BR
 
 
 def _default(synonyms: tuple[Synonym, ...]) -> Value:
-    """Return the value of a topic's config if nobody has set anything."""
+    """Return the default value of a topic's config."""
     for name, factor in synonyms:
         value = _LOG[name].default
         if value is not None:

@@ -131,11 +131,11 @@ _OF_LISTENERS: Final = ("max.connections", "max.connection.creation.rate")
 """Settings that a listener of Kafka has for itself, and here only the broker."""
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {"log.preallocate": "segment files grow as they are written"}
-"""Settings with a definition, since topics have them too, that change nothing all the same."""
+"""Settings that have a definition, because topics have them, too, but no effect."""
 
 
 class Refusal(NamedTuple):
-    """The values, in lower case, that a setting may have all the same, and why it may have no other."""
+    """The values, in lower case, that such a setting may have, and why no others."""
 
     harmless: tuple[str, ...]
     why: str
@@ -187,7 +187,7 @@ def unused_definitions(names: Iterable[str]) -> dict[str, ConfigDefinition]:
 
 
 def refusal(name: str, value: str) -> str | None:
-    """Return why `value` is refused, for a config that would promise what does not happen; None if it is fine."""
+    """Return why `value` is refused, as it would have no effect; None if it is allowed."""
     rule = REFUSED_CONFIGS.get(name)
     if rule is None or value.replace(" ", "").lower() in rule.harmless:
         return None

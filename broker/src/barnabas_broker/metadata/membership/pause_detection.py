@@ -48,7 +48,7 @@ class PauseDetection:
         self._timers.call_later(self._limit_s / TICKS_IN_LIMIT, self._tick)
 
     def is_awake(self) -> bool:
-        """True unless this process was suspended and has not checked who leads since. Hot: called once a partition."""
+        """True if this process was not suspended since it last checked who leads. Hot: called once a partition."""
         return self._clock.monotonic_s() <= self._awake_until_s or self._falls_asleep()
 
     def _falls_asleep(self) -> bool:

@@ -1,1 +1,1 @@
-"""ACLs, the decisions on what clients may do that follow from them, and the authorizer that keeps both."""
+"""ACLs, the decisions that follow from them, and the authorizer that keeps both."""

@@ -1,4 +1,4 @@
-"""The ACLs of a cluster, found by the resource that somebody asks for, and Kafka's rules over those that are found.
+"""The ACLs of a cluster, found by resource, and Kafka's rules for the decision by them.
 
 The rules are those of Kafka's StandardAuthorizer: any denial wins, then any allowance; a resource without any ACL is
 for everybody where `allow.everyone.if.no.acl.found` says so.
@@ -27,7 +27,7 @@ Entries = Collection[AclEntry]
 
 
 class AclSubject(NamedTuple):
-    """A client that wants to do something: a principal, and the plain address that it comes from."""
+    """The client of a decision: its principal, and its plain address."""
 
     principal: str
     host: str

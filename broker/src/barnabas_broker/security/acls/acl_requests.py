@@ -1,4 +1,4 @@
-"""Checks what CreateAcls asks for, and finds the ACLs that a filter of DescribeAcls or DeleteAcls is about."""
+"""The checks of CreateAcls requests, and the search for ACLs by a filter of DescribeAcls or DeleteAcls."""
 
 from typing import Final, NamedTuple
 
@@ -44,7 +44,7 @@ def _refuse(field: str, value: str, allowed: str) -> None:
 
 
 class AclFilter(NamedTuple):
-    """The ACLs that somebody looks for; None stands for all values."""
+    """A filter for ACLs; None matches all values."""
 
     resource_type: ResourceType
     name: str | None

@@ -1,4 +1,4 @@
-"""The log of what clients were refused, and how often: `kafka.authorizer.logger`, as in Kafka."""
+"""The log of refused requests and their counts: `kafka.authorizer.logger`, as in Kafka."""
 
 import logging
 from collections import Counter
@@ -17,14 +17,14 @@ NAME_CHARS_MAX: Final = 250
 
 
 class Refusal(NamedTuple):
-    """The kind of thing that was refused, as the metric counts it."""
+    """The kind of refusal that the metric counts."""
 
     operation: str
     resource_type: str
 
 
 class Audit:
-    """Logs refusals at INFO, and what was allowed for the first time since an ACL changed at DEBUG."""
+    """Logs refusals at INFO, and at DEBUG what is allowed for the first time since an ACL changed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -45,7 +45,7 @@ class Audit:
             log.info("%s", _line(asker, "Denied", operation, resource_type, name))
 
     def allowed(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
-        """Log an allowance for who looks for the rights that an application needs."""
+        """Log an allowance, for administrators who look for the rights that an application needs."""
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s", _line(asker, "Allowed", operation, resource_type, name))
 

@@ -1,4 +1,4 @@
-"""Keeps what each client may do, decided once for each resource until an ACL changes.
+"""The cache of decisions on clients' rights: each is made once for each resource, until an ACL changes.
 
 `rights` gives what is known of one principal on one address. A request keeps to what it found when it began.
 """
@@ -12,9 +12,9 @@ from barnabas_broker.security.acls.audit import Audit
 from barnabas_core.acls import CLUSTER_NAME, OPERATIONS, AclOperation, AclPattern, ResourceType, plain_host
 
 ASKERS_MAX: Final = 10_000
-"""Askers whose rights are kept; beyond this bound those that have not asked for longest are decided on again."""
+"""The most clients whose rights are cached; beyond it the least recently used are dropped."""
 DECISIONS_MAX: Final = 10_000
-"""Decisions kept of one asker. Beyond this bound all of them are forgotten, and made again when they are asked for."""
+"""The most cached decisions for one client; beyond it all of them are dropped, and made again on demand."""
 
 
 _ALL: Final = {kind: frozenset(map(int, each)) for kind, each in OPERATIONS.items()}
@@ -86,7 +86,7 @@ EVERY_RIGHT: Final = Rights(None, AclSubject("", ""), is_super=True)
 
 
 class Authorizer:
-    """The ACLs, the super users, and what has been decided."""
+    """The authorizer: the ACLs, the super users, and the cached decisions."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Authorizer:
         self._super_users = frozenset(super_users)
         self._allow_if_none = allow_if_none
         self.rights = functools.lru_cache(ASKERS_MAX)(self._new_rights)
-        """Finds what a principal may do from an address; each request asks, so it must cost next to nothing."""
+        """Return the rights of a principal at an address. Hot: called for each request."""
         self.audit = audit
 
     def _new_rights(self, principal: str, host: str) -> Rights:
@@ -115,13 +115,13 @@ class Authorizer:
         self.rights.cache_clear()
 
     def decide(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
-        """Return whether the ACLs allow it; while one of them cannot be read, nothing is allowed."""
+        """True if the ACLs allow it; while one of them cannot be read, nothing is allowed."""
         return not self._lacks_acls() and self.index.allows(
             asker, operation, resource_type, name, if_none=self._allow_if_none
         )
 
     def decide_any(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Return whether the ACLs allow it for any resource. Kafka asks for a name that nobody uses first."""
+        """True if the ACLs allow it for any resource of the type. Kafka checks an unused name first."""
         if self._lacks_acls():
             return False
         return self.decide(asker, operation, resource_type, "hardcode") or self.index.allows_any(

@@ -13,16 +13,16 @@ from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, 
 
 
 class AclFollower:
-    """Keeps the ACLs of an authorizer as those of the image."""
+    """Keeps the ACLs of an authorizer equal to those of the image."""
 
     def __init__(self, authorizer: Authorizer, image: MetadataImage) -> None:
         self._authorizer = authorizer
         self._image = image
         self._patterns: dict[str, AclPattern] = {}
-        """The patterns by the key of the document, so that one that is gone can be found."""
+        """The patterns by the key of the document, to find that of a deleted one."""
 
     def start(self) -> None:
-        """Take over the ACLs of now, and each change of them."""
+        """Take over the current ACLs, and follow their changes."""
         self._take_over(self._image.acls)
         self._image.subscribe(self._changed)
 
@@ -70,7 +70,7 @@ def entries_of(document: AclsDocument) -> list[AclEntry]:
 
 
 def adding(pattern: AclPattern, entries: Iterable[AclEntry]) -> Callable[[AclsDocument | None], AclsDocument]:
-    """Make the change that adds entries; one that is there already is not added again."""
+    """Return the change that adds entries; existing ones are not added again."""
     added = [_stored(each) for each in entries]
 
     def change(document: AclsDocument | None) -> AclsDocument:

@@ -1,4 +1,4 @@
-"""The mechanisms of one listener, built from its settings. What is missing or wrong there is one error of the start."""
+"""The mechanisms of one listener, built from its settings. Invalid ones are reported together as one error."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
@@ -25,7 +25,7 @@ class SaslEnvironment(NamedTuple):
     credentials: Mapping[tuple[str, str], ScramCredential]
     """The verifiers of SCRAM, by user and mechanism, as they are now."""
     secret: bytes
-    """All brokers of the cluster have the same, and nobody else has it."""
+    """A secret that all brokers of the cluster share."""
     new_nonce: Callable[[], str]
     open_keys: Callable[[OAuthSettings], TokenKeys]
     """Returns the keys by which tokens are verified."""
@@ -68,7 +68,7 @@ def _mechanism(name: str, entry: JaasEntry, oauth: OAuthSettings | None, environ
 
 
 def jaas_entry(security: ListenerSecurity, mechanism: str, problems: list[ConfigProblem]) -> JaasEntry:
-    """Return the mechanism's own JAAS line; what is wrong with it joins the problems. Only PLAIN needs one.
+    """Return the mechanism's own JAAS line, and add what is wrong with it to the problems. Only PLAIN needs one.
 
     A line without the mechanism in its name is nobody's, as in Kafka.
     """

@@ -1,4 +1,4 @@
-"""The client's side of SASL, by which a broker comes in to another one: PLAIN and SCRAM. Brokers have no tokens."""
+"""The client's side of SASL, for the logins of brokers at each other: PLAIN and SCRAM. Brokers have no tokens."""
 
 from base64 import b64encode
 from collections.abc import Callable
@@ -24,7 +24,7 @@ MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 
 
 class LoginFailed(Exception):
-    """The other side is not who it should be, or does not speak as it should."""
+    """The other side did not authenticate itself, or broke the protocol."""
 
 
 class Login(Protocol):
@@ -36,7 +36,7 @@ class Login(Protocol):
         ...
 
     def next_token(self, challenge: bytes) -> bytes | None:
-        """Return what to send, None once all is said. The first challenge is empty. Raises LoginFailed."""
+        """Return the next token to send; None at the end. The first challenge is empty. Raises LoginFailed."""
         ...
 
 
@@ -97,7 +97,7 @@ class ScramLogin:
 
 
 def login_between_brokers(config: BrokerConfig, new_nonce: Callable[[], str]) -> Callable[[], Login] | None:
-    """Return what makes logins for the listener between brokers; None where it has no SASL. Raises InvalidConfig."""
+    """Return the maker of logins for the listener between brokers; None without SASL. Raises InvalidConfig."""
     security = config.listener_security(config.listeners.inter_broker)
     if not security.protocol.has_sasl:
         return None

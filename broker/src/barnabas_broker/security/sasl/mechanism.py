@@ -15,7 +15,7 @@ class AuthenticationFailed(Exception):
 
 
 class Identity(NamedTuple):
-    """A user who authenticated, and until when that holds."""
+    """An authenticated user, and the end of the authentication."""
 
     user: str
     expires_at_ms: int | None = None

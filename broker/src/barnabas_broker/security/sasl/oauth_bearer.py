@@ -1,4 +1,4 @@
-"""OAUTHBEARER (RFC 7628, KIP-255): a signed token, in one message. What is wrong with it stays in the broker's log.
+"""OAUTHBEARER (RFC 7628, KIP-255): a signed token, in one message. Only the broker's log says what is wrong with it.
 
 A refused client first gets the same JSON for every cause, without an error. It answers with one byte, and then hears
 the refusal with that JSON as its message.
@@ -55,7 +55,7 @@ class OAuthBearer:
 
 
 class OAuthBearerDialogue:
-    """One attempt: the token, and after a wrong one the byte by which the client says that it has read why."""
+    """One attempt: the token, and after an invalid one the byte with which the client acknowledges the error."""
 
     def __init__(self, mechanism: OAuthBearer) -> None:
         self._mechanism = mechanism

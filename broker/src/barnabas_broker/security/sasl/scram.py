@@ -58,7 +58,7 @@ class Scram:
         return ScramDialogue(self)
 
     def made_up(self, user: str) -> ScramCredential:
-        """Return what stands for a user who does not exist: no proof fits it.
+        """Return the credential for a user who does not exist, which no proof fits.
 
         The name chooses among the shapes, so that it keeps its own when another is added.
         """

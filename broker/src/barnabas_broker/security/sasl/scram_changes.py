@@ -44,7 +44,7 @@ class ScramDecision(NamedTuple):
 def decide_scram_changes(
     asked: Collection[Upsertion | Deletion], existing: Collection[tuple[str, str]]
 ) -> ScramDecision:
-    """Return what becomes of each user. One user's mistake leaves the others as they are asked for."""
+    """Return the change, or the error, of each user. One user's error does not affect the others."""
     times = Counter(each.user for each in asked)
     changes: dict[tuple[str, str], ScramCredential | None] = {}
     outcomes: dict[str, ApiError | None] = {}

@@ -88,7 +88,7 @@ def format_credential(credential: ScramCredential) -> str:
 
 
 def parse_credential(text: str) -> ScramCredential:
-    """Return the verifier that a text of `format_credential` stands for. ValueError, which does not show it."""
+    """Return the verifier from a text of `format_credential`. Raises ValueError, which does not show it."""
     try:
         parts = dict(each.split("=", 1) for each in text.split(","))
         salt, stored_key, server_key = (

@@ -76,7 +76,7 @@ def parse_server_first(token: bytes) -> ServerFirst:
 
 
 def escaped_name(name: str) -> str:
-    """Return a user's name as it stands in a message."""
+    """Return a user's name in the escaped form of messages."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 

@@ -36,9 +36,9 @@ class ScramUsers:
         self._shapes: dict[str, Counter[SaltShape]] = {}
         """The number of users of each shape, by mechanism."""
         self.secret = b""
-        """The same on all brokers, and known to nobody else."""
+        """A secret that all brokers share."""
         self.on_change: Callable[[str, str], object] = lambda _user, _mechanism: None
-        """Hears of each user and mechanism whose credential was changed or deleted."""
+        """Called with each user and mechanism whose credential was changed or deleted."""
 
     @property
     def credentials(self) -> Mapping[Named, ScramCredential]:
@@ -131,7 +131,7 @@ def _document(verifier: ScramCredential) -> bytes:
 
 
 def _verifier(key: str, value: bytes) -> ScramCredential | None:
-    """Return what is stored, None where it cannot be read; the log names the key, never the content."""
+    """Return the stored credential; None if it is unreadable: the log has its key, never its content."""
     try:
         return parse_credential(msgspec.json.decode(value, type=str))
     except (ValueError, msgspec.MsgspecError):

@@ -43,5 +43,5 @@ class Backoff:
         return failed
 
     def success(self, topic_partition: TopicPartition) -> None:
-        """Forget the failures of a partition that was compacted, or is gone."""
+        """Forget the failures of a partition that was compacted or deleted."""
         self.failed.pop(topic_partition, None)

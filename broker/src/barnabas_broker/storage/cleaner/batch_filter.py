@@ -1,4 +1,4 @@
-"""The rules that say which records of a batch compaction keeps, and the batch that holds them. Pure."""
+"""The rules by which compaction keeps records of a batch, and the batch that holds them. Pure."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from barnabas_core.config.log_config import LONG_MAX
 
 NO_TIMESTAMP: Final = -1
 Cleaned = bytes | bytearray | memoryview | None
-"""A batch as it is to be written; None when it goes."""
+"""A batch in the form to write; None if it is dropped."""
 
 
 class BatchFilter:
@@ -40,7 +40,7 @@ class BatchFilter:
         """The transactions that readers still have to know, in the order of their markers."""
 
     def cleaned(self, batch: ReadBatch, *, must_stay: bool) -> Cleaned:
-        """Return what is to be written for `batch`: its own bytes where nothing changes, None where nothing is left.
+        """Return the bytes to write for `batch`: its own if nothing changes, None if no record is left.
 
         `must_stay`: of a batch that loses all its records the header is left, with offsets and sequence. Batches that
         cannot be looked into stay: they are as readable as before, and the rest of the log is compacted all the same.
@@ -98,7 +98,7 @@ class BatchFilter:
         return len(kept), rebuilt(header, data, kept, horizon_ms)
 
     def _kept(self, header: BatchHeader, records: Sequence[WalkedRecord]) -> list[WalkedRecord]:
-        """The newest records of their keys; of tombstones those whose delete horizon has not come."""
+        """Return the newest record of each key; tombstones only before their delete horizon."""
         rules, newest_offset = self._rules, self._newest_offset
         expired = bool(header.attributes & DELETE_HORIZON_BIT) and rules.now_ms >= header.base_timestamp_ms
         base_offset, end_offset = header.base_offset, rules.end_offset

@@ -32,7 +32,7 @@ class ReadBatch(NamedTuple):
 
 
 def read_batches(file: LogFile, size_bytes: int, offset_min: int, chunk_bytes: int, pace: Pacer) -> Iterator[ReadBatch]:
-    """All batches of a segment whose file has `size_bytes`, their offsets rising from `offset_min`.
+    """Yield all batches of a segment whose file has `size_bytes`; their offsets rise from `offset_min`.
 
     A batch that is longer than `chunk_bytes` is read at once. Raises OSError, InvalidBatch.
     """

@@ -50,7 +50,7 @@ class CleanedSegment:
         self._waiting = bytearray()
 
     def finish(self, modified_ms: int, aborted: Sequence[AbortedTransaction]) -> None:
-        """Return when all is on the disk, with the time of the old files: retention without timestamps counts from it.
+        """Sync the files, with the modification time of the old ones, from which retention counts without timestamps.
 
         `aborted` are the transactions for the `.txnindex`, in the order of their markers.
         """

@@ -13,7 +13,7 @@ from barnabas_broker.wire.records import BrokenRecords
 
 
 def map_keys(files: FileSystem, request: MapKeys, pace: Pacer) -> tuple[OffsetMap, KeysMapped]:
-    """The map and how far it reaches: to the first record whose key did not fit any more. OSError, InvalidBatch."""
+    """Return the key map, and the offset up to which it has all keys. Raises OSError and InvalidBatch."""
     keys_max = request.end_offset - request.start_offset
     offsets = OffsetMap(request.map_bytes_max, keys_max, request.load_factor)
     records = 0
@@ -41,7 +41,7 @@ def _dirty_batches(files: FileSystem, request: MapKeys, pace: Pacer) -> Iterator
 
 
 def _add(offsets: OffsetMap, batch: ReadBatch, request: MapKeys) -> int | None:
-    """Take up the keys of a batch; the offset of the first record that did not fit. What is not understood has none."""
+    """Add a batch's keys; return the offset of the first record that does not fit. Broken records have no keys."""
     base_offset = batch.header.base_offset
     try:
         _, records = unpacked_records(batch.chunk, batch.start, batch.header, request.unpacked_bytes_max)

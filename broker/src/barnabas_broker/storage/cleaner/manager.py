@@ -1,4 +1,4 @@
-"""Compaction of all logs, one at a time, on the loop: picks the dirtiest, has it rewritten, swaps the result in.
+"""The compaction of all logs, one at a time, on the loop: it picks the dirtiest log, has it rewritten, and swaps it.
 
 The work on records is the helper process's. Nothing that goes wrong here stops compaction: a partition that fails is
 tried again later, the others go on.
@@ -43,15 +43,15 @@ _logger: Final = logging.getLogger(__name__)
 
 
 class RoundFailed(Exception):
-    """The helper could not do its part; the message says why."""
+    """The helper process failed in a round; the message says why."""
 
 
 class LogChanged(Exception):
-    """Meanwhile the log was deleted, truncated or retained: the result does not fit it any more."""
+    """The log was deleted, truncated or shortened by retention meanwhile, so that the result no longer fits it."""
 
 
 class DirtyLog(NamedTuple):
-    """A log and what a round on it is about. `truncations`: how many there had been; one more makes the round void."""
+    """A log and the section that a round compacts. The round is void if the log is truncated after `truncations`."""
 
     log: Log
     section: DirtySection
@@ -59,9 +59,9 @@ class DirtyLog(NamedTuple):
 
 
 class LogCleaner:
-    """`stable_offset` bounds what may be compacted of a partition: its high watermark, or its last stable offset.
+    """The compaction of all logs. `stable_offset` bounds it: the high watermark, or the last stable offset.
 
-    `on_storage_error` hears of what the disk did to a round: a partition whose swap failed half-way has to be loaded
+    `on_storage_error` is called for disk errors of a round: a partition whose swap failed half-way must be loaded
     again, a directory whose sync failed is offline.
     """
 
@@ -103,7 +103,7 @@ class LogCleaner:
         self._task = supervise("cleaner", self._run(), lambda: (self._steps.progress(), self._helper.signs_of_life))
 
     async def stop(self) -> None:
-        """End the helper process, in the middle of its work too; what it wrote so far goes at the next round."""
+        """End the helper process, also at work; the next round removes its unfinished files."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -219,7 +219,7 @@ class LogCleaner:
         return answer
 
     async def _aborted_below(self, log: Log, end_offset: int) -> list[AbortedTransaction]:
-        """Return those with records below an offset. Their markers may lie above: in any segment to the log's end."""
+        """Return the aborted transactions with records below an offset; their markers may be in any later segment."""
         return [
             aborted
             async for segment in FairTurn(self._clock).over(list(log.segments))
@@ -247,7 +247,7 @@ class LogCleaner:
         self._count(cleaned)
 
     async def _swap(self, dirty: DirtyLog, group: list[Segment], base_offset: int, mapped_end: int) -> None:
-        """All renames in one go on the loop: nothing may change the log between them. A thread waits for the disk."""
+        """Rename all files at once on the loop, so that nothing changes the log meanwhile; a thread syncs them."""
         log = dirty.log
         self._check_unchanged(dirty, group)
         log.compaction.superseded_below(mapped_end)
@@ -255,7 +255,7 @@ class LogCleaner:
         await self._logs.disk_threads.run(log.log_dir, partial(self._logs.files.sync_dir, log.directory))
 
     def _check_unchanged(self, dirty: DirtyLog, group: Sequence[Segment]) -> None:
-        """A truncation may have cut a segment in place, and may have taken what the map of keys goes by."""
+        """Raise LogChanged if the log has changed: a truncation may have cut a segment, or records of the key map."""
         log = dirty.log
         if self._logs.get(log.topic_partition) is not log:
             raise LogChanged("the partition is gone")

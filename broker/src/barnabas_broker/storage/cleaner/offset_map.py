@@ -6,10 +6,10 @@ from typing import Final
 from mmh3 import mmh3_x64_128_utupledigest
 
 SLOT_BYTES: Final = 24
-"""Offset and 128 bits of hash: two keys that share them would be taken for one, which no log will live to see."""
+"""The size of an offset and a 128-bit hash; two keys with the same hash are too improbable to matter."""
 _NUMBERS: Final = 3
 _ROOM: Final = 1.1
-"""The next prime below may be a little smaller than what is wanted."""
+"""The margin for the number of slots, as the next prime below is a little smaller."""
 
 
 class OffsetMap:
@@ -60,7 +60,7 @@ class OffsetMap:
 
 
 def _prime_at_most(number: int) -> int:
-    """Return the largest prime up to `number`: with a prime number of slots every step comes past all of them."""
+    """Return the largest prime up to `number`: with a prime number of slots a search reaches all of them."""
     while any(number % divisor == 0 for divisor in range(2, int(number**0.5) + 1)):
         number -= 1
     return number

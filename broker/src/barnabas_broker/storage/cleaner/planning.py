@@ -11,7 +11,7 @@ from barnabas_core.config.log_config import LONG_MAX, LogConfig
 
 
 class DirtySection(NamedTuple):
-    """The offsets from `start_offset` on were not compacted yet; those from `end_offset` on must not be yet."""
+    """The dirty section of a log: not yet compacted from `start_offset` on, and not allowed from `end_offset` on."""
 
     start_offset: int
     end_offset: int
@@ -22,7 +22,7 @@ class DirtySection(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The share of dirty bytes in what would be read, 0 to 1."""
+        """The share of dirty bytes among the bytes that a round would read, 0 to 1."""
         total_bytes = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total_bytes if total_bytes else 0.0
 

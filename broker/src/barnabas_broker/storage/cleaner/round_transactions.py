@@ -13,11 +13,11 @@ class Ended(NamedTuple):
     aborted: AbortedTransaction | None
     """The entry of the transaction index; None if the transaction was committed."""
     has_batches: bool
-    """True if the round has met a batch of it, which may be gone now: who reads meanwhile needs the marker."""
+    """True if the round has met one of its batches and may have dropped it: readers under way still need the marker."""
 
 
 class RoundTransactions:
-    """`aborted` are those with records in the part of the log that the round is about."""
+    """The transactions in a round; `aborted` are those with records in its section of the log."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(aborted, key=_first_offset, reverse=True)

@@ -1,4 +1,4 @@
-"""The second half of a round: what stays of some neighbouring segments, written to one new segment."""
+"""The second half of a round: the kept records of neighbouring segments are written to one new segment."""
 
 from barnabas_broker.storage.cleaner.batch_filter import BatchFilter
 from barnabas_broker.storage.cleaner.batch_reader import Pacer, read_batches
@@ -9,7 +9,7 @@ from barnabas_broker.storage.helper.requests import CleanSegments, SegmentCleane
 
 
 def clean_segments(files: FileSystem, request: CleanSegments, batch_filter: BatchFilter, pace: Pacer) -> SegmentCleaned:
-    """Write and sync the `.cleaned` files. OSError, InvalidBatch: what was written so far is removed.
+    """Write and sync the `.cleaned` files. Raises OSError and InvalidBatch, after which they are removed.
 
     The last batch of the old segments stays, empty if need be: the new segment ends at the same offset, which is what
     tells a start after a crash which old ones it replaces.

@@ -15,7 +15,7 @@ class CleanerStats:
     records_without_key: int = 0
     batches_not_understood: int = 0
     max_dirty_percent: float = 0.0
-    """The percentage of the dirtiest log, when last looked."""
+    """The dirty percentage of the dirtiest log at the last check."""
     recopy_percent: float = 0.0
     """The bytes written as a percentage of the bytes read, in the last round."""
     map_utilization_percent: float = 0.0
@@ -23,4 +23,4 @@ class CleanerStats:
     last_round_s: float = 0.0
     longest_round_s: float = 0.0
     last_look_s: float | None = None
-    """The time at which the logs were last looked through, on the monotonic clock."""
+    """The monotonic time of the last check of all logs."""

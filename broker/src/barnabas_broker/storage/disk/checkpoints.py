@@ -125,7 +125,7 @@ class MetaProperties(NamedTuple):
 
 
 def encode_meta_properties(meta: MetaProperties) -> bytes:
-    """The file `meta.properties` (version 1), which says whose the log dir is."""
+    """The file `meta.properties` (version 1), which names the owner of the log dir."""
     lines = (
         f"cluster.id={meta.cluster_id}",
         f"directory.id={kafka_uuid.to_text(meta.directory_id)}",

@@ -1,4 +1,4 @@
-"""Threads for what blocks on a disk: those of a log dir are its own, so that one that hangs holds up nobody else."""
+"""Threads for calls that block on a disk: each log dir has its own, so that a disk that hangs delays no other."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 R = TypeVar("R")
 
 THREADS_PER_LOG_DIR: Final = 4
-"""The number of syncs and reads of one disk at the same time; others wait."""
+"""The most syncs and reads of one disk at the same time; others wait."""
 
 
 class DiskThreads:

@@ -13,7 +13,7 @@ TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
 INDEX_SUFFIXES: Final = (INDEX, TIME_INDEX, TXN_INDEX)
 SEGMENT_SUFFIXES: Final = (LOG, *INDEX_SUFFIXES)
-"""The files of one segment; a producer snapshot of the same offset belongs to what lies before it."""
+"""The files of one segment; a producer snapshot of the same offset belongs to the records before it."""
 ALL_SUFFIXES: Final = (*SEGMENT_SUFFIXES, SNAPSHOT)
 
 DELETED: Final = ".deleted"
@@ -28,12 +28,12 @@ LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEAN_OFFSETS: Final = "cleaner-offset-checkpoint"
 SYNCED_LOGS: Final = "synced-logs-checkpoint"
-"""The logs that acknowledge nothing before it is synced (`Log.promises_synced`). Kafka has no such file."""
+"""The list of logs that acknowledge no record before it is synced (`Log.promises_synced`). Kafka has no such file."""
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 SYNC_FAILED: Final = ".sync-failed"
-"""The mark of a log dir in which a sync failed, until all is written again. Kafka has no such file."""
+"""The mark of a log dir in which a sync failed, until all its data is written again. Kafka has no such file."""
 
 FUTURE_DIR: Final = "-future"
 DELETED_DIR: Final = "-delete"
@@ -76,7 +76,7 @@ def parse_segment_file(name: str) -> SegmentFile | None:
 
 
 def marked_dir(topic_partition: TopicPartition, unique: UUID, state: str) -> str:
-    """The directory's name while it is moved or deleted; a long topic name is cut to what file systems take."""
+    """Return a directory's name while it is moved or deleted; a long topic name is cut to fit file systems."""
     ending = f"-{topic_partition.partition}.{unique.hex}{state}"
     return topic_partition.topic[: _NAME_BYTES_MAX - len(ending)] + ending
 

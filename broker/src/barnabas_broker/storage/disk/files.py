@@ -31,7 +31,7 @@ class DiskUsage(NamedTuple):
 
 
 class LogFile(Protocol):
-    """An open file of bytes. It closes when the last reference goes, so a slice being sent keeps a deleted file alive.
+    """An open file of bytes. It closes with its last reference, so a slice being sent keeps a deleted file alive.
 
     It satisfies `wire.parts.SendableFile`.
     """
@@ -73,7 +73,7 @@ class FileSystem(Protocol):
         ...
 
     def open_existing(self, path: str) -> LogFile:
-        """Open for reading; FileNotFoundError where there is no such file."""
+        """Open a file for reading. Raises FileNotFoundError."""
         ...
 
     def read(self, path: str) -> bytes:
@@ -93,7 +93,7 @@ class FileSystem(Protocol):
         ...
 
     def make_dir(self, path: str) -> None:
-        """Create a directory and its parents; no error when it is there."""
+        """Create a directory and its parents, unless they exist."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -101,7 +101,7 @@ class FileSystem(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a directory and all in it; no error when it is gone already."""
+        """Remove a file, or a directory with its content; no error if it does not exist."""
         ...
 
     def modified_ms(self, path: str) -> int:
@@ -113,7 +113,7 @@ class FileSystem(Protocol):
         ...
 
     def sync_dir(self, path: str) -> None:
-        """Sync a directory, so that names in it survive a crash; no error when it is gone. Blocks."""
+        """Sync a directory, so that names in it survive a crash; no error if it does not exist. Blocks."""
         ...
 
     def usage(self, path: str) -> DiskUsage:

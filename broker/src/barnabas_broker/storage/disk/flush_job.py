@@ -1,4 +1,4 @@
-"""The syncs of a log as calls that a thread may make while the loop goes on."""
+"""The syncs of a log as calls for a thread, beside the loop."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

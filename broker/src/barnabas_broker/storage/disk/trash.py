@@ -28,7 +28,7 @@ class Trash:
 
 
 def remove_all(files: FileSystem, paths: Sequence[str]) -> list[OSError]:
-    """Remove files and directories; what a disk says to those that stay. Touches no shared state: for a thread, too."""
+    """Remove files and directories; return the errors of those that stay. A thread may call it: no state is shared."""
     refusals = []
     for path in paths:
         try:

@@ -1,1 +1,1 @@
-"""The process that does what takes long off the loop: compaction and looks into batches."""
+"""The helper process for work that takes long: compaction, and checks of batches."""

@@ -16,7 +16,7 @@ _logger: Final = logging.getLogger(__name__)
 WORKER_COMMAND: Final = (sys.executable, "-m", "barnabas_broker.storage.helper_worker")
 READ_BYTES: Final = 1 << 20
 IDLE_S: Final = 60.0
-"""A process that nobody asked anything for so long is ended: 20 MB of memory less."""
+"""The time without requests after which the process is ended, which frees 20 MB of memory."""
 
 
 class HelperDied(Exception):
@@ -37,7 +37,7 @@ class Helper:
         self.starts = 0
         """The number of processes started."""
         self.signs_of_life = 0
-        """The number of frames in which a helper said that it was at work."""
+        """The number of frames in which the helper reported that it is at work."""
         self._timers = timers
         self._idle_s = idle_s
         self._memory_bytes_max = memory_bytes_max
@@ -101,7 +101,7 @@ class Helper:
 
 
 class _Running:
-    """One process, from its start to its end. `ended` is done when it is gone."""
+    """One process, from its start to its end, when `ended` is done."""
 
     def __init__(self, process: asyncio.subprocess.Process, lives: Callable[[], None]) -> None:
         self.process = process
@@ -117,7 +117,7 @@ class _Running:
         return await answer
 
     def close(self) -> None:
-        """Let it end by itself."""
+        """Close its input, so that it ends by itself."""
         assert self.process.stdin is not None, "it was started with a pipe"
         self.process.stdin.close()
 

@@ -1,4 +1,4 @@
-"""Walks the records of a batch by their lengths: only what compaction decides by is decoded, the rest stays bytes."""
+"""A walk over a batch's records by their lengths: only the fields that compaction needs are decoded."""
 
 from collections.abc import Callable
 from typing import Final
@@ -8,15 +8,15 @@ from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader
 from barnabas_broker.wire.records import BrokenRecords, read_varint
 
 RECORDS_BYTES_MAX: Final = 100 * 1024 * 1024
-"""Uncompressed, of one batch: as much as socket.request.max.bytes lets an uncompressed one have."""
+"""The largest decompressed size of one batch: that of an uncompressed one under socket.request.max.bytes."""
 
 RECORDS_MAX: Final = 1_000_000
 """The largest number of records in a batch: one of many tiny records must not take gigabytes here."""
 
 WalkedRecord = tuple[int, int, int, int, int, bytes | None, bool]
-"""Start, start of what follows its timestamp, end, timestamp delta, offset delta, key, whether it has a value.
+"""Start, position after the timestamp, end, timestamp delta, offset delta, key, and whether it has a value.
 
-A plain tuple: this is made for every record of a log. The first three are places in the uncompressed records.
+It is a plain tuple, as one is made for every record. The first three are positions in the decompressed records.
 """
 
 _NULL: Final = 1

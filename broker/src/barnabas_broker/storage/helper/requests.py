@@ -14,7 +14,7 @@ class RetentionRules:
     """The rules by which a round of compaction keeps records."""
 
     end_offset: int
-    """The newest offset of every key is known up to here; what lies behind stays as it is."""
+    """The end of the offsets whose keys are mapped; later records stay unchanged."""
     now_ms: int
     delete_retention_ms: int
     last_offsets: Mapping[int, int] = field(default_factory=dict)
@@ -23,7 +23,7 @@ class RetentionRules:
     Its batch stays: the broker needs the sequence in it to recognize the producer's duplicates after a restart.
     """
     epochs: Mapping[int, int] = field(default_factory=dict)
-    """The epoch of each active producer without such a batch, by producer id. A marker that has it stays."""
+    """The epoch of each active producer without such a batch, by producer id. A marker with this epoch stays."""
     unpacked_bytes_max: int
 
 
@@ -71,7 +71,7 @@ class KeysMapped(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanSegments:
-    """Write one segment with what stays of these, by the map of the last `MapKeys`."""
+    """Write one segment with the kept records of these segments, by the key map of the last `MapKeys`."""
 
     directory: str
     segments: Sequence[SourceSegment]
@@ -110,7 +110,7 @@ class InspectBatch:
 
 
 class Inspected(NamedTuple):
-    """The batch as it is to be stored, None where it is that already; and the largest time that it has to tell of."""
+    """The batch in the form to store, None if it is unchanged, and the max timestamp for its header."""
 
     batch: bytes | None
     max_timestamp_ms: int

@@ -1,4 +1,4 @@
-"""A client's batch looked into: whether its records are what its header says, and what the topic asks of them. Pure."""
+"""The check of a client's batch: its records must be as its header says, and as the topic requires. Pure."""
 
 import struct
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ NO_TIMESTAMP: Final = -1
 NAMED_MAX: Final = 3
 """The largest number of rejected records that the message for the batch names."""
 MESSAGES_MAX: Final = 100
-"""The largest number of rejected records with a message of their own; the others take that of the batch."""
+"""The most rejected records with a message of their own; the others have that of the batch."""
 RECORD_ERRORS_MAX: Final = 10_000
 """The largest number of rejected records that are named; with more, the whole batch is rejected."""
 INT64: Final = struct.Struct(">q")
@@ -53,7 +53,7 @@ def must_inspect(config: LogConfig, header: BatchHeader) -> bool:
 
 
 def limits_earliest_time(config: LogConfig) -> bool:
-    """Headers tell the latest time of their records, not the earliest."""
+    """True if records may be too old, which no header shows: it has only the latest timestamp."""
     return config.timestamp_before_max_ms < LONG_MAX and config.timestamp_type is TimestampType.CREATE_TIME
 
 

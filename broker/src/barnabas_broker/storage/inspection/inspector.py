@@ -42,7 +42,7 @@ _ATTEMPTS: Final = 2
 
 
 class BatchRefused(ApiError):
-    """The records are at fault: those in `record_errors`, or the batch as a whole. `is_broken`: they are no records."""
+    """The records of a batch are invalid: those in `record_errors`, or all. `is_broken` if its bytes are no records."""
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(ErrorCode(refused.code), refused.message)
@@ -64,7 +64,7 @@ class BatchInspector:
         self._bytes_kept = 0
 
     def inspect_now(self, batch: bytes, config: LogConfig) -> Inspected | None:
-        """Check a batch that `is_quick`, and return what to store; its header has been checked. Raises BatchRefused.
+        """Check a batch that `is_quick` and has a valid header; return what to store. Raises BatchRefused.
 
         None means that the helper has to look at it: it unpacks to more than was expected, or to nothing, or its
         records have very many headers.

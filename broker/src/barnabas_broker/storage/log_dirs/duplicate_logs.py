@@ -13,7 +13,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 def superfluous_logs(logs: Iterable[Log], assigned: Callable[[UUID, int], TopicPartition | None]) -> list[Log]:
-    """All but one of each partition: that of the topic that the metadata know, else the one with the most records."""
+    """Return all logs of each partition but one: that of the topic in the metadata, or else the longest."""
 
     def worth(log: Log) -> tuple[bool, int]:
         partition = log.topic_partition

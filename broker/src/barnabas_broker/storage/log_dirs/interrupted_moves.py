@@ -15,9 +15,9 @@ _logger: Final = logging.getLogger(__name__)
 def finish_interrupted_moves(
     environment: LogEnvironment, log_dir: str, names: Iterable[str], log_dirs: Sequence[str]
 ) -> dict[TopicPartition, str]:
-    """Finish what the directories `names` in a log dir tell of; the moves to resume, and where to. StorageError.
+    """Finish the moves that directories of a log dir show; return those to resume and their target. StorageError.
 
-    For a start with all its log dirs, before anything moves: while one is away nobody knows which logs are gone.
+    Called at a start with all log dirs online: while one is offline, it is unknown which logs are missing.
     """
     resumed: dict[TopicPartition, str] = {}
     for name in names:
@@ -35,9 +35,9 @@ def finish_interrupted_moves(
 def _is_resumed(
     environment: LogEnvironment, topic_partition: TopicPartition, copy: str, log_dirs: Sequence[str]
 ) -> bool:
-    """A whole copy whose log is gone was being swapped in. With its log still there it goes, and the move is resumed.
+    """Use a whole copy if its log is gone. If the log exists, remove the copy, and return True to begin again.
 
-    One that is not whole has lost its log with a disk that somebody has replaced, and must not pass for it.
+    An incomplete copy whose log was lost with a replaced disk is set aside, as it must not count as the log.
     """
     files = environment.files
     if any(files.exists(f"{each}/{topic_partition}") for each in log_dirs):

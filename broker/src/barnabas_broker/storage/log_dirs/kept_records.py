@@ -7,7 +7,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class Kept(Enum):
-    """The part of the acknowledged records that a log has. SYNCED is all of them, unless the disk is an older copy."""
+    """The part of the acknowledged records that a log has. SYNCED means all, unless its disk is an older copy."""
 
     ALL = "all"
     SYNCED = "what was synced"
@@ -21,7 +21,7 @@ class KeptRecords:
         self.may_lack_unsynced = False
         """True if records written before this start, and not synced, may not have reached the disk."""
         self.cut: set[TopicPartition] = set()
-        """Logs that end earlier than before a sync that failed: the page cache has lost what the disk did not take."""
+        """Logs that are shorter than before a failed sync, as the page cache lost data that the disk did not take."""
         self.promised: Container[TopicPartition] = ()
         """The logs that acknowledged no record before it was synced."""
 

@@ -26,7 +26,7 @@ from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_core.topic_partition import TopicPartition
 
 FULL_BELOW_BYTES: Final = 1 << 20
-"""The free space below which a directory counts as full: no batch of the largest usual size fits."""
+"""The free space below which a directory counts as full: the largest usual batch does not fit."""
 MEASURED_MS: Final = 1_000
 
 
@@ -52,7 +52,7 @@ class _Measured(NamedTuple):
 
 
 class LogDir:
-    """A log dir. `failure` says why it is offline, if it is; `logs` are the logs loaded from it."""
+    """A log dir. `failure` is why it is offline, None while it is online; `logs` are the logs loaded from it."""
 
     def __init__(self, files: FileSystem, path: str) -> None:
         self.path = path
@@ -125,7 +125,7 @@ class LogDir:
         self.directory_id = checked_owner(self._files, self.path, identity, new_uuid)
 
     def fail(self, failure: StorageError) -> None:
-        """Take it offline. What is being sent from its files goes on.
+        """Take the log dir offline. Responses that are being sent from its files continue.
 
         A note stays for the next process: the page cache holds what a sync that failed has not written, as if it had.
         """
@@ -150,7 +150,7 @@ class LogDir:
 
     @disk_access
     def check(self) -> None:
-        """Raise LogDirFailed unless the directory and its meta.properties are there."""
+        """Raise LogDirFailed unless the directory and its meta.properties exist."""
         if not self._files.exists(f"{self.path}/{file_names.META_PROPERTIES}"):
             raise LogDirFailed(self.path, "the directory or its meta.properties is gone: is its disk mounted?")
 
@@ -179,7 +179,7 @@ class LogDir:
         del self.damaged[topic_partition]
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Drop a log that is not here any more."""
+        """Drop a log that is no longer in this log dir."""
         if self.logs.pop(topic_partition, None) is not None and self._writing.locked():
             self._gone.add(topic_partition)
 

@@ -37,7 +37,7 @@ class LogDirChoice:
         raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"log dir {path} is unknown; the broker has {allowed}")
 
     def prefer(self, topic_partition: TopicPartition, path: str) -> None:
-        """The last wish counts. ApiError as of `at`."""
+        """Note the wish for a log dir; the last wish counts. Raises ApiError as `at` does."""
         wanted = self.at(path).path
         self.forget(topic_partition)
         self._wishes[topic_partition] = wanted
@@ -45,7 +45,7 @@ class LogDirChoice:
             del self._wishes[next(iter(self._wishes))]
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Drop the wish for a log dir: the log is there now."""
+        """Drop the wish for a log dir, as the log now exists."""
         self._wishes.pop(topic_partition, None)
 
     def choose(self, topic_partition: TopicPartition) -> LogDir:

@@ -97,7 +97,7 @@ class LogDirLoader:
         _logger.info("%s: %d partitions after %s, %d bytes checked", log_dir.path, len(found), after, recovered_bytes)
 
     def _write_what_is_found(self, log_dir: LogDir, *, is_rewritten: bool) -> None:
-        """Write the checkpoints of what was found; a start goes on while the disk is full, and writes them later.
+        """Write the checkpoints of the loaded logs; on a full disk the start continues, and they are written later.
 
         Logs that were truncated wait until then. A start must not, for retention and deletions make room.
         """
@@ -155,7 +155,7 @@ class LogDirLoader:
             raise storage_error(log.log_dir, log.directory, error) from error
 
     def _partition_dirs(self, log_dir: LogDir) -> list[TopicPartition]:
-        """The partitions in a directory. To the trash: what is deleted, and copies of logs that are elsewhere."""
+        """Return the partitions in a log dir; deleted directories, and copies of logs elsewhere, go to the trash."""
         found, names = [], self.names(log_dir)
         self._strays.load(log_dir.path, names)
         for name in names:

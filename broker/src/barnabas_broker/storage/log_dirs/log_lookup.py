@@ -10,7 +10,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 def online_log(log_dirs: Iterable[LogDir], topic_partition: TopicPartition) -> Log | None:
-    """The log, if one of the directories has it and is online."""
+    """Return the log if an online log dir has it."""
     for log_dir in log_dirs:
         log = log_dir.logs.get(topic_partition)
         if log is not None and log_dir.is_online:  # An offline dir may be loading in a thread.
@@ -25,6 +25,6 @@ def kept_by(log_dirs: Iterable[LogDir], log: Log) -> Kept:
 
 
 def committed_in(log_dir: LogDir) -> dict[TopicPartition, int]:
-    """The high watermarks in the checkpoint, of the logs that are there: others are of earlier logs. StorageError."""
+    """Return the checkpointed high watermarks of existing logs; others are of earlier logs. Raises StorageError."""
     offsets = log_dir.offsets(file_names.HIGH_WATERMARKS)
     return {key: offset for key, offset in offsets.items() if key in log_dir.logs or key in log_dir.damaged}

@@ -42,7 +42,7 @@ _logger: Final = logging.getLogger(__name__)
 
 
 class LogManagerSettings(NamedTuple):
-    """`log.dirs` and what else of the broker's settings is the log manager's."""
+    """The broker's settings for the log manager: `log.dirs` and others."""
 
     log_dirs: Sequence[str]
     placement: str = "fewest-partitions"
@@ -50,7 +50,7 @@ class LogManagerSettings(NamedTuple):
 
 
 class LogManager:
-    """`config_of` gives a topic's settings by its name; `identity` is who may use the directories."""
+    """`config_of` returns a topic's settings by its name; `identity` is the owner of the log dirs."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class LogManager:
 
     @property
     def failed(self) -> dict[TopicPartition, StorageError]:
-        """Logs that are there and could not be loaded, and why."""
+        """The logs that exist and could not be loaded, with their errors."""
         return {key: error for each in self.log_dirs for key, error in each.damaged.copy().items()}
 
     @property
@@ -127,7 +127,7 @@ class LogManager:
         return online_log(self.log_dirs, topic_partition)
 
     def has_lost(self, topic_partition: TopicPartition) -> bool:
-        """True if no disk has this log, though all of them work."""
+        """True if no log dir has this log, although all are online."""
         is_missing = all(each.is_online and topic_partition not in each.logs for each in self.log_dirs)
         return is_missing and self.damage_of(topic_partition) is None
 
@@ -173,7 +173,7 @@ class LogManager:
         *,
         last_incarnation: LastIncarnation = NO_INCARNATION,
     ) -> dict[TopicPartition, Log]:
-        """Open all log dirs and load what is in them. A dir that fails is offline; LogDirRefused when none is left.
+        """Open all log dirs and load their logs. A dir that fails is offline. Raises LogDirRefused if none is left.
 
         LogDirRefused also where a dir is locked or is another broker's: starting on the others would lose its logs.
         Only the clean-shutdown marker of `last_incarnation` counts: the registered one before this.
@@ -281,7 +281,7 @@ class LogManager:
             self._environment.trash.add(deleted, self._clock.now_ms())
 
     def fail_dir(self, error: StorageError) -> set[TopicPartition]:
-        """Take the directory of `error` offline; the partitions that go with it. Not for what it failed of before."""
+        """Take the log dir of `error` offline, and return its partitions; an error counts once."""
         for log_dir in self.log_dirs:
             if log_dir.path == error.log_dir and log_dir.is_online and error is not log_dir.last_failure:
                 affected = set(log_dir.logs)
@@ -291,7 +291,7 @@ class LogManager:
         return set()
 
     def probe(self, log_dirs: Sequence[LogDir]) -> bool:
-        """Try those that are offline again, and load those that work; whether one does. For a thread.
+        """Try the offline log dirs again, and load those that work; return True if one does. For a thread.
 
         Nobody may use the logs any more that were loaded from them before.
         """
@@ -318,7 +318,7 @@ class LogManager:
         return self._environment.trash.take(now_ms)
 
     def remove_files(self, paths: Sequence[str]) -> None:
-        """Remove deleted files and directories; what cannot be removed goes at the next start. May run in a thread."""
+        """Remove deleted files and directories; the next start removes those that stay. May run in a thread."""
         refusals = remove_all(self._environment.files, paths)
         if refusals:
             _logger.warning("%d deleted files could not be removed: %s", len(refusals), refusals[0])

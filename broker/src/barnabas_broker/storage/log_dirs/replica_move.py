@@ -19,7 +19,7 @@ from barnabas_broker.storage.segments.segment import Segment
 
 
 class ReplicaMove:
-    """Raises StorageError of the directory whose disk failed: the one that it goes to (`log_dir`), or the log's."""
+    """The copy of a log in another log dir. Raises StorageError for the failed log dir: `log_dir`, or the log's."""
 
     def __init__(self, environment: LogEnvironment, log: Log, log_dir: str, unique: UUID) -> None:
         self.log = log
@@ -30,7 +30,7 @@ class ReplicaMove:
         self._files: dict[Segment, LogFile] = {}
         self._sealed: set[Segment] = set()
         self._unindexed: dict[Segment, None] = {}
-        """Whole copies whose indexes are still to be copied, by `sync`."""
+        """The copied segments whose indexes `sync` still has to copy."""
         self._synced_bytes: dict[Segment, int] = {}
         """The bytes of each copy that are on the disk."""
         self._truncations = log.truncations
@@ -53,7 +53,7 @@ class ReplicaMove:
 
     @disk_access
     def copy(self, bytes_max: int) -> None:
-        """Copy so many bytes, at most, of what is missing."""
+        """Copy the next missing bytes, at most so many."""
         self._forget_replaced()
         for segment in self.log.segments:
             if segment not in self._sealed and bytes_max >= 0:
@@ -105,7 +105,7 @@ class ReplicaMove:
             )
 
     def _read(self, name: str) -> bytes | None:
-        """A small file of the log; None where it is not there, any more perhaps."""
+        """Return a small file of the log; None if it does not exist, or no longer."""
         with self._blaming_the_source(), suppress(FileNotFoundError):
             return self._environment.files.read(f"{self.log.directory}/{name}")
         return None
@@ -122,7 +122,7 @@ class ReplicaMove:
 
     @disk_access
     def sync(self) -> None:
-        """Blocks until what has been copied is on the disk, with its indexes. For a thread, between calls of `copy`.
+        """Sync all that is copied, with its indexes. Blocks: for a thread, between calls of `copy`.
 
         What retention or compaction takes meanwhile may be gone: its copy goes with the next `copy`. All of it may be
         gone, if the move is called off.
@@ -213,7 +213,7 @@ class ReplicaMove:
         )
 
     def abandon(self) -> None:
-        """The move is called off; what was copied goes, and cannot be taken for a finished copy any more."""
+        """Cancel the move, and delete the copy, renamed so that it cannot count as a finished one."""
         self._is_called_off = True
         self._files.clear()
         if self.is_kept:

@@ -38,7 +38,7 @@ class ReplicaMoves:
         """The target of each move that was under way when the broker ended: it has to be started again."""
 
     def start(self, topic_partition: TopicPartition, log_dir: str) -> ReplicaMove | None:
-        """Begin to move a log to the directory at this path; None when it is there already.
+        """Begin to move a log to the log dir at this path; return None if it is there already.
 
         A second move that is not refused replaces the first. Raises ApiError where the log or the directory is unknown,
         or the directory is offline or has a folder of the log's name; StorageError.
@@ -76,7 +76,7 @@ class ReplicaMoves:
             move.abandon()
 
     def sync(self, move: ReplicaMove) -> None:
-        """Blocks until what was copied is on the disk, and its directory has nothing of an earlier log of its name.
+        """Sync the copy, and clear its log dir's checkpoints of an earlier log of its name. Blocks.
 
         For a thread, before `finish`: the log may have been there before, and was cut since. StorageError.
         """

@@ -1,4 +1,4 @@
-"""Logs that nobody serves: nothing but a tombstone deletes them.
+"""Logs that are not served, because the metadata has no such topic: only a tombstone deletes them.
 
 A log whose topic the metadata does not know stays in its place until the topic's document or its tombstone comes. One
 that is in the way of another log is renamed to `-stray`. The broker never uses that one again by itself:
@@ -22,11 +22,11 @@ from barnabas_core.topic_partition import TopicPartition
 
 _logger: Final = logging.getLogger(__name__)
 _DELETE_DELAY_MS: Final = 60_000
-"""The default of `file.delete.delay.ms`; the topic that could have another value is gone."""
+"""The default of `file.delete.delay.ms`, as the topic's own value is lost."""
 
 
 class StrayLog(NamedTuple):
-    """A log that nobody serves, as it was found. The name of a long topic is cut."""
+    """A log that is not served, as it was found. A long topic name is cut."""
 
     topic_partition: TopicPartition
     topic_id: UUID | None
@@ -49,7 +49,7 @@ def marked_directory(environment: LogEnvironment, log_dir: str, topic_partition:
 
 
 class StrayLogs:
-    """The stray logs of all log dirs. Those of a log dir that is offline are known as they were seen last."""
+    """The stray logs of all log dirs; those of an offline log dir as they were last seen."""
 
     def __init__(self, environment: LogEnvironment, clock: Clock, log_dirs: Sequence[LogDir]) -> None:
         self._environment = environment

@@ -61,7 +61,7 @@ class TopicIds:
         self._unsynced[log] = None
 
     def take_unsynced(self, log_dir: str) -> list[Log]:
-        """The logs of a directory whose ids are to be synced now (`sync_call`)."""
+        """The logs of a log dir whose topic ids must be synced (`sync_call`)."""
         unsynced = [log for log in self._unsynced if log.log_dir == log_dir]
         for log in unsynced:
             del self._unsynced[log]

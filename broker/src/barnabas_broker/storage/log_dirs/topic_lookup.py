@@ -8,7 +8,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class TopicLookup(NamedTuple):
-    """The part of the metadata that tells which topic a log belongs to.
+    """The part of the metadata that maps logs to topics.
 
     `assigned` gives the partition of this broker for a topic id and a number, or None. `only_topic` gives the id of the
     topic of a name, or None if an earlier topic may have had that name.

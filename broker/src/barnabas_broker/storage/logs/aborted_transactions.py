@@ -1,4 +1,4 @@
-"""Finds the aborted transactions that a consumer of committed records has to know for what it gets."""
+"""The search for the aborted transactions among fetched records, which a read_committed consumer needs."""
 
 from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.logs.log import Log

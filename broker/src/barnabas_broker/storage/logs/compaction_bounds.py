@@ -22,11 +22,11 @@ class CompactionBounds:
         self.superseded_until = max(self.superseded_until, offset)
 
     def ended(self, offset: int) -> None:
-        """Note that a round has ended, or what a checkpoint says of that."""
+        """Note the end offset of a finished round, or that of a checkpoint."""
         self.clean_until = offset
 
     def lower_to(self, log_end_offset: int) -> bool:
-        """Forget what lies above the log's end; True if the checkpoint may have a higher offset now."""
+        """Lower the offsets to the log's end; return True if the checkpoint may have a higher one."""
         self.superseded_until = min(log_end_offset, self.superseded_until)
         is_lowered = self.clean_until is not None and log_end_offset < self.clean_until
         if is_lowered:

@@ -1,4 +1,4 @@
-"""The bytes of a follower's fetch as batches: which of them follow the log. Pure."""
+"""The batches in the bytes of a follower's fetch, as far as they follow the log. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -49,7 +49,7 @@ def fetched_batches(records: memoryview, end: AppendPosition, leader_epoch_max: 
 
 
 def has_gap(headers: Sequence[BatchHeader], offset: int) -> bool:
-    """True if compaction has removed records from these batches, or between them; `offset` comes first."""
+    """True if compaction has removed records from these batches, or between them, from `offset` on."""
     for header in headers:
         if header.base_offset > offset or header.record_count <= header.last_offset_delta:
             return True

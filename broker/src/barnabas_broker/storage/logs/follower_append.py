@@ -1,4 +1,4 @@
-"""Appends what a follower has fetched: the leader's batches as they are, many in one write."""
+"""The append of a follower's fetched batches: unchanged, and many in one write."""
 
 from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.logs.fetched_batches import AppendPosition, fetched_batches, has_gap

@@ -37,7 +37,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class Log(LogFiles):
-    """Offsets are exclusive ends where their name says `end`."""
+    """The log of a partition. Offsets whose name has `end` are exclusive."""
 
     __slots__ = ("_latest_epoch", "_reader", "_removal", "_stamps", "compaction")
 
@@ -171,7 +171,7 @@ class Log(LogFiles):
 
     @disk_access
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
-        """Delete what retention by time, size and log start offset does not keep, and return the number of segments."""
+        """Delete the segments that retention by time, size and log start offset does not keep; return their number."""
         if not self.takes_appends:  # The active segment could not be rolled.
             return 0
         bounds = RetentionBounds(self.log_start_offset, self.log_end_offset, high_watermark)
@@ -193,7 +193,7 @@ class Log(LogFiles):
             self._discard_oldest([active], due_ms)
 
     def _discard_oldest(self, segments: list[Segment], due_ms: int) -> None:
-        """Drop these segments; the log begins with what is left, also if that fails midway."""
+        """Drop these segments; the log begins with the remaining ones, also after an error midway."""
         try:
             self._removal.discard(segments, due_ms)
         finally:
@@ -201,7 +201,7 @@ class Log(LogFiles):
 
     @disk_access
     def replace_segments(self, old: list[Segment], cleaned_offsets: Collection[int], now_ms: int) -> None:
-        """Put compacted segments, whose synced `.cleaned` files lie in the directory, in the place of `old` ones.
+        """Replace `old` segments by compacted ones, whose synced `.cleaned` files are in the directory.
 
         None of them is the active one. A crash at any moment leaves either the old or the new ones. So does an error,
         unless it is LogDirFailed.
@@ -240,7 +240,7 @@ class Log(LogFiles):
 
     @contextmanager
     def _dropping_the_end(self) -> Iterator[None]:
-        """End the log with what is left if segments, the highest first, cannot all be dropped."""
+        """Drop segments, the highest first; the log ends with those that are left, also after an error midway."""
         before = [segment.base_offset for segment in self.segments]
         try:
             yield
@@ -316,19 +316,19 @@ class Log(LogFiles):
             self._environment.truncated(self)
 
     def await_checkpoint(self) -> None:
-        """Take no appends before the checkpoints are written again: they have something of an earlier log."""
+        """Take no appends until the checkpoints are written again, as they have entries of an earlier log."""
         self.known_producers.hold_back(until_checkpointed=True)
         self._environment.truncated(self)
 
     def load_clean_offset(self, checkpointed: int) -> bool:
-        """Take what the checkpoint has; True if that is above the end, and the log waits for its next write."""
+        """Take the checkpointed offset; return True if it is above the end: the log then waits for a checkpoint."""
         self.compaction.ended(min(checkpointed, self.log_end_offset))
         if checkpointed > self.log_end_offset:
             self.known_producers.hold_back(until_checkpointed=True)
         return checkpointed > self.log_end_offset
 
     def take_over(self, log: "Log", producers: ProducerStates) -> None:
-        """Take over what the copied log knows, with its producers."""
+        """Take over the state of the copied log, with its producers."""
         self.known_producers.states = producers
         self.compaction = log.compaction
 
@@ -338,7 +338,7 @@ class Log(LogFiles):
 
     @disk_access
     def producer_replay(self) -> ProducerReplay:
-        """Return what a thread has to run before the truncated log takes appends (`truncated_logs`)."""
+        """Return the replay that a thread must run before the truncated log takes appends (`truncated_logs`)."""
         return self.known_producers.replay(self.log_dir, self.directory, self.log_start_offset, self.log_end_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:

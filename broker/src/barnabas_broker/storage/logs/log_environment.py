@@ -26,7 +26,7 @@ class LogEnvironment:
     random: Random
     producer_id_expiration_ms: int = 86_400_000
     segment_bytes_max: int = sys.maxsize
-    """A segment rolls before it has more, whatever `segment.bytes` says; a batch that is larger has one to itself."""
+    """The largest segment, whatever `segment.bytes` is; a larger batch has a segment of its own."""
     index_pages: IndexPages = field(default_factory=IndexPages)
     unflushed: dict[TopicPartition, None] = field(default_factory=dict)
     """The logs that have rolled, or have a `flush.ms`: no other log is ever due to be synced."""

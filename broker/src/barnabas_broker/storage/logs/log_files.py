@@ -73,7 +73,7 @@ class LogFiles:
         self._epochs: LeaderEpochs | None = None
         self.known_producers = LogProducers(self.segments, snapshots, environment.producer_count)
         self.truncations = 0
-        """The number of truncations; what was read before one may have changed."""
+        """The number of truncations; data read before one may have changed."""
         self.was_recovered = False
         """True if it was loaded after a crash: the process before may have cut it and not synced that."""
         self._flushed_ms = 0
@@ -94,10 +94,10 @@ class LogFiles:
             self._mark_unflushed()
 
     def promises_synced(self, *, before: bool) -> bool:
-        """True if all that was acknowledged is synced, and it stays so: for the checkpoint that says it, in a thread.
+        """True if every record is synced before it is acknowledged, and stays so; for a checkpoint, in a thread.
 
-        `before` is True if it says so already. If `flush.messages` rises meanwhile, the loop sees the promise and syncs
-        on, or this sees the new value: each writes its own before it reads the other's.
+        `before` is True if the checkpoint lists the log already. If `flush.messages` rises meanwhile, either the loop
+        sees the promise and goes on syncing, or this sees the new value: each writes its own before it reads the other.
         """
         if self._config.flush_messages != 1:
             return False
@@ -110,7 +110,7 @@ class LogFiles:
 
     @property
     def threads(self) -> Executor:
-        """The threads of its log dir, for what blocks on its disk."""
+        """The threads of its log dir, for calls that block on its disk."""
         return self._environment.disk_threads.of(self.log_dir)
 
     @property
@@ -130,7 +130,7 @@ class LogFiles:
 
     @property
     def ack_end_offset(self) -> int:
-        """The end of what this disk allows to acknowledge."""
+        """The offset below which records may be acknowledged as far as this disk is concerned."""
         return self.log_end_offset if self.syncs.unsynced_from is None else self.syncs.unsynced_from
 
     def await_sync(self, offset: int) -> None:
@@ -185,7 +185,7 @@ class LogFiles:
         return self.segments.starting_at(recovery_point - 1 if may_be_cut else recovery_point)
 
     def due_flush(self, now_ms: int) -> FlushJob | None:
-        """Return the sync of rolled segments, or of all after `flush.ms`; a thread runs it, then comes `flushed`."""
+        """Return the sync of rolled segments, or after `flush.ms` of all; after a thread ran it comes `flushed`."""
         if self.syncs.recovery_point == self.log_end_offset:
             self._flushed_ms = now_ms
         elif now_ms - self._flushed_ms >= self._config.flush_ms:
@@ -214,13 +214,13 @@ class LogFiles:
 
     @disk_access
     def closing_job(self) -> FlushJob | None:
-        """Return what syncs everything before a clean shutdown, with a snapshot of the producers."""
+        """Return the sync of everything before a clean shutdown, with a snapshot of the producers."""
         self.write_pending()
         job = self.flush_job()
         return self._with_cut(job) if self.truncations or self.was_recovered else job
 
     def _with_cut(self, job: FlushJob | None) -> FlushJob:
-        """Add the syncs of a cut end and of the names: the start after a clean shutdown does not look at them."""
+        """Add the syncs of a truncated end and of the names, which the start after a clean shutdown does not check."""
         segments = [each for each in self._unsynced_segments() if self.files.exists(each.path(file_names.LOG))]
         calls: list[Callable[[], None]] = [each.file.sync for each in segments]
         calls.append(partial(self.files.sync_dir, self.directory))
@@ -230,7 +230,7 @@ class LogFiles:
 
     @disk_access
     def write_pending(self) -> None:
-        """Write what waits in memory: index entries, and a snapshot of the producers at the log's end."""
+        """Write the pending index entries, and a snapshot of the producers at the log's end."""
         self.known_producers.write_snapshot(self.log_end_offset)
         self.segments.active.seal()
 

@@ -1,4 +1,4 @@
-"""Makes a Log from what is on disk: finishes what a crash interrupted, and recovers what was not synced.
+"""The loading of a log from disk, which finishes interrupted steps and recovers data that was not synced.
 
 After a clean shutdown nothing is read but the directory: the log's end is the recovery point. Otherwise the batches
 past the recovery point are checked, and the log ends before the first that fails: torn writes are cut off.
@@ -48,9 +48,9 @@ class LogPlace:
     high_watermark: int | None = None
     """The high watermark; None when the checkpoint does not know this log."""
     is_promised: bool = False
-    """The checkpoint says that nothing of this log was acknowledged before it was synced, and so it stays."""
+    """True if, by the checkpoint, no record of this log was acknowledged before it was synced."""
     has_failed: bool = False
-    """The disk has failed since this process started: a sync may have failed, whose pages no later one writes."""
+    """True if the disk has failed since this process started: pages of a failed sync are not written by later ones."""
 
 
 def open_log(
@@ -161,7 +161,7 @@ def _topic_id(environment: LogEnvironment, place: LogPlace, entries: Sequence[Fi
 
 
 def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None]) -> None:
-    """Check what lies past the recovery point; cut the log before the first batch that fails, or is missing.
+    """Check the batches from the recovery point on; cut the log before the first one that is invalid or missing.
 
     A segment begins where the one before it ended. If that ends earlier now, its last pages were lost, and those of
     the next one were not.

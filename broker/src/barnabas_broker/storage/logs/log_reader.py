@@ -25,7 +25,7 @@ class LogReader:
     def read(
         self, offset: int, length_max: int, offset_max: int, log_end_offset: int, *, at_least_one_batch: bool
     ) -> FileSlice | None:
-        """Whole bytes from the batch that holds `offset` on, as `Log.read` says; `offset` is in the log."""
+        """Return whole batches from the one with `offset` on, as `Log.read` does; `offset` is in the log."""
         tail = self._tails.get(offset)
         if tail is not None:
             segment, position, first_batch_bytes = self._segments.active, tail, 0

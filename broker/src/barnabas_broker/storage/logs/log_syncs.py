@@ -23,7 +23,7 @@ class LogSyncs:
     def __init__(self, segments: Segments, recovery_point: int) -> None:
         self.recovery_point = recovery_point
         self.on_disk_until = recovery_point
-        """A power cut may bring back what is cut below this: a start has found it, or a sync of it has begun."""
+        """The end of the data that may be on the disk: if it is truncated, a power cut may bring it back."""
         self.unsynced_from: int | None = None
         """The first offset that must be synced before it is acknowledged, when `flush.messages` are due; else None."""
         self.due_at = recovery_point
@@ -49,12 +49,12 @@ class LogSyncs:
         self.due_at = self.recovery_point + (1 if is_bound else self._flush_messages)
 
     def promise(self) -> None:
-        """Sync all before it is acknowledged: a checkpoint says so, or may say so soon."""
+        """Promise that records are synced before they are acknowledged, as a checkpoint says, or may say soon."""
         self._is_promised = True
         self._bound()
 
     def withdraw_promise(self) -> None:
-        """End the promise, which no checkpoint has any more. In a thread: the next sync updates `due_at`."""
+        """End the promise, which no checkpoint has any longer. Called in a thread: the next sync updates `due_at`."""
         self._is_promised = False
 
     def wait_from(self, offset: int) -> None:
@@ -63,7 +63,7 @@ class LogSyncs:
             self.unsynced_from = offset
 
     def begun(self, end: int) -> None:
-        """Note that a thread syncs all below `end`; what is appended meanwhile may go along."""
+        """Note that a thread syncs all below `end`; records appended meanwhile may be synced with them."""
         self.on_disk_until = max(self.on_disk_until, end)
         self._under_way += 1
         if end > self._segments.active.base_offset:
@@ -89,11 +89,11 @@ class LogSyncs:
         self._moved(log_end)
 
     def recovered(self, recovery_point: int, log_end: int) -> None:
-        """Take what a start after a crash has found: all up to the log's end may be on the disk."""
+        """Take the bounds that a start after a crash has found: all up to the log's end may be on the disk."""
         self.recovery_point, self.on_disk_until = recovery_point, log_end
 
     def end_at(self, offset: int, log_end: int) -> bool:
-        """Lower all to the new end; True if what was cut may be on the disk. `log_end` is the end before the cut."""
+        """Lower all offsets to the new end; return True if the cut part may be on disk. `log_end` is the old end."""
         may_be_on_disk = offset < max(self.recovery_point, self._may_be_on_disk_until(log_end))
         self.recovery_point = min(offset, self.recovery_point)
         self.on_disk_until = min(offset, self.on_disk_until)

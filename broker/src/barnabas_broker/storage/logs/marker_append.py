@@ -10,7 +10,7 @@ from barnabas_broker.wire.transaction_markers import Marker, encode_marker
 def append_marker(
     log: Log, marker: Marker, transaction_version: int, leader_epoch: int, high_watermark: int, now_ms: int
 ) -> int:
-    """Write what ends a transaction, as a follower writes it; its offset. StorageError.
+    """Append a marker, in the way of a follower; return its offset. Raises StorageError.
 
     ApiError for an epoch of the past, before anything has changed.
     """

@@ -10,7 +10,7 @@ from barnabas_core.config.log_config import LogConfig
 
 
 class RetentionBounds(NamedTuple):
-    """Offsets that bound what may go."""
+    """The offsets that bound retention."""
 
     log_start_offset: int
     log_end_offset: int

@@ -38,7 +38,7 @@ class SegmentRemoval:
         self._delete(names, due_ms)
 
     def swap(self, old: list[Segment], cleaned_offsets: Collection[int], config: LogConfig, due_ms: int) -> None:
-        """Put compacted segments, whose synced `.cleaned` files lie in the directory, in the place of `old` ones."""
+        """Replace `old` segments by compacted ones, whose synced `.cleaned` files are in the directory."""
         files, directory = self._environment.files, self._snapshots.directory
         promoted = promoted_names(files, directory, cleaned_offsets)
         deleted = [names for segment in old for names in segment.deleted_names()]
@@ -52,7 +52,7 @@ class SegmentRemoval:
         self._drop_snapshots()
 
     def _rename(self, promoted: list[tuple[str, str]], deleted: list[tuple[str, str]]) -> None:
-        """Rename all or none. A start finishes a swap that has begun: a log that goes on must not leave one behind."""
+        """Rename all files, or none: a start would finish a begun swap, so a live log must not leave one behind."""
         files = self._environment.files
         try:
             rename_all(files, [*promoted, *deleted])

@@ -18,7 +18,7 @@ from barnabas_core.fair_turns import FairTurn
 UNPACKED_BYTES_MAX: Final = 64 << 20
 """The largest size of a batch, uncompressed, that is searched for a timestamp."""
 ON_LOOP_BYTES_MAX: Final = 64 * 1024
-"""A batch of so many bytes, uncompressed, is looked through in less time than a thread is worth: about 5 ms at most."""
+"""The largest uncompressed batch that is searched on the loop, in about 5 ms at most."""
 HEADERS_IN_A_STEP: Final = 1_000
 
 
@@ -49,7 +49,7 @@ class BatchSearch:
 
     @disk_access
     def run(self) -> TimestampOffset | None:
-        """A batch that cannot be looked into stands as a whole: a reader that begins there misses nothing."""
+        """Search the batch. A broken one is found as a whole, so that a reader that begins there misses no record."""
         header = self.header
         data = self._file.read_at(self._position, header.size_bytes)
         delta_min = self._offset_min - header.base_offset
@@ -108,9 +108,9 @@ def _largest_timestamp_at(log: Log, offset: int) -> tuple[int, int, int]:
 
 @disk_access
 def _timestamp_step(log: Log, timestamp_ms: int, offset: int) -> tuple[BatchSearch | None, int]:
-    """The next batch from `offset` on that may have a record of this time or later, and what follows it.
+    """Return the next batch from `offset` on that may have a record of this time or later, and the offset after it.
 
-    None where this step has met none. StorageError.
+    The batch is None if this step found none. Raises StorageError.
     """
     segment = log.segments.starting_at(offset)[0]
     end = log.segments.end_offset(segment, log.log_end_offset)

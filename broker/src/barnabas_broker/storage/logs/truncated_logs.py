@@ -58,7 +58,7 @@ class DirOfLogs(Protocol):
 
 
 class CutLog(NamedTuple):
-    """A log, and how often it had been truncated: what is done for it is void once it is truncated again."""
+    """A log, with its number of truncations: work for it is void once it is truncated again."""
 
     log: TruncatedLog
     truncations: int
@@ -79,7 +79,7 @@ class CutLog(NamedTuple):
         return self.log.known_producers.await_checkpoint
 
     def reloaded(self, replay: ProducerReplay) -> None:
-        """Let the log take appends, once its replay has run, unless it was truncated again."""
+        """Let the log take appends after its replay, unless it was truncated again."""
         if self.is_current:
             self.log.known_producers.reloaded(replay)
 
@@ -118,7 +118,7 @@ def _cut_job(log: TruncatedLog) -> FlushJob | None:
 
 
 def make_durable(jobs: Sequence[FlushJob], log_dir: DirOfLogs) -> None:
-    """Block until no power cut brings back what was cut from a directory's logs. For a thread. StorageError."""
+    """Make the truncations of a log dir's logs durable against power cuts. Blocks. Raises StorageError."""
     for job in jobs:
         job.run()
     log_dir.checkpoint_anew()
@@ -135,11 +135,11 @@ class TruncatedLogs:
         return len(self._waiting)
 
     def add(self, log: TruncatedLog) -> None:
-        """Let a truncated log wait."""
+        """Add a truncated log to those that wait."""
         self._waiting[log] = None
 
     def take(self, log_dir: DirOfLogs) -> list[CutLog]:
-        """Take the logs of a directory; `put_back` those that could not be completed.
+        """Take the waiting logs of a log dir; `put_back` returns those that could not be completed.
 
         A log that a thread is still loading waits on. A deleted log leaves by itself.
         """
@@ -150,7 +150,7 @@ class TruncatedLogs:
         return [CutLog.now(log) for log in here]
 
     def put_back(self, logs: list[CutLog]) -> None:
-        """Let logs wait again whose truncation could not be completed."""
+        """Add logs again whose truncation could not be completed."""
         self._waiting.update({cut.log: None for cut in logs if not cut.log.takes_appends})
 
     def complete(self, log_dir: DirOfLogs) -> None:

@@ -17,7 +17,7 @@ from barnabas_broker.wire.record_batch import CONTROL_BIT
 from barnabas_core.errors import ApiError, ErrorCode
 
 Replayed = tuple[Segment, Iterable[FoundBatch]]
-"""A segment, and those of its batches that are behind the snapshot."""
+"""A segment, and its batches after the snapshot."""
 
 
 class ProducerReplay:
@@ -31,7 +31,7 @@ class ProducerReplay:
 
     @disk_access
     def run(self) -> None:
-        """Block until `states` are those at the log's end. StorageError."""
+        """Bring `states` to the log's end. Blocks. Raises StorageError."""
         _replay(self.states, self._segments)
 
 
@@ -68,7 +68,7 @@ class LogProducers:
         return self.states
 
     def replay(self, log_dir: str, directory: str, log_start_offset: int, log_end_offset: int) -> ProducerReplay:
-        """Return what a thread has to run for `reloaded`; files are opened here, and none is made for a new log."""
+        """Return the replay that a thread must run before `reloaded`; files are opened here, and a new log has none."""
         offset, states = self._from_snapshot(log_start_offset, log_end_offset)
         return ProducerReplay(log_dir, directory, states, list(self._batches_from(offset)))
 
@@ -81,7 +81,7 @@ class LogProducers:
         return offset, ProducerStates(self._count, entries)
 
     def write_snapshot(self, offset: int) -> None:
-        """Write what is known at the log's end; nothing before the first use, or while held back."""
+        """Write a snapshot at the log's end; none before the first use, or while held back."""
         if self.states is not None:
             self.snapshots.write(offset, self.states.snapshot())
 
@@ -107,7 +107,7 @@ class LogProducers:
 
 
 def _replay(states: ProducerStates, segments: Iterable[Replayed]) -> None:
-    """Add what the batches tell. The segments' indexes of aborted transactions get what a crash took from them."""
+    """Apply the batches, and restore the entries of transaction indexes that a crash has lost."""
     for segment, batches in segments:
         for position, header in batches:
             if header.attributes & CONTROL_BIT:

@@ -7,13 +7,13 @@ from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.errors import ApiError, ErrorCode
 
 STRICT_SINCE: Final = 2
-"""The transaction.version whose markers carry an epoch of their own (KIP-890)."""
+"""The first transaction.version whose markers have an epoch of their own (KIP-890)."""
 EPOCH_MAX: Final = 2**15 - 1
 """The last epoch of a producer id. No later one can fence it, so its markers may repeat it."""
 
 
 def check_marker(producer: Producer | None, marker: Marker, transaction_version: int) -> None:
-    """Raise ApiError unless the marker may follow what is known of its producer.
+    """Raise ApiError unless the marker may follow the state of its producer.
 
     A marker that is late must not end the producer's next transaction. With transaction.version 2 each transaction has
     an epoch of its own, which tells them apart; a repeated marker has nothing to end.

@@ -34,7 +34,7 @@ def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[SnapshotEntry]:
-    """The reverse; ValueError says what is wrong with the file."""
+    """Decode a snapshot. Raises ValueError, which says what is wrong with the file."""
     if len(data) < _HEAD.size:
         raise ValueError(f"it has {len(data)} bytes, less than a header's {_HEAD.size}")
     version, crc, count = _HEAD.unpack_from(data)

@@ -50,14 +50,14 @@ class ProducerSnapshots:
             self.offsets.append(offset)
 
     def keep_only(self, offsets: Iterable[int]) -> None:
-        """Remove the snapshots that belong to no segment any more; the newest stays, whatever it belongs to."""
+        """Remove the snapshots that no longer belong to a segment; the newest stays in any case."""
         kept = set(offsets)
         for offset in self.offsets[:-1]:
             if offset not in kept:
                 self._remove(offset)
 
     def remove_after(self, offset: int) -> None:
-        """Remove the snapshots at offsets that the log does not reach any more."""
+        """Remove the snapshots at offsets that the log no longer reaches."""
         for newer in [each for each in self.offsets if each > offset]:
             self._remove(newer)
 

@@ -23,7 +23,7 @@ SEQUENCE_MAX: Final = 2**31 - 1
 NO_SEQUENCE: Final = -1
 
 PARTITION_MAX: Final = 4_000
-"""Producers that a partition knows at most: a snapshot of them, with all their batches, is written in one turn."""
+"""The most producers of a partition, as a snapshot of all their batches is written in one turn."""
 PARTITION_MIN: Final = 5
 """A partition may know so many, however many the others know."""
 BROKER_MAX: Final = 500_000
@@ -209,7 +209,7 @@ class ProducerStates:
         return AbortedTransaction(producer_id, ended.first_offset, offset, ended.last_stable_offset)
 
     def _new(self, producer_id: int, epoch: int) -> Producer:
-        """One more; the one that has been silent for longest goes where there are too many."""
+        """Add a producer; if there are too many, forget the one that has been idle for longest."""
         self._count.add(1)
         known = len(self.producers)
         if known >= PARTITION_MAX or (known >= PARTITION_MIN and self._count.is_too_large):
@@ -239,7 +239,7 @@ class ProducerStates:
         return {producer_id: kept[-1].last_offset for producer_id, kept in batches if kept}
 
     def epochs_without_batches(self) -> dict[int, int]:
-        """Return the epochs of the producers whose last batch a marker has made obsolete, by producer id."""
+        """Return the epochs, by producer id, of producers whose last batch a marker has made obsolete."""
         return {each.producer_id: each.epoch for each in self.producers.values() if not each.packed}
 
     def snapshot(self) -> list[SnapshotEntry]:

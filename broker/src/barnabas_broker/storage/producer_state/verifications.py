@@ -1,4 +1,4 @@
-"""The producers whose first batch waits until the coordinator has verified its transaction. A marker outdates that.
+"""The producers whose first batch waits until the coordinator has verified its transaction; a marker voids that.
 
 Without this a batch could begin a transaction that has ended meanwhile, and nobody would ever end it (KIP-890).
 """
@@ -38,7 +38,7 @@ class Verifications:
         return self._open.get(producer_id) is verification
 
     def drop(self, producer_id: int, verification: Verification) -> None:
-        """Count off a batch whose wait is over; forget the verification with the last of them."""
+        """Subtract a batch whose wait is over; forget the verification after the last one."""
         verification.waiting -= 1
         if not verification.waiting and self.is_current(producer_id, verification):
             del self._open[producer_id]
@@ -48,7 +48,7 @@ class Verifications:
         self._open.pop(producer_id, None)
 
     def ended(self, producer_id: int, epoch: int) -> None:
-        """A marker has been written: what was verified before is outdated, unless it is for the next transaction."""
+        """Void earlier verifications after a marker, unless they are for the next transaction."""
         known = self._open.get(producer_id)
         if known is not None and not (known.has_own_epoch and known.epoch == epoch):
             del self._open[producer_id]

@@ -1,4 +1,4 @@
-"""The index pages in memory: those that were read last, over all logs of a broker."""
+"""The index pages in memory: the most recently read ones of all logs of a broker."""
 
 from threading import Lock
 from typing import Final, Protocol

@@ -50,7 +50,7 @@ class SparseIndex:
         return self._written + len(self._tail) // self._entry.size
 
     def flush(self) -> None:
-        """Write what waits in memory."""
+        """Write the pending entries."""
         if self._tail:
             self._files.open_file(self.path).append(self._tail, self._written * self._entry.size)
             self._written, self._tail = self.count, bytearray()

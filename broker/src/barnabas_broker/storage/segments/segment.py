@@ -61,7 +61,7 @@ class Segment:
     def __init__(
         self, environment: SegmentEnvironment, directory: str, base_offset: int, config: LogConfig, sizes: SegmentSizes
     ) -> None:
-        """A segment whose files have these sizes; it is looked into at its first use, and made where it is missing."""
+        """A segment whose files have these sizes; its indexes are checked at the first use, and built if missing."""
         self.base_offset = base_offset
         self.directory = directory
         self.size_bytes = sizes.log_bytes
@@ -86,9 +86,9 @@ class Segment:
         self.transactions = TransactionIndex(environment.files, path, sizes.transaction_index_bytes)
 
     def make(self, then: Callable[[], None] = lambda: None) -> None:
-        """The files of a new one, at once: their name is what remembers the log's end when all before is gone.
+        """Create the files of a new segment at once: their name keeps the log's end once all others are deleted.
 
-        On OSError, also of what is done `then`, there are none: an empty one within the log would hide what follows.
+        After an OSError, also one of `then`, there are none: an empty file within the log would hide later records.
         """
         try:
             self.file.truncate(0)
@@ -122,7 +122,7 @@ class Segment:
         self._file = None
 
     def close_file(self) -> None:
-        """Let the file go now; it opens again when it is used."""
+        """Close the file now; it opens again at its next use."""
         if self._file is not None:
             self._file = None
             self._environment.open_files.closed(self)
@@ -240,7 +240,7 @@ class Segment:
         )
 
     def _measure_room(self, config: LogConfig) -> None:
-        """Compute the bounds for the next appends; none while the clock alone says when an undated segment rolls."""
+        """Compute the bounds for the next appends; none while an undated segment rolls by the clock alone."""
         if self.size_bytes and self._first_timestamp_ms >= 0:
             self._room = SegmentRoom(
                 config,

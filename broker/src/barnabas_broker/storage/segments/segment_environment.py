@@ -28,7 +28,7 @@ class SegmentEnvironment(Protocol):
 
     @property
     def segment_bytes_max(self) -> int:
-        """A segment rolls before it has more, whatever its settings say."""
+        """The largest segment, whatever its settings are."""
         ...
 
     @property

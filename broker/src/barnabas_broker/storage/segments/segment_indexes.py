@@ -60,7 +60,7 @@ class SegmentIndexes:
         return cls(offsets, times, base_offset, interval_bytes)
 
     def observe(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Index the batch that follows the ones observed so far. Its only IO is that of one page in many."""
+        """Index the next batch. Only one in many calls writes a page."""
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
             self.max_timestamp_offset = last_offset

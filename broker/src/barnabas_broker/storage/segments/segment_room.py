@@ -6,7 +6,7 @@ from barnabas_core.config.log_config import LogConfig
 
 
 class SegmentRoom(NamedTuple):
-    """The bounds within which a batch goes to the segment under `config`; beyond them all rules are looked at again."""
+    """The bounds within which a batch fits the segment under `config`; beyond them all rules are checked again."""
 
     config: LogConfig | None
     size_bytes_max: int

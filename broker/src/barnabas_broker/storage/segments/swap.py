@@ -21,7 +21,7 @@ def promoted_names(files: FileSystem, directory: str, offsets: Iterable[int]) ->
 
 
 def finish_swap(files: FileSystem, directory: str, offsets: Iterable[int]) -> None:
-    """Rename the `.swap` files to what they replace."""
+    """Rename the `.swap` files to the files that they replace."""
     for old, new in _names(files, directory, offsets, file_names.SWAP, ""):
         files.rename(old, new)
 
@@ -36,7 +36,7 @@ def _names(files: FileSystem, directory: str, offsets: Iterable[int], old: str, 
 
 
 def finish_interrupted_swap(files: FileSystem, directory: str) -> list[FileEntry]:
-    """Remove what is unfinished, finish what has begun; the directory's entries after that."""
+    """Remove unfinished files, and finish a swap that was begun; return the directory's entries after that."""
     entries = files.scan(directory)
     marked = [entry.name for entry in entries if entry.name.endswith(_MARKS)]
     if not marked:
@@ -62,7 +62,7 @@ def _remove_unfinished(files: FileSystem, paths: Iterable[str]) -> None:
 
 
 def _remove_replaced(files: FileSystem, directory: str, entries: Iterable[FileEntry], base_offset: int) -> None:
-    """The old segments whose records the swap file holds: from its base to its last offset."""
+    """Remove the old segments whose records the swap file has, from its base to its last offset."""
     path = f"{directory}/{file_names.segment_file(base_offset, file_names.LOG)}{file_names.SWAP}"
     file = files.open_file(path)
     end_offset = base_offset + 1

@@ -48,14 +48,14 @@ class TransactionIndex:
             entries += index_entry(aborted)
 
     def since(self, offset: int) -> Iterator[AbortedTransaction]:
-        """Yield those whose markers are at `offset` or above."""
+        """Yield the transactions whose markers are at `offset` or above."""
         entries = self._load()
         count = len(entries) // _ENTRY.size
         for number in range(bisect_left(range(count), offset, key=lambda each: _last_offset(entries, each)), count):
             yield AbortedTransaction._make(_ENTRY.unpack_from(entries, number * _ENTRY.size)[1:])
 
     def truncate_to(self, offset: int) -> None:
-        """Forget those whose markers are at `offset` or above."""
+        """Forget the transactions whose markers are at `offset` or above."""
         entries = self._load()
         count = len(entries) // _ENTRY.size
         kept = bisect_left(range(count), offset, key=lambda each: _last_offset(entries, each)) * _ENTRY.size
@@ -65,19 +65,19 @@ class TransactionIndex:
         del entries[kept:]
 
     def flush(self) -> None:
-        """Write what waits in memory."""
+        """Write the pending entries."""
         if self._entries is not None and len(self._entries) > self._written_bytes:
             file = self._files.open_file(self.path)
             file.append(memoryview(self._entries)[self._written_bytes :], self._written_bytes)
             self._written_bytes = len(self._entries)
 
     def sync(self) -> None:
-        """Return when what is written is on the disk. Blocks."""
+        """Sync the written entries. Blocks."""
         if self._written_bytes:
             self._files.open_file(self.path).sync()
 
     def _load(self) -> bytearray:
-        """Whole entries whose markers rise: a crash may have left a part of one, or pages of zeros."""
+        """Read the entries, up to the first that is torn or out of order after a crash, where the file is cut."""
         if self._entries is None:
             data = bytearray(self._files.open_file(self.path).read_at(0, self._written_bytes))
             whole = last = 0

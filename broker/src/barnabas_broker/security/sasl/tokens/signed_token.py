@@ -1,4 +1,4 @@
-"""A token (JWT, RFC 7519) and what must be true of it: its signature (PyJWT), its times and its other claims.
+"""The checks of a token (JWT, RFC 7519): its signature (PyJWT), its times and its other claims.
 
 The algorithm is always one of the key's own (`key_set.ALGORITHMS`), never what the token asks for alone.
 """
@@ -19,7 +19,7 @@ _SHOWN: Final = 200
 
 
 class InvalidToken(Exception):
-    """A token that lets nobody in. The message is for the broker's log."""
+    """An invalid token. The message is for the broker's log."""
 
 
 class UnknownKey(InvalidToken):

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EARLIEST_S: Final = 10.0
-"""The time between two fetches, whatever tokens name: who sends made-up ones must not flood the endpoint."""
+"""The shortest time between two fetches, so that tokens with made-up key ids cannot flood the endpoint."""
 
 
 class KeysUnavailable(Exception):
-    """The keys could not be fetched; the message says why."""
+    """The error that keys could not be fetched; the message says why."""
 
 
 class FetchTimes(NamedTuple):
@@ -29,7 +29,7 @@ class FetchTimes(NamedTuple):
 
 
 class TokenKeys:
-    """The keys of one URL. Those of the last fetch that went well stay in use while later ones fail."""
+    """The keys of one URL. Those of the last successful fetch stay in use while later ones fail."""
 
     def __init__(
         self, url: str, fetch: "Callable[[], Awaitable[tuple[TokenKey, ...]]]", times: FetchTimes, clock: LoopClock

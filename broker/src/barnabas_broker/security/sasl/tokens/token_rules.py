@@ -7,7 +7,7 @@ class TokenRules(NamedTuple):
     """The values that claims must have, beside the signature and the times."""
 
     audiences: tuple[str, ...]
-    """A token names at least one of these; where there are none, it may be for anybody."""
+    """A token must name at least one of these; if there are none, it may be for any audience."""
     issuer: str | None
     skew_s: int
     scope_claim: str = "scope"
