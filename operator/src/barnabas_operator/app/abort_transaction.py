@@ -1,4 +1,4 @@
-"""`barnabas abort-transaction`: end a transaction in a partition that its coordinator does not know any more."""
+"""`barnabas abort-transaction`: end a transaction in a partition that its coordinator no longer knows."""
 
 import argparse
 import logging
@@ -20,7 +20,7 @@ from barnabas_operator.kafka.transactions import OpenTransaction, abort, open_in
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command; its exit code: 0, or 1 where no cluster answers or there is no such transaction to end."""
+    """Run the command; return the exit code: 0, or 1 if no cluster answers or there is no such transaction."""
     options = _parser().parse_args(arguments)
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # Errors that matter are raised, too.
     out = console()

@@ -1,4 +1,4 @@
-"""`barnabas accept-loss`: partitions whose every replica lacks records go on with the longest log that there is."""
+"""`barnabas accept-loss`: elects the replica with the longest log for partitions whose every replica lacks records."""
 
 import argparse
 import logging

@@ -1,4 +1,4 @@
-"""A child process with a page that says when it serves: started, awaited, started again when it dies, and stopped."""
+"""A child process with a readiness page: it is started, awaited, restarted when it dies, and stopped."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ class Child(NamedTuple):
 
 
 class ChildProcess:
-    """A supervised child. `say` gets a line for everything that a person should know."""
+    """A supervised child. `say` is called with each line for the user."""
 
     def __init__(self, child: Child, say: Say, on_change: Callable[[], None]) -> None:
         """`on_change` is called when it has died, and when it is back."""

@@ -1,4 +1,4 @@
-"""`barnabas convert`: Strimzi's manifests as ours, and what has no counterpart."""
+"""`barnabas convert`: converts Strimzi's manifests to ours, and lists the fields without a counterpart."""
 
 import argparse
 import sys

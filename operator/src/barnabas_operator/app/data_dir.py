@@ -1,4 +1,4 @@
-"""The data directory of `barnabas up`: one process holds it; brokers' folders and what is remembered live in it."""
+"""The data directory of `barnabas up`, held by one process: the brokers' folders, and the state between runs."""
 
 import fcntl
 import os
@@ -18,11 +18,11 @@ SECRET_MODE: Final = 0o600
 
 
 class DataDirHeld(Exception):
-    """A data directory that another process has locked; the message says which."""
+    """The error that another process has locked the data directory; the message names it."""
 
 
 class MemoryBroken(Exception):
-    """A status file that cannot be read; the message says why."""
+    """The error that a status file cannot be read; the message says why."""
 
 
 class DataDir:
@@ -36,7 +36,7 @@ class DataDir:
         self._written = b""
 
     def release(self) -> None:
-        """Lets another process have it. The lock file stays: removing it would let two in."""
+        """Release the lock. The lock file stays, as its removal could let two processes in."""
         self._lock.close()
 
     @property
@@ -49,7 +49,7 @@ class DataDir:
         return self.path / f"broker-{broker_id}"
 
     def write_status(self, wanted: DesiredState) -> None:
-        """Write what the next run needs, and the same for people and scripts, as YAML."""
+        """Write the state for the next run, and the same as YAML for people and scripts."""
         memory = msgspec.json.encode(wanted)
         if memory == self._written:
             return

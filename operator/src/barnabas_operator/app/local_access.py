@@ -1,4 +1,4 @@
-"""The files of `barnabas up` that secured brokers and their users need, and the proof of who it is itself."""
+"""The files of `barnabas up` that secured brokers and their users need, and its own credentials."""
 
 from pathlib import Path
 

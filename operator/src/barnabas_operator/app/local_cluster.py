@@ -74,7 +74,7 @@ class LocalCluster:
         self._security.bring_users(client, cluster)
 
     def give_places(self, cluster: Cluster) -> None:
-        """Give each broker its ports, also one that is to go: those that it had, where the manifest lets it.
+        """Choose the ports of each broker, also of one to be removed: its earlier ports if the manifest allows them.
 
         Makes the certificates and users that the Cluster needs. Raises PortTaken, and gives no places then;
         SecurityBroken.
@@ -104,7 +104,7 @@ class LocalCluster:
         return [self._view(cluster, number) for number in self._places]
 
     async def start(self, cluster: Cluster, numbers: Iterable[int] | None = None) -> None:
-        """Start these brokers (or all) at once. Raises ChildFailed when each of them is ready or has ended."""
+        """Start these brokers, or all, at once; return once each is ready. Raises ChildFailed if one has ended."""
         numbers = self._places if numbers is None else numbers
         starts = [self._start_broker(cluster, number) for number in numbers]
         failures = [each for each in await asyncio.gather(*starts, return_exceptions=True) if each is not None]
@@ -112,7 +112,7 @@ class LocalCluster:
             raise failure
 
     def tell_users(self, cluster: Cluster) -> None:
-        """Say where the files of the users are."""
+        """Print where the files of the users are."""
         for user in users_of(cluster):
             files = self._security.files_of(user)
             kcat = f"kcat and librdkafka {files.librdkafka_settings}"
@@ -126,7 +126,7 @@ class LocalCluster:
         await self._start_broker(cluster, number)
 
     async def remove(self, number: int) -> None:
-        """End a broker that is not wanted any more."""
+        """Stop a broker that is no longer declared."""
         broker = self.brokers[number]
         await self._stop_broker(number)
         del self._places[number]
@@ -211,7 +211,7 @@ def remembered_places(cluster: Cluster) -> dict[int, BrokerPlace]:
 
 
 def _port(wanted: int, before: int, chosen: set[int], *, in_use: bool) -> int:
-    """The declared port; else the one it had, else any that is free; added to those `chosen`. Raises PortTaken."""
+    """Return the declared port; else the earlier one, else a free one; add it to `chosen`. Raises PortTaken."""
     keeps = before and (in_use or is_free(before)) and wanted in (0, before)
     if wanted and not keeps and not is_free(wanted):
         raise PortTaken(f"port {wanted} is in use; free it, or change spec.listeners[0].port (0 takes any free port)")

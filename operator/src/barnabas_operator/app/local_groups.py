@@ -90,7 +90,7 @@ class LocalGroups:
         return unheard(group, why, self._now()), True
 
     async def _end(self, group: ConsumerGroup, owned: Mapping[str, ConsumerGroup]) -> ConsumerGroup | None:
-        """End a removed group; return None when it is gone, else the group with the reason in its status."""
+        """End a removed group; return None once it is deleted, else the group with the reason in its status."""
         try:
             why = await self._work.end(group, owned)
         except ClusterUnreachable as error:

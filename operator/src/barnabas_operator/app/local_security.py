@@ -33,7 +33,7 @@ _PRIVATE: Final = 0o700
 
 
 class SecurityBroken(Exception):
-    """The files of an earlier run cannot be used; the message says which, and what to do."""
+    """The error that files of an earlier run are unusable; the message says which, and what to do."""
 
 
 class LocalSecurity:
@@ -47,7 +47,7 @@ class LocalSecurity:
         self._brought: Mapping[str, str] = {}
 
     def prepare(self, cluster: Cluster) -> BrokerSecrets | None:
-        """Make what is missing, and return what brokers need; None where they are open. Raises SecurityBroken."""
+        """Create missing files; return the security of brokers, None if they are open. Raises SecurityBroken."""
         if not is_secured(cluster):
             return None
         self._folder.mkdir(mode=_PRIVATE, exist_ok=True)
@@ -68,7 +68,7 @@ class LocalSecurity:
         return UserFiles(user, str(user_folder(self._data_dir, user)))
 
     def write_settings(self, cluster: Cluster, bootstrap: str) -> None:
-        """Write for each user what its clients need to know."""
+        """Write the files of each user for its clients."""
         (listener,) = cluster.spec.listeners
         for user, password in self._passwords(cluster).items():
             files = self.files_of(user)

@@ -59,7 +59,7 @@ class FileSecrets(UserSecrets):
     async def write(
         self, user: User, stored: StoredSecret | None, data: Mapping[str, bytes], marks: Mapping[str, str]
     ) -> None:
-        """Write the files that differ, and remove those that are no more."""
+        """Write the files that differ, and remove those of removed users."""
         path = self._path(user)
         try:
             path.parent.mkdir(mode=_PRIVATE, exist_ok=True)
@@ -87,7 +87,7 @@ class FileSecrets(UserSecrets):
         return self._text(AUTHORITY)
 
     async def clients_authority(self, _cluster: Cluster) -> ClientsAuthority | None:
-        """Return the same authority: brokers on this machine have one for everybody."""
+        """Return the one authority, which signs for brokers and clients on this machine."""
         key, trusted = self._text("ca.key"), self._text(AUTHORITY)
         return ClientsAuthority(key, trusted) if key and trusted else None
 

@@ -54,7 +54,7 @@ class Operator:
         self._client: ApiClient | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.ending = asyncio.Event()
-        """Is set where the operator must end; `why_ending` says why."""
+        """The event that the operator must end; `why_ending` is the reason."""
         self.why_ending = ""
 
     @property

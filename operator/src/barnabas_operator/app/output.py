@@ -27,7 +27,7 @@ BYTES_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def console() -> Console:
-    """The standard output; wide enough for tables when it goes into a file or a pipe."""
+    """The standard output, wide enough for tables if it is a file or a pipe."""
     return Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False, soft_wrap=True)
 
 
@@ -45,7 +45,7 @@ class Log:
             self.out.print(f"         {escape(line)}")
 
     def complain(self, headline: str, errors: Iterable[ManifestError]) -> None:
-        """A headline, then one line for each error: `file:line:column: what`, at the margin for editors."""
+        """Print a headline, then one line for each error: `file:line:column: what`, at the margin for editors."""
         self.say(headline)
         for error in errors:
             self.out.print(f"[red]{escape(str(error))}[/red]")
@@ -97,7 +97,7 @@ def users_table(rows: Iterable[Sequence[str]]) -> Table:
 
 
 def user_rows(users: Iterable[User]) -> list[tuple[str, ...]]:
-    """Return what a person wants to know of each user that a manifest declares."""
+    """Return a line about each declared user."""
     return [
         (user.username, _ready(user.conditions)[0], user.spec.authentication.type, _ready(user.conditions)[1])
         for user in users
@@ -116,7 +116,7 @@ def group_rows(groups: Iterable[ConsumerGroup]) -> list[tuple[str, ...]]:
 
 
 def without_numbers(row: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the cells of a group whose change is worth another table."""
+    """Return the cells of a group whose change prints another table."""
     return (*row[: GROUP_NUMBERS.start], *row[GROUP_NUMBERS.stop : -1], NUMBERS.sub("", row[-1]))
 
 

@@ -10,5 +10,5 @@ LETTERS: Final = string.ascii_letters + string.digits
 
 
 def new_password() -> str:
-    """Return 32 letters and digits that nobody can guess."""
+    """Return 32 random letters and digits."""
     return "".join(secrets.choice(LETTERS) for _ in range(PASSWORD_LENGTH))

@@ -26,7 +26,7 @@ PATIENCE_S: Final = 5.0
 
 
 class Rollout:
-    """`look` gathers what the brokers say; None where none of them answers. `balance` has preferred replicas lead."""
+    """The actions of a rollout. `look` returns the state of brokers, None if none answers; `balance` elects leaders."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ LOOK_S: Final = 5.0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_TRY_AGAIN: Final = 75
-"""Kubernetes starts another pod, which finds the run if it is there."""
+"""The error after which Kubernetes starts another pod, which finds the run if it exists."""
 NEEDED: Final = ("POD_NAMESPACE", "JOB_NAME", "JOB_UID")
 
 
@@ -126,7 +126,7 @@ async def _found(api: KubeApi, started: Started) -> Json | None:
 
 
 async def _ended(api: KubeApi, started: Started) -> int | None:
-    """The exit code; None as long as the run goes on."""
+    """Return the exit code; None while the run continues."""
     try:
         found = await _found(api, started)
     except KubeUnreachable as error:

@@ -143,7 +143,7 @@ def report_json(report: ClusterReport) -> str:
 
 
 def print_report(out: Console, report: ClusterReport, *, wide: bool, authenticates: bool = False) -> None:
-    """Print the report as tables; `authenticates` is true if brokers may have asked who we are."""
+    """Print the report as tables; `authenticates` is true if brokers may have asked for authentication."""
     brokers = ", ".join(f"{broker.broker_id} at {broker.address}" for broker in report.brokers)
     out.print(f"cluster {report.cluster_id}, brokers {brokers}, controller {report.controller_id}", markup=False)
     strangers = [each.address for each in report.brokers if not is_of_this_machine(each.address)]
@@ -175,7 +175,7 @@ def is_of_this_machine(address: str) -> bool:
 
 
 def print_stray_logs(out: Console, strays: Sequence[StrayLog]) -> None:
-    """Print the logs that are not served, and what to do."""
+    """Print the logs that are not served, and the commands for them."""
     if not strays:
         return
     total = size(sum(each.size_bytes for each in strays))
@@ -190,7 +190,7 @@ def print_stray_logs(out: Console, strays: Sequence[StrayLog]) -> None:
 
 
 def _print_losses(out: Console, report: ClusterReport) -> None:
-    """Print what is lost, and the command that accepts it."""
+    """Print the lost partitions, and the command that accepts the loss."""
     lost = [part for topic in report.topics for part in topic.partitions if part.lost is not None]
     for part in lost:
         out.print(f"  {part.topic}-{part.partition} is offline, every replica lacks records: {part.lost}", markup=False)
@@ -250,7 +250,7 @@ def _group_row(group: GroupReport) -> tuple[str, ...]:
 
 
 def lag_table(groups: Iterable[GroupReport]) -> Table:
-    """One line for each partition that a group reads, also where nobody reads it now."""
+    """Yield a line for each partition that a group reads, also without a current member."""
     headings = ("GROUP", "TOPIC", "PARTITION>", "COMMITTED>", "END>", "LAG>", "CLIENT")
     return table("Lag", headings, (_lag_row(group.group_id, part) for group in groups for part in group.lags))
 

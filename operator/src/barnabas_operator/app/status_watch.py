@@ -19,7 +19,7 @@ Tables = Callable[[ClusterReport], tuple[RenderableType, ...]]
 
 
 class Reports:
-    """Reports of a cluster, one each time that is asked for; who asks waits."""
+    """The reports of a cluster, one at each call, which waits for it."""
 
     def __init__(self, connect: Callable[[], ClusterAdmin]) -> None:
         self._connect = connect

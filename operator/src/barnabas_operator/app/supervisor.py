@@ -63,7 +63,7 @@ def connected_admin(bootstrap: str, timeout_s: float, security: Credentials) -> 
 
 
 class UpFailed(Exception):
-    """The cluster cannot start; the message says why."""
+    """The error that the cluster cannot start; the message says why."""
 
 
 class Supervisor:
@@ -172,7 +172,7 @@ class Supervisor:
             await task
 
     async def _round(self) -> None:
-        """Brings brokers and topics to the manifests once, and says how long until the next time."""
+        """Reconcile brokers and topics with the manifests once; return the seconds until the next time."""
         self._pause_s = self._drift_check_s
         waiting = await self._bring_brokers()
         await self._exporter.bring(self._proven.spec.lag_exporter, self._cluster.own_bootstrap, self._cluster.own_tls)
@@ -270,7 +270,7 @@ class Supervisor:
             self._drop_admin()
 
     async def _forget(self, count: int) -> None:
-        """Brokers that were removed: the others would tell of them for ever."""
+        """Unregister removed brokers, which the others would list for ever."""
         try:
             for number in await asyncio.to_thread(lambda: self._connected().forget_brokers(count)):
                 self._log.say(f"broker-{number} is no longer registered")

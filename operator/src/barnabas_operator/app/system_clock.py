@@ -12,7 +12,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        """Seconds since the machine was started, those too in which it was suspended."""
+        """Return the seconds since the boot of the machine, suspended time included."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     async def sleep(self, seconds: float) -> None:
@@ -20,7 +20,7 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
     def timeout(self, seconds: float) -> asyncio.Timeout:
-        """Bounds what is awaited inside to so many seconds."""
+        """Return a context that bounds the time of its body."""
         return asyncio.timeout(seconds)
 
     def block(self, seconds: float) -> None:

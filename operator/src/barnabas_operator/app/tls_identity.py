@@ -9,13 +9,13 @@ from barnabas_operator.reconcile.worker_environment import Identity
 
 
 class TlsIdentity(NamedTuple):
-    """Credentials that are a certificate, and the authorities that brokers are to be of."""
+    """The credentials of a client: a certificate, and the authorities of the brokers."""
 
     context: ssl.SSLContext
 
     @property
     def authenticates(self) -> bool:
-        """Return whether the client shows who it is."""
+        """True if the client has a certificate."""
         return True
 
     def settings(self) -> Mapping[str, Any]:

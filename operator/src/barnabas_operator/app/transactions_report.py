@@ -14,7 +14,7 @@ def transactions_json(report: TransactionsReport) -> str:
 
 
 def print_transactions(out: Console, report: TransactionsReport, now_ms: int) -> None:
-    """Print what the coordinators know, what partitions have open, and what ends a transaction that hangs."""
+    """Print the coordinators' transactions, the open ones of partitions, and the commands that end hanging ones."""
     out.print(_transactions(report, now_ms) if report.transactions else "no transaction is open")
     if report.open:
         out.print()

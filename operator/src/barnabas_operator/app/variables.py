@@ -20,11 +20,11 @@ MonitorLabels = Annotated[dict[str, str], Meta(description='labels in JSON, as {
 
 
 class InvalidVariable(Exception):
-    """A variable that cannot be used: its name, its value and what it takes."""
+    """The error of an invalid variable, with its name, its value and what is allowed."""
 
 
 class Variables(msgspec.Struct, frozen=True, rename=str.upper):
-    """The operator's environment variables; `--help` says what each is for."""
+    """The operator's environment variables; `--help` describes each."""
 
     watch_namespaces: str = ""
     broker_image: str = "barnabas-broker:dev"
@@ -67,7 +67,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def read_variables(environment: Mapping[str, str]) -> Variables:
-    """Read the variables; those that are not set are as `--help` says. Raises InvalidVariable."""
+    """Read the variables, with the defaults that `--help` shows. Raises InvalidVariable."""
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(Variables)}
     given = {name: _value(name, environment[name], kind) for name, kind in fields.items() if name in environment}
     return msgspec.convert(given, Variables)

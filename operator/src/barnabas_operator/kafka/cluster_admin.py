@@ -1,4 +1,4 @@
-"""The admin client: gathers what planning needs to know, and applies its steps. One connection to one cluster.
+"""The admin client of one cluster: it gathers the state for plans, and applies their steps.
 
 kafka-python's client does its IO in a thread of its own; these calls block until the answer or the time-out.
 """
@@ -70,7 +70,7 @@ class ClusterAdmin:
         writing: TimedWrite = nullcontext,
         security: Credentials = IN_CLEAR,
     ) -> None:
-        """Connect to any of `host:port[,host:port]`. What is set on a topic is asked again after `configs_kept_s`.
+        """Connect to any of `host:port[,host:port]`. Configs of topics are read again after `configs_kept_s`.
 
         `writing` is entered for each request that changes something, with the seconds that it may take; what it raises
         is raised.
@@ -131,7 +131,7 @@ class ClusterAdmin:
         )
 
     def with_overrides(self, state: ClusterState, names: Collection[str]) -> ClusterState:
-        """The same with the configs that are set on those of these topics that are there."""
+        """Return the state with the configs of those of these topics that exist."""
         ids = {name: state.topics[name].topic_id for name in names if name in state.topics}
         if not ids:
             return state
@@ -170,7 +170,7 @@ class ClusterAdmin:
         return {name: int(found[name]["value"]) for name in wanted}
 
     def apply(self, steps: Sequence[TopicStep]) -> dict[str, StepRefused]:
-        """Carries out steps of one kind, at most one for each topic; those that were refused, by topic.
+        """Carry out steps of one kind, at most one for each topic; return the refusals by topic.
 
         Returns when the cluster shows the result of all others.
         """
@@ -190,7 +190,7 @@ class ClusterAdmin:
         return cluster_users(self.client)
 
     def apply_to_users(self, steps: Sequence[UserStep]) -> dict[str, tuple[UserStep, StepRefused]]:
-        """Carry out steps; return those that were refused, by user."""
+        """Carry out steps; return the refusals by user."""
         refused = apply_user_steps(self.client, steps, lambda: self._writing(REQUEST_TIMEOUT_S))
         self.answered_at = self._clock.monotonic_s()
         return refused
@@ -208,7 +208,7 @@ class ClusterAdmin:
         return [each.to_dict() for each in answer.results]
 
     def disks(self, broker_ids: Collection[int]) -> Disks:
-        """The log dirs of these brokers that are online, and the replicas there; of those brokers that answer."""
+        """Return the online log dirs of the brokers that answer, and the replicas in them."""
         online: dict[int, list[Mapping[str, Any]]] = {}
         for broker_id in broker_ids:
             try:
@@ -224,14 +224,14 @@ class ClusterAdmin:
         )
 
     def prefer_log_dirs(self, placed: Mapping[NewReplica, str]) -> None:
-        """Tells brokers where to make replicas that they do not have yet (KIP-113); they answer that they have none."""
+        """Set the log dirs for replicas that brokers do not have yet (KIP-113); they answer that they have none."""
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             self.client.alter_replica_log_dirs(
                 {TopicPartitionReplica(*replica): path for replica, path in placed.items()}
             )
 
     def move_between_log_dirs(self, moves: Collection[LogDirMove]) -> list[str]:
-        """Begins to move replicas within their brokers; in words what brokers refuse."""
+        """Begin to move replicas within their brokers; return the refusals in words."""
         replicas = {each: TopicPartitionReplica(*each.partition, each.broker_id) for each in moves}
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             answers = self.client.alter_replica_log_dirs({replicas[each]: each.path for each in moves})
@@ -321,7 +321,7 @@ class ClusterAdmin:
         return not topics.keys().isdisjoint(kafka_uuid.to_text(UUID(topic_id)) for topic_id in there)
 
     def _all_moving(self, steps: Collection[MoveReplicas]) -> bool:
-        """True if these replicas are moving, or have moved, or are gone with their topic."""
+        """True if these replicas are moving, have moved, or were deleted with their topic."""
         moving = reassignments(self.client)
         states = {
             topic["name"]: _topic_state(topic, moving.get(topic["name"], {}))
@@ -371,7 +371,7 @@ def _held(log_dirs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[TopicPartitio
 
 
 def _load(log_dir: Mapping[str, Any], moving: Collection[tuple[str, int]]) -> LogDirLoad:
-    """Return the load of a log dir. A replica that moves between log dirs counts where it goes."""
+    """Return the load of a log dir. A replica that moves between log dirs counts in its new one."""
     staying = [size for replica, size in _replicas(log_dir, is_future=False) if replica not in moving]
     sizes = staying + [size for _, size in _replicas(log_dir, is_future=True)]
     return LogDirLoad(log_dir["log_dir"], len(sizes), sizes.count(0), sum(sizes), log_dir["usable_bytes"])

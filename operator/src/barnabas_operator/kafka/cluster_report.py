@@ -16,7 +16,7 @@ class BrokerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
-    """One partition. Offsets are None where no leader answers; `size_bytes` is that of the leader's copy.
+    """One partition. Offsets are None if no leader answers; `size_bytes` is the size of the leader's log.
 
     `lost` says what is known where nobody leads because every replica lacks records.
     """
@@ -86,7 +86,7 @@ class LagReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
-    """One consumer group; `members` is None where the broker does not tell (KIP-848 groups)."""
+    """One consumer group; `members` is None if they are unknown, as in KIP-848 groups."""
 
     group_id: str
     state: str

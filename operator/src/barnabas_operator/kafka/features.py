@@ -1,4 +1,4 @@
-"""Levels of features (KIP-584): what brokers tell of them, and raising one. Every function may raise KafkaError."""
+"""Levels of features (KIP-584), as brokers report them, and their raise. Every function may raise KafkaError."""
 
 from typing import Any, Final
 

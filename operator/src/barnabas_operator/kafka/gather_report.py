@@ -30,7 +30,7 @@ OffsetsByPartition = Mapping[PartitionKey, int]
 
 
 class _Logs(NamedTuple):
-    """The partitions whose leaders tell both ends of their logs, by topic; and these ends."""
+    """Return the partitions, by topic, whose leaders report both ends of their logs, and these ends."""
 
     topics: Mapping[str, Sequence[TopicPartition]]
     starts: OffsetsByPartition
@@ -133,7 +133,7 @@ def _topic(
 
 
 def _groups(admin: ClusterAdmin, earliest: OffsetsByPartition, ends: OffsetsByPartition) -> tuple[GroupReport, ...]:
-    """Every group that reads topics, also those without an active member: their committed offsets stay."""
+    """Return every group that reads topics, also without active members, whose committed offsets stay."""
     listed = {
         group["group_id"]: group
         for group in admin.client.list_groups()
@@ -183,7 +183,7 @@ def _member(member: Mapping[str, Any]) -> MemberReport:
 def _lags(
     committed: Mapping[TopicPartition, int], logs: _Logs, members: Iterable[MemberReport]
 ) -> tuple[LagReport, ...]:
-    """One entry for each partition that counts, that is committed to, or that a member has."""
+    """Return an entry for each partition of the group's topics, with a committed offset, or of a member."""
     owners = {TopicPartition(*key): member.client_id for member in members for key in member.partitions}
     counted = set(partitions_read(committed, lambda topic: logs.topics.get(topic, ())))
     return tuple(

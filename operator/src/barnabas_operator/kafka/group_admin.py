@@ -1,4 +1,4 @@
-"""Consumer groups: what coordinators and leaders say of some of them, and what changes what they have committed.
+"""Consumer groups, as coordinators and leaders describe them, and changes of their committed offsets.
 
 Calls block, and every one may raise ClusterUnreachable.
 """
@@ -33,7 +33,7 @@ EPOCHS_VERSION: Final = 6
 NAMES_VERSION_MAX: Final = 9
 """The last version of OffsetCommit with names of topics; the next one has their ids."""
 NO_MEMBER: Final = -1
-"""The generation of who commits and is no member."""
+"""The generation in commits of a client that is no member."""
 
 
 class Refused(NamedTuple):

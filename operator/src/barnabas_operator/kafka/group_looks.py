@@ -1,4 +1,4 @@
-"""Looks at the consumer groups that have resources, one after the other: what they are, and how they get on."""
+"""The looks at consumer groups that have resources, one after the other: their state and their progress."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from typing import Any, Final, NamedTuple
@@ -23,7 +23,7 @@ NAMED_MAX: Final = 5
 
 
 class Looked(NamedTuple):
-    """The result of a look. Groups that could not be asked about are missing; `unheard` says why."""
+    """The result of a look. Groups without an answer are missing; `unheard` says why."""
 
     groups: Mapping[str, GroupSeen]
     unheard: str
@@ -64,7 +64,7 @@ class GroupLooks:
         return Looked(found, "; ".join(dict.fromkeys((*map(str, asking.failures), *_away(chosen), *_missed(missed)))))
 
     def _remember(self, chosen: Chosen, group_ids: Collection[str]) -> None:
-        """Remember what each group reads. A group that could not be asked about still reads what it read before."""
+        """Remember the topics of each group; a group without an answer keeps its earlier ones."""
         now = {group_id: _topics(chosen, group_id) for group_id in chosen.readings.groups}
         before = {each: self._topics[each] for each in group_ids if each in self._topics}
         gone = set(group_ids) - now.keys() - chosen.readings.silent if chosen.readings.is_complete else set()
@@ -72,13 +72,13 @@ class GroupLooks:
 
 
 def _away(chosen: Chosen) -> Iterator[str]:
-    """Yield the reason for groups whose coordinator is away."""
+    """Yield the reason for groups whose coordinator is not alive."""
     if chosen.away:
         yield f"nobody leads the partition of {CONSUMER_OFFSETS} of {_named(chosen.away)}"
 
 
 def _missed(group_ids: Collection[str]) -> Iterator[str]:
-    """A coordinator that just moved may have listed its groups nowhere: the next look tells."""
+    """Yield the reason for groups that no broker lists, as while a coordinator moves; the next look knows more."""
     if group_ids:
         yield f"no broker lists {_named(group_ids)} any more"
 

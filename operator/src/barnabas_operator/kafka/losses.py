@@ -1,4 +1,4 @@
-"""Partitions whose every replica lacks records, and the acceptance of that; logs that brokers have set aside."""
+"""Partitions whose every replica lacks records, and the acceptance of the loss; logs that brokers do not serve."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _LOST: Final = re.compile(r"(\d+): (.*)")
 
 
 def lost_partitions(client: Any, topics: Sequence[str]) -> dict[PartitionKey, str]:
-    """Return what is known of each such partition of these topics, asked by an admin client. Raises KafkaError."""
+    """Return the known facts about the lost partitions of these topics. Raises KafkaError."""
     lost: dict[PartitionKey, str] = {}
     for start in range(0, len(topics), TOPICS_A_REQUEST_MAX):
         some = topics[start : start + TOPICS_A_REQUEST_MAX]
@@ -33,7 +33,7 @@ def lost_partitions(client: Any, topics: Sequence[str]) -> dict[PartitionKey, st
 
 
 def stray_logs(client: Any, broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
-    """Return the logs that these brokers have set aside; none for Apache Kafka, which has no such config.
+    """Return the logs that these brokers do not serve; none for Apache Kafka, which has no such config.
 
     Raises KafkaError.
     """
@@ -58,7 +58,7 @@ def parsed(topic: str, value: str) -> dict[PartitionKey, str]:
 
 
 def accept(client: Any, partitions: Collection[PartitionKey]) -> dict[PartitionKey, str]:
-    """Elects the longest of their logs; why not, for those where that failed. Raises KafkaError."""
+    """Elect the replicas with the longest logs; return the errors of partitions. Raises KafkaError."""
     wanted: dict[str, list[int]] = {}
     for topic, number in partitions:
         wanted.setdefault(topic, []).append(number)

@@ -32,7 +32,7 @@ def reassignments(client: Any) -> Moves:
 
 
 def topics_and_moves(client: Any) -> tuple[Topics, Moves]:
-    """All topics, and what moves of them; both of the broker that moves are sent to. Raises KafkaError.
+    """Return all topics and their reassignments, both from the broker that gets reassignments. Raises KafkaError.
 
     That is asked for what moves before and after, so that the replicas of a move that begins or ends just then are
     never taken for replicas at rest: one more of them than is wanted. Such a move counts as under way once more.
@@ -49,7 +49,7 @@ def topics_and_moves(client: Any) -> tuple[Topics, Moves]:
 
 
 def _of_mover(client: Any, ask: Callable[[int | None], T]) -> T:
-    """Ask the broker that moves are sent to; any other where that one is gone."""
+    """Ask the broker that gets reassignments; any other one if that has stopped."""
     connections = client.connections
     mover = connections.mover
     if mover is not None and mover not in connections.failing:

@@ -33,6 +33,6 @@ def plan_of(
 
 
 def reset_descriptions(admin: GroupAdmin, reset: Reset, group_id: str) -> GroupDescriptions:
-    """Describe the group, the one whose offsets it shall have, and the topics that are named."""
+    """Describe the group, the group whose offsets it is to get, and the named topics."""
     others = [reset.to.group] if reset.to.group is not None else []
     return admin.describe(list(dict.fromkeys([group_id, *others])), named_topics(reset))

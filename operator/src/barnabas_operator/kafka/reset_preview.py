@@ -1,4 +1,4 @@
-"""The preview of a reset for the person who applies it: a connection of its own, for one answer."""
+"""The preview of a reset for the user who applies it, over a connection of its own."""
 
 from contextlib import nullcontext
 from typing import Final

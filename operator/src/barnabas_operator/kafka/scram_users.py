@@ -11,7 +11,7 @@ MECHANISM: Final = ScramMechanism.SCRAM_SHA_512
 
 
 def set_passwords(client: Any, passwords: Mapping[str, str], gone: Collection[str]) -> None:
-    """Set these passwords, and delete those of users that are gone, as far as they have any. ClusterUnreachable."""
+    """Set these passwords, and delete those of removed users that have one. Raises ClusterUnreachable."""
     changes = [UserScramCredentialUpsertion(user, MECHANISM, password) for user, password in passwords.items()]
     with reachable():
         client.alter_user_scram_credentials([UserScramCredentialDeletion(user, MECHANISM) for user in gone])

@@ -26,7 +26,7 @@ _ALTER_ERROR: Final = re.compile(r"\[Error (-?\d+)\] \w+(?:: )?(.*)", re.DOTALL)
 
 
 class StepRefused(Exception):
-    """A broker said no: Kafka's code and message."""
+    """A refusal of a broker: Kafka's error code and message."""
 
     def __init__(self, code: int, message: str | None) -> None:
         self.code = code
@@ -42,7 +42,7 @@ def error_name(code: int) -> str:
 
 
 def requests_of(steps: Sequence[TopicStep]) -> Iterator[list[TopicStep]]:
-    """Yield steps of one kind, cut into what one request may hold: Kafka limits new partitions, we limit topics."""
+    """Yield steps of one kind in portions for one request: Kafka limits new partitions, this limits topics."""
     request: list[TopicStep] = []
     partitions = 0
     for step in steps:
@@ -98,7 +98,7 @@ def _move(client: Any, steps: Sequence[MoveReplicas]) -> Answers:
 
 
 def _delete(client: Any, steps: Sequence[DeleteTopic]) -> Answers:
-    """A topic of that id that is gone has been deleted already."""
+    """Delete topics by id; yield each with its refusal. An unknown id was deleted already."""
     names = {kafka_uuid.from_text(step.topic_id): step.topic for step in steps}
     for answer in client.delete_topics(list(names), raise_errors=False)["topics"]:
         is_gone = answer["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID
@@ -111,7 +111,7 @@ def _refusal(code: int, message: str | None) -> StepRefused | None:
 
 
 def _alteration_refusal(answer: str) -> StepRefused | None:
-    """kafka-python tells the outcome of an alteration as text only: `[Error 40] InvalidConfigurationError: why`."""
+    """Parse the outcome of a change, which kafka-python has as text: `[Error 40] InvalidConfigurationError: why`."""
     if answer == "OK":
         return None
     match = _ALTER_ERROR.fullmatch(answer)

@@ -1,4 +1,4 @@
-"""Transactions of any Kafka cluster: those that its coordinators know, and the open ones that partitions have."""
+"""Transactions of any Kafka cluster: those of its coordinators, and the open ones in partitions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class TransactionsReport:
 
 
 def gather_transactions(client: Any, *, with_ended: bool) -> TransactionsReport:
-    """Ask all brokers; the ids whose last transaction has ended are left out unless `with_ended`. Raises KafkaError."""
+    """Ask all brokers; ids without an open transaction only with `with_ended`. Raises KafkaError."""
     known = _transactions(client, None if with_ended else UNDECIDED)
     return TransactionsReport(transactions=known, open=_open(client, _held_back(client), known))
 

@@ -1,4 +1,4 @@
-"""The few requests that the operator makes of the Kubernetes API, as JSON, and what its refusals mean."""
+"""The operator's few requests to the Kubernetes API, as JSON, and the meaning of refusals."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
@@ -37,7 +37,7 @@ class KubeUnreachable(Exception):
 
 
 class KubeRefused(Exception):
-    """The API server said no."""
+    """A refusal of the API server."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{reason} ({status}): {message}")
@@ -47,7 +47,7 @@ class KubeRefused(Exception):
 
     @property
     def is_about_the_object(self) -> bool:
-        """True if there can be no such object; otherwise the refusal is about the user or the time."""
+        """True if no such object can exist; otherwise the refusal is about rights or the moment."""
         return self.status in INVALID
 
 
@@ -55,7 +55,7 @@ class KubeApi:
     """Every method may raise KubeUnreachable and KubeRefused, and one that writes what `writing` raises."""
 
     def __init__(self, client: ApiClient, writing: Writing = _always) -> None:
-        """Make a client. `writing` is entered for each write, and says how many seconds it may take."""
+        """Make a client. `writing` is entered for each write, and yields the seconds that it may take."""
         self._client = client
         self._writing = writing
 
@@ -123,7 +123,7 @@ class KubeApi:
         return await self.request("POST", path_of(item["kind"], item["metadata"].get("namespace")), body=item)
 
     async def dry_run(self, item: Json) -> None:
-        """Check that such a new object would be accepted; store nothing. One of that name may exist already."""
+        """Check by a dry run that such a new object would be accepted. One of that name may exist already."""
         path = path_of(item["kind"], item["metadata"].get("namespace"))
         try:
             await self.request("POST", path, query={"dryRun": "All", "fieldValidation": "Strict"}, body=item)
@@ -134,7 +134,7 @@ class KubeApi:
     async def patch(
         self, kind: str, namespace: str | None, name: str, change: Json, *, subresource: str = ""
     ) -> dict[str, Any] | None:
-        """Merge `change` into the object; None if it is gone."""
+        """Merge `change` into the object; return None if it does not exist."""
         path = path_of(kind, namespace, name) + (f"/{subresource}" if subresource else "")
         try:
             return await self.request("PATCH", path, body=change, content_type=MERGE)
@@ -144,7 +144,7 @@ class KubeApi:
             raise
 
     async def delete(self, kind: str, namespace: str | None, name: str, **options: object) -> None:
-        """Delete the object; harmless if it is gone. `options` are those of `DeleteOptions`.
+        """Delete the object, if it exists. `options` are those of `DeleteOptions`.
 
         A precondition that does not hold is a refusal with the status `CONFLICT`.
         """
@@ -155,7 +155,7 @@ class KubeApi:
                 raise
 
     async def evict(self, namespace: str | None, pod: str, uid: str) -> None:
-        """Evict this very pod, if its PodDisruptionBudget allows that; harmless if it is gone.
+        """Evict the pod with this uid, if its PodDisruptionBudget allows it and the pod exists.
 
         If the budget does not allow it, the refusal has the status `TOO_MANY`; if the uid is another one, `CONFLICT`.
         """

@@ -28,7 +28,7 @@ async def claims_there(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
 
 
 async def storage_classes(api: KubeApi, cluster: Cluster) -> StorageClasses:
-    """Return the storage classes, also those known by name only: the classes of volumes that somebody made.
+    """Return the storage classes, also those without an object: the classes of volumes that were made by hand.
 
     Raises KubeUnreachable and KubeRefused.
     """
@@ -40,7 +40,7 @@ async def storage_classes(api: KubeApi, cluster: Cluster) -> StorageClasses:
 
 
 async def mark_emptied(api: KubeApi, cluster: Cluster, claim: BrokerClaim, *, is_emptied: bool) -> None:
-    """Labels a claim whose disk was emptied, or takes the label away. Raises KubeUnreachable and KubeRefused."""
+    """Label a claim whose disk is empty, or remove the label. Raises KubeUnreachable and KubeRefused."""
     change = {"metadata": {"labels": {EMPTIED_LABEL: "true" if is_emptied else None}}}
     await api.patch(CLAIM, cluster.metadata.namespace or "default", claim.name, change)
 
