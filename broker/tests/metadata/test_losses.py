@@ -74,7 +74,9 @@ async def test_the_controller_says_it_once(caplog: pytest.LogCaptureFixture) -> 
     await news.look(["orders"], turn)
     (record,) = caplog.records
     assert record.message.startswith("orders-0 is offline because every replica lacks records: last known end unknown")
-    assert record.message.endswith("`barnabas accept-loss --topic orders --partition 0` elects the replica with the longest log")
+    assert record.message.endswith(
+        "`barnabas accept-loss --topic orders --partition 0` elects the replica with the longest log"
+    )
     shown(a_topic("orders", led(1, 2, epoch=7)), revision=2, image=image)
     await news.look(["orders"], turn)
     shown(a_topic("orders", msgspec.structs.replace(LOST, partition_epoch=9)), revision=3, image=image)

@@ -105,7 +105,7 @@ class Appender(msgspec.Struct):
             return self.refused(place, self.environment.replicas.failures.storage_failed(partition, error))
 
     def _append_in_transaction(self, partition: Partition, batch: memoryview, place: int) -> ProduceResult | None:
-        """The result of a batch of a transaction; None when it comes later."""
+        """Return the result of a transactional batch; None if it comes later."""
         failures = self.environment.replicas.failures
         try:
             header = validate_produced(batch, partition.batch_bytes_max, TRANSACTIONAL_ATTRIBUTES)

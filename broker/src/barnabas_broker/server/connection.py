@@ -242,7 +242,7 @@ class Connection:
             if rest:
                 self._slow_clients.began(self)
             return
-        could_not_hold = waited_bytes > 0 and not consumed  # Then the kernel called before all had arrived.
+        could_not_hold = waited_bytes > 0 and not consumed  # The kernel's buffer is too small for the whole request.
         needed = SIZE_BYTES + int(_unpack_size(rest)[0])
         if could_not_hold and needed <= SCRATCH_BYTES and self._pool.has_reserve:
             self._take(seen)

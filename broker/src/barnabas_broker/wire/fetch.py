@@ -162,7 +162,7 @@ def _parse(data: memoryview, position: int, version: int) -> tuple[FetchRequest,
         replica_id, replica_epoch = REPLICA_STATE.unpack_from(data, after_head)
         position = after_head + REPLICA_STATE_BYTES
     else:
-        if version >= RACK_SINCE:  # No replica is preferred by its rack.
+        if version >= RACK_SINCE:  # Skip the rack: consumers read from leaders only.
             _, position = read_name(data, position, flexible=flexible)
         if flexible:
             (replica_id, replica_epoch), position = _read_replica_state(data, position, (replica_id, replica_epoch))

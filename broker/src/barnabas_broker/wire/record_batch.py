@@ -131,13 +131,13 @@ class TransactionalBatch(ApiError):
 def validate_produced(
     batch: memoryview, message_bytes_max: int, attributes: Collection[int] = CLIENTS_ATTRIBUTES
 ) -> BatchHeader:
-    """Return the header of a client's batch; ApiError says which of Kafka's rules it breaks.
+    """Return the header of a client's batch. Raises ApiError for the first of Kafka's rules that it breaks.
 
     `attributes` are those allowed; a transactional batch needs TRANSACTIONAL_ATTRIBUTES.
     """
     size_bytes = len(batch)
     if size_bytes < HEADER_BYTES:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"{size_bytes} bytes of records; a batch has {HEADER_BYTES} at least")
+        raise ApiError(ErrorCode.INVALID_RECORD, f"{size_bytes} bytes of records; a batch has at least {HEADER_BYTES}")
     header = _new_header(BatchHeader, _unpack_header(batch))
     if (
         header.length + LENGTH_OFFSET != size_bytes
