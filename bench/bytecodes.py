@@ -56,7 +56,7 @@ LOOPS_OWN: Final = ("_run_once", "_run", "_run_soon")
 TIMERS_ORDER: Final = "__lt__"
 """How often the loop compares timers depends on how many there are."""
 BOUNDS: Final = {
-    "Produce, acks=1": 1_250,
+    "Produce, acks=1": 1_200,
     "Produce, acks=all of three replicas": 2_150,
     "  fetches of the two followers, at the leader": 5_700,
     "  appends of the two followers": 4_700,

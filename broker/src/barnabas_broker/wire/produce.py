@@ -70,6 +70,7 @@ _ONE_RESULT: Final = struct.Struct(">iiBB16sBihqqqB8x")
 What follows is zero: no message, no tagged fields of partition and topic, throttle time, no tagged fields.
 """
 _ONE_RESULT_SIZE: Final = _ONE_RESULT.size - 4
+_pack_one_result: Final = _ONE_RESULT.pack
 _NONE: Final = 1
 """The encoded length of an empty compact array."""
 _ONE: Final = 2
@@ -108,13 +109,27 @@ class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
     """The batches of all topics, in their order."""
     transactional_id: str | None = None
     only_topic_id: bytes | None = None
-    """The topic id if `_parse_one_partition` has read the request, whose answer can be written in one go, too."""
+    """The topic id of a request that was read in one go: so its answer can be written."""
 
 
 def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> ProduceRequest:
-    """Parse the body in `buffer[start:end]`, ignoring bytes behind it. Raises MalformedRequest."""
-    one = _parse_one_partition(buffer, start, end) if version >= TOPIC_IDS_SINCE else None
-    return one or _parse_any(buffer, start, end, version)
+    """Parse the body in `buffer[start:end]`, ignoring bytes behind it. Raises MalformedRequest.
+
+    One batch and no tagged fields, as most clients send, are read in one go.
+    """
+    if version >= TOPIC_IDS_SINCE:
+        try:
+            unnamed, acks, timeout_ms, topics, topic_id, count, partition = _unpack_one_partition(buffer, start)
+            if not unnamed and topics == _ONE == count:
+                length, batch_start = read_unsigned_varint(buffer, start + _ONE_PARTITION_BYTES)
+                batch_end = batch_start + length - 1
+                if length and buffer[batch_end:end] == _NO_TAGS_OF_ALL:
+                    topic = ProduceTopic(None, topic_id, 1)
+                    places = [(topic, partition, batch_start, batch_end)]
+                    return ProduceRequest(acks, timeout_ms, [topic], places, None, topic_id)
+        except BROKEN_BYTES:  # The buffer ends before this shape does.
+            pass
+    return _parse_any(buffer, start, end, version)
 
 
 def _parse_any(buffer: memoryview, start: int, end: int, version: int) -> ProduceRequest:
@@ -164,22 +179,6 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
     return ProduceRequest(acks, timeout_ms, topics, batches, transactional_id), position
 
 
-def _parse_one_partition(data: memoryview, position: int, end: int) -> ProduceRequest | None:
-    """Parse a request with one batch and no tagged fields, as most clients send; return None for any other."""
-    try:
-        unnamed, acks, timeout_ms, topic_count, topic_id, count, partition = _unpack_one_partition(data, position)
-        if unnamed or topic_count != _ONE or count != _ONE:
-            return None
-        length, start = read_unsigned_varint(data, position + _ONE_PARTITION_BYTES)
-    except BROKEN_BYTES:  # The buffer ends before this shape does.
-        return None
-    batch_end = start + length - 1
-    if not length or data[batch_end:end] != _NO_TAGS_OF_ALL:
-        return None
-    topic = ProduceTopic(None, topic_id, 1)
-    return ProduceRequest(acks, timeout_ms, [topic], [(topic, partition, start, batch_end)], None, topic_id)
-
-
 def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[ProduceRequest, int]:
     """Read the fields after the transactional id; without calls if there are few elements and no tagged fields."""
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, position)
@@ -226,10 +225,11 @@ def encode_produce_response(
     """Return the framed response with a result for every batch of the request, in order; throttle time 0."""
     topic_id = request.only_topic_id
     if topic_id is not None:
-        number, error, offset, append_time_ms, log_start_offset, refusal = results[0]
+        *fields, refusal = results[0]
         if refusal is None:
-            head = _ONE_RESULT_SIZE, correlation_id, 0, _ONE, topic_id, _ONE
-            return bytearray(_ONE_RESULT.pack(*head, number, error, offset, append_time_ms, log_start_offset, _NONE))
+            return bytearray(
+                _pack_one_result(_ONE_RESULT_SIZE, correlation_id, 0, _ONE, topic_id, _ONE, *fields, _NONE)
+            )
     out = bytearray(8)
     by_topic = _by_topic(request.topics, results)
     if version < FLEXIBLE_SINCE:
