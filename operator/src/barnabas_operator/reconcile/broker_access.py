@@ -14,7 +14,7 @@ from barnabas_operator.resources.cluster import Cluster
 
 
 async def broker_access(api: KubeApi, cluster: Cluster, prove: Prove) -> Credentials:
-    """Return what the operator connects with now. Raises ClusterUnreachable, KubeUnreachable and KubeRefused."""
+    """Return the operator's current credentials. Raises ClusterUnreachable, KubeUnreachable and KubeRefused."""
     if not is_reached_by_tls(cluster):
         return IN_CLEAR
     name = operator_certificate_name(cluster.metadata.name)

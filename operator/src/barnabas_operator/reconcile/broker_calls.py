@@ -1,4 +1,4 @@
-"""Calls to brokers block: they have threads of their own, and not those that asyncio resolves names in."""
+"""Calls to brokers, which block: they run in threads of their own, apart from those of asyncio's name lookups."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,13 +12,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 AT_ONCE_MAX: Final = 64
-"""A Cluster that does not answer holds one for the 3 s of a try in 8 s: a hundred of those leave some to all others."""
+"""The number of threads. A silent Cluster holds one for 3 s of every 8 s: with a hundred of them some are left."""
 LOOK_S_MAX: Final = 5.0
 _THREADS: Final = ThreadPoolExecutor(AT_ONCE_MAX, "brokers")
 
 
 async def blocking(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what the call returns, or raise what it raises; run it in a thread.
+    """Run the call in a thread; return its result, or raise its exception.
 
     If the caller is cancelled, the thread ends by itself.
     """

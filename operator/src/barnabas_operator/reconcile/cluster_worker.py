@@ -234,7 +234,7 @@ class ClusterWorker:
     async def _reconcile(
         self, cluster: Cluster, body: Json, resources: BodiesByKind, first: Refusal | None = None
     ) -> float:
-        """`first` is what the Cluster's status says, whatever else is wrong."""
+        """Reconcile the Cluster once; `first` is a problem that its status shows before any other."""
         parts = ReconcileParts("/".join(self.key))
         await parts.run(self._statuses.set_finalizer(body, wanted=_needs_finalizer(cluster)))
         state = await parts.run(self._ask_brokers(cluster))
@@ -274,7 +274,7 @@ class ClusterWorker:
     async def _reconcile_resources(
         self, cluster: Cluster, resources: BodiesByKind, state: ClusterState | None, parts: ReconcileParts
     ) -> Seen | None:
-        """Reconcile the resources; without brokers, or before their pods are known, do only what needs neither."""
+        """Reconcile the resources; without an answer of brokers, or before pods are known, only as far as possible."""
         if state is None or self._pods is None:
             await self._resources.wait(resources, f"Cluster {cluster.metadata.name} does not answer yet")
             return None
@@ -287,7 +287,7 @@ class ClusterWorker:
     async def _reconcile_version(
         self, cluster: Cluster, brokers: BrokersOutcome | None, state: ClusterState | None
     ) -> VersionOutcome:
-        """Raise the metadata version after the roll; return what was done or refused.
+        """Raise the metadata version after the roll; return the outcome.
 
         It runs last: the status still has the previous level, so that the Event can name both.
         """
@@ -310,7 +310,7 @@ class ClusterWorker:
             await self._running.unregister_removed(cluster)
 
     async def _ask_brokers(self, cluster: Cluster) -> ClusterState | None:
-        """Return what the brokers report; None if none answers, or while the backoff lasts."""
+        """Return the state that brokers report; None if none answers, or during the backoff."""
         if not self._backoff.is_over:
             return None
         if self._by_tls is not (by_tls := is_reached_by_tls(cluster)):
@@ -368,7 +368,7 @@ class ClusterWorker:
 
 
 def _read(body: Json) -> tuple[Cluster, Refusal | None]:
-    """The Cluster as far as it can be parsed, and what is wrong with it."""
+    """Return the Cluster as far as it can be parsed, and its problem."""
     try:
         cluster = resource_of(Cluster, body)
     except InvalidResource as error:
@@ -378,12 +378,12 @@ def _read(body: Json) -> tuple[Cluster, Refusal | None]:
 
 
 def _needs_finalizer(cluster: Cluster) -> bool:
-    """True if something has to be done, or reported, before the Cluster is gone."""
+    """True if something must be done, or reported, before the Cluster is deleted."""
     return cluster.erases or cluster.spec.deletion_policy != "Retain"
 
 
 def _why_left(cluster: Cluster, problem: Refusal | None) -> str:
-    """Return why the Cluster is left alone, and what to do, for the status of its Topics."""
+    """Return why the Cluster is not reconciled, and what to do, for the status of its Topics."""
     name = cluster.metadata.name
     if problem is None:
         return f"Cluster {name} is paused: set its spec.pause to false"

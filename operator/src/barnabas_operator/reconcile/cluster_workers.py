@@ -61,7 +61,7 @@ class ClusterWorkers:
         self._strays_changed.set()
 
     def begin_anew(self) -> None:
-        """Restart every worker without what it knew: this operator begins or ceases to act."""
+        """Restart every worker without its cached state, as this operator begins or ceases to act."""
         for key in list(self._workers):
             self._close(key)
         for key in self._inventory.clusters:
@@ -76,7 +76,7 @@ class ClusterWorkers:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def state_of(self, key: Key) -> ClusterState | None:
-        """Return what the brokers of a Cluster last reported; None before they did, or without such a Cluster."""
+        """Return the state that a Cluster's brokers last reported; None before that, or without such a Cluster."""
         worker, _ = self._workers.get(key, (None, None))
         return worker.state if worker is not None else None
 
@@ -94,7 +94,7 @@ class ClusterWorkers:
         return None
 
     def resource_event(self, body: Json, *, is_gone: bool) -> None:
-        """A resource is there, has changed or is gone."""
+        """Handle an event of the watch: a resource was added, changed or deleted."""
         if body["kind"] == CLUSTER.name:
             cluster: Key | None = self._cluster_event(body, is_gone=is_gone)
         else:
@@ -107,7 +107,7 @@ class ClusterWorkers:
         self._strays_changed.set()
 
     def _cluster_event(self, body: Json, *, is_gone: bool) -> Key:
-        """A Cluster that was created again gets a new worker: what the other knew is no longer true."""
+        """Open or close the Cluster's worker; a Cluster that was created again gets a new one."""
         key = key_of(body)
         self._inventory.keep(body, is_gone=is_gone)
         if is_gone:
@@ -117,7 +117,7 @@ class ClusterWorkers:
         return key
 
     def object_event(self, body: Json, *, is_gone: bool) -> None:
-        """An object of a Cluster is there, has changed or is gone."""
+        """Handle an event of the watch: an object of a Cluster was added, changed or deleted."""
         if body["kind"] == CRON_JOB:
             self._inventory.keep_cron_job(body, is_gone=is_gone)
         key = Key(body["metadata"]["namespace"], body["metadata"]["labels"][CLUSTER_LABEL])
@@ -151,7 +151,7 @@ class ClusterWorkers:
         self._strays_changed.clear()
 
     async def _report_strays(self) -> float:
-        """Tells resources without a Cluster why nothing happens, and releases those that are being deleted."""
+        """Report to resources without a Cluster why nothing happens, and release those that are being deleted."""
         if self._leadership.is_held:
             await asyncio.gather(*(self._report_stray(body) for body in self._strays_now()))
         return STRAY_PAUSE_S

@@ -1,4 +1,4 @@
-"""Finalizers, set before anything is created: a deletion whose policy asks for something must not go unnoticed."""
+"""Finalizers, set before anything is created, so that no deletion with a policy goes unnoticed."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,7 +19,7 @@ async def with_finalizers(
     needs_finalizer: Callable[[ResourceT], bool],
     now: str,
 ) -> list[ResourceT]:
-    """Return the resources whose finalizer is as it must be; of thousands, few need a request."""
+    """Set or remove finalizers, for which few resources need a request; return the resources where that succeeded."""
     asked = [
         each for each in resources if not has_finalizer_as(bodies[each.metadata.name], wanted=needs_finalizer(each))
     ]

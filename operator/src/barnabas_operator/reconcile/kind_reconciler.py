@@ -19,7 +19,7 @@ Connected = Callable[[Cluster], ClusterAdmin]
 
 
 class Seen(NamedTuple):
-    """The worker's view of the brokers. Each reconciler passes on what is true after its steps."""
+    """The worker's view of the brokers, which each reconciler passes on as it is after its steps."""
 
     state: ClusterState
     informed: Mapping[int, str | None] | None = None
@@ -27,7 +27,7 @@ class Seen(NamedTuple):
     restarting: Collection[int] = ()
     """The brokers that restart, or have to."""
     ahead: PendingMoves | None = None
-    """The pending reassignments, and those that are to follow."""
+    """The pending reassignments, and those that will follow."""
 
 
 class ReconcilerEnvironment(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Final
 from barnabas_operator.planning.cluster_state import ClusterState
 
 PATIENCE_S: Final = 15.0
-"""A request to a broker that has just gone takes 10 s to fail. The next reconciliation asks another one."""
+"""The grace period: a request to a broker that has just stopped fails after 10 s, and the next asks another one."""
 
 
 class LastKnownState:
@@ -27,14 +27,14 @@ class LastKnownState:
         self._state, self._missed_since_s, self._failure = state, None, ""
 
     def missed(self, failure: str) -> None:
-        """Note that no broker answered; `failure` says what was tried."""
+        """Note that no broker answered; `failure` is the error."""
         self._failure = failure
         if self._missed_since_s is None:  # The first miss: a long round must not use up the grace period.
             self._missed_since_s = self._now_s() if self._state is not None else -math.inf
 
     @property
     def state(self) -> ClusterState | None:
-        """Return what the brokers last reported; None if they have been silent for too long."""
+        """Return the state that brokers last reported; None if they have been silent for too long."""
         return self._state if not self._is_silent else None
 
     @property

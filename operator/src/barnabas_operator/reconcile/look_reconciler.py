@@ -1,4 +1,4 @@
-"""Kinds that the rounds over a Cluster only hand over: a worker of their own looks at their resources."""
+"""Kinds that a worker of their own reconciles; the rounds over a Cluster only pass on their resources."""
 
 import asyncio
 import math
@@ -13,7 +13,7 @@ from barnabas_operator.resources.json_types import Json
 
 
 class LookReconciler(KindReconciler):
-    """The worker is started when there is something to look at, and ends with the rounds."""
+    """The worker of such a kind: it is started with the first resource, and ends with the rounds."""
 
     def __init__(
         self, looker_of: Callable[[ReconcilerEnvironment], Looker], environment: ReconcilerEnvironment
@@ -31,7 +31,7 @@ class LookReconciler(KindReconciler):
         return math.inf if self._running.done() else self._worker.idle_s
 
     def close(self) -> None:
-        """End the worker; pods that it started go on."""
+        """End the worker; pods that it started continue."""
         if self._running is not None:
             self._running.cancel()
         self._looker.close()

@@ -1,4 +1,4 @@
-"""A worker beside the rounds over a Cluster: looks at its resources of one kind, again and again, in its own time."""
+"""A worker beside the rounds over a Cluster, which looks periodically at its resources of one kind."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class Looker(Protocol):
     """The field `kind` of the resources."""
 
     async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
-        """Look at all resources; return whether the next look is to come soon.
+        """Look at all resources; return True if the next look must come soon.
 
         `cluster` is None if nothing is to be done for it (any more). `why_resting` says why no broker can be asked, and
         is empty if they can be. An exception is logged, and the look is repeated soon.
@@ -42,7 +42,7 @@ class Looker(Protocol):
 
 
 class LookWorker:
-    """`begin`, `rest` and `stop` are what the rounds over the Cluster say; `run` ends with them."""
+    """The worker. The rounds over the Cluster call `begin`, `rest` and `stop`; `run` ends with them."""
 
     def __init__(self, environment: ReconcilerEnvironment, looker: Looker) -> None:
         worker_environment = environment.worker_environment
@@ -60,7 +60,7 @@ class LookWorker:
         self._loop: Final = RetryingLoop(what, self._pause, self._attempt, self._clock, retry_s, self._look_ended)
 
     def begin(self, cluster: Cluster, bodies: Bodies) -> None:
-        """The brokers answer, and these resources are to be brought about."""
+        """Begin to look at these resources, as the brokers answer."""
         if self._cluster is None or self._why_resting:
             self._woken.set()
         self._cluster, self._why_resting = cluster, ""
@@ -74,7 +74,7 @@ class LookWorker:
         self._hear(bodies)
 
     def stop(self) -> None:
-        """Forget the Cluster: nothing is done for it any more."""
+        """Forget the Cluster, and do nothing more for it."""
         self._cluster, self._why_resting = None, ""
 
     async def stopped(self) -> None:
@@ -101,7 +101,7 @@ class LookWorker:
             self._looker.look_failed()
 
     async def look(self) -> bool:
-        """Look once at all resources; return whether the next look is to come soon."""
+        """Look once at all resources; return True if the next look must come soon."""
         async with self._look_turn:
             bodies = self._environment.found(self._looker.kind)
             if not self._leadership.is_held:
@@ -110,7 +110,7 @@ class LookWorker:
             return await self._looker.look(self._cluster, self._why_resting, bodies)
 
     def _hear(self, bodies: Bodies) -> None:
-        """Wakes the worker where something is to be done that the last look did not know of."""
+        """Wake the worker if there is work that the last look did not know."""
         now_known = {name: _asked(body) for name, body in bodies.items()}
         if now_known != self._known:
             self._woken.set()
@@ -125,6 +125,6 @@ class LookWorker:
 
 
 def _asked(body: Json) -> Json:
-    """Return uid, generation and whether it is being deleted: what the worker itself does not write."""
+    """Return uid, generation and whether it is being deleted, which the worker itself does not write."""
     meta = body["metadata"]
     return {"uid": meta["uid"], "generation": meta.get("generation"), "goes": "deletionTimestamp" in meta}

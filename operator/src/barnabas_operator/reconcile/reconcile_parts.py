@@ -32,7 +32,7 @@ class ReconcileParts:
         self._failed: list[Exception] = []
 
     async def run(self, part: Awaitable[T]) -> T | None:
-        """Return what the part returns; None if it failed.
+        """Return the result of the part; None if it failed.
 
         Raises NotLeading: the reconciliation ends and reports nothing, as it is no fault of the Cluster.
         """

@@ -70,7 +70,7 @@ class ResourceReconcilers:
             await reconciler.wait(found[kind], why)
 
     async def reconcile(self, cluster: Cluster, found: BodiesByKind, seen: Seen, parts: ReconcileParts) -> Seen:
-        """Reconcile kind by kind; return what is known of the brokers afterwards, unchanged by a kind that fails."""
+        """Reconcile kind by kind; return the state of brokers after that, unchanged by a kind that fails."""
         for kind, reconciler in self._reconcilers.items():
             seen = await parts.run(reconciler.reconcile(cluster, found[kind], seen)) or seen
         return seen

@@ -1,4 +1,4 @@
-"""Does one thing again and again: waits, tries, logs what went wrong, and backs off."""
+"""A loop that waits, tries its work, logs errors, and backs off."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class MustEnd(Exception):
-    """The operator cannot go on: it ends, and the next one starts from what Kubernetes has. The message says why."""
+    """The operator cannot continue and ends; the next one starts from the state in Kubernetes. The message says why."""
 
 
 def _ignore(_took_s: float, _has_succeeded: bool) -> None:

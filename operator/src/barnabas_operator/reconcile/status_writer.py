@@ -50,7 +50,7 @@ class StatusWriter:
         """The time of the API server's last answer, by the monotonic clock."""
 
     def begin(self) -> None:
-        """A reconciliation begins: what was refused before is tried again."""
+        """Begin a reconciliation: writes that were refused before are tried again."""
         self._refused = None
 
     def check(self) -> None:
@@ -59,11 +59,11 @@ class StatusWriter:
             raise self._refused
 
     def forget(self) -> None:
-        """Forgets what was written: deleted objects would stay for ever. Some statuses may be written once more."""
+        """Forget the written statuses, so that those of deleted objects do not stay; some may be written again."""
         self._written.clear()
 
     async def write(self, changed: Iterable[tuple[ResourceT, Json]]) -> list[ResourceT]:
-        """Write each resource's status to its object. Return the resources whose object is gone."""
+        """Write each resource's status to its object; return the resources without an object."""
         resources = list(changed)
         there = await all_ended(self._write(resource, body) for resource, body in resources)
         return [resource for (resource, _), is_there in zip(resources, there, strict=True) if not is_there]
@@ -140,7 +140,7 @@ class StatusWriter:
             return False
 
     async def take_annotation(self, body: Json, name: str) -> None:
-        """Remove an annotation whose request is carried out, unless its value has changed since.
+        """Remove an annotation after its request is carried out, unless its value has changed since.
 
         Raises KubeRefused and KubeUnreachable.
         """

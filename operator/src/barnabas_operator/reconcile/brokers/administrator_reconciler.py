@@ -39,7 +39,7 @@ class AdministratorReconciler:
         self._companions.forget()
 
     async def reconcile(self, cluster: Cluster, secrets: Mapping[str, Data]) -> None:
-        """Bring the password, unless brokers have it. Raises ClusterUnreachable, KubeUnreachable and KubeRefused."""
+        """Set the password, unless brokers have it. Raises ClusterUnreachable, KubeUnreachable and KubeRefused."""
         await self._companions.reconcile(cluster)
         name, namespace = administrator_name(cluster.metadata.name), cluster.metadata.namespace or "default"
         password = secrets.get(name, {}).get("password", b"")

@@ -1,4 +1,4 @@
-"""Applies a Cluster's objects, those that are not as they were applied last."""
+"""The application of a Cluster's objects, as far as they differ from those last applied."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ DECLARED_OF_META: Final = ("labels", "annotations", "ownerReferences", "deletion
 
 
 class _Said(NamedTuple):
-    """An object as it was sent last; why it was refused, if it was; else what the API server made of it."""
+    """An object as it was last sent, with its refusal, or else with the state that the API server made of it."""
 
     item: Json
     refusal: Refusal | None = None
@@ -30,7 +30,7 @@ class _Said(NamedTuple):
 
 
 class ObjectRefused(Exception):
-    """The API server takes no such object: the resource asks for something that cannot be."""
+    """The API server can never accept the object, because of the resource that declares it."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -38,7 +38,7 @@ class ObjectRefused(Exception):
 
 
 class AppliedObjects:
-    """An object that can never be valid is sent again when it changes, or after `forget`: the answer would be the same.
+    """The applied objects of a Cluster. One that can never be valid is sent again only after a change or `forget`.
 
     What was refused for another reason may be taken the next time: an API server that starts knows nobody's rights yet.
     `hear` learns what others have changed or deleted, and that is applied again.
@@ -52,11 +52,11 @@ class AppliedObjects:
         """The objects that were applied, deleted by other clients, and not yet created again."""
 
     def forget(self) -> None:
-        """Forgets what was applied, so that all of it is applied again."""
+        """Forget the applied objects, so that all of them are applied again."""
         self._said.clear()
 
     def forget_one(self, kind: str, name: str) -> None:
-        """Apply it again, for the operator changes or deletes it otherwise; what was refused would be again."""
+        """Apply the object again, as the operator changes or deletes it in other ways; not if it was refused."""
         said = self._said.get((kind, name))
         if said is not None and said.refusal is None:
             del self._said[kind, name]
@@ -136,7 +136,7 @@ def _key(item: Json) -> tuple[str, str]:
 
 
 def _content(found: Json) -> bytes:
-    """A short text of all but what says when it was written, and by whom, and what controllers tell of it."""
+    """Return a digest of an object without times, writers and the status that controllers report."""
     meta = {name: found["metadata"].get(name) for name in DECLARED_OF_META}
     said = meta["annotations"] or {}
     meta["annotations"] = {name: text for name, text in said.items() if not name.startswith(OF_CONTROLLERS)}

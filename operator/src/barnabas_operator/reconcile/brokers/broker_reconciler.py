@@ -92,7 +92,7 @@ class BrokerReconciler:
         self.unbalanced = True  # A new operator has to check the balance first.
 
     def forget(self) -> None:
-        """Apply everything again: undoes what others have changed."""
+        """Apply everything again, to undo changes by others."""
         self._objects.forget()
         self._nodes.forget()
         self.secrets.forget()
@@ -108,7 +108,7 @@ class BrokerReconciler:
         return self._objects.object_event(found, is_gone=is_gone) or found["kind"] in TELLING
 
     async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
-        """One step at most. `state` is what the brokers say; None where none of them answers."""
+        """Take one step at most. `state` is the state that brokers report; None if none answers."""
         refused = await self._supporting.apply(cluster, self._places)
         pods = await gather_pods(self._api, cluster, self._nodes)
         stage = pods.next_stage(cluster)
@@ -148,7 +148,7 @@ class BrokerReconciler:
         return await self._schedules.reconcile(cluster) or refused
 
     async def erase(self, cluster: Cluster) -> Refusal | None:
-        """End the brokers, then delete what must not outlive the Cluster; return why that is not done yet."""
+        """Stop the brokers, then delete the objects that must not outlive the Cluster; return why it must wait."""
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
         there = await self._api.get("Cluster", namespace, name)
         if there is not None and there["metadata"]["uid"] != cluster.metadata.uid:
@@ -175,12 +175,12 @@ class BrokerReconciler:
             await self._api.delete("StatefulSet", namespace, name, preconditions={"uid": found["metadata"]["uid"]})
 
     async def namespace_ends(self, cluster: Cluster) -> bool:
-        """True if the namespace is being deleted, with everything in it, or is gone."""
+        """True if the namespace is being deleted with everything in it, or no longer exists."""
         found = await self._api.get("Namespace", None, cluster.metadata.namespace or "default")
         return found is None or "deletionTimestamp" in found["metadata"]
 
     async def _apply_brokers(self, cluster: Cluster, pods: PodsState) -> bool:
-        """Brokers that are to go keep their pods until they hold nothing. Whether something has changed."""
+        """Apply the StatefulSet; return True after a change. Removed brokers keep their pods until they are empty."""
         if pods.broker_set is not None and pods.broker_set.is_ending:
             return False
         if pods.broker_set is None:

@@ -1,4 +1,4 @@
-"""Sets what templates say of the claims of a Cluster's disks."""
+"""The labels and annotations of templates, set on the claims of a Cluster's disks."""
 
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.brokers.claim_metadata import claim_changes

@@ -1,4 +1,4 @@
-"""The claims of a Cluster's disks: refuses what would leave some behind, and has them grow to what is declared."""
+"""The claims of a Cluster's disks: refuses changes that would abandon some, and lets them grow as declared."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Makes the claims of brokers that are to restart with more volumes, and takes away those that never got a disk."""
+"""Creates the claims of brokers that will restart with more volumes, and deletes those that never got a disk."""
 
 import logging
 from collections.abc import Iterable, Sequence

@@ -32,7 +32,7 @@ from barnabas_operator.resources.security import CertificateStatus
 log = logging.getLogger(__name__)
 
 NODES_MAX: Final = 500
-"""The most nodes whose addresses are all in a certificate; of more, only those that brokers are on."""
+"""The most nodes whose addresses are all in a certificate; with more nodes only those of brokers."""
 
 
 class ClusterSecretsReconciler:
@@ -57,7 +57,7 @@ class ClusterSecretsReconciler:
         self._seen = None
 
     async def reconcile(self, cluster: Cluster, pods: PodsState) -> Refusal | None:
-        """Return why the Secrets are not as they are to be. Raises KubeUnreachable and KubeRefused."""
+        """Return why the Secrets are not as declared. Raises KubeUnreachable and KubeRefused."""
         if pods.external.stage_of(cluster) is SecurityStage.OPEN:
             self.data, self.certificates, self._seen = {}, (), None
             return None
@@ -103,12 +103,12 @@ class ClusterSecretsReconciler:
         return await self._get(cluster.metadata.namespace or "default", secret_names(cluster))
 
     async def _get(self, namespace: str, names: Sequence[str]) -> Mapping[str, Json]:
-        """Return those that there are, by name."""
+        """Return the existing Secrets by name."""
         found = await asyncio.gather(*(self._api.get("Secret", namespace, name) for name in names))
         return {name: item for name, item in zip(names, found, strict=True) if item is not None}
 
     async def _node_addresses(self, cluster: Cluster, pods: PodsState) -> frozenset[str]:
-        """Return the addresses of all nodes, as a pod may move to any: its listeners then tell clients another one."""
+        """Return the addresses of all nodes, as a pod may move to any node and then advertise another address."""
         if not any(each.is_at_node for each in cluster.spec.listeners):
             return frozenset()
         nodes = await self._nodes.all()

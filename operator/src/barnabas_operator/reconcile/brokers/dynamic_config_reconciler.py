@@ -1,4 +1,4 @@
-"""Dynamic configs of a Cluster's brokers, their leaders, and what only each of them knows."""
+"""Dynamic configs of a Cluster's brokers, their leaders, and the facts that only brokers know."""
 
 import logging
 from collections.abc import Callable
@@ -22,10 +22,10 @@ class DynamicConfigReconciler:
         self._set_about: object = None
         self._asked: frozenset[int] | None = None
         self.strays: tuple[StrayLog, ...] | None = None
-        """The logs that brokers said they have set aside; None where they were not asked yet."""
+        """The logs that brokers report as not served; None before the first request."""
 
     def forget(self) -> None:
-        """Look at all again: undoes what others have changed."""
+        """Check everything again, to undo changes by others."""
         self._set_about = self._asked = None
 
     async def set_configs(self, cluster: Cluster, pods: PodsState, state: ClusterState) -> None:
@@ -43,14 +43,14 @@ class DynamicConfigReconciler:
         self._set_about = about
 
     async def look_for_strays(self, cluster: Cluster, state: ClusterState) -> None:
-        """Asks for logs that are set aside: when brokers have come or gone, and after `forget`."""
+        """Ask for logs that are not served, after brokers have started or stopped, and after `forget`."""
         alive = frozenset(state.racks)
         if alive != self._asked:
             self.strays = await blocking(self._connected(cluster).stray_logs, sorted(alive))
             self._asked = alive
 
     async def balance(self, cluster: Cluster) -> None:
-        """Leaders go back to the preferred replicas."""
+        """Return leadership to the preferred replicas."""
         await blocking(self._connected(cluster).balance_leaders)
 
     async def unregister_removed(self, cluster: Cluster) -> None:

@@ -36,7 +36,7 @@ class GarbageCollector:
         self._seen = None
 
     async def remove(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> None:
-        """`state` is what the brokers say; None where none of them answers. Raises KubeUnreachable and KubeRefused."""
+        """`state` is the state that brokers report; None if none answers. Raises KubeUnreachable and KubeRefused."""
         registered = state.registered if state is not None else None
         about = cluster.metadata.generation, pods.broker_set, pods.is_rolled_out, registered
         if about == self._seen:

@@ -27,9 +27,9 @@ class RemovedBrokers:
             await mark_emptied(self._api, cluster, claim, is_emptied=True)
 
     async def tidy(self, cluster: Cluster, places: int, registered: Collection[int] | None) -> None:
-        """Disks with `deleteClaim` go after their broker; others stay for one that comes back, and then count again.
+        """Delete removed brokers' claims with `deleteClaim`; unmark claims of brokers that were added again.
 
-        `registered` are the brokers that the others count on; None, where nobody says so, deletes nothing.
+        `registered` are the registered brokers; None, if they are unknown, deletes nothing.
         """
         claims = await claims_of(self._api, cluster)
         for claim in claims_in_use_again(claims, places):

@@ -1,4 +1,4 @@
-"""Applies the schedules of a Cluster's maintenance, and deletes those whose entry is gone. No broker waits for it."""
+"""Applies the schedules of a Cluster's maintenance, and deletes those without an entry. No broker waits for it."""
 
 from typing import Final
 
@@ -33,7 +33,7 @@ class ScheduleReconciler:
         self._tidied = None
 
     async def reconcile(self, cluster: Cluster) -> Refusal | None:
-        """The first fault of an entry, whose CronJob stays as it was. Raises KubeUnreachable and KubeRefused."""
+        """Apply the CronJobs; return the first fault of an entry, whose CronJob stays. Raises KubeRefused."""
         name, wrong = cluster.metadata.name, dict(entry_problems(cluster.spec.maintenance))
         refused = Refusal(INVALID_SPEC, next(iter(wrong.values()))) if wrong else None
         bad = {schedule_name(name, entry) for entry in wrong}
@@ -60,7 +60,7 @@ class ScheduleReconciler:
         self._tidied = cluster.metadata.generation
 
     async def _remove_rights(self, cluster: Cluster) -> None:
-        """Remove the rights of starter pods, which no pod needs any more."""
+        """Remove the rights of starter pods, which no pod needs any longer."""
         namespace, name = cluster.metadata.namespace or "default", starter_name(cluster.metadata.name)
         for kind in RIGHTS:
             found = await self._api.get(kind, namespace, name)

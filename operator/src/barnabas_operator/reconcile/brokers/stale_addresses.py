@@ -1,4 +1,4 @@
-"""Marks pods whose brokers advertise an address that Kubernetes has taken away, so that they restart."""
+"""Marks pods whose brokers advertise an address that is no longer theirs, so that they restart."""
 
 import logging
 

@@ -33,7 +33,7 @@ class StartDiagnosis:
         self._listed: dict[str, tuple[float, list[dict[str, Any]]]] = {}
 
     async def of(self, cluster: Cluster, pods: PodsState, now: str) -> str:
-        """Return what Kubernetes reports of pods that do not run, end or are missing, and of their disks."""
+        """Return Kubernetes' reports about pods that do not run, do not end or are missing, and about their disks."""
         missing = [view.broker_id for view in pods.views() if not view.is_running]
         troubles = pods.troubles()
         unmade = await self.of_pods(cluster, missing) if missing else ""
@@ -63,13 +63,13 @@ class StartDiagnosis:
         return resize_failure(pods) or (Refusal(CANNOT_GROW, "; ".join(texts)) if texts else None)
 
     async def _of_starts(self, cluster: Cluster, slow: Collection[BrokerPod]) -> str:
-        """Return what kubelets report of pods that are slow to start: disks that cannot be mounted, for example."""
+        """Return kubelets' reports about pods that are slow to start, for example of disks that cannot be mounted."""
         events = await self._events(cluster, {"involvedObject.kind": "Pod", "type": "Warning"}) if slow else []
         reports = ((f"{pod.name} has not started since {pod.made_at}", last_warning(pod.name, events)) for pod in slow)
         return "; ".join(": ".join(filter(None, each)) for each in reports)
 
     async def of_pods(self, cluster: Cluster, numbers: Collection[int]) -> str:
-        """Return why these brokers have no pod; empty if Kubernetes does not say."""
+        """Return why these brokers have no pod; empty if Kubernetes does not report it."""
         name = cluster.metadata.name
         about = {"involvedObject.kind": "StatefulSet", "involvedObject.name": brokers_name(name)}
         names = [pod_name(name, number) for number in numbers]
@@ -77,7 +77,7 @@ class StartDiagnosis:
         return f"waiting for Kubernetes to start broker {', '.join(map(str, numbers))}: {why}" if why else ""
 
     async def of_claims(self, cluster: Cluster, troubles: str) -> str:
-        """Return why pods wait for their disks, if that is among their troubles; empty if Kubernetes does not say."""
+        """Return why pods wait for their disks, if they do; empty if Kubernetes does not report it."""
         if CLAIM not in troubles:
             return ""
         name = brokers_name(cluster.metadata.name)

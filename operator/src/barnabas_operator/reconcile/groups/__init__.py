@@ -1,1 +1,1 @@
-"""ConsumerGroups: looked at in a worker of their own, beside that of their Cluster."""
+"""ConsumerGroups, reconciled by a worker of their own beside that of their Cluster."""

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 async def give_back_target(api: KubeApi, clock: Clock, body: Mapping[str, Any]) -> None:
-    """Scales up what a reset scaled down, before the resource goes or while it has no Cluster. Raises KubeUnreachable.
+    """Scale up the target of a reset, before the resource is released, or if it has no Cluster. Raises KubeUnreachable.
 
     A refusal is logged only: in a namespace that ends the operator may have no right any more, and what keeps the
     resource keeps the namespace. The target's annotation still tells what it had.

@@ -12,7 +12,7 @@ CLIENT_ID: Final = "barnabas-operator-groups"
 
 
 class GroupClient:
-    """Called in threads, which nobody waits for when the worker ends: what they connect then is closed again."""
+    """The client for looks at groups, called in threads. A connection made after the worker's end is closed again."""
 
     def __init__(self, bootstrap: Callable[[], str], security: Callable[[], Credentials] = lambda: IN_CLEAR) -> None:
         self._bootstrap = bootstrap
@@ -40,6 +40,6 @@ class GroupClient:
             client.close()
 
     def end(self) -> None:
-        """Close the connection for good: nobody asks any more."""
+        """Close the connection for good."""
         self._has_ended = True
         self.drop()

@@ -1,4 +1,4 @@
-"""A look at the consumer groups of a Cluster that have resources, and what these say is to be done.
+"""The look at a Cluster's consumer groups that have resources, and the declared changes of them.
 
 Groups are slow to read, and come by the thousand: no round over brokers or Topics waits for this.
 """
@@ -100,7 +100,7 @@ class GroupLooker(Looker):
         return max(self._statuses.wrote_at, self._work.acted_at)
 
     async def give_back(self, body: Json) -> None:
-        """Scales up what a reset scaled down."""
+        """Scale up the target that a reset scaled down."""
         await give_back_target(self._api, self._clock, body)
 
     def look_failed(self) -> None:
@@ -117,7 +117,7 @@ class GroupLooker(Looker):
         return self._settings.bootstrap_of(self._cluster)
 
     async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
-        """Look at all groups at once; return whether the next look is to come soon."""
+        """Look at all groups at once; return True if the next look must come soon."""
         self._cluster = cluster
         self._statuses.begin()
         groups = await self._readable(bodies)
@@ -131,7 +131,7 @@ class GroupLooker(Looker):
         return is_busy
 
     async def _readable(self, bodies: Bodies) -> Sequence[ConsumerGroup]:
-        """The status of the others says what is wrong."""
+        """Return the valid groups; write the problem into the status of the others."""
         groups, invalid = self._read.all(bodies.values())
         groups = [self._statuses.newest(group, bodies[group.metadata.name]) for group in groups]
         self._before = {group.metadata.name: group.status for group in (*groups, *(group for group, _ in invalid))}
@@ -154,7 +154,7 @@ class GroupLooker(Looker):
         return is_busy or any(are_left)
 
     async def _look(self, groups: Iterable[ConsumerGroup]) -> Looked:
-        """Look at all of them at once. If no broker answers, nothing is known of any."""
+        """Look at all groups at once; if no broker answers, all of them count as without an answer."""
         group_ids = {group.group_id for group in groups}
         if not group_ids:
             return Looked({}, "")
@@ -183,7 +183,7 @@ class GroupLooker(Looker):
         return len(done) < len(worked) or any(each.is_busy for each in done)
 
     async def _end(self, cluster: Cluster, group: ConsumerGroup, owned: Collection[str], bodies: Bodies) -> bool:
-        """End a group whose resource is deleted; return whether the next look is to come soon."""
+        """End a group whose resource is being deleted; return True if the next look must come soon."""
         body = bodies[group.metadata.name]
         try:
             why = await self._work.end(group, owned)
@@ -205,7 +205,7 @@ class GroupLooker(Looker):
         await self._write_unheard([each for each in groups if each not in going], bodies, why)
 
     async def _go(self, group: ConsumerGroup, bodies: Bodies) -> None:
-        """Release a group once what a reset scaled down is scaled up; that needs no brokers."""
+        """Release a group once its target is scaled up again, which needs no brokers."""
         try:
             why = await self._work.clean_up(group)
         except KubeRefused as error:
@@ -221,7 +221,7 @@ class GroupLooker(Looker):
         await self._write(await all_ended(self._unheard(each, why) for each in late), bodies)
 
     async def _unheard(self, group: ConsumerGroup, why: str) -> ConsumerGroup:
-        """Return the group as unheard, and scale up what a reset scaled down: it may take long until brokers answer."""
+        """Return the group as unheard, and scale its target up again, as it may take long until brokers answer."""
         reason = why_waiting(group, why) or Refusal(CLUSTER_NOT_READY, why)
         work = await self._work.hold(group, reason.message) if self._is_long_unheard(group) else None
         return unheard(group, reason, self._now(), work)
@@ -237,7 +237,7 @@ class GroupLooker(Looker):
 
 
 def _may_go(group: ConsumerGroup) -> bool:
-    """True if nothing is to be done, or to be reported, before the resource is gone."""
+    """True if nothing must be done or reported before the resource is deleted."""
     return group.is_paused or group.spec.deletion_policy == "Retain"
 
 

@@ -39,16 +39,16 @@ class GroupPart(Protocol):
         """
 
     async def hold(self, group: ConsumerGroup, why: str, work: WorkStatus) -> WorkStatus:
-        """Restore what was changed in Kubernetes for a while, because the group is on hold for `why`.
+        """Undo temporary changes in Kubernetes, because the group is on hold for `why`.
 
         Asks no brokers. Returns `work` with this part of the status.
         """
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """Restore what was changed in Kubernetes for a while: the resource is being deleted.
+        """Undo temporary changes in Kubernetes, because the resource is being deleted.
 
         Asks no brokers. Returns why the deletion has to wait; None if nothing is left.
         """
 
     async def end(self, group: ConsumerGroup) -> Refusal | None:
-        """Do what the deletion policy asks for; return why the deletion has to wait, None if nothing is left."""
+        """Carry out the deletion policy; return why the deletion must wait, None once nothing is left."""

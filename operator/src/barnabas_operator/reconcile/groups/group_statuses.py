@@ -11,7 +11,7 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGr
 from barnabas_operator.resources.json_types import Json
 
 NUMBERS_EVERY_S: Final = 60.0
-"""A group whose numbers change all the time is written no more often for that."""
+"""The shortest time between two writes of a status in which only numbers change."""
 NUMBERS_AT_ONCE_MAX: Final = 30
 """The most groups to write after a look if only their numbers have changed: 2 a second.
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE_MAX: Final = 16
 PARTS: Final[Sequence[Callable[[GroupEnvironment], GroupPart]]] = (OffsetResets, LagScaling)
-"""The parts in their order: each gets what those before it have reported."""
+"""The parts in their order; each gets the reports of those before it."""
 
 
 class Worked(NamedTuple):
@@ -41,7 +41,7 @@ class Worked(NamedTuple):
     group: ConsumerGroup
     """The group with its new status."""
     is_busy: bool
-    """The next look comes soon."""
+    """True if the next look must come soon."""
 
 
 class GroupWork:
@@ -59,7 +59,7 @@ class GroupWork:
     async def bring(
         self, cluster: Cluster, group: ConsumerGroup, owner: ConsumerGroup, seen: GroupSeen
     ) -> Worked | None:
-        """Once; None where somebody did not answer, so that nothing is known of it. Raises NotLeading."""
+        """Reconcile a group once; return None if a server did not answer, so the outcome is unknown. Raises NotLeading."""
         problem = refuse_group(group, owner, seen)
         try:
             if problem is None and not group.is_paused:

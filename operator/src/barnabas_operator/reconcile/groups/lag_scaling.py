@@ -1,4 +1,4 @@
-"""The replicas of what runs a group's consumers follow its lag."""
+"""The scaling of the target that runs a group's consumers, by its lag."""
 
 import logging
 from dataclasses import replace
@@ -40,7 +40,7 @@ class _Known(NamedTuple):
         return self.target == scaling.target and now_s - self.read_s < READ_EVERY_S
 
     def decide(self, scaling: Scaling, demand: Demand, now_s: float) -> Decision:
-        """Decide by what is known of the target."""
+        """Decide by the state of the target."""
         return decide(scaling, demand, self.scale.replicas, self.memory, now_s)
 
 
@@ -57,7 +57,7 @@ class LagScaling(GroupPart):
         self._scalers_read_s: float | None = None
 
     async def act(self, _cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, work: WorkStatus) -> WorkStatus:
-        """Scales the target where that is to be."""
+        """Scale the target if that is decided."""
         uid, scaling = group.metadata.uid or "", group.spec.scaling
         if scaling is None or scaling.lag_threshold is None:
             self._known.pop(uid, None)
@@ -78,17 +78,17 @@ class LagScaling(GroupPart):
         return replace(_with(work, follows_lag(group, seen, done, self._stamp())), replicas=done.replicas)
 
     async def hold(self, group: ConsumerGroup, _why: str, work: WorkStatus) -> WorkStatus:
-        """The target keeps what it has."""
+        """Leave the target as it is, and forget what was observed of it."""
         self._known.pop(group.metadata.uid or "", None)
         return work
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """The target keeps what it has."""
+        """Leave the target as it is, and forget what was observed of it."""
         self._known.pop(group.metadata.uid or "", None)
         return None
 
     async def end(self, _group: ConsumerGroup) -> Refusal | None:
-        """A policy is about the group, not about what reads for it."""
+        """Return None, as deletion policies are about the group, and not about its target."""
         return None
 
     async def _follow(self, group: ConsumerGroup, uid: str, scaling: Scaling, seen: GroupSeen) -> Decision | Refusal:

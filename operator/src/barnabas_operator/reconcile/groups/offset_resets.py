@@ -1,4 +1,4 @@
-"""Declared resets of a group's offsets, and what becomes of the group when its resource goes: step by step."""
+"""Declared resets of a group's offsets, and the group's deletion with its resource, step by step."""
 
 import logging
 from dataclasses import replace
@@ -84,7 +84,7 @@ class OffsetResets(GroupPart):
         return reset_refused(group, work, CHANGES, self._stamp(), holds_target=True)
 
     async def end(self, group: ConsumerGroup) -> Refusal | None:
-        """Delete the group, or its offsets, as its deletion policy says; return the refusal, if any."""
+        """Delete the group or its offsets by its deletion policy; return the refusal, if any."""
         if group.spec.deletion_policy not in ASKS_BROKERS:
             return None
         refusal, refused = await blocking(self._delete_now, group)
@@ -93,7 +93,7 @@ class OffsetResets(GroupPart):
         return still_active(group, "members") if refused.has_members else Refusal(KAFKA_ERROR, str(refused))
 
     async def _look(self, group: ConsumerGroup, reset: Reset | None, known: ResetStatus | None) -> ResetLook:
-        """The brokers are asked only where the status does not say that it was carried out."""
+        """Look at the reset, the group and its target; brokers are asked only if the status does not say that it is done."""
         done_at = known.done_at if known is not None else None
         described = GroupDescription()
         if reset is not None and done_at is None:
@@ -162,14 +162,14 @@ class OffsetResets(GroupPart):
         return Stop(in_vain) if in_vain is not None else await self._targets.take(group, look, step)
 
     async def _refusal_before(self, look: ResetLook, step: Remember) -> Refusal | None:
-        """Return why the reset cannot be carried out: nothing is scaled down for such a reset."""
+        """Return why the reset cannot be carried out, so that no target is scaled down for it."""
         if step.before is None or step.before.gave_up:
             return None
         plan = await self._plan(look)
         return plan if isinstance(plan, Refusal) else None
 
     async def hold(self, group: ConsumerGroup, why: str, work: WorkStatus) -> WorkStatus:
-        """Scale up what a reset scaled down, once; the reset starts over when it goes on."""
+        """Scale up the target of a reset, once; the reset begins again when the group is no longer on hold."""
         said = condition_of(group.conditions, OFFSETS_RESET)
         if may_hold_target(group):
             refusal = await self._targets.give_back(group, group.spec.offsets.reset)
@@ -177,11 +177,11 @@ class OffsetResets(GroupPart):
         return _with(work, said) if said is not None else work
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """Scales up what a reset scaled down."""
+        """Scale up the target that a reset scaled down."""
         return await self._targets.give_back(group, None)
 
     def _delete_now(self, group: ConsumerGroup) -> tuple[Refusal | None, Refused | None]:
-        """Delete in a thread; return why the deletion has to wait, and what the brokers refused."""
+        """Delete in a thread; return why the deletion must wait, and the brokers' refusal."""
         admin = self._admin()
         step = deletion_step(group, admin.describe([group.group_id]).groups[group.group_id])
         if step is None or isinstance(step, Refusal):

@@ -20,7 +20,7 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset
 log = logging.getLogger(__name__)
 
 STEPS_MAX: Final = 12
-"""The number of steps in one look. The longest way has fewer, but somebody else may change the target in between."""
+"""The most steps in one look; the longest way needs fewer, unless others change the target meanwhile."""
 CHANGES: Final = Refusal(KUBERNETES_ERROR, "others change spec.scaling.target all the time")
 
 
@@ -70,7 +70,7 @@ class ResetTargets:
         return None
 
     async def give_back(self, group: ConsumerGroup, reset: Reset | None) -> Refusal | None:
-        """Scales up what a reset of this resource scaled down; why that could not be done.
+        """Scale up the target that a reset of this resource scaled down; return the refusal, if any.
 
         `reset` is the one that goes on later, None where there will be none: that one was given up stays known then.
         """

@@ -1,1 +1,1 @@
-"""MaintenanceJobs: a worker for those of a Cluster beside the rounds over it."""
+"""MaintenanceJobs, reconciled by a worker for each Cluster beside the rounds over it."""

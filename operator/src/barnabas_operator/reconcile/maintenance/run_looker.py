@@ -1,4 +1,4 @@
-"""A look at the MaintenanceJobs of a Cluster: begins runs, follows them, and tells how they end.
+"""The look at a Cluster's MaintenanceJobs: it begins runs, follows them, and reports their end.
 
 Drivers report their progress every few seconds: no round over the brokers comes for that.
 """
@@ -84,12 +84,12 @@ class RunLooker(Looker):
         """Do nothing: the next look reads everything again."""
 
     def close(self) -> None:
-        """Do nothing: active runs go on."""
+        """Do nothing, as active runs continue."""
 
     async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
-        """Look at all runs, with their Jobs and pods. Runs that have begun go on, whatever is known of the Cluster.
+        """Look at all runs, with their Jobs and pods. Runs that have begun continue in any state of the Cluster.
 
-        Return whether the next look is to come soon.
+        Return True if the next look must come soon.
         """
         self._cluster, self._why_not = cluster, why_resting or ("" if cluster is not None else NOT_YET)
         self._statuses.begin()
@@ -116,7 +116,7 @@ class RunLooker(Looker):
         return await gather_runs(self._api, self._key.namespace, self._key.name, asked) if asked else {}
 
     async def _readable(self, bodies: Bodies) -> Sequence[MaintenanceJob]:
-        """The status of the others says what is wrong. What a newer operator has begun goes on all the same."""
+        """Return the valid runs, and those that a newer operator began; write the problem into the status of others."""
         runs, unread = self._read.all(bodies.values())
         runs += [run for run, _ in unread if _is_past_its_spec(run)]
         invalid = [(run, why) for run, why in unread if not _is_past_its_spec(run)]
@@ -131,7 +131,7 @@ class RunLooker(Looker):
         observed: ObservedRuns,
         bodies: Bodies,
     ) -> None:
-        """`not_gone` are over, or to end, and have pods still: those about the same wait for them."""
+        """Begin and follow the declared runs; like ones wait for those in `not_gone`, which still have pods."""
         wrong = {run.metadata.name: "; ".join(run_problems(run.spec)) for run in declared if not has_begun(run)}
         cluster, now = self._key.name, self._now()
         bad = [run for run in declared if wrong.get(run.metadata.name)]

@@ -19,7 +19,7 @@ class RunStatuses:
     def __init__(
         self, statuses: StatusWriter, now_s: Callable[[], float], status_of: Callable[[str], Status | None]
     ) -> None:
-        """`status_of` says which status the object of that name has, as the watch reported it."""
+        """`status_of` returns the status of the object of a name, as the watch reported it."""
         self._statuses = statuses
         self._status_of = status_of
         self._now_s = now_s

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 RIGHTS_EVERY_S: Final = 5.0
-"""The interval at which rights are applied again: that of looks at runs."""
+"""The interval at which rights are applied again."""
 GONE: Final = Refusal(RESOURCE_CONFLICT, "the MaintenanceJob was deleted meanwhile")
 
 
@@ -61,7 +61,7 @@ class RunWork:
     async def step(
         self, run: MaintenanceJob, observed: ObservedRun, cluster: Cluster | None, name: str, why_not: Refusal | None
     ) -> MaintenanceJob:
-        """The run with its new status. `cluster` is None as long as it is not known; `name` is what it is called."""
+        """Take the run's next step; return it with its new status. `cluster` is None if unknown, `name` its name."""
         if observed.unknown:
             raise ObjectRefused(Refusal(KUBERNETES_ERROR, observed.unknown))
         now = time_text(self._clock.now_ms())
@@ -94,7 +94,7 @@ class RunWork:
         assert_never(step)
 
     async def _begin(self, run: MaintenanceJob, cluster: Cluster) -> None:
-        """Three writes, in this order (`planning/maintenance/run_step.py`); each look goes on where one ended."""
+        """Begin the run by three writes in this order (`planning/maintenance/run_step.py`); a look continues them."""
         run = as_the_cluster_says(run, cluster)
         name, image = cluster.metadata.name, self._settings.jobs_image
         access = run_client(run, cluster)
@@ -114,7 +114,7 @@ class RunWork:
         await self._resume(run)
 
     async def _check_application(self, item: Json) -> None:
-        """An older definition that lacks a field, such as `suspend`, would lose it silently. Raises ObjectRefused."""
+        """Check that the CRD has all fields, as an older one would silently drop `suspend`. Raises ObjectRefused."""
         if not await self._api.serves(item["kind"]):
             raise ObjectRefused(Refusal(NO_SPARK_OPERATOR, SPARK_OPERATOR_MISSING))
         await self._api.dry_run(item)

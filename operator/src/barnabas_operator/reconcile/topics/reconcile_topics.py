@@ -1,4 +1,4 @@
-"""Plan, apply, look again, status: brings a cluster's topics to what is declared, once."""
+"""One reconciliation of a cluster's topics: plan, apply, look again, status."""
 
 import dataclasses
 import logging
@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
 
 
 def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: Seen) -> Outcome:
-    """One reconciliation. What a broker refuses becomes that topic's status. Raises ClusterUnreachable.
+    """Reconcile topics once; a broker's refusal becomes the status of the topic. Raises ClusterUnreachable.
 
     It starts from what was `seen` of the brokers, asks them for configs, and for their state only after steps.
     Nothing is evened out while brokers restart.
@@ -85,14 +85,14 @@ def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: 
 
 
 def _names_with_configs(wanted: DesiredState, state: ClusterState) -> set[str]:
-    """The topics whose configs the plan compares: those of resources, one of the brokers, and with throttles all."""
+    """Return the topics whose configs are compared: those of resources, __transaction_state; with throttles all."""
     if is_throttled(wanted.cluster):
         return set(state.topics)
     return {TRANSACTION_STATE, *(topic.topic_name for topic in (*wanted.topics, *wanted.removed))}
 
 
 def _about(state: ClusterState, wanted: DesiredState, seen: Seen) -> ClusterState:
-    """The same with which brokers are wanted, and which are awaited."""
+    """Return the state with the declared brokers, and those that are awaited."""
     count = wanted.cluster.spec.brokers.replicas
     state = state.with_brokers(count)
     return state if seen.informed is None else state.awaiting(count, seen.informed)
@@ -111,7 +111,7 @@ def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[Topi
 
 
 def _move_between_log_dirs(admin: ClusterAdmin, moves: Sequence[LogDirMove]) -> list[str]:
-    """Move replicas between log dirs; return in words what does not move now. The next reconciliation tries again."""
+    """Move replicas between log dirs; return the refusals in words. The next reconciliation tries again."""
     for each in moves:
         log.info("%s", each)
     try:
@@ -123,7 +123,7 @@ def _move_between_log_dirs(admin: ClusterAdmin, moves: Sequence[LogDirMove]) -> 
 def _apply(
     admin: ClusterAdmin, steps: Sequence[TopicStep]
 ) -> tuple[list[TopicStep], dict[str, tuple[TopicStep, StepRefused]]]:
-    """Carries out the steps kind by kind: what was done, and for each topic the step that ended it."""
+    """Carry out steps kind by kind; return those done, and for each topic the refused step."""
     done: list[TopicStep] = []
     refused: dict[str, tuple[TopicStep, StepRefused]] = {}
     for kind in ORDER:

@@ -53,7 +53,7 @@ class TopicReconciler(KindReconciler):
         await self.release({name: bodies[name] for name in going})
 
     async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
-        """Includes what no Topic declares: replicas that have to move, the brokers' own topics."""
+        """Reconcile the Topics, and topics without one: replicas that must move, and the brokers' own topics."""
         topics = await self._readable(bodies)
         declared = [topic for topic in topics if topic.metadata.deletion_timestamp is None]
         ending = [topic for topic in topics if topic.metadata.deletion_timestamp is not None]
@@ -77,7 +77,7 @@ class TopicReconciler(KindReconciler):
         return named_rebalance(name, readable_part(MaintenanceJob, body) if body is not None else None)
 
     async def _readable(self, bodies: Bodies) -> Sequence[Topic]:
-        """The status of the others says what is wrong."""
+        """Return the valid Topics; write the problem into the status of the others."""
         topics, invalid = self._read.all(bodies.values())
         now = self._now()
         await self._write_statuses(
@@ -86,7 +86,7 @@ class TopicReconciler(KindReconciler):
         return topics
 
     async def _tell(self, cluster: Cluster, declared: Iterable[Topic], outcome: Outcome) -> None:
-        """Write Events for what was done unasked, or what a status may be too late to show."""
+        """Write Events about undone changes, and those that a status may show too late."""
         moves = moves_begin(cluster, outcome.done)
         if moves is not None:
             await self._events.tell(kube_event(cluster, *moves, self._now()))
@@ -98,7 +98,7 @@ class TopicReconciler(KindReconciler):
                 await self._events.tell(kube_event(topic, *said, self._now()))
 
     async def _take_back(self, outcome: Outcome, gone: Collection[Topic]) -> None:
-        """Delete what was created for a resource that another operator released meanwhile: it knew of no topic."""
+        """Delete topics created for resources that another operator released meanwhile, unaware of the topic."""
         made = {step.topic for step in outcome.done if isinstance(step, CreateTopic)}
         late = tuple(topic for topic in gone if topic.topic_name in made)
         if late:
@@ -116,7 +116,7 @@ class TopicReconciler(KindReconciler):
         return time_text(self._clock.now_ms())
 
     async def _write_statuses(self, topics: Iterable[Topic], bodies: Bodies) -> list[Topic]:
-        """Write the statuses, and return the Topics whose object is gone.
+        """Write the statuses; return the Topics without an object.
 
         Of thousands most are unchanged: each costs one comparison.
         """

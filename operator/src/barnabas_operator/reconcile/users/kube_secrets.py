@@ -49,7 +49,7 @@ class KubeSecrets(UserSecrets):
         self._given: dict[SecretKeyRef, tuple[float, GivenPassword]] = {}
 
     def folder(self, _user: User) -> str:
-        """Return nothing: nobody knows where a Secret will be mounted."""
+        """Return an empty prefix, as it is unknown where a Secret will be mounted."""
         return ""
 
     async def read(self, user: User) -> StoredSecret | None:
@@ -109,16 +109,16 @@ class KubeSecrets(UserSecrets):
             raise SecretsRefused(str(error)) from error
 
     async def dismiss(self, user: User) -> None:
-        """Forget the Secret, which goes with the User that owns it."""
+        """Forget the Secret, which Kubernetes deletes with its User."""
         self._kept.pop(user.metadata.name, None)
 
     async def brokers_authority(self, cluster: Cluster) -> str:
-        """Return what the Secret CLUSTER-cluster-ca-cert holds."""
+        """Return the certificates in the Secret CLUSTER-cluster-ca-cert."""
         name = certificate_name(cluster_authority_name(cluster.metadata.name))
         return _text(await self._get(name), AUTHORITY)
 
     async def clients_authority(self, cluster: Cluster) -> ClientsAuthority | None:
-        """Return what the Secrets CLUSTER-clients-ca and CLUSTER-clients-ca-cert hold."""
+        """Return the authority in the Secrets CLUSTER-clients-ca and CLUSTER-clients-ca-cert."""
         name = clients_authority_name(cluster.metadata.name)
         secret = await self._get(name)
         key = _text(secret, _KEY) or _text(secret, _GIVEN_KEY)
@@ -172,7 +172,7 @@ class KubeSecrets(UserSecrets):
 
 
 def _declared(user: User) -> tuple[object, ...]:
-    """Return what differs when a user's Secret may have to be another."""
+    """Return the facts whose change may change a user's Secret."""
     meta = user.metadata
     return meta.uid, meta.generation, meta.annotations.get(ROTATE)
 

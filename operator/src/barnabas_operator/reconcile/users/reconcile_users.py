@@ -1,4 +1,4 @@
-"""Look, plan, apply, status: brings a Cluster's users to what is declared, once."""
+"""One reconciliation of a Cluster's users: look, plan, apply, status."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -38,7 +38,7 @@ class UserBrokers(NamedTuple):
 
 
 class UserOutcome(NamedTuple):
-    """A user with its new status, and what was done for it."""
+    """A user with its new status, and the changes made for it."""
 
     user: User
     drift: tuple[UserStep, ...] = ()
@@ -48,7 +48,7 @@ class UserOutcome(NamedTuple):
 
 
 class UsersOutcome(NamedTuple):
-    """The declared users, those that stay although they are declared no more, and what was done in words."""
+    """The declared users, those that stay though no longer declared, and the changes in words."""
 
     declared: tuple[UserOutcome, ...]
     kept: tuple[User, ...]
@@ -56,7 +56,7 @@ class UsersOutcome(NamedTuple):
 
 
 class UsersRound(NamedTuple):
-    """The facts of one round: a look at the brokers, the owner of each name, and what Secrets need."""
+    """The facts of one round: the brokers' users, the owner of each name, and the input of Secrets."""
 
     context: UserContext
     owned: Mapping[str, User]
@@ -94,7 +94,7 @@ class UsersWork:
         return UsersRound(context, owned, cluster, now_ms, secrets)
 
     async def reconcile(self, round_: UsersRound, declared: Sequence[User], ending: Sequence[User]) -> UsersOutcome:
-        """Reconcile some users of a round. What a broker refuses becomes that user's status. ClusterUnreachable."""
+        """Reconcile some users of a round; a refusal becomes the status of the user. Raises ClusterUnreachable."""
         planned = await all_ended(self._plan(user, round_) for user in declared)
         found = round_.context.found
         deletions = [

@@ -1,4 +1,4 @@
-"""Brings the Secret of one user to what it shall hold."""
+"""The reconciliation of one user's Secret."""
 
 from collections.abc import Mapping
 from contextlib import suppress

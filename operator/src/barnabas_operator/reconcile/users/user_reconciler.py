@@ -104,7 +104,7 @@ class UserReconciler(KindReconciler):
         return UserBrokers(look, apply)
 
     async def _readable(self, bodies: Bodies) -> Sequence[User]:
-        """Return the valid Users; the status of the others says what is wrong."""
+        """Return the valid Users; write the problem into the status of the others."""
         users, invalid = self._read.all(bodies.values())
         now = self._now()
         await self._write_statuses(
@@ -113,7 +113,7 @@ class UserReconciler(KindReconciler):
         return users
 
     async def _tell(self, outcomes: Iterable[UserOutcome]) -> None:
-        """Send Events about what was done that no status shows."""
+        """Send Events about changes that no status shows."""
         for outcome in outcomes:
             rotated = password_rotated(outcome.user.username) if outcome.is_rotated else None
             for said in filter(None, (drift_undone(outcome.drift), rotated)):
@@ -126,7 +126,7 @@ class UserReconciler(KindReconciler):
         return time_text(self._clock.now_ms())
 
     async def _write_statuses(self, users: Iterable[User], bodies: Bodies) -> None:
-        """Write those that differ. Of thousands most are unchanged: each costs one comparison."""
+        """Write the statuses that differ; an unchanged one costs only a comparison."""
         resources = ((user, bodies[user.metadata.name]) for user in users)
         await self._statuses.write(
             (user, body)
@@ -144,12 +144,12 @@ def _needs_finalizer(user: User) -> bool:
 
 
 def _reserved(cluster: Cluster) -> Sequence[str]:
-    """Return the names of what works for the Cluster, of its Secrets, and of the administrator."""
+    """Return the names of the Cluster's own users, of its Secrets, and of the administrator."""
     of_secrets = (ADMINISTRATOR, *companion_names(cluster)) if is_secured(cluster) else ()
     return (*own_users(cluster), *companion_users(cluster), *of_secrets)
 
 
 def _bootstrap(cluster: Cluster) -> str:
-    """Return where pods reach any broker, as long as the Cluster's status does not say more."""
+    """Return the bootstrap address for pods, until the Cluster's status has it."""
     name, namespace = bootstrap_name(cluster.metadata.name), cluster.metadata.namespace or "default"
     return f"{name}.{namespace}.svc:{cluster.spec.listeners[0].port}"

@@ -11,7 +11,7 @@ from barnabas_operator.resources.user import User
 
 
 class SecretsRefused(Exception):
-    """A Secret cannot be read or written; the message says why."""
+    """The error that a Secret cannot be read or written; the message says why."""
 
 
 class SecretTaken(SecretsRefused):
@@ -22,11 +22,11 @@ class UserSecrets(Protocol):
     """The Secrets of the users of one Cluster. Every method may raise SecretsRefused."""
 
     def folder(self, user: User) -> str:
-        """Return what comes before the names of the user's files in kcat.conf: nothing, or a folder."""
+        """Return the prefix of the user's file names in kcat.conf: empty, or a folder."""
         ...
 
     async def read(self, user: User) -> StoredSecret | None:
-        """Return the Secret of the user's name, even one of somebody else; None if there is none."""
+        """Return the Secret with the user's name, even of another owner; None if there is none."""
 
     async def given(self, reference: SecretKeyRef) -> GivenPassword:
         """Return the password that a User refers to."""
@@ -37,10 +37,10 @@ class UserSecrets(Protocol):
         """Make the user's Secret, or change the `stored` one. Raises SecretTaken where a new one exists already."""
 
     async def delete(self, user: User, stored: StoredSecret) -> None:
-        """Delete the user's own Secret, which nothing needs any more."""
+        """Delete the user's own Secret, which is no longer needed."""
 
     async def dismiss(self, user: User) -> None:
-        """Let the Secret of a User that is deleted go."""
+        """Release the Secret of a deleted User."""
 
     async def brokers_authority(self, cluster: Cluster) -> str:
         """Return the certificates that the brokers' clients trust (PEM); empty if there are none."""
@@ -49,4 +49,4 @@ class UserSecrets(Protocol):
         """Return the authority that signs the certificates of users; None if there is none."""
 
     def missing_authority(self, cluster: Cluster) -> str:
-        """Return what there is not, if there is no such authority, as a clause."""
+        """Return a clause that says what is missing of the authority."""
