@@ -59,7 +59,7 @@ class GroupWork:
     async def bring(
         self, cluster: Cluster, group: ConsumerGroup, owner: ConsumerGroup, seen: GroupSeen
     ) -> Worked | None:
-        """Reconcile a group once; return None if a server did not answer, so the outcome is unknown. Raises NotLeading."""
+        """Reconcile a group once; return None, with an unknown outcome, if a server is silent. Raises NotLeading."""
         problem = refuse_group(group, owner, seen)
         try:
             if problem is None and not group.is_paused:
