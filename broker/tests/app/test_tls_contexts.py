@@ -141,7 +141,7 @@ def test_a_certificate_is_replaced_by_a_like_one_only(
         caplog.clear()
         contexts.refresh(now)
         assert contexts.server("SSL") is second
-        assert "listener SSL keeps its certificates: ssl.keystore.location" in caplog.text
+        assert "listener SSL keeps its old certificates: ssl.keystore.location" in caplog.text
 
 
 def test_new_settings_are_checked_before_they_are_taken(authority: Authority) -> None:

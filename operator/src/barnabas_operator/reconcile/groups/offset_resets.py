@@ -93,7 +93,7 @@ class OffsetResets(GroupPart):
         return still_active(group, "members") if refused.has_members else Refusal(KAFKA_ERROR, str(refused))
 
     async def _look(self, group: ConsumerGroup, reset: Reset | None, known: ResetStatus | None) -> ResetLook:
-        """Look at the reset, the group and its target; brokers are asked only if the reset is not done by the status."""
+        """Look at the reset, the group and its target; brokers are asked unless the status has it as done."""
         done_at = known.done_at if known is not None else None
         described = GroupDescription()
         if reset is not None and done_at is None:
