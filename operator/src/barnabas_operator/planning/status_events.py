@@ -35,7 +35,7 @@ def status_events(resource: Resource, before: Json, now: str) -> list[dict[str, 
 
 
 def _not_ready(resource: Resource, before: Json) -> Iterator[Said]:
-    """Yield why it is not ready: once, until there is another reason or, if that says more, another message."""
+    """Yield why the resource is not ready, once until the reason changes or, for some reasons, the message."""
     conditions = resource.conditions
     ready = condition_of(conditions, READY)
     if ready is None or ready.status == "True" or ready.reason in QUIET:

@@ -99,7 +99,7 @@ def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> Said | None:
 
 
 def _plan(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Yield that a plan is carried out, or refused, and that it is done, with what was left out."""
+    """Yield the Events of a plan: that it is carried out or refused, and that it is done, with what was left out."""
     plan, was = condition_of(cluster.conditions, REBALANCING), condition_before(before, REBALANCING)
     if plan is None:
         return

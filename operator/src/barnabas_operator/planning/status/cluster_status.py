@@ -1,4 +1,4 @@
-"""A Cluster's status on Kubernetes: what its pods and its brokers say."""
+"""A Cluster's status on Kubernetes, from the state of its pods and its brokers."""
 
 from collections.abc import Iterator
 
@@ -33,7 +33,7 @@ from barnabas_operator.resources.object_meta import CLAIMS_DELETED, ROLLING, Con
 
 
 def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findings = NOTHING_FOUND) -> ClusterStatus:
-    """The new status. `why` is what the brokers wait for, or what is wrong with the resource; `now` in RFC 3339.
+    """Return the new status. `why` is what the brokers wait for, or the resource's problem; `now` in RFC 3339.
 
     What is not known now stays away rather than as it was; conditions of rolls and losses stay.
     """

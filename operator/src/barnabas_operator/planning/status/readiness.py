@@ -34,11 +34,11 @@ NO_RESTARTS: Final = "NoRestarts"
 WAITS: Final = frozenset({NOT_READY, UNDER_REPLICATED, ROLLING_PAUSED, EVICTION_REFUSED, BROKERS_UNREACHABLE})
 """The reasons for which a step with brokers waits. Pods and partitions show whether that is bad for clients."""
 TOLD_LAST: Final = frozenset({HOLDS_REPLICAS, CANNOT_GROW, NOT_BOUND, WAITING_FOR_ADDRESSES})
-"""The reasons that last for hours. What is bad for clients meanwhile is reported first."""
+"""The reasons that may last for hours; problems of clients are reported before them."""
 
 
 class Findings(NamedTuple):
-    """The findings about a Cluster; None if nobody could report.
+    """The findings about a Cluster; None if no broker could report.
 
     `trouble` says why pods do not run, `silence` why no broker has answered the operator for a while, `ahead` what is
     to move later, `certificates` when those of a secured Cluster end.
@@ -57,14 +57,14 @@ NOTHING_FOUND: Final = Findings()
 
 
 class Unready(NamedTuple):
-    """`Unknown` is a Cluster whose brokers tell nothing: they may serve others. Without a problem it is ready."""
+    """The condition Ready. It is `Unknown` if the brokers report nothing, as they may serve others."""
 
     problem: Refusal | None
     status: Literal["False", "Unknown"] = "False"
 
 
 def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: RollingStatus | None) -> Unready:
-    """Return why the Cluster is not ready, if it is not. `why` is what the reconciliation found wrong, or waits for."""
+    """Return why the Cluster is not ready, if it is not. `why` is the reconciliation's problem, or its wait."""
     last = why if why is not None and why.reason in TOLD_LAST else None
     if is_fault(why):
         return Unready(why)
@@ -80,7 +80,7 @@ def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: Rol
 
 
 def is_fault(why: Refusal | None) -> bool:
-    """True if somebody has to fix something, the resource above all: that comes before what clients notice."""
+    """True if a user must fix something, above all the resource, which is reported before problems of clients."""
     return why is not None and why.reason not in WAITS | TOLD_LAST
 
 
@@ -95,13 +95,13 @@ def _away(cluster: Cluster, why: Refusal | None, pods: PodsState, rolling: Rolli
 
 
 def _surplus(cluster: Cluster, pods: PodsState) -> Refusal | None:
-    """Return that brokers are to be removed; leaders are balanced before that step is decided."""
+    """Return that brokers will be removed; leaders are balanced before that step is decided."""
     leaving = [str(number) for number in range(cluster.spec.brokers.replicas, pods.count)]
     return Refusal(HOLDS_REPLICAS, f"broker {', '.join(leaving)} is to be removed") if leaving else None
 
 
 def unserved(state: ClusterState) -> Refusal | None:
-    """The partitions that nobody can read, or not write with acks=all."""
+    """Return the problem of partitions that cannot be read, or not be written with acks=all."""
     lost = lost_in_cluster(state)
     if lost is not None:
         return lost
@@ -124,7 +124,7 @@ def _names(troubles: Sequence[Trouble]) -> str:
 
 
 def rolling_of(before: RollingStatus | None, pods: PodsState, why: Refusal | None) -> RollingStatus | None:
-    """Return the roll; None if no broker is to restart.
+    """Return the roll; None if no broker must restart.
 
     A roll that began is over when its last broker is ready again.
     """
@@ -139,7 +139,7 @@ def rolling_of(before: RollingStatus | None, pods: PodsState, why: Refusal | Non
 
 
 def progress(rolling: RollingStatus, pods: PodsState) -> str:
-    """Return how far a roll is, and what it waits for."""
+    """Return the progress of a roll, and what it waits for."""
     done = pods.count - len(rolling.remaining) - len(rolling.restarting)
     message = f"{done} of {pods.count} brokers run with the declared settings"
     return f"{message}; {rolling.message}" if rolling.message else message

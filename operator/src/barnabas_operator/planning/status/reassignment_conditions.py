@@ -47,7 +47,7 @@ class PendingMoves(NamedTuple):
 def reassignment_conditions(
     cluster: Cluster, now: str, state: ClusterState | None, ahead: PendingMoves | None
 ) -> Iterator[Condition]:
-    """Conditions that are there only meanwhile; the Cluster is ready all the same. `now` in RFC 3339."""
+    """Return the conditions during reassignments, which do not affect Ready. `now` in RFC 3339."""
     moving = {name: len(topic.moving) for name, topic in sorted(state.topics.items()) if topic.moving} if state else {}
     waiting = ahead.waiting if ahead is not None else 0
     stays = f"{_lacking(ahead.without_room)}{_refused(ahead.refused)}" if ahead is not None else ""
@@ -77,7 +77,7 @@ def _of_plan(cluster: Cluster, plan: NamedProgress, now: str) -> Condition:
 
 
 def plan_words(run: str) -> str:
-    """Return the words by which the condition of one plan differs from that of another."""
+    """Return the words about a plan by which its condition differs from that of another."""
     return f"of the plan of MaintenanceJob {run} are moved"
 
 

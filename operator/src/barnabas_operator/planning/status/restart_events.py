@@ -10,7 +10,7 @@ BROKER_RESTARTED: Final = "BrokerRestarted"
 
 
 def why_restarted(pod: BrokerPod) -> str:
-    """Return why a pod is to restart."""
+    """Return why a pod must restart."""
     if pod.stale:
         return f"it {pod.stale}"
     if pod.restart_asked:

@@ -1,4 +1,4 @@
-"""The condition of a Cluster whose brokers are on the way from open to secured, or back. Pure."""
+"""The condition of a Cluster that is being changed from open to secured, or back. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final

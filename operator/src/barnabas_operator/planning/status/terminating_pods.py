@@ -10,7 +10,7 @@ PODS_OVERDUE: Final = "PodsOverdue"
 
 
 class TerminatingPod(NamedTuple):
-    """`ends_at`: when its grace period is over, in RFC 3339; "" where nobody has deleted it. `node`: "" if on none."""
+    """A pod. `ends_at` is the end of its grace period (RFC 3339), "" if it is not deleted; `node` may be ""."""
 
     name: str
     node: str
@@ -22,19 +22,19 @@ class TerminatingPod(NamedTuple):
 
 
 def terminating_pod(found: Json) -> TerminatingPod:
-    """A pod as the API server has it."""
+    """Return the pod in an object of the API server."""
     meta = found["metadata"]
     return TerminatingPod(meta["name"], found.get("spec", {}).get("nodeName", ""), meta.get("deletionTimestamp", ""))
 
 
 def is_away(node: Json | None) -> bool:
-    """True if the kubelet of a node reports nothing, or the node (None) does not exist any more."""
+    """True if the kubelet of a node reports nothing, or the node (None) no longer exists."""
     conditions = node.get("status", {}).get("conditions", ()) if node is not None else ()
     return all(each["status"] != "True" for each in conditions if each["type"] == "Ready")
 
 
 def why_not_ended(overdue: Iterable[TerminatingPod], away: Collection[str]) -> str:
-    """One sentence for each; `away` are the names of nodes that tell nothing."""
+    """Yield a sentence for each pod; `away` are the names of nodes that report nothing."""
     return "; ".join(_why(pod, is_node_away=pod.node in away) for pod in overdue)
 
 

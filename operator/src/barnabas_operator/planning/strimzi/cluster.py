@@ -29,7 +29,7 @@ _ALIKE: Final = "the brokers of a Cluster are alike, and are as the KafkaNodePoo
 
 
 def converted_cluster(kafka: StrimziResource, pools: Sequence[StrimziResource]) -> JsonObject:
-    """Return the Cluster. Fields that it does not have, and what is wrong, are said by the sources."""
+    """Return the Cluster; its sources get the notes and errors about fields."""
     spec = kafka.spec.section("kafka")
     with_brokers = [pool for pool in pools if _has_brokers(pool)]
     first = with_brokers[0].spec if with_brokers else spec
@@ -74,14 +74,14 @@ def _replicas(spec: Section) -> int:
 
 
 def _say_of_others(pools: Sequence[StrimziResource], first: str) -> None:
-    """Add what becomes of the node pools after the first: their brokers count, all else is that of the first."""
+    """Add notes about node pools after the first: their brokers count, and their settings are those of the first."""
     for pool in pools:
         pool.spec.skip_rest()
         pool.source.hint(f"only its replicas are converted: {_ALIKE.format(first)}")
 
 
 def _template_of_pool(first: Section, spec: Section) -> Section | None:
-    """Return the template of the node pool, which then counts for its pods in the place of that of its Kafka."""
+    """Return the template of the node pool, which replaces that of its Kafka for its pods."""
     if first is spec or "template" not in first:
         return None
     spec.section("template").skip(*OF_POOLS)
@@ -100,7 +100,7 @@ def _rack(spec: Section) -> JsonObject | None:
 
 
 def _authorization(spec: Section, open_else: bool) -> JsonObject | None:
-    """Return the rights. Another kind of them becomes ACLs that allow nothing yet: a Cluster must not become open."""
+    """Return the authorization. Any other kind becomes ACLs that allow nothing yet, so that no Cluster becomes open."""
     if "authorization" not in spec:
         return None
     section = spec.section("authorization")

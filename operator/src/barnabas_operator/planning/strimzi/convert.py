@@ -1,4 +1,4 @@
-"""Strimzi's manifests converted to ours: what to print, and what to say of the fields that have no counterpart."""
+"""The conversion of Strimzi's manifests to ours, with notes about fields that have no counterpart."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -21,7 +21,7 @@ Converter = Callable[[StrimziResource], JsonObject | None]
 
 
 class Conversion(NamedTuple):
-    """The manifests for Barnabas, and what is to be said. Use the manifests only if there are no errors."""
+    """The manifests for Barnabas, with notes and errors. The manifests are valid only without errors."""
 
     manifests: tuple[JsonObject, ...]
     notes: tuple[Remark, ...]
@@ -29,7 +29,7 @@ class Conversion(NamedTuple):
 
 
 def converted(texts: Mapping[str, str]) -> Conversion:
-    """Return what becomes of these texts of YAML, given by the names of their files."""
+    """Convert these YAML texts, given by file name."""
     read = [each for file, text in texts.items() for each in read_sources(file, text)]
     sources = [each for each in read if isinstance(each, Source)]
     resources = [each for each in map(resource_of, sources) if each is not None]
@@ -60,7 +60,7 @@ def _is_pool_of(pool: StrimziResource, kafka: StrimziResource) -> bool:
 
 
 def _say_of_strays(resources: Sequence[StrimziResource]) -> None:
-    """Add an error to each node pool whose Kafka is not there: nothing would be said of its brokers."""
+    """Add an error to each node pool without its Kafka, whose brokers would otherwise be dropped silently."""
     kafkas = {(each.namespace, each.source.name) for each in resources if each.source.kind == "Kafka"}
     for pool in resources:
         if pool.source.kind == "KafkaNodePool" and (pool.namespace, pool.cluster) not in kafkas:
@@ -71,7 +71,7 @@ def _say_of_strays(resources: Sequence[StrimziResource]) -> None:
 
 
 def _wrong(source: Source, manifest: JsonObject) -> Sequence[Remark]:
-    """Return the errors in its types. What would be refused all the same becomes a note."""
+    """Return the errors of a converted resource by its types; other reasons for a refusal become notes."""
     kind = manifest["kind"]
     for finding in findings(msgspec.inspect.type_info(KINDS[kind].resource), manifest):
         source.error((), f"as a {kind}: {finding.message}")

@@ -1,4 +1,4 @@
-"""Strimzi's listeners as ours. One whose protection has no counterpart is left out, so that none becomes open."""
+"""The conversion of listeners. One whose protection has no counterpart is left out, so that none becomes open."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class ListenerContext:
 
 
 def listeners_of(kafka: Section, context: ListenerContext) -> list[JsonObject]:
-    """Return `spec.listeners`. That none of them can be converted is an error: the default listener is open."""
+    """Return `spec.listeners`. It is an error if none can be converted, as the default listener is open."""
     found = kafka.sections("listeners")
     reasons = [_why_not(section, context) for section in found]
     for section, why in zip(found, reasons, strict=True):
@@ -81,7 +81,7 @@ def _why_not(section: Section, context: ListenerContext) -> str | None:
 
 
 def _access(configuration: Section, kind: str | None, port: int | None, context: ListenerContext) -> JsonObject:
-    """Return how clients from outside reach the brokers; what is for them has no use for pods."""
+    """Return the settings for clients outside, which listeners for pods alone do not have."""
     if kind in (None, "internal"):
         return {}
     common = given(

@@ -48,7 +48,7 @@ class StrimziResource:
 
     @property
     def is_paused(self) -> bool:
-        """True if an annotation says that nothing is to be done about it."""
+        """True if an annotation stops the reconciliation of the resource."""
         return self.annotations.get(_PAUSE) == "true" or self.annotations.get(_MANAGED) == "false"
 
     @property
@@ -67,7 +67,7 @@ class StrimziResource:
 
 
 def read_resource(source: Source, fields: Mapping[str, Any]) -> StrimziResource:
-    """Return the resource that these fields describe; what is wrong with them becomes errors of its source."""
+    """Return the resource with these fields; problems become errors of its source."""
     whole = Section(source, fields, ())
     whole.skip("apiVersion", "kind", "status")
     metadata = whole.section("metadata")

@@ -34,7 +34,7 @@ class Source:
     first_line: int
     document: Document
     root: Path = ()
-    """The path of the resource in its document: that of an item in a List."""
+    """The path of the resource in its document, which is not empty for an item of a List."""
     notes: list[Remark] = field(default_factory=list)
     errors: list[Remark] = field(default_factory=list)
     sections: list["Section"] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Source:
         return Remark(place, f"{self.kind} {self.name}: {message}")
 
     def note_unread(self) -> None:
-        """Add a note of each field that nobody has read."""
+        """Add a note about each field that was not read."""
         for section in self.sections:
             for name in section.unread():
                 path = (*section.path, name)
@@ -113,7 +113,7 @@ class Section:
         return [Section(self.source, item, (*self.path, name, index)) for index, item in items]
 
     def choice(self, name: str, choices: Mapping[str, T], default: str | None = None) -> T | None:
-        """Return what a word stands for; any other word is an error."""
+        """Return the value of a word; an unknown word becomes an error."""
         word = self.take(name, str) or default
         if word is None or word in choices:
             return choices[word] if word is not None else None
@@ -122,7 +122,7 @@ class Section:
         return None
 
     def note(self, name: str, message: str) -> None:
-        """Add what is to be said of a field, which counts as read."""
+        """Add a note about a field, which then counts as read."""
         self._read.add(name)
         self.source.note((*self.path, name), message)
 
@@ -136,15 +136,15 @@ class Section:
         self.source.note(self.path, f"is left out: {why}")
 
     def skip_rest(self) -> None:
-        """Take all fields as read that nobody has read yet."""
+        """Mark all remaining fields as read."""
         self._read.update(self._fields)
 
     def unread(self) -> Iterator[str]:
-        """Yield the fields that are set and that nobody has read."""
+        """Yield the set fields that were not read."""
         return (name for name, value in self._fields.items() if name not in self._read and value is not None)
 
 
 def given(**fields: object) -> JsonObject:
-    """Return the fields that are there: neither None, nor empty."""
+    """Return the fields that are neither None nor empty."""
     there = {name: value for name, value in fields.items() if value is not None and value not in ({}, (), [])}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in there.items()}

@@ -10,7 +10,7 @@ NO_LIMIT: Final = "10Gi"
 
 
 def storage_of(section: Section) -> JsonObject | None:
-    """Return `spec.storage`; None where the manifest says nothing, or what it says is wrong."""
+    """Return `spec.storage`; None if the manifest has none, or an invalid one."""
     if "type" not in section and not section.is_empty:
         section.need("type", str, " or ".join(_TYPES))
     volumes = section.choice("type", _TYPES)

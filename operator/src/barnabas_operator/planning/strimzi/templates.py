@@ -6,7 +6,7 @@ from barnabas_operator.planning.strimzi.section import Section, given
 from barnabas_operator.resources.json_types import JsonObject
 
 OF_POOLS: Final = ("podSet", "pod", "perPodService", "persistentVolumeClaim", "kafkaContainer")
-"""The entries that a KafkaNodePool with a template has in the place of those of its Kafka."""
+"""The entries that a KafkaNodePool's template replaces in that of its Kafka."""
 
 _POD: Final = {
     "imagePullSecrets": tuple[dict[str, Any], ...],
@@ -64,7 +64,7 @@ def metadata_of(template: Section, name: str) -> JsonObject:
 
 
 def labels_and_annotations(section: Section) -> JsonObject:
-    """Return the labels and annotations that stand in a section."""
+    """Return the labels and annotations of a section."""
     labels, annotations = section.take("labels", dict[str, str]), section.take("annotations", dict[str, str])
     return given(labels=labels, annotations=annotations)
 

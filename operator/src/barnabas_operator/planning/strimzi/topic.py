@@ -10,7 +10,7 @@ from barnabas_operator.resources.json_types import JsonObject
 
 _OF_STRIMZI: Final = ("__strimzi", "strimzi-store-topic", "strimzi-topic-operator")
 DELETE: Final = "Delete"
-"""The policy that does as Strimzi does: a topic goes with its resource."""
+"""The policy of Strimzi: a topic is deleted with its resource."""
 
 
 def converted_topic(topic: StrimziResource) -> JsonObject | None:

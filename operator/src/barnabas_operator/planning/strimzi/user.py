@@ -19,7 +19,7 @@ _QUOTAS: Final[Mapping[str, type[float]]] = {
 
 
 def converted_user(user: StrimziResource) -> JsonObject:
-    """Return the User. Its name is the same with each proof: a certificate's name is the user, without `CN=`."""
+    """Return the User. Its name does not depend on its authentication: for a certificate it is the CN."""
     spec = user.spec
     return user.as_kind(
         "User",

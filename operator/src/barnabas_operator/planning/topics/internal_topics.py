@@ -1,4 +1,4 @@
-"""The replication factors of the brokers' own topics: nobody declares them, so they follow their Cluster. Pure."""
+"""The replication factors of the brokers' own topics, which follow their Cluster as no Topic declares them. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -26,7 +26,7 @@ def internal_factors(cluster: Cluster) -> dict[str, int]:
 
 
 def internal_configs(cluster: Cluster, state: ClusterState) -> Iterator[AlterConfigs]:
-    """Give `__transaction_state` the min.insync.replicas that the Cluster's config says, else the usual one.
+    """Set the min.insync.replicas of `__transaction_state` by the Cluster's config, or else the default.
 
     The usual one goes by the replicas that it has and those that it shall have: the fewer of both.
     """

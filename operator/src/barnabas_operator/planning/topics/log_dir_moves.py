@@ -43,7 +43,7 @@ def is_under_way(move: LogDirMove, disks: Disks) -> bool:
 
 
 class LogDirRoom:
-    """The room of log dirs. Log dirs of one broker that report the same space count as one disk."""
+    """The free space of log dirs. Log dirs of one broker that report the same space count as one disk."""
 
     def __init__(self, disks: Disks) -> None:
         self._disks = disks

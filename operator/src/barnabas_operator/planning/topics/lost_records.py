@@ -17,7 +17,7 @@ _WAY_ON: Final = "`barnabas restore-metadata` brings their topics back, `barnaba
 def cluster_losses(
     cluster: Cluster, now: str, state: ClusterState | None, strays: Sequence[StrayLog] | None
 ) -> Iterator[Condition]:
-    """The conditions that are there only while there is something to tell; `now` in RFC 3339.
+    """Return the conditions about lost records and unknown logs, if there are any; `now` in RFC 3339.
 
     While nobody answers (`state` or `strays` None) they stay as they were: silence brings no records back.
     """
@@ -57,6 +57,6 @@ def _set_aside(strays: Sequence[StrayLog]) -> str:
 
 
 def as_before(cluster: Cluster, kind: str) -> Iterable[Condition]:
-    """The condition that the Cluster has, if it has one, while nobody can tell of another."""
+    """Return the Cluster's present condition, which stays while brokers report nothing."""
     reported = condition_of(cluster.status.conditions, kind) if cluster.status is not None else None
     return () if reported is None else (reported,)

@@ -31,7 +31,7 @@ class _Move(NamedTuple):
 
 
 def take_turns(wanted: Sequence[MoveReplicas], cluster: ClusterState) -> Turns:
-    """Return the moves that begin: all that copy nothing, then those with the fewest replicas in sync first."""
+    """Return the moves that begin: all that copy nothing, then those with the fewest in-sync replicas first."""
     copies, under_way = _under_way(cluster)
     in_sync = {TopicPartition(each.topic, each.partition): len(each.in_sync) for each in cluster.troubles}
     chosen: dict[str, dict[int, ReplicaIds]] = {}

@@ -38,7 +38,7 @@ class NamedProgress(NamedTuple):
 
 
 def progress(named: NamedRebalance, state: ClusterState, paused: Collection[str]) -> NamedProgress:
-    """Return the progress. Moves begin only while all brokers and replicas are there. `paused` are names of topics."""
+    """Return the progress. Moves begin only with all brokers alive and all replicas in sync. `paused` are topics."""
     if named.plan is None:
         return NamedProgress(named.run, named.refusal)
     left = _Left(named.plan, state, paused)
@@ -60,7 +60,7 @@ def progress(named: NamedRebalance, state: ClusterState, paused: Collection[str]
 
 
 class _Left:
-    """The planned partitions in their order: each takes its room from those after it."""
+    """The planned partitions in their order: each takes its space from those after it."""
 
     def __init__(self, plan: SkewPlan, state: ClusterState, paused: Collection[str]) -> None:
         self._plan, self._ids, self._state, self._paused = plan, plan.topic_ids, state, paused
@@ -88,7 +88,7 @@ class _Left:
         return sum(is_under_way(move, disks) for each in self._plan.partitions for move in log_dir_moves(each, disks))
 
     def is_there(self, planned: PlannedPartition) -> bool:
-        """True if the partition has the planned replicas, and no others any more."""
+        """True if the partition has the planned replicas, and no others."""
         return self._state.topics[planned.topic].partitions[planned.partition] == planned.replicas
 
     def why_not(self, planned: PlannedPartition) -> str | None:

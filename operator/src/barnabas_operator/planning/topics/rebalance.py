@@ -49,7 +49,7 @@ def is_uneven(state: ClusterState) -> bool:
 
 
 def is_calm(state: ClusterState) -> bool:
-    """True if all brokers are there, and stay so, and all replicas that do not move are in sync."""
+    """True if all brokers are alive, none is being removed, and all replicas that do not move are in sync."""
     moving = {(name, number) for name, topic in state.topics.items() for number in topic.moving}
     is_whole = all((each.topic, each.partition) in moving and not each.offline for each in state.troubles)
     is_staying = not (state.leaving or state.awaited or state.restarting)

@@ -26,7 +26,7 @@ from barnabas_operator.planning.topics.topic_steps import AlterConfigs, DeleteTo
 
 
 class ReconcilePlan(NamedTuple):
-    """`steps` are all that is done now, `waiting` counts the partitions whose turn to move comes later.
+    """The plan. `steps` are taken now; `waiting` is the number of partitions that move later.
 
     `without_room` are those that would move, and that no broker has room for. `asks_for_disks`: sizes and room would
     make another plan of it, and are not known. `is_rebalanced`: what was asked for is done.
@@ -47,7 +47,7 @@ class ReconcilePlan(NamedTuple):
 
 
 def plan_reconcile(wanted: DesiredState, state: ClusterState) -> ReconcilePlan:
-    """Return the steps from the state to what is declared."""
+    """Return the steps from the state to the declared one."""
     of_topics, of_others = ReplicaMoves(state), ReplicaMoves(state)
     topics = plan_topics(wanted.topics, state, of_topics)
     deletions = plan_deletions(wanted.removed, wanted.topics, state)
@@ -111,7 +111,7 @@ def _paused(wanted: DesiredState) -> set[str]:
 
 
 def _rebalance(wanted: DesiredState, state: ClusterState, named: NamedProgress | None) -> Rebalance | None:
-    """An approved rebalance runs to its end; an automatic one as long as something moves. A named plan goes first."""
+    """Return the rebalance: that of a named plan, or else one that is approved, automatic, or worth proposing."""
     cluster = wanted.cluster
     if named is not None and not named.refusal:
         return _described(named.moves, state, is_approved=True)

@@ -1,4 +1,4 @@
-"""The replicas that keep to the Cluster's rate of replication: those that move, while they do (KIP-73). Pure.
+"""The replicas that the Cluster's replication rate throttles: those that move, while they do (KIP-73). Pure.
 
 Brokers throttle only the replicas that a topic's configs list, so that those which were down catch up unhindered.
 """

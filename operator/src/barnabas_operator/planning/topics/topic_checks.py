@@ -24,7 +24,7 @@ TopicCheck = Callable[[Topic, ClusterState], Refusal | None]
 
 
 def deletion_protected(what: str, first: str = "Delete or Retain") -> Refusal:
-    """Return the refusal to delete what is protected, such as `Topic flights`; `first` is what has to be set first."""
+    """Return the refusal to delete a protected thing, such as `Topic flights`; `first` is what must be set before."""
     message = f"{what} and this resource stay: spec.deletionPolicy is Protect; set {first} first"
     return Refusal(DELETION_PROTECTED, message)
 
@@ -36,7 +36,7 @@ def refuse(topic: Topic, cluster: ClusterState, checks: Sequence[TopicCheck] | N
 
 
 def valid_name(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """Kafka's rules for names; two names that metrics cannot tell apart are refused as Kafka refuses them."""
+    """Refuse a name by Kafka's rules; also one that collides with another name in metrics."""
     name = topic.topic_name
     try:
         check_topic_name(name)
@@ -67,7 +67,7 @@ def same_name_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
 
 
 def same_cluster_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
-    """A topic does not move to another Cluster; one that no Cluster has yet may be anybody's."""
+    """Refuse another Cluster for a topic that a Cluster has already."""
     has_it = topic.status.cluster if topic.status else None
     if has_it is None or topic.spec.cluster in (None, has_it):
         return None
@@ -75,7 +75,7 @@ def same_cluster_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | No
 
 
 def valid_config(topic: Topic, _cluster: ClusterState) -> Refusal | None:
-    """Keys and values by the same table that the brokers use."""
+    """Refuse unknown configs and invalid values, by the brokers' own table."""
     problems = config_problems(topic.spec.config)
     return Refusal(INVALID_CONFIG, "; ".join(f"spec.config {problem}" for problem in problems)) if problems else None
 
@@ -95,7 +95,7 @@ def may_adopt(topic: Topic, cluster: ClusterState) -> Refusal | None:
 
 
 def was_made_by(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
-    """True if the topic is just as this resource creates it, as far as it goes: its status was lost then."""
+    """True if the topic is as this resource creates it, so that only the resource's status was lost."""
     replicas, partitions = replicas_of(topic, cluster), topic.spec.partitions or cluster.num_partitions
     if config_changes(topic.spec.config, found.overrides) or replicas > len(cluster.homes):
         return False
@@ -155,7 +155,7 @@ def reachable_min_insync(topic: Topic, cluster: ClusterState) -> Refusal | None:
 
 
 def replicas_of(topic: Topic, cluster: ClusterState) -> int:
-    """The replicas that each partition shall have: those declared, else those that are there, else the default."""
+    """Return the wanted number of replicas: the declared one, else the present one, else the default."""
     if topic.spec.replicas is not None:
         return topic.spec.replicas
     found = cluster.topics.get(topic.topic_name)

@@ -51,7 +51,7 @@ class TopicPlan:
 def plan_topics(
     declared: Sequence[Topic], cluster: ClusterState, moves: ReplicaMoves | None = None
 ) -> tuple[TopicPlan, ...]:
-    """One plan for each declared topic, in their order. `moves` hears what replicas go where."""
+    """Return a plan for each declared topic, in their order. `moves` collects the moves of replicas."""
     owned, moves = owners(declared, lambda topic: topic.topic_name), moves or ReplicaMoves(cluster)
     return tuple(_plan(topic, owned[topic.topic_name], cluster, moves) for topic in declared)
 
@@ -59,7 +59,7 @@ def plan_topics(
 def plan_evacuation(
     plans: Iterable[TopicPlan], cluster: ClusterState, factors: Mapping[str, int], moves: ReplicaMoves | None = None
 ) -> tuple[MoveReplicas, ...]:
-    """Plan to empty the brokers that are to go of replicas that these plans leave, also of undeclared topics.
+    """Plan to move all remaining replicas from brokers that will be removed, also those of undeclared topics.
 
     Gives topics the number of replicas that `factors` has of them: the brokers' own follow their Cluster. A topic that
     needs more brokers than there are keeps its replicas where they are. `moves` hears what goes where.
@@ -122,7 +122,7 @@ def _of_drift(topic: Topic, found: TopicState, steps: tuple[TopicStep, ...], ref
 
 
 def _keeps_numbers(step: MoveReplicas, found: TopicState) -> bool:
-    """True if no partition gets more or fewer replicas: `plan_evacuation` moves them all the same."""
+    """True if the number of replicas stays: `plan_evacuation` moves these."""
     return all(len(row) == len(found.targets[number]) for number, row in step.assignments.items())
 
 
@@ -149,7 +149,7 @@ def _reported(topic: Topic, kind: str) -> Condition | None:
 def _bring_about(
     topic: Topic, found: TopicState | None, cluster: ClusterState, moves: ReplicaMoves
 ) -> tuple[tuple[TopicStep, ...], Refusal | None]:
-    """All steps, or why some of them cannot be taken (now), and the others."""
+    """Return all steps, or those that are possible now and why others are not."""
     refusal = refuse(topic, cluster, OF_NUMBERS)
     if enough_brokers(topic, cluster) is not None:
         return tuple(_set_configs(topic, found) if found is not None else ()), refusal
@@ -168,7 +168,7 @@ def _create(topic: Topic, cluster: ClusterState) -> CreateTopic:
 
 
 def _change(topic: Topic, found: TopicState, cluster: ClusterState, moves: ReplicaMoves) -> Iterator[TopicStep]:
-    """Kafka wants new partitions to have as many replicas as the others: where those do not fit, they move first."""
+    """Yield the steps. Kafka gives new partitions as many replicas as the others: too many of them must move before."""
     fits = found.replication_factor <= len(cluster.homes)
     added = range(len(found.partitions), topic.spec.partitions or 0) if fits else range(0)
     placed = place_partitions(topic, cluster.homes, added, found.replication_factor) if added else ()
@@ -187,7 +187,7 @@ def _set_configs(topic: Topic, found: TopicState) -> Iterator[AlterConfigs]:
 
 
 def _plan_deletion(topic: Topic, still_owned: set[str], cluster: ClusterState) -> TopicPlan:
-    """A paused topic, one that is not this resource's, and one that is to be retained stay as they are."""
+    """Plan the deletion of a topic, unless it is paused, not this resource's, protected or retained."""
     name = claimed_name(topic)
     found = cluster.topics.get(name)
     if found is None or name in still_owned or topic.spec.pause or not _is_claimed(topic, found, cluster):

@@ -1,4 +1,4 @@
-"""A topic's status: what a plan and its outcome say about the resource."""
+"""A topic's status, from a plan and its outcome."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -25,7 +25,7 @@ def topic_status(
     drift: Sequence[str] = (),
     cluster: str | None = None,
 ) -> TopicStatus:
-    """The new status; `found` is the topic after the steps, `problem` what stood in the way, `now` in RFC 3339.
+    """Return the new status; `found` is the topic after the steps, `problem` an obstacle, `now` in RFC 3339.
 
     `troubles` are its partitions that are not fully replicated now; those that nobody leads make the resource unready,
     the others do not. Nor does `drift`: what others have changed and nobody undoes.
@@ -58,7 +58,7 @@ def topic_status(
 
 
 def without_cluster(topic: Topic, why: Refusal, now: str) -> Topic:
-    """The Topic with the status that says why nobody brings it about, now (RFC 3339)."""
+    """Return the Topic with a status that says why it is not reconciled, now (RFC 3339)."""
     return replace(topic, status=topic_status(topic, None, why, now))
 
 
@@ -71,7 +71,7 @@ def _offline(offline: Sequence[Trouble]) -> Refusal:
 
 
 def _moving(topic: Topic, found: TopicState) -> int:
-    """Return the number of partitions whose replicas move, or were ordered to and do not show it yet."""
+    """Return the number of partitions whose replicas move, or will after the last steps."""
     wanted = None if topic.spec.pause else topic.spec.replicas
     return sum(number in found.moving or wanted not in (None, len(row)) for number, row in enumerate(found.partitions))
 

@@ -21,7 +21,7 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True)
 class IncreasePartitions:
-    """The step that adds partitions: `count` is the new total, the assignments are those of the added ones."""
+    """The step that adds partitions: `count` is the new total; `assignments` are of the added ones."""
 
     topic: str
     count: int

@@ -1,1 +1,1 @@
-"""Users: what is to be done about their passwords, ACLs and quotas, and what their Secrets hold."""
+"""Users: the plans for their passwords, ACLs and quotas, and the content of their Secrets."""

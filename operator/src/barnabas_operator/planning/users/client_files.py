@@ -1,4 +1,4 @@
-"""The files with which clients of a user log in: what proves who it is, and settings. Pure."""
+"""The files with which clients of a user log in: its credentials, and settings. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ class Endpoint(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """The things that prove who a client is, and who the brokers are."""
+    """The credentials of a client, and the authorities of the brokers."""
 
     authority: str = ""
     """The certificates of the brokers' authority (PEM); empty if there is none."""
@@ -39,7 +39,7 @@ class Proof(NamedTuple):
 
 
 def endpoint_of(cluster: Cluster, user: User, bootstrap: str) -> Endpoint:
-    """Return the first listener that takes the user's proof, or the first one. `bootstrap` counts without a status."""
+    """Return the first listener for the user's authentication, or the first one; `bootstrap` replaces a status."""
     wanted = user.spec.authentication.type
     listeners = cluster.spec.listeners
     fitting = [each for each in listeners if each.authentication is not None and each.authentication.type == wanted]
@@ -119,7 +119,7 @@ def _librdkafka(user: User, endpoint: Endpoint, proof: Proof) -> Iterator[tuple[
 
 
 def _in_files(settings: Mapping[str, str], folder: str) -> Mapping[str, str]:
-    """Return the same settings with the names of files in place of their content."""
+    """Return the settings with the names of files in place of their content."""
     names = {"ssl.ca": AUTHORITY, "ssl.certificate": CERTIFICATE, "ssl.key": KEY}
     places = {f"{name}.pem": (f"{name}.location", f"{folder}{file}") for name, file in names.items()}
     return dict(places.get(name, (name, value)) for name, value in settings.items())

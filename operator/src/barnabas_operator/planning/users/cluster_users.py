@@ -12,14 +12,14 @@ SCRAM_256: Final = "SCRAM-SHA-256"
 
 
 class Acl(NamedTuple):
-    """One rule, as brokers have it."""
+    """An ACL, as brokers have it."""
 
     pattern: AclPattern
     entry: AclEntry
 
     @property
     def plain(self) -> "Acl":
-        """The same with its host written in the one way that all ACLs are compared by."""
+        """Return the ACL with its host in normal form, for comparisons."""
         return Acl(self.pattern, self.entry._replace(host=plain_host(self.entry.host)))
 
     def __str__(self) -> str:
@@ -52,5 +52,5 @@ class ClusterUsers:
     has_authorizer: bool = True
 
     def of(self, username: str) -> FoundUser:
-        """Return what the brokers have about the user of this name."""
+        """Return the brokers' state of the user with this name."""
         return self.users.get(username, FoundUser())

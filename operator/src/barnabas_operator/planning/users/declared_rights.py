@@ -9,7 +9,7 @@ from barnabas_operator.resources.user import AclRule, User
 
 MECHANISMS: Final[Mapping[str, str]] = {"scram-sha-512": SCRAM_512, "scram-sha-256": SCRAM_256}
 QUOTA_KEYS: Final = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
-"""Kafka's keys; the fields of the spec have the same names."""
+"""Kafka's quota keys; the fields of the spec have the same names."""
 _TYPES: Final = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,

@@ -1,4 +1,4 @@
-"""The certificate of a user: when another one is due, and what it is. Pure but for the keys."""
+"""The certificate of a user: its content, and when a new one is due. Pure except for the keys."""
 
 import datetime as dt
 from typing import Final, NamedTuple
@@ -26,7 +26,7 @@ class ClientsAuthority(NamedTuple):
 
 
 class UserCertificate(NamedTuple):
-    """A user's certificate and key (PEM), and both with what brokers trust as PKCS12."""
+    """A user's certificate and key as PEM, and both with the brokers' authority as PKCS12."""
 
     certificate: str
     key: str
@@ -35,7 +35,7 @@ class UserCertificate(NamedTuple):
 
 
 def clients_authority(key: str, trusted: str) -> ClientsAuthority:
-    """Return the authority of these, in any order; what cannot be read is left as it is, for `issue` to refuse."""
+    """Return the authority with these certificates, in any order; invalid ones stay, and `issue` refuses them."""
     try:
         return ClientsAuthority(key, pem_of(signer_first(key, certificates_in(trusted))))
     except ValueError:
@@ -68,7 +68,7 @@ def issue(username: str, authority: ClientsAuthority, now_ms: int, password: str
 
 
 def no_authority(cluster: str, missing: str) -> Refusal:
-    """Return the refusal of a tls user, whose certificate nobody can sign; `missing` says what there is not."""
+    """Return the refusal of a tls user whose certificate cannot be signed; `missing` says what is missing."""
     why = f"Cluster {cluster} has no authority for clients: {missing}"
     return Refusal(NO_AUTHORITY, f"{why}; allowed: authentication by scram-sha-512")
 

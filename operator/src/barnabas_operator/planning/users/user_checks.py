@@ -14,7 +14,7 @@ NO_AUTHORIZER: Final = "NoAuthorizer"
 
 
 class UserContext(NamedTuple):
-    """The Cluster's users, and names that no User may have, for they are those of brokers and administrators."""
+    """The Cluster's users, and the names that no User may have, as brokers and administrators have them."""
 
     found: ClusterUsers
     reserved: Collection[str] = ()
@@ -30,7 +30,7 @@ def refuse(user: User, context: UserContext, checks: Sequence[UserCheck] | None 
 
 
 def same_user_as_before(user: User, _context: UserContext) -> Refusal | None:
-    """Refuse another name or Cluster: what the user had there would be left behind."""
+    """Refuse another name or Cluster, as the old user would stay behind."""
     status, spec = user.status, user.spec
     if status is None or status.username is None:
         return None
@@ -42,7 +42,7 @@ def same_user_as_before(user: User, _context: UserContext) -> Refusal | None:
 
 
 def valid_name(user: User, context: UserContext) -> Refusal | None:
-    """A tls user's name is that of its certificate; some names are taken."""
+    """Refuse a name that is taken, or that a tls user's certificate cannot have."""
     field = "spec.username" if user.spec.username is not None else "metadata.name"
     if user.username in context.reserved:
         why = "which is a user of the Cluster's own; allowed: another name"
@@ -90,7 +90,7 @@ def _is_address(host: str) -> bool:
 
 
 def valid_quotas(user: User, _context: UserContext) -> Refusal | None:
-    """A rate of 0 would let nothing through, and brokers refuse it."""
+    """Refuse a rate of 0, which would block all requests, and which brokers refuse."""
     rate = user.spec.quotas.controller_mutation_rate if user.spec.quotas is not None else None
     if rate is None or 0 < rate < float("inf"):
         return None

@@ -1,4 +1,4 @@
-"""The steps from what a Cluster has to the declared users. Pure: the same input always gives the same plan."""
+"""The steps from a Cluster's users to the declared ones. Pure: the same input always gives the same plan."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from barnabas_operator.resources.user import User
 
 
 class KnownPassword(NamedTuple):
-    """A password, and the id by which a status tells that the Cluster has it."""
+    """A password, and the id under which a status notes that the Cluster has it."""
 
     password: str
     password_id: str
@@ -48,7 +48,7 @@ def plan_user(user: User, found: FoundUser, known: KnownPassword | None) -> User
 
 
 def _was_brought_about(user: User) -> bool:
-    """Return whether all that is declared was done once: what differs now has been changed by others."""
+    """True if the declared user was set up completely before, so that differences are changes by others."""
     status, generation = user.status, user.metadata.generation
     ready = condition_of(status.conditions, READY) if status is not None else None
     return ready is not None and ready.status == "True" and ready.observed_generation == generation

@@ -13,14 +13,14 @@ from barnabas_operator.resources.user import User
 ROTATE: Final = "barnabas.dev/rotate-password"
 """The annotation of a User: another value asks for another password. Its Secret has the last one."""
 SALT: Final = "barnabas.dev/password-salt"
-"""The annotation of a Secret that makes the id of its password; without the Secret, the id says nothing."""
+"""The annotation of a Secret with the salt of its password's id, which reveals nothing without it."""
 NO_PASSWORD: Final = "NoPassword"
 PASSWORD_LENGTH: Final = 32
 GIVEN_LENGTH_MAX: Final = 255
 _GIVEN: Final = re.compile(rf"[!-~]([ -~]{{0,{GIVEN_LENGTH_MAX - 2}}}[!-~])?")
 _ID_LENGTH: Final = 16
 NewPassword = Callable[[], str]
-"""Returns a password of 32 letters and digits that nobody can guess."""
+"""Returns a random password of 32 letters and digits."""
 
 
 class StoredSecret(NamedTuple):
@@ -33,20 +33,20 @@ class StoredSecret(NamedTuple):
 
 
 class GivenPassword(NamedTuple):
-    """The password that a User refers to; None: there is no such Secret, or no such key."""
+    """The password that a User refers to; None if the Secret or the key does not exist."""
 
     text: str | None
 
 
 def not_own(user: User) -> Refusal:
-    """Return the refusal of a name that a Secret of somebody else has."""
+    """Return the refusal of a name that another owner's Secret has."""
     name = user.metadata.name
     why = f"a Secret {name} is there already, and does not belong to this User"
     return Refusal(RESOURCE_CONFLICT, f"{why}; allowed: another metadata.name, or delete that Secret")
 
 
 def given_password_problem(user: User, given: GivenPassword) -> Refusal | None:
-    """Return what is wrong with the password that a User refers to."""
+    """Return the problem of the password that a User refers to."""
     reference = user.spec.authentication.password
     assert reference is not None, "nothing is given"
     ref = reference.value_from.secret_key_ref

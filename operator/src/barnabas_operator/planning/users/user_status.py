@@ -1,4 +1,4 @@
-"""A user's status: what a plan and its outcome say about the resource. Pure."""
+"""A user's status, from a plan and its outcome. Pure."""
 
 from msgspec.structs import replace
 
@@ -20,7 +20,7 @@ def user_status(
     certificate: CertificateStatus | None = None,
     note: str = "",
 ) -> UserStatus:
-    """Return the new status; `problem` is what stood in the way, `now` in RFC 3339.
+    """Return the new status; `problem` is an obstacle, `now` in RFC 3339.
 
     `cluster` is the one that has the user now; None for a resource that was refused before anything was done.
     `password_id` is that of the password that the brokers have taken, `certificate` that of the Secret, `note` what
@@ -42,5 +42,5 @@ def user_status(
 
 
 def without_cluster(user: User, why: Refusal, now: str) -> User:
-    """Return the User with the status that says why nobody brings it about, now (RFC 3339)."""
+    """Return the User with a status that says why it is not reconciled, now (RFC 3339)."""
     return replace(user, status=user_status(user, why, now))

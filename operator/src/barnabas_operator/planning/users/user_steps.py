@@ -20,7 +20,7 @@ class SetPassword(NamedTuple):
 
 
 class DeletePassword(NamedTuple):
-    """The brokers let nobody in by this mechanism as the user any more."""
+    """The step that deletes a user's credential for a mechanism."""
 
     user: str
     mechanism: str
@@ -34,7 +34,7 @@ class CreateAcls(NamedTuple):
 
 
 class DeleteAcls(NamedTuple):
-    """ACLs that nobody declares."""
+    """The step that deletes ACLs that are not declared."""
 
     user: str
     acls: tuple[Acl, ...]
