@@ -129,6 +129,7 @@ def _programs(rows: Table, ran: list[Case]) -> Iterator[str]:
     yield _line(["program", "version", "what was tried", "tests", "result"]) + "|---|---|---|---|---|\n"
     for row in rows.programs:
         results = [case.result for case in ran if case.module in row.modules]
+        results += ["not run"] * len(set(row.modules) - {case.module for case in ran})
         modules = ", ".join(f"`{module}`" for module in row.modules)
         yield _line([row.title, VERSIONS[row.name](), row.what, modules, summary(results)])
 
