@@ -182,14 +182,14 @@ def many_topics(plane: ControlPlane, folder: Path, count: int) -> Figures:
     """Of one Cluster, one partition each."""
     topics = [topic(f"t{number:05d}", 1) for number in range(count)]
     with growth(plane, folder, "many-topics") as grown:
-        grown.create({"apiVersion": API, "kind": "Cluster", "metadata": {"name": "one"}, "spec": {}})
+        grown.create({"apiVersion": API, "kind": "Cluster", "metadata": {"name": "one"}, "spec": {"insecure": True}})
         return measured(grown, f"{count} Topics of one Cluster", topics, "Topic")
 
 
 def many_partitions(plane: ControlPlane, folder: Path, count: int) -> Figures:
     """Of one Topic."""
     with growth(plane, folder, "many-partitions") as grown:
-        grown.create({"apiVersion": API, "kind": "Cluster", "metadata": {"name": "one"}, "spec": {}})
+        grown.create({"apiVersion": API, "kind": "Cluster", "metadata": {"name": "one"}, "spec": {"insecure": True}})
         return measured(grown, f"a Topic of {count} partitions", [topic("large", count)], "Topic")
 
 
@@ -207,7 +207,7 @@ def many_clusters(plane: ControlPlane, folder: Path, count: int) -> Figures:
                 "apiVersion": API,
                 "kind": "Cluster",
                 "metadata": {"name": f"c{number:03d}"},
-                "spec": {"brokers": {"replicas": 1}},
+                "spec": {"brokers": {"replicas": 1}, "insecure": True},
             }
             for number in range(count)
         ]

@@ -19,6 +19,7 @@ from barnabas_operator.reconcile.cluster_worker import ClusterWorker
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.status_writer import FINALIZER
 from barnabas_operator.reconcile.worker_environment import Connect, WorkerEnvironment
+from barnabas_operator.resources.cluster_kind import CLUSTER
 from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_key import Key
@@ -31,6 +32,9 @@ SETTINGS = OperatorSettings("broker:dev", (), "brokers", batch_s=0.0, busy_s=60.
 
 
 def resource(kind: str, name: str, *, goes: bool = False, held: bool = False, **spec: object) -> JsonObject:
+    """A resource; a Cluster is open unless it says otherwise."""
+    if kind == CLUSTER.name:
+        spec = {"insecure": True, **spec}
     meta: JsonObject = {"name": name, "namespace": "air", "finalizers": [FINALIZER] if held else []}
     if goes:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"

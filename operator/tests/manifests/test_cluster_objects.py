@@ -26,7 +26,10 @@ META = ObjectMeta(name="flights", namespace="air", uid="u-1")
 INSIDE = Listener(name="plain", port=9092)
 OUTSIDE = Listener(name="outside", port=9094, type="nodeport")
 SPEC = ClusterSpec(
-    brokers=Brokers(replicas=3), storage=Storage(volumes=(Volume(id=0), Volume(id=1))), listeners=(INSIDE, OUTSIDE)
+    brokers=Brokers(replicas=3),
+    storage=Storage(volumes=(Volume(id=0), Volume(id=1))),
+    insecure=True,
+    listeners=(INSIDE, OUTSIDE),
 )
 CLUSTER = Cluster(metadata=META, spec=SPEC)
 EXTERNAL = ExternalAccess(node_ports={("outside", number): 30000 + number for number in range(4)})

@@ -24,7 +24,7 @@ NAME = "flights-lag-exporter"
 
 
 def cluster_with(exporter: LagExporter | None, **spec: Any) -> Cluster:
-    return Cluster(metadata=META, spec=ClusterSpec(lag_exporter=exporter, **spec))
+    return Cluster(metadata=META, spec=ClusterSpec(lag_exporter=exporter, insecure=True, **spec))
 
 
 def objects(exporter: LagExporter | None, **spec: Any) -> dict[tuple[str, str], KubeObject]:

@@ -3,16 +3,18 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from ruamel.yaml import YAML
 
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
+from barnabas_operator.planning.brokers.server_properties import cluster_problems
 from barnabas_operator.planning.maintenance.run_checks import run_problems
 from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.crd import crd_of
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.kind import Kind
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, MaintenanceJob
@@ -28,6 +30,17 @@ def manifests_of(page: Path) -> Iterator[str]:
     return (block for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.S) if "barnabas.dev/" in block)
 
 
+def problems_of(file: Path, text: str) -> Iterator[str]:
+    """Yield what is wrong, for `barnabas up` or for Kubernetes, by what the file is for."""
+    found = parse_manifests({file.name: text})
+    assert found.errors == ()
+    for each in found.declared:
+        if isinstance(each.resource, Cluster):
+            is_local = {"laptop.md", "quickstart"} & {file.name, file.parent.name}
+            of_pods = resource_of(Cluster, cast(Json, each.document.plain))
+            yield from (said for _, said in (cluster_problems(each.resource) if is_local else pod_problems(of_pods)))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_manifests_in_pages_are_right(page: Path) -> None:
     for text in manifests_of(page):
@@ -35,16 +48,12 @@ def test_manifests_in_pages_are_right(page: Path) -> None:
             run = resource_of(MaintenanceJob, YAML(typ="safe").load(text))
             assert list(run_problems(run.spec)) == []
             continue
-        found = parse_manifests({page.name: text})
-        assert found.errors == ()
-        assert [said for each in found.of_kind(Cluster) for _, said in pod_problems(each)] == []
+        assert list(problems_of(page, text)) == []
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_examples_are_right(file: Path) -> None:
-    found = parse_manifests({file.name: file.read_text()})
-    assert found.errors == ()
-    assert [said for each in found.of_kind(Cluster) for _, said in pod_problems(each)] == []
+    assert list(problems_of(file, file.read_text())) == []
 
 
 def has_field(kind: Kind, path: str) -> bool:

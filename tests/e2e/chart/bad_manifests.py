@@ -55,8 +55,8 @@ def topic(
 
 
 def cluster(by: By, *says: str, before: JsonObject | None = None, name: str = "other", **spec: Any) -> Bad:
-    """Return a Cluster with this spec."""
-    return Bad("Cluster", by, spec, says, before, name)
+    """Return an open Cluster with this spec."""
+    return Bad("Cluster", by, {"insecure": True, **spec}, says, before, name)
 
 
 def pods(*says: str, **brokers: Any) -> Bad:
@@ -309,6 +309,15 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
         before={"metadataVersion": 2},
         name="other",
         status={"metadataVersion": 2},
+    ),
+    "an open listener of a Cluster that is not insecure": cluster(
+        "webhook",
+        "spec.listeners[0]",
+        "tls: true",
+        "spec.insecure: true",
+        name="unasked",
+        insecure=False,
+        listeners=[{"name": "plain"}],
     ),
     "a listener of the brokers": cluster(
         "rule", "spec.listeners", "name", "replication", "allowed", listeners=[{"name": "replication", "port": 9095}]

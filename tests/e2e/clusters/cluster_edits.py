@@ -39,6 +39,7 @@ EDITS: Final[Mapping[str, Edit]] = {
     "storage.volumes.size": Edit("2Gi", "cannot grow volumes"),
     "storage.volumes.storageClass": Edit("nobodys", "for its disks have records"),
     "storage.volumes.deleteClaim": Edit(True),
+    "insecure": Edit(False, "has neither tls nor authentication"),
     "listeners.name": Edit("http", "any other"),
     "listeners.port": Edit(9091, "9091"),
     "listeners.type": Edit("loadbalancer"),

@@ -42,6 +42,7 @@ class Edited:
         }
         return {
             "storage": {"volumes": [self.volume(0)]},
+            "insecure": True,
             "listeners": [{"name": "plain"}],
             "lagExporter": {},
             "metadataVersion": 2,
@@ -110,7 +111,7 @@ def cluster(defined_api_server: ControlPlane) -> Iterator[Edited]:
         wait_for(found.is_checked)
         assert found.apply(found.good) == ""
         found.claim(0, is_bound=True)
-        reported = json.dumps({"status": {"metadataVersion": 2}})
+        reported = json.dumps({"status": {"metadataVersion": 2, "security": "Insecure"}})
         patch = ("patch", "clusters.barnabas.dev", NAME, "--subresource=status", "--type=merge", "-p", reported)
         plane.kubectl("-n", found.namespace, *patch)
         yield found

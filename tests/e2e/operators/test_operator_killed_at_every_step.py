@@ -50,7 +50,7 @@ async def owned(api: KubeApi, namespace: str) -> set[tuple[str, str]]:
 def declare(plane: ControlPlane, namespace: str, topic: str) -> None:
     plane.requests.create({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": namespace}})
     for kind, name, spec in (
-        ("Cluster", "one", {"deletionPolicy": "Delete"}),
+        ("Cluster", "one", {"insecure": True, "deletionPolicy": "Delete"}),
         ("Topic", topic, {"cluster": "one", "partitions": 3, "deletionPolicy": "Delete"}),
     ):
         body = {"apiVersion": "barnabas.dev/v1alpha1", "kind": kind, "metadata": {"name": name, "namespace": namespace}}

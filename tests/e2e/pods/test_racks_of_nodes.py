@@ -35,6 +35,7 @@ CLUSTER = {
     "spec": {
         "brokers": {"replicas": BROKERS, "rack": {}, "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}},
         "storage": {"volumes": [{"id": 0, "size": "1Gi"}]},
+        "insecure": True,
         "listeners": [PLAIN, OUTSIDE],
         "config": {"default.replication.factor": 3, "min.insync.replicas": MIN_IN_SYNC},
         "rolling": {"maxUnavailablePerRack": 2},

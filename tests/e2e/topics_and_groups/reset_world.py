@@ -89,7 +89,7 @@ class ResetWorld:
     def cluster_manifest(self) -> dict[str, Any]:
         """Return the manifest of its Cluster."""
         meta = {"name": "one", "namespace": self.name}
-        return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": {}}
+        return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": {"insecure": True}}
 
     def change(self, reset: Mapping[str, Any] | None) -> None:
         """Change the reset of the same resource, or remove it."""

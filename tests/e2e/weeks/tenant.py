@@ -187,6 +187,7 @@ def _cluster(first_port: int) -> JsonObject:
     spec = {
         "brokers": {"replicas": BROKERS, "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}}},
         "storage": {"volumes": [{"id": 0, "size": "1Gi"}]},
+        "insecure": True,
         "listeners": [{"name": "plain"}, {"name": "outside", "port": 9094, "type": "nodeport", "template": template}],
         "config": {"default.replication.factor": 3, "min.insync.replicas": 2, "offsets.topic.num.partitions": 12},
     }

@@ -16,14 +16,13 @@ from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.brokers.broker_steps import BROKERS_UNREACHABLE, ROLLING_PAUSED
 from barnabas_operator.planning.brokers.certificate_statuses import with_users
 from barnabas_operator.planning.brokers.claim_resize import CANNOT_GROW
-from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.brokers.read_cluster import read_cluster, why_left
 from barnabas_operator.planning.brokers.security_stages import is_reached_by_tls
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.refusal import (
     DELETION_PROTECTED,
-    INVALID_CONFIG,
     INVALID_SPEC,
     KUBERNETES_ERROR,
     NOT_SUPPORTED,
@@ -50,8 +49,8 @@ from barnabas_operator.reconcile.resource_reconcilers import BodiesByKind, Resou
 from barnabas_operator.reconcile.retrying_loop import RetryingLoop
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
-from barnabas_operator.resources.api_objects import InvalidResource, readable_part, resource_of
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.cluster_security import is_made_insecure
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_key import Key
 from barnabas_operator.resources.user import USER
@@ -183,9 +182,11 @@ class ClusterWorker:
             self._applied_at = self._clock.monotonic_s()
         if "deletionTimestamp" in body["metadata"]:
             return await self._delete(body, resources)
-        cluster, problem = _read(body)
+        cluster, problem = read_cluster(body)
+        if problem is None and is_made_insecure(body):
+            body = await self._statuses.write_insecure(body)
         if problem is not None or cluster.spec.pause:
-            return await self._leave_alone(cluster, body, resources, problem, _why_left(cluster, problem))
+            return await self._leave_alone(cluster, body, resources, problem, why_left(cluster, problem))
         return await self._reconcile(cluster, body, resources)
 
     def _found(self, kind: str) -> Bodies:
@@ -193,7 +194,7 @@ class ClusterWorker:
 
     async def _stand_by(self, body: Json) -> float:
         """Ask the brokers and do nothing else, as the webhook needs their state; another operator acts."""
-        self.state = await self._ask_brokers(_read(body)[0])
+        self.state = await self._ask_brokers(read_cluster(body)[0])
         return self._settings.drift_s
 
     async def _leave_alone(
@@ -206,12 +207,12 @@ class ClusterWorker:
 
     async def _delete(self, body: Json, resources: BodiesByKind) -> float:
         """The Cluster is being deleted: releases its resources; its disks follow its deletion policy."""
-        cluster, problem = _read(body)
+        cluster, problem = read_cluster(body)
         if await self._brokers.namespace_ends(cluster):
             return await self._release_all(body, resources)
         if cluster.spec.deletion_policy == "Protect":
             if problem is not None or cluster.spec.pause:
-                return await self._leave_alone(cluster, body, resources, PROTECTED, _why_left(cluster, problem))
+                return await self._leave_alone(cluster, body, resources, PROTECTED, why_left(cluster, problem))
             return await self._reconcile(cluster, body, resources, PROTECTED)
         await self._resources.release(resources)
         parts = ReconcileParts("/".join(self.key))
@@ -367,27 +368,9 @@ class ClusterWorker:
         self._admin = None
 
 
-def _read(body: Json) -> tuple[Cluster, Refusal | None]:
-    """Return the Cluster as far as it can be parsed, and its problem."""
-    try:
-        cluster = resource_of(Cluster, body)
-    except InvalidResource as error:
-        return readable_part(Cluster, body), Refusal(INVALID_SPEC, str(error))
-    problems = [message for _, message in pod_problems(cluster)]
-    return cluster, Refusal(INVALID_CONFIG, "; ".join(problems)) if problems else None
-
-
 def _needs_finalizer(cluster: Cluster) -> bool:
     """True if something must be done, or reported, before the Cluster is deleted."""
     return cluster.erases or cluster.spec.deletion_policy != "Retain"
-
-
-def _why_left(cluster: Cluster, problem: Refusal | None) -> str:
-    """Return why the Cluster is not reconciled, and what to do, for the status of its Topics."""
-    name = cluster.metadata.name
-    if problem is None:
-        return f"Cluster {name} is paused: set its spec.pause to false"
-    return f"Cluster {name} must be fixed first: {problem.message}"
 
 
 def first_problem(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:

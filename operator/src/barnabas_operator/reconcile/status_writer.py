@@ -1,4 +1,4 @@
-"""Writes statuses, finalizers and Events; statuses and finalizers only where they differ."""
+"""Writes statuses, finalizers and Events, and `insecure` of Clusters; statuses and finalizers where they differ."""
 
 import asyncio
 import logging
@@ -154,6 +154,11 @@ class StatusWriter:
         except KubeRefused as error:
             if error.status != CONFLICT:  # The object has just changed: reconcile again.
                 raise
+
+    async def write_insecure(self, body: Json) -> Json:
+        """Write `spec.insecure: true` into a Cluster; return the object. Raises KubeRefused and KubeUnreachable."""
+        kind, meta = body["kind"], body["metadata"]
+        return await self._api.patch(kind, meta["namespace"], meta["name"], {"spec": {"insecure": True}}) or body
 
     def _note(self, error: KubeRefused) -> None:
         if not error.is_about_the_object:

@@ -28,7 +28,7 @@ def resource_of(kind: type[ResourceT], body: Json) -> ResourceT:
 
     Raises InvalidResource.
     """
-    plain = _plain(body)
+    plain = _plain(kind, body)
     problems = [finding.message for finding in findings(_described(kind), plain)]
     if problems:
         raise InvalidResource(problems)
@@ -43,9 +43,9 @@ def readable_part(kind: type[ResourceT], body: Json) -> ResourceT:
 
     Another version of the operator, or nobody, may have checked it: what becomes of what it owns must still be known.
     """
-    plain, types = _plain(body), {field.name: field.type for field in msgspec.structs.fields(kind)}
+    plain, types = _plain(kind, body), {field.name: field.type for field in msgspec.structs.fields(kind)}
     wrong = {finding.path[1] for finding in findings(_described(kind), plain) if _is_in_spec(finding)}
-    spec = {name: value for name, value in (body.get("spec") or {}).items() if name not in wrong}
+    spec = {name: value for name, value in (plain["spec"] or {}).items() if name not in wrong}
     meta = msgspec.convert(plain["metadata"], ObjectMeta)
     try:
         status = msgspec.convert(body.get("status"), types["status"])
@@ -66,10 +66,10 @@ def _part_of(kind: type[msgspec.Struct], given: Json) -> msgspec.Struct:
     return kind(**{each.name: None for each in fields if each.required} | there)
 
 
-def _plain(body: Json) -> dict[str, Any]:
+def _plain(kind: type[Resource], body: Json) -> dict[str, Any]:
     meta = {name: value for name, value in body["metadata"].items() if name in _META_FIELDS}
     said = {"apiVersion": body.get("apiVersion"), "kind": body.get("kind")}
-    return {**said, "metadata": meta, "spec": body.get("spec", {})}
+    return {**said, "metadata": meta, "spec": kind.declared_spec(body)}
 
 
 @cache

@@ -7,7 +7,8 @@ from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, Struct, field
 
-from barnabas_operator.resources.json_types import JsonObject
+from barnabas_operator.resources.cluster_security import with_security
+from barnabas_operator.resources.json_types import Json, JsonObject
 from barnabas_operator.resources.lag_exporter import LagExporter
 from barnabas_operator.resources.maintenance_entry import ENTRIES_MAX, MaintenanceEntry
 from barnabas_operator.resources.object_meta import Message
@@ -36,6 +37,7 @@ NodeAddressType = Literal["ExternalDNS", "ExternalIP", "InternalIP", "InternalDN
 _IN_ORDER: Final = ", ".join(get_args(NodeAddressType))
 RebalanceMode = Literal["Manual", "Automatic"]
 SecurityStageName = Literal["Offered", "Used", "Secured"]
+SecurityName = Literal["Secured", "Insecure"]
 ClusterDeletionPolicy = Literal["Retain", "Delete", "Protect"]
 
 
@@ -148,6 +150,11 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
     ] = ListenerTemplate()
 
     @property
+    def is_open(self) -> bool:
+        """True if anybody may come, in clear."""
+        return not self.tls and self.authentication is None
+
+    @property
     def is_at_node(self) -> bool:
         """True if clients reach a broker by the address of the node that it runs on."""
         return self.type == "nodeport" and not self.advertised_host
@@ -174,12 +181,20 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     storage: Annotated[
         Storage, Meta(description="each broker's disks (JBOD); left out, one of 10Gi of the default class")
     ] = Storage()
+    insecure: Annotated[
+        bool,
+        Meta(
+            description="true: listeners may have neither tls nor authentication, as the one of a Cluster that declares"
+            " none; without effect over files, where brokers listen on this machine alone"
+        ),
+    ] = False
     listeners: Annotated[
         tuple[Listener, ...],
         Meta(
             min_length=1,
             max_length=LISTENERS_MAX,
-            description="the addresses where clients reach the brokers; each name and port only once",
+            description="the addresses where clients reach the brokers; each name and port only once; left out, one"
+            " inside at port 9092: in pods secure (tls, scram-sha-512, authorization), or plain if insecure is true",
         ),
     ] = (Listener(name="plain"),)
     authorization: (
@@ -283,6 +298,16 @@ class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_un
     ready_brokers: Annotated[int, Meta(description="how many of them have all their replicas in sync")] | None = None
     topics: Annotated[int, Meta(description="how many topics there are, internal ones included")] | None = None
     rolling: RollingStatus | None = None
+    security: (
+        Annotated[
+            SecurityName, Meta(description="Secured: no listener may be open; Insecure: spec.insecure lets them be")
+        ]
+        | None
+    ) = None
+    administrator: (
+        Annotated[str, Meta(description="the Secret of the user admin, who may do everything: client.properties")]
+        | None
+    ) = None
     security_stage: (
         Annotated[
             SecurityStageName,
@@ -303,6 +328,11 @@ class Cluster(Resource, frozen=True, kw_only=True, rename="camel", forbid_unknow
     kind: Literal["Cluster"] = "Cluster"
     spec: ClusterSpec = ClusterSpec()
     status: ClusterStatus | None = None
+
+    @classmethod
+    def declared_spec(cls, body: Json) -> Json:
+        """Return the spec with its security."""
+        return with_security(body)
 
     @property
     def erases(self) -> bool:

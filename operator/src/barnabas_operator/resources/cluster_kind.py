@@ -127,6 +127,7 @@ CLUSTER: Final = Kind(
     list_rules=_LIST_RULES,
     list_keys={Volume: "id", Listener: "name", BrokerServiceTemplate: "brokerId", MaintenanceEntry: "name", **RUN_KEYS},
     scaled=Scaled(("brokers", "replicas"), ("brokers",)),
-    not_filled_in=frozenset({Storage}),  # The webhook warns if spec.storage is left out: it must see that.
+    # The webhook warns if spec.storage is left out. Listeners depend on `insecure` (`cluster_security.py`).
+    not_filled_in=frozenset({Storage, Listener}),
     is_in_files=True,
 )

@@ -141,12 +141,12 @@ def _plain_default(of: Kind, field: inspect.Field) -> Any:
     value = field.default_factory() if field.default_factory is not NODEFAULT else field.default
     if value in (NODEFAULT, None, "", (), {}):
         return UNSET
+    if of.not_filled_in & {type(each) for each in (value if isinstance(value, tuple) else (value,))}:
+        return UNSET
     if isinstance(value, tuple):
         return [_whole(each) for each in value]
     if not isinstance(value, msgspec.Struct):
         return value
-    if type(value) in of.not_filled_in:
-        return UNSET
     filled_in = (_plain_default(of, each) for each in _fields_of(type(value)))
     return {} if any(each is not UNSET for each in filled_in) else UNSET
 

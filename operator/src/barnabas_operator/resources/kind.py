@@ -44,7 +44,7 @@ class Kind(NamedTuple):
     list_keys: Mapping[type, str] = NOTHING
     """The field that tells the entries of a list apart, by what is in the list."""
     not_filled_in: frozenset[type] = frozenset()
-    """Left out, these stay so in what is stored."""
+    """Left out, these, and lists of them, stay so in what is stored."""
     scaled: Scaled | None = None
     """The field that `kubectl scale` sets."""
     name_field: str | None = None

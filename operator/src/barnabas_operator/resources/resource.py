@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_meta import (
     API_VERSION,
     ApiVersion,
@@ -29,6 +30,12 @@ class Resource(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
     metadata: ObjectMeta
     spec: Any
     status: Status | None = None
+
+    @classmethod
+    def declared_spec(cls, body: Json) -> Json:
+        """Return the spec of an object of the API server, with what the API server cannot fill in."""
+        spec: Json = body.get("spec", {})
+        return spec
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

@@ -11,7 +11,12 @@ from barnabas_operator.resources.json_types import JsonObject
 
 def cluster(**spec: object) -> JsonObject:
     meta = {"name": "quickstart", "namespace": "default"}
-    return {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": spec}
+    return {
+        "apiVersion": "barnabas.dev/v1alpha1",
+        "kind": "Cluster",
+        "metadata": meta,
+        "spec": {"insecure": True, **spec},
+    }
 
 
 def at_level(level: int, **spec: object) -> JsonObject:
@@ -27,6 +32,11 @@ NEVER_LOWERED = (
 ALLOWED = Verdict()
 A_QUANTITY = "a quantity such as 500m, 2, 512Mi or 10Gi"
 BALANCED = {"name": "outside", "port": 9094, "type": "loadbalancer"}
+SAFE = {"name": "safe", "tls": True, "authentication": {"type": "tls"}}
+OPEN_LISTENER = (
+    "spec.listeners[1] has neither tls nor authentication; allowed: tls: true and authentication: {type: "
+    "scram-sha-512}, or spec.insecure: true, which lets anybody in who reaches the brokers"
+)
 CLUSTERS: Mapping[str, tuple[JsonObject | None, JsonObject | None, str | None]] = {
     "a good one": (None, cluster(brokers={"replicas": 3}), None),
     "amounts as people write them": (
@@ -104,6 +114,25 @@ CLUSTERS: Mapping[str, tuple[JsonObject | None, JsonObject | None, str | None]] 
         cluster(config={"default.replication.factor": 2}),
         "spec.config default.replication.factor=2: allowed: 1 to 1, the number of brokers",
     ),
+    "a new one that says nothing of security": (None, cluster(insecure=False), None),
+    "an open listener of a Cluster that is not insecure": (
+        None,
+        cluster(insecure=False, listeners=[{**SAFE, "port": 9093}, {"name": "plain"}]),
+        OPEN_LISTENER,
+    ),
+    "insecure that is removed before the open listener": (
+        {**cluster(listeners=[SAFE, {"name": "plain"}]), "status": {"security": "Insecure"}},
+        {
+            **cluster(insecure=False, listeners=[SAFE, {"name": "plain", "port": 9093}]),
+            "status": {"security": "Insecure"},
+        },
+        OPEN_LISTENER,
+    ),
+    "an edit of one from before that has no insecure yet": (
+        at_level(2, insecure=False, listeners=[{"name": "plain"}]),
+        at_level(2, insecure=False, listeners=[{"name": "plain"}], brokers={"replicas": 2}),
+        None,
+    ),
     "the end of a protected one": (
         cluster(deletionPolicy="Protect"),
         None,
@@ -154,6 +183,13 @@ def test_disks_that_nobody_asked_for_are_told_once() -> None:
     assert told == "spec.storage is left out: each broker gets a disk of 10Gi, which can grow and never shrink"
     assert review(cluster(), cluster(pause=True), AdmissionContext()).warnings == ()
     assert review(None, cluster(storage={"volumes": [{"id": 0}]}), AdmissionContext()).warnings == ()
+
+
+def test_insecure_that_no_listener_needs_brings_a_warning() -> None:
+    disks = {"volumes": [{"id": 0}]}
+    (told,) = review(None, cluster(storage=disks, listeners=[SAFE]), AdmissionContext()).warnings
+    assert told.startswith("spec.insecure is true, and no listener needs it")
+    assert review(None, cluster(storage=disks), AdmissionContext()) == ALLOWED
 
 
 def annotated(**annotations: str) -> JsonObject:

@@ -12,7 +12,7 @@ OUTSIDE = {"name": "outside", "port": 9094, "type": "nodeport"}
 
 
 def cluster_of(template: Any, *listeners: Any) -> Cluster:
-    spec = {"template": template, "listeners": [{"name": "plain"}, *listeners]}
+    spec = {"insecure": True, "template": template, "listeners": [{"name": "plain"}, *listeners]}
     meta = {"name": "main", "namespace": "air"}
     return resource_of(
         Cluster, {"apiVersion": "barnabas.dev/v1alpha1", "kind": "Cluster", "metadata": meta, "spec": spec}

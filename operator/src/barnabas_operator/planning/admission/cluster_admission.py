@@ -28,7 +28,15 @@ def review_cluster(wanted: Cluster, before: Cluster | None, context: AdmissionCo
     configs = before.spec.config if before is not None else {}
     news = {name: text for name, text in declared_texts(wanted.spec.config).items() if name not in configs}
     unused = (f"spec.config {warning}" for warning in unused_settings(news))
-    return Verdict("; ".join(problems) or None, (*unused, *_idle_addresses(wanted, before)))
+    return Verdict(
+        "; ".join(problems) or None, (*unused, *_idle_addresses(wanted, before), *_needless_insecure(wanted))
+    )
+
+
+def _needless_insecure(wanted: Cluster) -> Iterator[str]:
+    """Yield a warning about `insecure` where no listener is open."""
+    if wanted.spec.insecure and not any(each.is_open for each in wanted.spec.listeners):
+        yield "spec.insecure is true, and no listener needs it; leave it out, so that none becomes open by mistake"
 
 
 def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:

@@ -130,6 +130,7 @@ def needs_password(cluster: Cluster) -> bool:
 
 def pod_security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     """Yield what a secured Cluster cannot be, in pods or at all: the field, and what is wrong."""
+    yield from _open_listeners(cluster)
     if not is_secured(cluster):
         for field, authority in (("clusterCa", cluster.spec.cluster_ca), ("clientsCa", cluster.spec.clients_ca)):
             if not authority.generate_certificate_authority:
@@ -142,6 +143,15 @@ def pod_security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
             where, allowed = ("spec", "listeners", index, "authentication", "type"), "scram-sha-512 or tls"
             why = "because brokers in pods store no passwords in clear"
             yield where, f"spec.listeners[{index}].authentication.type is plain; allowed: {allowed}, {why}"
+
+
+def _open_listeners(cluster: Cluster) -> Iterator[tuple[Path, str]]:
+    """Yield each open listener that `spec.insecure` does not allow."""
+    for index, each in enumerate(cluster.spec.listeners):
+        if each.is_open and not cluster.spec.insecure:
+            where, allowed = ("spec", "listeners", index), "tls: true and authentication: {type: scram-sha-512}"
+            why = "or spec.insecure: true, which lets anybody in who reaches the brokers"
+            yield where, f"spec.listeners[{index}] has neither tls nor authentication; allowed: {allowed}, {why}"
 
 
 def client_settings(listener: Listener, bootstrap: str, files: Mapping[str, bytes]) -> str:

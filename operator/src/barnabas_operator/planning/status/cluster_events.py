@@ -27,6 +27,8 @@ from barnabas_operator.resources.object_meta import (
 
 METADATA_VERSION_RAISED: Final = "MetadataVersionRaised"
 SECURITY_CHANGED: Final = "SecurityChanged"
+MARKED_INSECURE: Final = "MarkedInsecure"
+ADMINISTRATOR_MADE: Final = "AdministratorMade"
 ROLLED: Final = "Rolled"
 REPLICAS_MOVED: Final = "ReplicasMoved"
 
@@ -36,6 +38,8 @@ def cluster_events(cluster: Cluster, before: Json) -> Iterator[Said]:
     yield from _recovered(cluster, before)
     yield from _rolls(cluster, before)
     yield from _security(cluster, before)
+    yield from _marked_insecure(cluster, before)
+    yield from _administrator(cluster, before)
     yield from _proposal(cluster, before)
     yield from _moves(cluster, before)
     yield from _plan(cluster, before)
@@ -71,6 +75,20 @@ def _security(cluster: Cluster, before: Json) -> Iterator[Said]:
     elif step is None and was:
         now = "secured" if is_secured(cluster) else "open again"
         yield "Normal", SECURITY_CHANGED, f"every broker is {now} now"
+
+
+def _marked_insecure(cluster: Cluster, before: Json) -> Iterator[Said]:
+    """Yield that the operator has written `insecure` into a Cluster that was made when listeners were open."""
+    status = cluster.status
+    if before and "security" not in before and status is not None and status.security == "Insecure":
+        why = "for this Cluster was made when open listeners were the default"
+        yield "Normal", MARKED_INSECURE, f"spec.insecure is true now, {why}; the brokers stay as they are"
+
+
+def _administrator(cluster: Cluster, before: Json) -> Iterator[Said]:
+    name = cluster.status.administrator if cluster.status is not None else None
+    if name is not None and before.get("administrator") != name:
+        yield "Normal", ADMINISTRATOR_MADE, f"Secret {name} has the client.properties of the user admin"
 
 
 def _proposal(cluster: Cluster, before: Json) -> Iterator[Said]:

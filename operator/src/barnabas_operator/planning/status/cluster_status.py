@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.metadata_version import reported_metadata_version
+from barnabas_operator.planning.brokers.pod_security import has_administrator
 from barnabas_operator.planning.brokers.pods import PodsState
 from barnabas_operator.planning.brokers.security_stages import stage_name
 from barnabas_operator.planning.conditions import conditions_of
-from barnabas_operator.planning.object_names import HTTP_PORT, bootstrap_name, pod_host
+from barnabas_operator.planning.object_names import HTTP_PORT, administrator_name, bootstrap_name, pod_host
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.status.claim_conditions import claim_conditions
 from barnabas_operator.planning.status.readiness import (
@@ -27,6 +28,7 @@ from barnabas_operator.resources.cluster import (
     Listener,
     ListenerStatus,
     RollingStatus,
+    SecurityName,
     SecurityStageName,
 )
 from barnabas_operator.resources.object_meta import CLAIMS_DELETED, ROLLING, Condition, merge_conditions
@@ -50,6 +52,8 @@ def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findi
         brokers=len(pods.views()) if pods is not None else before.brokers,
         ready_brokers=sum(view.is_ready for view in pods.views()) if pods is not None else before.ready_brokers,
         topics=len(state.topics) if state is not None else None,
+        security=_security(cluster, pods),
+        administrator=_administrator(cluster, found) if found.certificates is not None else before.administrator,
         security_stage=_security_stage(cluster, before, pods),
         controller=state.controller_id if state is not None else None,
         under_replicated_partitions=len(state.troubles) if state is not None else None,
@@ -74,6 +78,18 @@ def _conditions(
     yield from claims
     yield from cluster_losses(cluster, now, found.state, found.strays)
     yield from reassignment_conditions(cluster, now, found.state, found.ahead)
+
+
+def _security(cluster: Cluster, pods: PodsState | None) -> SecurityName | None:
+    """Return whether listeners may be open. Without it, the Cluster counts as one from before (`with_security`)."""
+    if pods is None and cluster.status is not None:
+        return cluster.status.security
+    return "Insecure" if cluster.spec.insecure else "Secured"
+
+
+def _administrator(cluster: Cluster, found: Findings) -> str | None:
+    """Return the name of the administrator's Secret, once the Secrets have been made."""
+    return administrator_name(cluster.metadata.name) if found.certificates and has_administrator(cluster) else None
 
 
 def _security_stage(cluster: Cluster, before: ClusterStatus, pods: PodsState | None) -> SecurityStageName | None:

@@ -18,6 +18,7 @@ from barnabas_operator.planning.strimzi.templates import (
     metadata_of,
     pod_of,
 )
+from barnabas_operator.resources.cluster_security import is_open
 from barnabas_operator.resources.json_types import JsonObject
 
 _RIGHTS: Final = ("simple", "opa", "keycloak", "custom")
@@ -45,12 +46,14 @@ def converted_cluster(kafka: StrimziResource, pools: Sequence[StrimziResource]) 
         bootstrap_metadata=metadata_of(template, "externalBootstrapService").get("metadata", {}),
         broker_metadata=metadata_of(pool_template or template, "perPodService").get("metadata", {}),
     )
+    listeners = listeners_of(spec, context)
     return kafka.as_kind(
         "Cluster",
         given(
             brokers=given(replicas=replicas, resources=_resources(first, spec), rack=_rack(spec)),
             storage=storage_of(first.section("storage")) if "storage" in first else None,
-            listeners=listeners_of(spec, context),
+            insecure=any(map(is_open, listeners)) or None,
+            listeners=listeners,
             authorization=authorization,
             config={name: value for name, value in config.items() if name != OPEN_ELSE},
             template=cluster_template(template, pool_template, kafka.own_labels, _probes(spec)),

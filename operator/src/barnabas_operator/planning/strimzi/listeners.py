@@ -37,7 +37,7 @@ class ListenerContext:
 
 
 def listeners_of(kafka: Section, context: ListenerContext) -> list[JsonObject]:
-    """Return `spec.listeners`. It is an error if none can be converted, as the default listener is open."""
+    """Return `spec.listeners`. It is an error if none can be converted, as Strimzi has no default listener."""
     found = kafka.sections("listeners")
     reasons = [_why_not(section, context) for section in found]
     for section, why in zip(found, reasons, strict=True):

@@ -1,0 +1,25 @@
+"""A Cluster read from the API server, with what is wrong with it. Pure."""
+
+from barnabas_operator.planning.brokers.pod_properties import pod_problems
+from barnabas_operator.planning.refusal import INVALID_CONFIG, INVALID_SPEC, Refusal
+from barnabas_operator.resources.api_objects import InvalidResource, readable_part, resource_of
+from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.json_types import Json
+
+
+def read_cluster(body: Json) -> tuple[Cluster, Refusal | None]:
+    """Return the Cluster as far as it can be parsed, and what is wrong with it."""
+    try:
+        cluster = resource_of(Cluster, body)
+    except InvalidResource as error:
+        return readable_part(Cluster, body), Refusal(INVALID_SPEC, str(error))
+    problems = [message for _, message in pod_problems(cluster)]
+    return cluster, Refusal(INVALID_CONFIG, "; ".join(problems)) if problems else None
+
+
+def why_left(cluster: Cluster, problem: Refusal | None) -> str:
+    """Return why the Cluster is left alone, and what to do, for the status of its Topics."""
+    name = cluster.metadata.name
+    if problem is None:
+        return f"Cluster {name} is paused: set its spec.pause to false"
+    return f"Cluster {name} must be fixed first: {problem.message}"
