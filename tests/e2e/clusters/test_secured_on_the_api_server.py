@@ -63,9 +63,13 @@ def test_a_secured_cluster_has_its_secrets_and_its_brokers_rights_to_their_own(w
     assert [may(verb, name) for verb, name in (("get", own), ("get", other), ("create", own))] == [True, False, False]
 
 
+def cluster(world: World) -> Json:
+    found: Json = json.loads(world.kubectl("get", "cluster", "one", "-ojson"))
+    return found
+
+
 def stage(world: World) -> str | None:
-    status = json.loads(world.kubectl("get", "cluster", "one", "-ojson")).get("status", {})
-    found: str | None = status.get("securityStage")
+    found: str | None = cluster(world).get("status", {}).get("securityStage")
     return found
 
 
@@ -73,6 +77,36 @@ def stage_of_pods(world: World) -> str | None:
     made = world.plane.requests.get("StatefulSet", world.namespace, "one-broker") or {}
     found: str | None = made["spec"]["template"]["metadata"]["annotations"].get("barnabas.dev/security-stage")
     return found
+
+
+def test_a_cluster_that_says_nothing_of_security_is_secured_and_names_the_secret_of_its_administrator(
+    world: World,
+) -> None:
+    world.apply_cluster("one", insecure=False)
+    name = wait_for(lambda: cluster(world).get("status", {}).get("administrator", ""), seconds_max=PATIENCE_S)
+    assert "listeners" not in cluster(world)["spec"]
+    assert stage_of_pods(world) == "Secured"
+    settings = secret(world, name)["client.properties"].splitlines()
+    assert f"bootstrap.servers=one-bootstrap.{world.namespace}.svc:9092" in settings
+    assert {"security.protocol=SASL_SSL", "sasl.mechanism=SCRAM-SHA-512"} <= set(settings)
+
+
+def test_an_open_cluster_from_before_becomes_insecure_and_its_pods_stay(world: World) -> None:
+    world.apply_cluster("one", listeners=[{"name": "plain"}])
+    wait_for(lambda: cluster(world).get("status", {}).get("security"), seconds_max=PATIENCE_S)
+
+    def brokers() -> tuple[str, int]:
+        meta = (world.plane.requests.get("StatefulSet", world.namespace, "one-broker") or {})["metadata"]
+        return meta["uid"], meta["generation"]
+
+    before = brokers()
+    world.kubectl("patch", "cluster", "one", "--type=merge", '-p={"spec":{"insecure":false}}')
+    wait_for(lambda: world.ready("one", "Cluster")[1], lambda said: "or spec.insecure: true" in said, PATIENCE_S)
+    # An earlier operator wrote no such field.
+    world.kubectl("patch", "cluster", "one", "--type=merge", "--subresource=status", '-p={"status":{"security":null}}')
+    wait_for(lambda: cluster(world)["spec"]["insecure"], seconds_max=PATIENCE_S)
+    wait_for(lambda: [each[1] for each in world.events("Cluster", "one")], lambda found: "MarkedInsecure" in found)
+    assert brokers() == before
 
 
 def test_an_open_cluster_is_secured_by_an_edit_and_opened_by_another(world: World) -> None:
