@@ -6,6 +6,7 @@ from declared_users import rule, user
 from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
 from barnabas_operator.planning.admission.user_admission import review_user
 from barnabas_operator.planning.admission.verdict import AdmissionContext
+from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.planning.users.cluster_users import SCRAM_256, SCRAM_512, Acl, ClusterUsers, FoundUser
 from barnabas_operator.planning.users.user_checks import UserContext, refuse
 from barnabas_operator.planning.users.user_plan import KnownPassword, plan_deletion, plan_user
@@ -144,6 +145,11 @@ def test_acls_need_an_authorizer_and_an_older_user_is_adopted_only_where_that_is
     refusal = refuse(user(authorization={"acls": [rule("topic", "Read")]}), context)
     assert refusal is not None
     assert refusal.reason == "NoAuthorizer"
+    passing = refuse(user(authorization={"acls": [rule("topic", "Read")]}), context._replace(has_rights=True))
+    assert passing == Refusal(
+        "ClusterNotReady",
+        "spec.authorization waits: the brokers have no authorizer until status.securityStage of the Cluster is Secured",
+    )
     assert refuse(user(), context) is None
     refusal = refuse(user(adopt=False), context)
     assert refusal is not None

@@ -5,7 +5,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from barnabas_core.acls import plain_host
-from barnabas_operator.planning.refusal import INVALID_SPEC, NOT_SUPPORTED, RESOURCE_CONFLICT, Refusal
+from barnabas_operator.planning.refusal import (
+    CLUSTER_NOT_READY,
+    INVALID_SPEC,
+    NOT_SUPPORTED,
+    RESOURCE_CONFLICT,
+    Refusal,
+)
 from barnabas_operator.planning.users.cluster_users import ClusterUsers
 from barnabas_operator.planning.users.declared_rights import declared_acls
 from barnabas_operator.resources.user import CERTIFICATE_NAME, CERTIFICATE_NAME_WORDS, INTERNAL, AclResource, User
@@ -14,10 +20,14 @@ NO_AUTHORIZER: Final = "NoAuthorizer"
 
 
 class UserContext(NamedTuple):
-    """The Cluster's users, and the names that no User may have, as brokers and administrators have them."""
+    """The Cluster's users, and the names that no User may have, as brokers and administrators have them.
+
+    `has_rights`: the Cluster declares an authorizer, which its brokers get with the last stage of security.
+    """
 
     found: ClusterUsers
     reserved: Collection[str] = ()
+    has_rights: bool = False
 
 
 UserCheck = Callable[[User, UserContext], Refusal | None]
@@ -101,6 +111,9 @@ def may_have_acls(user: User, context: UserContext) -> Refusal | None:
     """Refuse ACLs if brokers have no authorizer: they keep none, and everybody may do everything."""
     if context.found.has_authorizer or user.spec.authorization is None:
         return None
+    if context.has_rights:
+        why = "the brokers have no authorizer until status.securityStage of the Cluster is Secured"
+        return Refusal(CLUSTER_NOT_READY, f"spec.authorization waits: {why}")
     allowed = "allowed: leave it out, or set spec.authorization of the Cluster"
     return Refusal(NO_AUTHORIZER, f"spec.authorization is set, and the brokers have no authorizer; {allowed}")
 

@@ -82,7 +82,8 @@ class UsersWork:
 
         `bootstrap` is where clients connect if the Cluster's status does not say.
         """
-        context = UserContext(await self._brokers.look(), self._reserved)
+        has_rights = cluster.spec.authorization is not None
+        context = UserContext(await self._brokers.look(), self._reserved, has_rights)
         owned = owners(declared, lambda user: user.username)
         is_tls = any(user.spec.authentication.type == "tls" for user in declared)
         secrets: SecretRound | Refusal
