@@ -14,7 +14,7 @@ from barnabas_operator.resources.json_types import Json
 
 
 def review_cluster(wanted: Cluster, before: Cluster | None, context: AdmissionContext) -> Verdict:
-    """Return what Kubernetes and Kafka would refuse, and warnings about settings without effect."""
+    """Return the problems that Kubernetes or Kafka would refuse, and warnings about settings without effect."""
     problems = [message for _, message in pod_problems(wanted)]
     change = refuse_change(before, wanted, in_pods=True) if before is not None else None
     if change is not None:

@@ -6,5 +6,5 @@ from barnabas_operator.resources.maintenance_job import MaintenanceJob
 
 
 def review_run(wanted: MaintenanceJob, _before: MaintenanceJob | None, _context: AdmissionContext) -> Verdict:
-    """Return what its job would refuse: it could never run, for its spec never changes."""
+    """Return the problems that its job would refuse: such a run could never succeed, as its spec never changes."""
     return Verdict("; ".join(run_problems(wanted.spec)) or None)

@@ -29,7 +29,7 @@ class _Applied(msgspec.Struct):
 
 
 def review_topic(wanted: Topic, before: Topic | None, context: AdmissionContext) -> Verdict:
-    """Review a Topic; if no broker has answered yet, only by what is true of every cluster.
+    """Review a Topic; if no broker has answered yet, only by the rules of every cluster.
 
     Brokers that restart will be back. A paused Topic is reviewed in the same way, whatever exists: nothing is done to
     it, and everybody can pause it.
@@ -128,7 +128,7 @@ def no_spare_replica(wanted: Topic, _before: Topic | None, context: AdmissionCon
 
 
 def lost_nulls(wanted: Topic, _before: Topic | None, _context: AdmissionContext) -> str | None:
-    """`kubectl apply` stores no null, but keeps a note of what it was given."""
+    """Warn of nulls, which `kubectl apply` stores in its annotation only."""
     applied = foreign_json(wanted.metadata.annotations.get(APPLIED, "{}"), _Applied) or _Applied()
     lost = [name for name, value in applied.spec.config.items() if value is None and name not in wanted.spec.config]
     if not lost:

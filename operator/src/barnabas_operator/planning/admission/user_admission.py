@@ -1,4 +1,4 @@
-"""The review of a User that somebody wants to store. Pure."""
+"""The review of a User before it is stored. Pure."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from barnabas_operator.resources.user import User
 
 
 def review_user(wanted: User, before: User | None, context: AdmissionContext) -> Verdict:
-    """Return what is true whatever the brokers say; conditions report the rest."""
+    """Return the problems that do not depend on brokers; conditions report the others."""
     return Verdict(next(_refusals(wanted, before, context), None))
 
 

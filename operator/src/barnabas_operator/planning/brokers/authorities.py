@@ -1,4 +1,4 @@
-"""The authorities of a Cluster: what their Secrets hold, and when which key signs. Pure but for the keys.
+"""The authorities of a Cluster: the content of their Secrets, and when which key signs. Pure except for the keys.
 
 Each authority has two Secrets, named and keyed as Strimzi's: NAME with `ca.key`, which only the operator reads, and
 NAME-cert with `ca.crt`, `ca.p12` and `ca.password` for clients. NAME has `ca.crt`, too: so one write changes all, and
@@ -40,7 +40,7 @@ class AuthoritySecrets(NamedTuple):
 
 
 class AuthorityPlan(NamedTuple):
-    """The authority that signs, what everybody is to trust, and what the two Secrets are to hold.
+    """The authority that signs, the trusted certificates, and the content of the two Secrets.
 
     `marks` are the annotations of the first Secret, `given` the Secrets that are not the operator's to write.
     """
@@ -64,7 +64,7 @@ class _Keys(NamedTuple):
 def plan_authority(
     name: str, found: AuthoritySecrets, now: dt.datetime, new_password: Callable[[], str]
 ) -> AuthorityPlan | Refusal:
-    """Return what an authority is to be now, or why that cannot be said. `name` is that of its first Secret."""
+    """Return the wanted state of an authority, or why there is none. `name` is that of its first Secret."""
     asked = asked_by(found.marks, now)
     if found.key is None and found.certificate is None:
         keys = _Keys(Authority.create(name, now).pem)
@@ -103,7 +103,7 @@ def _as_asked(name: str, keys: _Keys, asked: Asked, now: dt.datetime) -> _Keys:
 
 
 def _advanced(name: str, keys: _Keys, now: dt.datetime) -> _Keys:
-    """Return the keys after what is due now."""
+    """Return the keys after the changes that are due now."""
     signer, others = _certificate(keys.signer), [each for each in keys.others if each.not_valid_after_utc > now]
     keys = keys._replace(others=others)
     if keys.successor is None and now >= renewed_at(signer):
@@ -129,7 +129,7 @@ def _plan(keys: _Keys, found: AuthoritySecrets, now: dt.datetime, new_password: 
 
 
 def for_clients(before: Data | None, certificates: Sequence[x509.Certificate], new_password: Callable[[], str]) -> Data:
-    """Return what the second Secret is to hold: the certificates, as PEM and as PKCS12."""
+    """Return the content of the second Secret: the certificates as PEM and as PKCS12."""
     found, trusted = before or {}, pem_of(certificates).encode()
     if found.get("ca.crt") == trusted and {"ca.p12", "ca.password"} <= found.keys():
         return found

@@ -40,7 +40,7 @@ class Asked(NamedTuple):
 
 
 def asked_by(marks: Mapping[str, str], now: dt.datetime) -> Asked:
-    """Return what annotations ask for now."""
+    """Return the requests of annotations that are not carried out yet."""
     renews, replace = marks.get(RENEW) == ASKED, marks.get(REPLACE, "")
     step = _step(replace, now)
     said: Mapping[DueStep | None, str] = {

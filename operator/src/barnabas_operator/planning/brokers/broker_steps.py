@@ -71,7 +71,7 @@ BrokerStep = StartBrokers | RestartBroker | RemoveBroker | BalanceLeaders
 
 
 def balances_leaders(cluster: Cluster) -> bool:
-    """True if leaders shall return to the preferred replicas. Brokers do so themselves, but some minutes later."""
+    """True if leadership must return to the preferred replicas; brokers do so themselves only minutes later."""
     return str(cluster.spec.config.get("auto.leader.rebalance.enable", True)).lower() != "false"
 
 
@@ -117,7 +117,7 @@ def step_without_restarts(
 
 
 def _turn(broker_id: int) -> int:
-    """Return the turn in which Kubernetes looks at a pod: 1, 2, 4, ... of them at a time, up to a turn that failed."""
+    """Return the turn in which Kubernetes handles a pod: 1, 2, 4, ... of them at a time, until a turn fails."""
     return (broker_id + 1).bit_length()
 
 
@@ -147,7 +147,7 @@ def _one_of(
 
 
 def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
-    """Balance the leaders once every replica is back in sync: only those can lead."""
+    """Balance the leaders once every replica is in sync again, as only those can lead."""
     if state is None:
         return Refusal(BROKERS_UNREACHABLE, "waiting until a broker reports which replicas are in sync")
     behind = [

@@ -12,7 +12,7 @@ ChangeCheck = Callable[[Cluster, Cluster], Refusal | None]
 
 
 def refuse_change(before: Cluster, after: Cluster, *, in_pods: bool = False) -> Refusal | None:
-    """The first objection, if there is any. Of the disks of pods their claims tell (`refuse_disks`)."""
+    """Return the first refusal, if there is any. Disks of pods are checked by their claims (`refuse_disks`)."""
     objections = (check(before, after) for check in (CHECKS_IN_PODS if in_pods else CHECKS))
     return next((objection for objection in objections if objection is not None), None)
 
@@ -65,7 +65,7 @@ def _volumes_of_both(before: Cluster, after: Cluster) -> Iterator[tuple[Volume, 
 
 
 def no_lower_metadata_version(before: Cluster, after: Cluster) -> Refusal | None:
-    """Refuse a lower metadata version than the status has: what newer brokers wrote stays.
+    """Refuse a lower metadata version than that in the status, as data of newer brokers would stay.
 
     The status of a paused Cluster may be old, so its brokers are asked later.
     """

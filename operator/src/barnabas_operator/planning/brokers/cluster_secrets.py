@@ -51,11 +51,11 @@ from barnabas_operator.resources.security import CertificateAuthority, Certifica
 CERTIFICATES_IN: Final = frozenset({BROKER_PEM, KEYSTORE, "tls.crt", "user.crt"})
 """The keys of Secrets that hold a certificate; each Secret has one of them at most."""
 DOMAIN: Final = "cluster.local"
-"""The domain of Kubernetes clusters, unless somebody chose another."""
+"""The default domain of Kubernetes clusters."""
 
 
 class WantedSecret(NamedTuple):
-    """A Secret as it is to be, with its annotations.
+    """A Secret in its wanted state, with its annotations.
 
     `outlives`: it stays as long as the disks do, so no owner takes it along.
     """
@@ -74,12 +74,12 @@ class SecretsPlan(NamedTuple):
 
     @property
     def by_name(self) -> Mapping[str, Data]:
-        """Return what each is to hold."""
+        """Return the wanted content of each Secret."""
         return {each.name: each.data for each in self.secrets}
 
 
 class Moment(NamedTuple):
-    """The facts that a plan is made of, beside the Cluster: what Secrets hold, and their annotations, by name.
+    """The input of a plan, beside the Cluster: the content and the annotations of Secrets, by name.
 
     `foreign` are those that are not of this Cluster.
     """
@@ -92,7 +92,7 @@ class Moment(NamedTuple):
 
 
 def secret_names(cluster: Cluster) -> tuple[str, ...]:
-    """Return the names of all Secrets that a plan looks at."""
+    """Return the names of all Secrets that a plan needs."""
     name = cluster.metadata.name
     authorities = (cluster_authority_name(name), clients_authority_name(name))
     own = (broker_certificates_name(name), operator_certificate_name(name), administrator_name(name))
@@ -100,7 +100,7 @@ def secret_names(cluster: Cluster) -> tuple[str, ...]:
 
 
 def plan_secrets(cluster: Cluster, hosts: Set[str], external: ExternalAccess, moment: Moment) -> SecretsPlan | Refusal:
-    """Return what all Secrets are to hold. `hosts` are those of `broker_hosts`."""
+    """Return the wanted content of all Secrets. `hosts` are those of `broker_hosts`."""
     name = cluster.metadata.name
     authorities = []
     spec, found = cluster.spec, (cluster_authority_name(name), clients_authority_name(name))
@@ -146,7 +146,7 @@ def _ends(made: Iterable[WantedSecret]) -> Iterator[CertificateStatus]:
 
 
 def given_secrets(cluster: Cluster) -> frozenset[str]:
-    """Return the names of the Secrets that may be somebody else's."""
+    """Return the names of the Secrets that may have another owner."""
     name, spec = cluster.metadata.name, cluster.spec
     declared = {cluster_authority_name(name): spec.cluster_ca, clients_authority_name(name): spec.clients_ca}
     given = {each for each, authority in declared.items() if not authority.generate_certificate_authority}
@@ -230,7 +230,7 @@ def _asks_for_certificates(cluster: Cluster) -> bool:
 
 
 def _preferred(cluster: Cluster) -> Iterator[Listener]:
-    """Yield the listeners where clients prove who they are, those inside first."""
+    """Yield the listeners where clients authenticate, internal ones first."""
     found = (each for each in cluster.spec.listeners if each.authentication is not None)
     yield from sorted(found, key=lambda each: each.type != "internal")
 

@@ -30,7 +30,7 @@ class ExternalAccess:
     stage: SecurityStage | None = None
 
     def stage_of(self, cluster: Cluster) -> SecurityStage:
-        """Return the stage of security that pods are to have."""
+        """Return the wanted stage of security of pods."""
         return wanted_stage(cluster) if self.stage is None else self.stage
 
     def advertised(self, listener: Listener, broker_id: int) -> Address | None:

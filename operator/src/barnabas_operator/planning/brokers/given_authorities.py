@@ -1,4 +1,4 @@
-"""An authority that somebody gave: what its Secrets must hold, and what is made of them. Pure but for the keys.
+"""An authority of the user: the content that its Secrets must have, and its use. Pure except for the keys.
 
 The first Secret has the key, as `ca.key` (Strimzi) or as `tls.key` (cert-manager). Its certificates are in `ca.crt` of
 the Secret NAME-cert, or beside the key, in `tls.crt` or `ca.crt`; then the operator makes NAME-cert for clients.
@@ -18,7 +18,7 @@ from barnabas_operator.planning.refusal import Refusal
 def plan_given(
     name: str, found: AuthoritySecrets, now: dt.datetime, new_password: Callable[[], str], *, makes_certificate: bool
 ) -> AuthorityPlan | Refusal:
-    """Return what a given authority is, or why it cannot be one. `name` is that of its first Secret.
+    """Return the given authority, or why it is invalid. `name` is that of its first Secret.
 
     `makes_certificate`: the second Secret is the operator's own, or missing.
     """
@@ -34,7 +34,7 @@ def plan_given(
 
 
 def signer_first(key: str, certificates: Iterable[x509.Certificate]) -> Sequence[x509.Certificate]:
-    """Return certificates with that of a key as the first. Raises ValueError if there is none."""
+    """Return certificates, the one of the key first. Raises ValueError if there is none."""
     found = list(certificates)
     for each in found:
         if _fits(key, each):

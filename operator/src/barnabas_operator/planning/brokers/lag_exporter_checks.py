@@ -16,7 +16,7 @@ EXPRESSIONS: Final = {
 
 
 def lag_exporter_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Each field with what is wrong."""
+    """Yield each invalid field with its problem."""
     for name, attribute in EXPRESSIONS.items() if cluster.spec.lag_exporter is not None else ():
         text = getattr(cluster.spec.lag_exporter, attribute)
         try:

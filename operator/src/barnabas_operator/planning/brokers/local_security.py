@@ -12,7 +12,7 @@ from barnabas_operator.resources.schema_check import Path, dotted
 
 HOST: Final = "127.0.0.1"
 ADMINISTRATOR: Final = "admin"
-"""The user that there always is, and who may do everything."""
+"""The user that always exists, and may do everything."""
 BROKER: Final = "broker"
 OPERATOR: Final = "operator"
 OWN_USERS: Final = (BROKER, OPERATOR)
@@ -29,7 +29,7 @@ _OF_LISTENERS: Final = ("ssl.", "sasl.", "listener.name.")
 
 
 class UserFiles(NamedTuple):
-    """The files of one user, by their paths: what proves who it is, and settings for clients."""
+    """The files of one user, by their paths: its credentials, and settings for clients."""
 
     name: str
     folder: str
@@ -71,7 +71,7 @@ class UserFiles(NamedTuple):
 
 
 class BrokerSecrets(NamedTuple):
-    """The files with which brokers prove who they are, and the passwords by which they know users."""
+    """The files with the brokers' certificates, and the passwords of users."""
 
     keystore: str
     truststore: str
@@ -136,7 +136,7 @@ def _of_listener(listener: Listener, passwords: Mapping[str, str]) -> dict[str, 
 
 
 def authorization_settings(cluster: Cluster, own_users: Sequence[str]) -> dict[str, str]:
-    """Return a broker's settings of rights; `own_users` are the brokers and what works for them."""
+    """Return a broker's settings for the authorizer; `own_users` are the brokers and their helpers."""
     if cluster.spec.authorization is None:
         return {}
     names = (*own_users, *users_of(cluster))
@@ -149,14 +149,14 @@ def authorization_settings(cluster: Cluster, own_users: Sequence[str]) -> dict[s
 
 
 def owner_of(cluster: Cluster, setting: str) -> str | None:
-    """Return the field that a setting comes from, so that the manifest's config must not contradict it."""
+    """Return the field that sets a setting, which the manifest's config must not contradict."""
     if cluster.spec.authorization is not None and setting in _OF_AUTHORIZATION:
         return "spec.authorization"
     return "spec.listeners" if is_secured(cluster) and setting.startswith(_OF_LISTENERS) else None
 
 
 def java_settings(listener: Listener, files: UserFiles, bootstrap: str, password: str) -> dict[str, str]:
-    """Return what Kafka's tools need, as `--command-config` takes it."""
+    """Return the settings of Kafka's tools, for `--command-config`."""
     mechanism = mechanism_of(listener)
     settings = {"bootstrap.servers": bootstrap, "security.protocol": protocol_of(listener)}
     if listener.tls:
@@ -173,7 +173,7 @@ def login_of(mechanism: str, user: str, password: str) -> str:
 
 
 def librdkafka_settings(listener: Listener, files: UserFiles, bootstrap: str, password: str) -> dict[str, str]:
-    """Return the same for kcat, and whatever uses librdkafka."""
+    """Return the settings of kcat and other clients that use librdkafka."""
     mechanism = mechanism_of(listener)
     settings = {"bootstrap.servers": bootstrap, "security.protocol": protocol_of(listener)}
     if listener.tls:
@@ -185,7 +185,7 @@ def librdkafka_settings(listener: Listener, files: UserFiles, bootstrap: str, pa
 
 
 def security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield what the types allow and no broker can do: the field, and what is wrong."""
+    """Yield the problems that the types allow and brokers do not: the field, and what is wrong."""
     for index, listener in enumerate(cluster.spec.listeners):
         kind = listener.authentication.type if listener.authentication else None
         path = ("spec", "listeners", index, "authentication")

@@ -46,7 +46,7 @@ def reported_metadata_version(cluster: Cluster, state: ClusterState | None) -> i
 
 
 def may_raise(cluster: Cluster, brokers: Sequence[BrokerView], state: ClusterState) -> bool:
-    """True if each broker has to be asked what it supports: a higher level is wanted, and the roll is over.
+    """True if each broker must be asked for its supported levels: a higher one is wanted, and the roll is over.
 
     `brokers` are all that have a place. As long as one has to restart, is away, or lacks records that others have, the
     brokers can return to the previous image.
@@ -89,7 +89,7 @@ def next_version(
 
 
 def refuse_older_image(cluster: Cluster, state: ClusterState | None, running: str, released: str) -> Refusal | None:
-    """Refuse the image of this release for brokers whose level it does not support: none of them would start again.
+    """Refuse this release's image for brokers whose level it does not support, as they would not start again.
 
     `running` is the image that they have, `released` the one of the chart. Nobody knows what other images support.
     """

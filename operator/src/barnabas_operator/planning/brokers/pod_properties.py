@@ -1,4 +1,4 @@
-"""A Cluster's brokers as pods: each broker's `server.properties`, from the resource and what Kubernetes gave it."""
+"""A Cluster's brokers as pods: each broker's `server.properties`, from the resource and its addresses."""
 
 import hashlib
 import re
@@ -141,7 +141,7 @@ def _strange_hosts(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 
 
 def _one_address_for_all(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Behind balancers all brokers have the listener's port: with one host, too, clients cannot tell them apart."""
+    """Refuse one host for all brokers behind balancers, which have the same port: addresses would be equal."""
     brokers = cluster.spec.brokers.replicas
     for index, each in enumerate(cluster.spec.listeners):
         if each.type == "loadbalancer" and each.advertised_host and brokers > 1:

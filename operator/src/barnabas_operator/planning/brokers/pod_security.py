@@ -1,4 +1,4 @@
-"""The security of brokers in pods: their settings, and what cannot be declared there. Pure.
+"""The security of brokers in pods: their settings, and the refused declarations. Pure.
 
 Where it is declared, brokers and operator speak to each other with certificates of the cluster's authority alone. Their
 subjects have an organization, which no certificate of a user has, and no User may have their names (`own_users`). So
@@ -100,7 +100,7 @@ def companion_users(cluster: Cluster) -> list[str]:
 
 
 def _super_users(cluster: Cluster) -> list[str]:
-    """Return what works for the Cluster and has no ACLs (`planning/users/companion_rights.py` says when)."""
+    """Return the Cluster's helpers that have no ACLs (`planning/users/companion_rights.py` says when)."""
     authorization = cluster.spec.authorization
     is_open_else = authorization is not None and authorization.allow_everyone_if_no_acl_found
     return [*own_users(cluster), *(companion_users(cluster) if is_open_else else [])]
@@ -119,7 +119,7 @@ def _listener_settings(cluster: Cluster) -> dict[str, str]:
 
 
 def has_administrator(cluster: Cluster) -> bool:
-    """Return whether clients have to prove who they are, so that somebody has to be the first."""
+    """True if clients must authenticate, so that an administrator must exist first."""
     return any(each.authentication is not None for each in cluster.spec.listeners)
 
 

@@ -57,7 +57,7 @@ class BrokerPod(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerSet:
-    """The StatefulSet: `replicas` pods are asked for; `revision` is that of its template, "" until that is known.
+    """The StatefulSet: `replicas` is its wanted number of pods; `revision` is that of its template, "" while unknown.
 
     `volumes` are its claim templates' volumes by template name. While `is_ending`, no new one can have its name.
     `given` are the outside addresses that its brokers advertise, by Service; `image` is the one that they run.
@@ -100,7 +100,7 @@ class PodsState:
         return next_stage(present, wanted, of_pods)
 
     def at_stage(self, stage: SecurityStage) -> "PodsState":
-        """Return the same with the stage that pods are to have."""
+        """Return the pods' state with the wanted stage of security."""
         return replace(self, external=replace(self.external, stage=stage))
 
     @property
@@ -135,7 +135,7 @@ class PodsState:
         return not pod.is_ending and not wanted <= pod.volumes
 
     def _is_changed(self, pod: BrokerPod) -> bool:
-        """True if it has to restart; a pod that is ending does so already."""
+        """True if the pod must restart; one that is terminating does so already."""
         revision = self.broker_set.revision if self.broker_set is not None else ""
         return not pod.is_ending and (pod.restart_asked or (revision != "" and pod.revision != revision))
 

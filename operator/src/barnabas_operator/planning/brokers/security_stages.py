@@ -63,17 +63,17 @@ def next_stage(present: SecurityStage, wanted: SecurityStage, of_pods: Collectio
 
 
 def stage_name(stage: SecurityStage) -> SecurityStageName | None:
-    """Return a stage as the status has it; None for an open Cluster."""
+    """Return the name of a stage for the status; None for an open Cluster."""
     return _NAMES[stage]
 
 
 def stage_in(text: str) -> SecurityStage:
-    """Return the stage that an annotation of the brokers' pods tells; open without one."""
+    """Return the stage in an annotation of the brokers' pods; open without one."""
     return _OF_NAMES.get(text or None, SecurityStage.OPEN)
 
 
 def reported_stage(cluster: Cluster) -> SecurityStage:
-    """Return the stage that all brokers have at least, as the status tells; without one, the Cluster is new."""
+    """Return the stage that all brokers have reached, by the status; without one, the Cluster is new."""
     return _OF_NAMES[cluster.status.security_stage] if cluster.status is not None else wanted_stage(cluster)
 
 
@@ -93,7 +93,7 @@ def ports_between_brokers(cluster: Cluster) -> tuple[int, ...]:
 
 
 def refuse_passing_port(cluster: Cluster, stage: SecurityStage) -> Refusal | None:
-    """Return the refusal of a listener at the port that brokers need on the way from `stage` to what is declared."""
+    """Return the refusal of a listener at the port that brokers need on the way from `stage` to the declared one."""
     if stage is wanted_stage(cluster):
         return None
     for index, each in enumerate(cluster.spec.listeners):

@@ -98,7 +98,7 @@ def _listener_settings(cluster: Cluster, place: BrokerPlace, secrets: BrokerSecr
 
 
 def internal_replicas(cluster: Cluster) -> int:
-    """The copies of the brokers' own topics, where the manifest does not say."""
+    """The default replication factor of the brokers' own topics."""
     return min(REPLICAS_OF_INTERNAL_TOPICS_MAX, cluster.spec.brokers.replicas)
 
 

@@ -1,4 +1,4 @@
-"""The StorageClasses of Kubernetes, and what their volumes can do. Pure."""
+"""The StorageClasses of Kubernetes, and the abilities of their volumes. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple

@@ -32,7 +32,7 @@ def merged(base: Json, patch: Json) -> dict[str, Any]:
 
 
 def entry_key(entry: Json, keys: Sequence[str]) -> tuple[object, ...]:
-    """Return the key of an entry in its list; None stands for a missing field."""
+    """Return the key of an entry in its list, with None for a missing field."""
     return tuple(entry.get(key, KEY_DEFAULTS.get(key)) for key in keys)
 
 

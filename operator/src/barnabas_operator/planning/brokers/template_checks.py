@@ -1,4 +1,4 @@
-"""The checks of a Cluster's templates: they may not change what the operator relies on, or what a field sets. Pure."""
+"""The checks of a Cluster's templates: parts that the operator needs, or that other fields set, are fixed. Pure."""
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -174,7 +174,7 @@ def _entry_problems(
 
 
 def _directive_problems(entry: Entry, value: Mapping[str, object], where: Path, steps: Steps) -> Iterator[Problem]:
-    """`$patch` is refused where it would take away what is fixed."""
+    """Refuse a `$patch` that would remove a fixed part."""
     directive, place = value.get(DIRECTIVE), (*where, DIRECTIVE)
     if directive not in (None, REPLACE, DELETE):
         yield place, f"{dotted(place)} is {shown(directive)}; allowed: {REPLACE} or {DELETE}"
@@ -219,7 +219,7 @@ def _strange_brokers(cluster: Cluster) -> Iterator[Problem]:
 
 
 def _unguarded(cluster: Cluster) -> Iterator[Problem]:
-    """A NetworkPolicy without ingress lets everybody to the port by which brokers replicate."""
+    """Refuse a NetworkPolicy without ingress, which would open the replication port to everybody."""
     types = cluster.spec.template.network_policy.spec.get("policyTypes")
     if isinstance(types, list) and "Ingress" not in types:
         path = ("spec", "template", "networkPolicy", "spec", "policyTypes")

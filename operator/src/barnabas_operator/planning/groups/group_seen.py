@@ -9,7 +9,7 @@ from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
 from barnabas_lag.evaluation.readings import WITHOUT_MEMBERS, Consumer
 
 NOT_FOUND: Final = "NotFound"
-"""The state of a group that nobody has joined or committed to; Kafka creates a group at the first of these."""
+"""The state of a group before its first join or commit, with which Kafka creates it."""
 NAMED_MAX: Final = 5
 """The number of topics that a condition names at most."""
 
@@ -53,7 +53,7 @@ class GroupSeen:
 
     @property
     def not_read(self) -> str:
-        """Return the message about topics with committed offsets that no member reads any more; empty if none."""
+        """Return the message about topics with committed offsets that no member reads any longer; empty if none."""
         topics = sorted({where.topic for where in self.lags.partitions if not self.is_read(where.topic)})
         more = f" and {len(topics) - NAMED_MAX} more" if len(topics) > NAMED_MAX else ""
         return (

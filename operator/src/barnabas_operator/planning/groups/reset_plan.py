@@ -65,7 +65,7 @@ class ResetPlan(NamedTuple):
 
     @property
     def clamped(self) -> tuple[Move, ...]:
-        """Return the moves whose offset asked for is outside of the log."""
+        """Return the moves whose requested offset is outside the log."""
         return tuple(each for each in self.moves if each.to != each.wanted)
 
     def status(self, reset_id: str, done_at: str | None = None) -> ResetStatus:

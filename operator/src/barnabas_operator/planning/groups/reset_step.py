@@ -60,7 +60,7 @@ class ResetLook(NamedTuple):
 
     @property
     def holds_target(self) -> bool:
-        """True if the target is scaled down for a reset of this group, or will be; nobody else may scale it then."""
+        """True if the target is scaled down for a reset of this group, or will be; no other part may scale it then."""
         before = self.before
         return before is not None and before.group == self.name and not before.gave_up
 
@@ -168,7 +168,7 @@ def _dry_run(look: ResetLook) -> ResetStep | None:
 
 
 def _gave_up(look: ResetLook) -> ResetStep | None:
-    """Stop a reset that was given up: it would fail in the same way. Another id tries once more."""
+    """Stop a reset that was given up, as it would fail again; a new id tries again."""
     before = look.before
     if before is None or before.group != look.name or not before.gave_up:
         return None
@@ -235,7 +235,7 @@ def _scale_down_first(look: ResetLook, scale: TargetScale, reset: Reset) -> Rese
 
 
 def _is_left(scale: TargetScale, before: BeforeReset) -> bool:
-    """True if another group's annotation blocks nobody: its reset was given up, and the target is scaled up again."""
+    """True if another group's annotation does not block: its reset was given up, and the target is scaled up again."""
     return before.gave_up != "" and (before.is_up or scale.replicas > 0)
 
 

@@ -26,7 +26,7 @@ class Demand(NamedTuple):
 
     lag: int | None
     written: int
-    """The sum of the partitions' log ends; it stays the same while nobody writes."""
+    """The sum of the partitions' log ends, which rises with each write."""
     places: int
     """The number of partitions with a known lag."""
     partitions: int
@@ -108,7 +108,7 @@ def _threshold(scaling: Scaling) -> int:
 
 
 def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
-    """Return the memory at this look; begin again if somebody else has changed the replicas."""
+    """Return the memory at this look; begin again if others have changed the replicas."""
     if memory is None:
         return Memory(replicas, now_s, -inf)
     if memory.replicas != replicas:
@@ -165,7 +165,7 @@ def _down(scaling: Scaling, demand: Demand, memory: Memory, now_s: float) -> Dec
 
 
 def _grows(scaling: Scaling, demand: Demand, replicas: int, calm: Calm) -> bool:
-    """True if the lag grows, so that fewer replicas would not keep up, and more partitions are not what is missing."""
+    """True if the lag grows, so that fewer replicas would not keep up, and the partitions are not the limit."""
     more = (demand.lag or 0) - (calm.then.lag or 0)
     return more > _threshold(scaling) * replicas * TOLERANCE and not _capped(scaling, demand)
 

@@ -18,6 +18,6 @@ class WorkStatus:
     reset: ResetStatus | None = None
     replicas: int | None = None
     is_resetting: bool = False
-    """True if a reset goes on or waits; nobody else may scale the target then."""
+    """True if a reset is under way or waits; no other part may scale the target then."""
     is_busy: bool = False
-    """True if the next look comes soon."""
+    """True if the next look must come soon."""

@@ -1,1 +1,1 @@
-"""Runs of maintenance jobs: what may run, what comes next, and what their status says. Pure."""
+"""Runs of maintenance jobs: their checks, their next step, and their status. Pure."""

@@ -17,7 +17,7 @@ PROGRESS: Final = "barnabas.dev/progress"
 """The annotation in which a driver reports its progress."""
 ENDED: Final = ("Succeeded", "Failed")
 BY_ITSELF: Final = ("Completed", "Error")
-"""The reasons of a container whose process ended by itself, or by a signal from anybody."""
+"""The reasons of a container whose process ended by itself, or by a signal."""
 OUT_OF_MEMORY: Final = "OOMKilled"
 
 

@@ -15,7 +15,7 @@ DIGITS_MAX: Final = 20
 
 
 def option_problems(run: RunSpec, at: str) -> Iterator[str]:
-    """Each with its option, its value and what is allowed."""
+    """Yield each problem with its option, its value and what is allowed."""
     job = JOB_TABLE[run.job]
     known = {name: each for name, each in job.options.items() if name != BOOTSTRAP}
     if BOOTSTRAP in run.options and BOOTSTRAP in job.options:

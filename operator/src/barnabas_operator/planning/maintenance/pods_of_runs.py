@@ -1,4 +1,4 @@
-"""The pods of a run, by their owner: anybody who may make pods may set their labels. Pure."""
+"""The pods of a run, found by their owner, as every creator of pods may set any label. Pure."""
 
 from barnabas_operator.planning.maintenance.observed_run import DRIVER
 from barnabas_operator.planning.object_names import MAINTENANCE_ROLE_LABEL, application_name, driver_name
@@ -6,7 +6,7 @@ from barnabas_operator.resources.json_types import Json
 
 
 def is_driver(pod: Json) -> bool:
-    """True if the pod's label says that it is a driver."""
+    """True if the pod has the label of a driver."""
     return bool(pod["metadata"]["labels"].get(MAINTENANCE_ROLE_LABEL) == DRIVER)
 
 

@@ -22,7 +22,7 @@ OWN_VOLUMES: Final = (TMP, EVENT_LOGS, EXECUTOR_POD, mounted_client.VOLUME)
 OWN_FOLDERS: Final = frozenset({TMP_PATH, EXECUTOR_TEMPLATE_PATH, mounted_client.FOLDER})
 """The volumes that a run has by itself, and where they are mounted."""
 OF_OTHERS: Final = ("BARNABAS_", "SPARK_")
-"""Variables that begin so are those by which the operator, and Spark, tell pods who they are."""
+"""The prefixes of variables that the operator and Spark set in pods."""
 NO_SPARK_OPERATOR: Final = "SparkOperatorNotFound"
 SPARK_OPERATOR_MISSING: Final = (
     "backend is Kubeflow, and the API server has no SparkApplication (sparkoperator.k8s.io/v1beta2); install Kubeflow's"
@@ -32,7 +32,7 @@ CONF_NAME: Final = re.compile(r"spark\.[^=\s]+")
 
 
 def run_problems(run: RunSpec, at: str = "spec") -> Iterator[str]:
-    """Each with its field below `at`, its value and what is allowed."""
+    """Yield each problem with its field below `at`, its value and what is allowed."""
     job = JOB_TABLE.get(run.job)
     if job is None:
         yield f"{at}.job is {run.job}; allowed: {', '.join(sorted(JOB_TABLE))}"

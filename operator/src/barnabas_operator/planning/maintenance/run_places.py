@@ -1,4 +1,4 @@
-"""The folders to which a run writes: each is on one of its volumes, for all else of its pods goes with them. Pure."""
+"""The folders to which a run writes: each must be on one of its volumes, as other files end with its pods. Pure."""
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath

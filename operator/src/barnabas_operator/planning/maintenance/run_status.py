@@ -1,4 +1,4 @@
-"""The status of a run: what it waits for, how far it is, how it ended. Pure."""
+"""The status of a run: what it waits for, its progress, and its end. Pure."""
 
 from typing import Final, Literal
 
@@ -33,7 +33,7 @@ DELETING: Final = "Deleting"
 REASONS: Final = {2: INVALID_OPTIONS, 3: FOUND_SOMETHING}
 """The condition's reason by exit code of the job; see docs/how-to/jobs.md."""
 OF_KUBERNETES: Final = frozenset({"DeadlineExceeded"})
-"""The reasons of Kubernetes for a Job's end that say more than its last driver's end."""
+"""Kubernetes' reasons for a Job's end that say more than the end of its last driver."""
 ANOTHER: Final = "apply a MaintenanceJob of another name to run it again"
 MORE_MEMORY: Final = "apply a MaintenanceJob of another name with more spec.driver.resources.limits.memory"
 
@@ -96,7 +96,7 @@ def ended_at(run: MaintenanceJob) -> str | None:
 
 
 def without_cluster(run: MaintenanceJob, why: Refusal, now: str) -> MaintenanceJob:
-    """Return the status of a run without its Cluster; one that has ended needs none any more."""
+    """Return the status of a run without its Cluster; one that has ended needs no Cluster."""
     if run.has_finished:
         return run
     before = run.status or MaintenanceJobStatus()
@@ -175,7 +175,7 @@ def _percent(count: Count | None) -> str | None:
 
 
 def _doing(observed: ObservedRun) -> str:
-    """Return why there is no progress, or else what is being done."""
+    """Return why there is no progress, or else the current work."""
     if not observed.drivers:
         return ": ".join(filter(None, ("its driver is being created", observed.unmade)))
     last = observed.drivers[-1]

@@ -42,7 +42,7 @@ class Watch(NamedTuple):
 
 
 class End(NamedTuple):
-    """The step of a run that is over; the observation says how it ended."""
+    """The step of a run that is over, with its end in the observation."""
 
 
 class Recall(NamedTuple):
@@ -55,7 +55,7 @@ Step = Wait | MakeJob | MarkStarted | ResumeJob | Watch | End | Recall
 
 
 def mark_of(run: MaintenanceJob) -> str | None:
-    """Return the mark of the run, whatever its status says; None if there is none for this name."""
+    """Return the mark of the run, regardless of its status; None if there is none for this name."""
     named, _, mark = run.metadata.annotations.get(MARK, "").partition(" ")
     return mark if named == run.metadata.name else None
 

@@ -1,4 +1,4 @@
-"""The MaintenanceJob that an entry of a Cluster's maintenance stands for. Pure."""
+"""The MaintenanceJob of an entry in a Cluster's maintenance. Pure."""
 
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ OF_ITS_JOB: Final = "ttlSecondsAfterFinished"
 It takes its run along, which could otherwise be gone before its end was read.
 """
 OF_RUNS: Final = frozenset(each.encode_name for each in msgspec.structs.fields(RunSpec)) - {OF_ITS_JOB}
-"""The fields of an entry that a run has; the others say when, and how long it is kept."""
+"""The fields of an entry that its run has; the others are about its schedule and history."""
 REPORT: Final = "report"
 """The option of jobs that write a folder, which must not be there yet."""
 

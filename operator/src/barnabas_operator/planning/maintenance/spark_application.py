@@ -18,7 +18,7 @@ FINAL_CODES: Final = frozenset({2, 3})
 
 
 def application_job(found: Json) -> RunJob:
-    """Return it as a batch Job. Its start is left out: Kubeflow's operator reports that of the last try only."""
+    """Return the application as a batch Job without its start: Kubeflow's operator reports only the last try's."""
     meta, status = found["metadata"], found.get("status", {})
     attempts = status.get("executionAttempts", 0)
     is_suspended = bool(found.get("spec", {}).get("suspend"))
@@ -47,7 +47,7 @@ def unsubmitted(found: Json) -> str:
 
 
 def judged(run: MaintenanceJob, observed: ObservedRun, now: str) -> ObservedRun:
-    """Return the observation with the end of a run that Kubeflow's operator would go on with; any other unchanged."""
+    """Return the observation with the run's end by exit code or deadline, which Kubeflow's operator ignores."""
     job = observed.job
     if run.spec.backend != "Kubeflow" or job is None or job.end is not None:
         return observed

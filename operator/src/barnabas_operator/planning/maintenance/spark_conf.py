@@ -31,7 +31,7 @@ POD_NAME: Final = "$(BARNABAS_POD_NAME)"
 """A variable of the driver's container."""
 KUBERNETES: Final = "k8s://https://kubernetes.default.svc:443"
 RUN: Final = "spark.barnabas.run"
-"""The setting that names the run to its drivers: each finds out what an earlier try has left."""
+"""The setting with the run's name, by which a driver finds the state of an earlier try."""
 OPERATOR_SETS: Final = (
     RUN,
     "spark.app.name",
@@ -61,7 +61,7 @@ OPERATOR_SETS: Final = (
     "spark.kubernetes.executor.secretKeyRef.",
     "spark.kubernetes.executor.volumes.",
 )
-"""The settings that a run cannot have of its own; a dot at the end stands for all that begin so."""
+"""The settings that a run must not set; one with a dot at its end stands for all with that prefix."""
 
 
 def literal(text: str) -> str:
