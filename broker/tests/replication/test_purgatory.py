@@ -43,7 +43,7 @@ def test_a_completed_operation_leaves_all_its_places_and_never_expires() -> None
     busy.mark()
     timers.pass_time(0)
     timers.pass_time(60)
-    assert (waiting.tries, waiting.expired, bool(idle)) == (1, 0, False)
+    assert (waiting.tries, waiting.expired, bool(idle.waiting)) == (1, 0, False)
 
 
 def test_an_operation_that_waits_at_two_changed_places_is_answered_once() -> None:
@@ -68,4 +68,4 @@ def test_an_operation_expires_once_when_its_time_is_up() -> None:
     timers.pass_time(0.2)
     place.mark()
     timers.pass_time(60)
-    assert (waiting.expired, waiting.tries, bool(place)) == (1, 0, False)
+    assert (waiting.expired, waiting.tries, bool(place.waiting)) == (1, 0, False)
