@@ -36,8 +36,11 @@ PARTITIONS: Final = 2
 PRODUCERS: Final = 3
 FAULTY_S: Final = 14.0
 HEALING_S_MAX: Final = 60.0
-ENDS_S_MAX: Final = 30.0
-"""From when all is mended and nobody writes until no transaction is open."""
+ENDS_S_MAX: Final = 45.0
+"""The time from when all is mended and nobody writes until no transaction is open.
+
+It is longer than a coordinator waits for the answer of a leader whose machine lost power: 35 s.
+"""
 COMMITTED_MIN: Final = 10
 """A run that shows less proves nothing."""
 MOVES_SHARE: Final = 0.3
