@@ -124,7 +124,13 @@ class Tenant:
         self.castle.kubectl("wait", "--for=condition=Ready", *names, f"--timeout={SECONDS_MAX:.0f}s")
 
     def restore_metadata(self) -> None:
-        """Restore all topics from the brokers' logs, as the guide says, once every broker has started."""
+        """Restore all topics from the brokers' logs, as the guide says, once every broker has started.
+
+        What a broker that starts later has would be kept, and not served.
+        """
+        self.await_pods(self.castle.brokers)
+        pods = f"--selector=barnabas.dev/cluster={NAME}"
+        self.castle.kubectl("wait", "--for=condition=Ready", "pod", pods, f"--timeout={SECONDS_MAX:.0f}s")
         pod = f"{NAME}-broker-0"
         command = ("exec", pod, "--", "barnabas", "restore-metadata", f"/etc/barnabas/{pod}.properties", "--execute")
         wait_for(lambda: self.castle.ask(*command), _has_restored, SECONDS_MAX, LOOK_S)
