@@ -50,6 +50,7 @@ def test_meta_properties() -> None:
         (files.decode_offsets, b"0\n1\nflights 0 9223372036854775808\n", "9223372036854775808 is out of range"),
         (files.decode_epochs, b"0\n1\n0 x\n", "invalid literal"),
         (files.decode_epochs, b"0\n1\n-1 0\n", "-1 is out of range"),
+        (files.decode_epochs, b"0\n1\n9223372036854775807 0\n", "is out of range; 0 to 1073741824 are allowed"),
         (files.decode_epochs, b"0\n2\n1 0\n1 5\n", "comes after"),
         (files.decode_epochs, b"0\n2\n1 7\n2 5\n", "comes after"),
         (files.decode_partition_metadata, b"version: 1\n", "does not hold"),

@@ -5,12 +5,13 @@ cluster is upgraded, brokers of two versions write the same documents: what a ne
 partition's state stays. What it adds to a listener or to the end of a log would not: new fields go elsewhere.
 """
 
-from typing import Final
+from typing import Annotated, Final
 from uuid import UUID
 
 import msgspec
 
 from barnabas_core.config.listeners import Endpoint
+from barnabas_core.leader_epoch import LEADER_EPOCH_MAX
 
 NO_LEADER: Final = -1
 
@@ -128,7 +129,7 @@ class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """
 
     partition: int
-    epoch: int
+    epoch: Annotated[int, msgspec.Meta(le=LEADER_EPOCH_MAX)]
     offset: int
     known: int
     lacks: bool = False

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from barnabas_core import kafka_uuid
+from barnabas_core.leader_epoch import LEADER_EPOCH_MAX
 from barnabas_core.topic_partition import TopicPartition
 
 NO_EPOCH: Final = -1
@@ -42,11 +43,11 @@ def _decode_lines(data: bytes, fields: int) -> list[list[str]]:
     return rows
 
 
-def _number(text: str) -> int:
-    """Parse an epoch, partition or offset; ValueError unless it is from 0 to 2**63 - 1."""
+def _number(text: str, largest: int = 2**63 - 1) -> int:
+    """Parse an epoch, partition or offset; ValueError unless it is from 0 to `largest`."""
     number = int(text)
-    if not 0 <= number < 2**63:
-        raise ValueError(f"{number} is out of range; 0 to {2**63 - 1} are allowed")
+    if not 0 <= number <= largest:
+        raise ValueError(f"{number} is out of range; 0 to {largest} are allowed")
     return number
 
 
@@ -68,7 +69,7 @@ def encode_epochs(epochs: Iterable[EpochStart]) -> bytes:
 
 def decode_epochs(data: bytes) -> list[EpochStart]:
     """The reverse of `encode_epochs`."""
-    epochs = [EpochStart(_number(epoch), _number(start)) for epoch, start in _decode_lines(data, 2)]
+    epochs = [EpochStart(_number(epoch, LEADER_EPOCH_MAX), _number(start)) for epoch, start in _decode_lines(data, 2)]
     for before, after in pairwise(epochs):
         if before.epoch >= after.epoch or before.start_offset >= after.start_offset:
             raise ValueError(f"{after} comes after {before}")
