@@ -3,4 +3,4 @@
 from typing import Final
 
 LEADER_EPOCH_MAX: Final = 2**30
-"""No partition gets that far: a leader each second takes 34 years. Later epochs still fit into Kafka's 32 bits."""
+"""The latest epoch that is believed: a new leader each second takes 34 years to it. Kafka's field has 31 bits."""

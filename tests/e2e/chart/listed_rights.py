@@ -11,9 +11,9 @@ from local_kubernetes.kubectl import Kubectl
 PAGE: Final = Path(__file__).parents[3] / "docs" / "reference" / "rights.md"
 HEADING: Final = "## Each right\n"
 INTRODUCTION: Final = (
-    "\nWhat `kubectl -n NAMESPACE auth can-i --list --as=system:serviceaccount:NAMESPACE:ACCOUNT` says of each account"
-    " of the chart, without what\nevery account may. `tests/e2e/chart/test_rights.py` compares these tables with an API"
-    " server.\n"
+    "\nThese tables list what `kubectl -n NAMESPACE auth can-i --list --as=system:serviceaccount:NAMESPACE:ACCOUNT`"
+    " prints for each account\nof the chart, without the rights that every account has."
+    " `tests/e2e/chart/test_rights.py` compares them with an API server.\n"
 )
 
 
