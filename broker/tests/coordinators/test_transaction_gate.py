@@ -13,6 +13,7 @@ from transaction_world import FLIGHTS, TransactionWorld
 from barnabas_broker.coordinators.transactions.broker_queues import LinkEnvironment
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.handlers.channel import Client, RequestContext
+from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.handlers.table import message_handler
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.codec import decode_request, encode_response
@@ -64,7 +65,13 @@ class Brokers:
         request = decode_request(header.api_key, header.api_version, view[header.body_start :])
         context = RequestContext(header.api_key, header.api_version, Client("PLAINTEXT", "b2:1"))
         coordinator, clock = self.world.coordinator, self.world.timers.clock
-        environment: Any = SimpleNamespace(authorizer=None, gate=self.gates[1], transactions=coordinator, clock=clock)
+        environment: Any = SimpleNamespace(
+            authorizer=None,
+            gate=self.gates[1],
+            transactions=coordinator,
+            clock=clock,
+            answers=LargeResponses(clock, self.world.timers),
+        )
         response = message_handler(header.api_key)(environment, context, request)
         response = await response if isawaitable(response) else response
         answer(memoryview(encode_response(response, header.api_version, 0))[4:])
