@@ -66,7 +66,7 @@ def own(vault: Castle, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
 
 @pytest.fixture(scope="module")
 def gold(own: dict[str, Any]) -> str:
-    """A topic with three records, of which the group `guards` has read the first."""
+    """A topic with three records; the group `guards` has read the first."""
     topic, admin = f"gold-{uuid4().hex[:8]}", AdminClient(own)
     admin.create_topics([NewTopic(topic, 1, 2)])[topic].result(PATIENCE_S)
     producer = Producer(own)

@@ -11,7 +11,7 @@ from e2e.weeks.tenant import Tenant
 
 
 class Down(Enum):
-    """The Clusters of which all brokers go down, so that their clients wait."""
+    """The Clusters whose brokers all go down, so that their clients wait."""
 
     NONE = "none"
     ONE = "its own"
