@@ -16,6 +16,8 @@ from words import ROOT, SOURCES
 
 MESSAGE_WORDS_MIN: Final = 4
 """The number of words from which on a string counts as a message."""
+CEL_KEYS: Final = ("rule", "messageExpression")
+"""The keys of a CRD's validations whose values are CEL, not prose."""
 
 
 class Sample(NamedTuple):
@@ -28,9 +30,10 @@ class Sample(NamedTuple):
 
 def samples_of(name: str, text: str) -> Iterator[Sample]:
     """Yield every docstring, message and comment of a file; a comment with its line of code, or with the next line."""
-    seen: set[ast.expr] = set()
+    tree = ast.parse(text)
+    seen = set(_cel_of(tree))
     lines = [*text.splitlines(keepends=True), ""]
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             seen.add(node.value)
             yield Sample("docstring", f"{name}:{node.lineno}", node.value.value)
@@ -40,9 +43,18 @@ def samples_of(name: str, text: str) -> Iterator[Sample]:
             if len(message.split()) >= MESSAGE_WORDS_MIN:
                 yield Sample("message", f"{name}:{node.lineno}", message)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT and "type:" not in token.string:
+        if token.type == tokenize.COMMENT and not token.string.startswith(("# type:", "# noqa:")):
             code = token.line if token.line.strip() != token.string else token.line + lines[token.start[0]]
             yield Sample("comment", f"{name}:{token.start[0]}", code)
+
+
+def _cel_of(tree: ast.Module) -> Iterator[ast.expr]:
+    """Yield the expressions below the dictionary keys whose values are CEL."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(key, ast.Constant) and key.value in CEL_KEYS:
+                    yield from (each for each in ast.walk(value) if isinstance(each, ast.expr))
 
 
 def _message(node: ast.JoinedStr | ast.Constant) -> str:
