@@ -129,6 +129,10 @@ def test_certificates_that_a_broker_cannot_use_are_refused_by_it(
     admin, number = admin_of(authority), min(cluster.brokers)
     with pytest.raises(KafkaException, match=r"listener.name.secure.ssl.keystore.location=.*has the subject"):
         alter(admin, number, ssl_keystore_location=str(authority.issue("stranger").file))
+    name, file = "listener.name.secure.ssl.keystore.location", "/no/such.pem"
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(number), set_config={name: file})
+    with pytest.raises(KafkaException, match=rf"{name}={file}"):
+        admin.alter_configs([resource])[resource].result(PATIENCE_S)
     before = serial_number(authority, secure_ports[0])
     alter(admin, number, ssl_keystore_location=str(authority.issue("broker", "renewed").file))
     wait_for(lambda: serial_number(authority, secure_ports[0]) != before)

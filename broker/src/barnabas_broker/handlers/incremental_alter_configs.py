@@ -9,6 +9,7 @@ from functools import partial
 
 from barnabas_broker.handlers.broker_loggers import check_this_broker
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.config_certificates import LISTENER_PREFIX, check_certificates
 from barnabas_broker.handlers.config_outcomes import alter_each
 from barnabas_broker.handlers.config_passwords import sealed
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -18,10 +19,8 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigResource,
     ConfigResourceType,
 )
-from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
 from barnabas_broker.wire.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
-from barnabas_core.config.definitions import InvalidConfig
-from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.errors import ApiError
 
 ResourceResult = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
@@ -49,7 +48,9 @@ async def _alter(
     accepted: dict[ConfigResource, list[ConfigChange]] = {}
     for each, changes in stored.items():
         try:
-            await _check_certificates(environment, each, changes)
+            if any(change.name.startswith(LISTENER_PREFIX) for change in changes):
+                own = _with_changes(environment.config.broker_overrides, changes)
+                await check_certificates(environment, each, own)
             accepted[each] = await _sealed(environment, each, changes)
         except ApiError as error:
             refused[each] = error
@@ -59,26 +60,11 @@ async def _alter(
     return outcomes
 
 
-async def _check_certificates(
-    environment: HandlerEnvironment, resource: ConfigResource, changes: list[ConfigChange]
-) -> None:
-    """Raise ApiError where a listener of this broker cannot use the certificates that the changes name."""
-    is_own = resource.type is ConfigResourceType.BROKER and resource.name == str(environment.broker_id)
-    check = environment.check_certificates
-    if not is_own or check is None or not any(change.name.startswith("listener.name.") for change in changes):
-        return
-    config = environment.config
+def _with_changes(overrides: Mapping[str, str], changes: list[ConfigChange]) -> dict[str, str]:
+    """Return the overrides after the changes that set or remove a value."""
     removed = {change.name for change in changes if change.operation is ConfigOperation.DELETE}
-    own = {name: text for name, text in config.broker_overrides.items() if name not in removed}
-    own.update(
-        (change.name, change.value) for change in changes if change.value is not None and change.name not in removed
-    )
-    try:
-        await check(config.with_usable(own, config.cluster_overrides).config)
-    except InvalidConfig as error:
-        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
-    except StoreUnavailable as error:
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+    set_now = {change.name: change.value for change in changes if change.value is not None}
+    return {name: text for name, text in {**overrides, **set_now}.items() if name not in removed}
 
 
 async def _sealed(
