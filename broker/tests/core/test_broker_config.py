@@ -123,7 +123,7 @@ def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
         ({"log.dirs": ""}, "log.dirs", "must be paths separated by commas, none of them empty"),
         ({"queued.max.request.bytes": "10"}, "queued.max.request.bytes", "must be -1 or at least 104857600, a whole"),
         (
-            {"max.connections.per.ip.overrides": "h:x"},
+            {"max.connections.per.ip.overrides": f"h:{'9' * 11}"},
             "max.connections.per.ip.overrides",
             "must be text, ADDRESS:COUNT",
         ),

@@ -151,6 +151,11 @@ def test_text_that_kafka_takes_is_taken(name: str, text: str, value: object) -> 
         ("compression.type", "none", "must be text, one of uncompressed, zstd, lz4, snappy, gzip, producer"),
         ("retention.ms", "-2", "must be an integer, at least -1"),
         ("leader.replication.throttled.replicas", "x", "must be a list separated by commas, * or a list of"),
+        (
+            "leader.replication.throttled.replicas",
+            f"0:{'9' * 4301}",
+            "must be a list separated by commas, * or a list of",
+        ),
         ("remote.storage.enable", "true", "must be true or false, false (tiered storage is not supported)"),
     ],
 )

@@ -102,10 +102,14 @@ REFUSED_BROKER_CHANGES = [
     ("0", "message.max.bytes", "-3", ErrorCode.INVALID_CONFIG, "message.max.bytes=-3: must be an integer, at least 0"),
     ("7", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "No broker has the id '7'; there are [0]."),
     ("x", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "No broker has the id 'x'; there are [0]."),
+    ("00", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "No broker has the id '00'; there are [0]."),
+    ("9" * 4301, "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "there are [0]."),
 ]
 
 
-@pytest.mark.parametrize(("broker", "name", "value", "code", "message"), REFUSED_BROKER_CHANGES)
+@pytest.mark.parametrize(
+    ("broker", "name", "value", "code", "message"), REFUSED_BROKER_CHANGES, ids=range(len(REFUSED_BROKER_CHANGES))
+)
 def test_broker_changes_that_cannot_be_are_refused(
     broker: str, name: str, value: str, code: ErrorCode, message: str
 ) -> None:

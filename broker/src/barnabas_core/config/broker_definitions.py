@@ -147,7 +147,7 @@ _SOCKETS: Final = (
         "max.connections.per.ip.overrides",
         _STRING,
         "",
-        Pattern(r"\s*([^,\s]+:[0-9]+\s*(,\s*[^,\s]+:[0-9]+\s*)*)?", "ADDRESS:COUNT separated by commas"),
+        Pattern(r"\s*([^,\s]+:[0-9]{1,10}\s*(,\s*[^,\s]+:[0-9]{1,10}\s*)*)?", "ADDRESS:COUNT separated by commas"),
         "Limits for single addresses, in place of max.connections.per.ip.",
         _CLUSTER,
     ),

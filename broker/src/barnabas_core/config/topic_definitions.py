@@ -19,7 +19,7 @@ from barnabas_core.config.log_definitions import LOG_CONFIGS
 _LOG: Final = table(*LOG_CONFIGS)
 _NO_TIERS: Final = "tiered storage is not supported"
 _NO_SHARE_GROUPS: Final = "there are no share groups"
-_REPLICA_LIST: Final = Pattern(r"\*|[0-9]+:[0-9]+", "* or a list of PARTITION:BROKER")
+_REPLICA_LIST: Final = Pattern(r"\*|[0-9]{1,10}:[0-9]{1,10}", "* or a list of PARTITION:BROKER")
 
 
 def _default(synonyms: tuple[Synonym, ...]) -> Value:

@@ -116,7 +116,7 @@ def _differing_configs(view: ClusterView, overrides: Overrides) -> list[BrokerCo
 
 def decide_alter_broker(view: ClusterView, broker: str, changes: Sequence[ConfigChange]) -> dict[str, str]:
     """The new dynamic configs of one broker, or of all (ALL_BROKERS). Raises ApiError."""
-    if broker != ALL_BROKERS and (not broker.isdecimal() or int(broker) not in view.racks):
+    if broker != ALL_BROKERS and broker not in map(str, view.racks):
         message = f"No broker has the id '{broker}'; there are {list(view.racks)}."
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
     _check_dynamic(broker, [change.name for change in changes])
