@@ -168,7 +168,7 @@ def test_a_partition_that_cannot_be_loaded_costs_its_groups_and_is_tried_again(
     )
     assert [each.group_id for each in world.coordinator.list_groups()] == [names[1]]
     assert world.coordinator.runtime.partition_counts() == {"loading": 0, "active": 1, "failed": 1}
-    complaints = [record for record in caplog.records if "trying again" in record.message]
+    complaints = [record for record in caplog.records if "will try again" in record.message]
     assert [record.levelno for record in complaints] == [logging.ERROR if failure == "a bug" else logging.WARNING]
     world.timers.pass_time(30)
     assert bad.committed() == {"flights-0": 7}
@@ -182,7 +182,7 @@ def test_work_on_all_groups_that_raises_is_given_up_alone(caplog: pytest.LogCapt
     turns.run(1 // (1 - number) for number in range(3))
     turns.run(rest)
     timers.pass_time()
-    assert (list(rest), caplog.text.count("bug: a task of the group coordinator failed")) == ([], 1)
+    assert (list(rest), caplog.text.count("bug: a job of a coordinator failed")) == ([], 1)
 
 
 def test_a_static_member_that_is_away_does_not_spin_though_nobody_asked_for_a_rebalance_timeout(world: World) -> None:

@@ -1,1 +1,1 @@
-"""Coordinators: consumer groups with their offsets, and producer ids. Called by the handlers."""
+"""The coordinators of consumer groups and transactions, and the producer ids that this broker assigns."""

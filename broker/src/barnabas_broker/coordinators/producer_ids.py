@@ -1,7 +1,7 @@
-"""Producer ids for InitProducerId: each is assigned once in the life of the cluster.
+"""The producer ids that InitProducerId returns; each id is assigned once in the life of the cluster.
 
-The controller hands out blocks of a thousand; the next one is fetched while the last tenth of the current one is
-used, so that a producer rarely waits. The ids that a stopping broker had left are never used, which is allowed.
+The controller allocates blocks of 1,000 ids. The broker requests the next block when a tenth of the current block is
+left, so that a producer rarely waits. The ids that a broker has left when it stops are never assigned.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""Consumer groups: a pure state machine for each, and the runtime that writes its decisions to `__consumer_offsets`."""
+"""Consumer groups: the state machine of a group, and the coordinator that stores groups in `__consumer_offsets`."""

@@ -1,4 +1,4 @@
-"""The broker's settings that groups obey."""
+"""The broker's settings for consumer groups."""
 
 from typing import NamedTuple
 
@@ -8,14 +8,14 @@ _MINUTE_MS = 60_000
 
 
 class GroupConfig(NamedTuple):
-    """The broker's settings that groups obey, by Kafka's names; the defaults are Kafka's."""
+    """The broker's settings for consumer groups, with Kafka's defaults."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3_000
     max_size: int = 2**31 - 1
     new_member_join_timeout_ms: int = 300_000
-    """The time after which a waiting first join is dropped, as its client may have left; a constant in Kafka, too."""
+    """The time in ms after which a new member is removed whose first JoinGroup still waits (a constant in Kafka)."""
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
@@ -23,7 +23,7 @@ class GroupConfig(NamedTuple):
 
 
 def group_config(broker: BrokerConfig) -> GroupConfig:
-    """The part of `server.properties` that groups obey."""
+    """Return the settings for consumer groups from the settings of the broker."""
     return GroupConfig(
         min_session_timeout_ms=broker.group_min_session_timeout_ms,
         max_session_timeout_ms=broker.group_max_session_timeout_ms,

@@ -1,7 +1,7 @@
-"""The group coordinator of a broker: it checks a request and runs it in the shard of its group.
+"""The group coordinator of a broker, which checks each request and passes it to the shard of the group.
 
-Handlers call it with typed requests and a callback for the answer. Its `runtime` knows the partitions of
-`__consumer_offsets` that this broker leads. One event-loop thread; nothing here waits.
+Handlers pass typed requests and a callback for the answer. The coordinator's `runtime` knows the partitions of
+`__consumer_offsets` that this broker leads. All calls come from the event-loop thread, and none of them blocks.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,11 +34,11 @@ from barnabas_core.topic_name import CONSUMER_OFFSETS
 from barnabas_core.topic_partition import TopicPartition
 
 _TEXT_BYTES_MAX: Final = 32_000
-"""The longest text: strings in records have 16-bit lengths, and a member id is 37 bytes longer than a client id."""
+"""The maximum size of an id or name. Strings in records have 16-bit lengths; member ids add 37 bytes to client ids."""
 
 
 class GroupOffset(NamedTuple):
-    """A committed offset with its group's state, for metrics and lag."""
+    """A committed offset of a group, with the state and the number of members of the group."""
 
     group_id: str
     topic_partition: TopicPartition
@@ -68,27 +68,23 @@ class GroupCoordinator:
         new_shard = partial(GroupShard, environment, self.counters, turns)
         self.runtime = Runtime(of_runtime, partition_count, new_shard, _serve)
 
-    # Time and deleted topics
-
     def start(self) -> None:
-        """Begin to expire offsets every `offsets.retention.check.interval.ms`."""
+        """Schedule the expiry of offsets every `offsets.retention.check.interval.ms`."""
         self.runtime.sweep_every(self.config.offsets_retention_check_interval_ms / 1000, self._expire)
 
     def expire_offsets(self) -> None:
-        """Expire offsets now."""
+        """Remove the expired offsets of all loaded groups now."""
         self.runtime.sweep(self._expire)
 
     def _expire(self, shard: GroupShard) -> Iterator[None]:
         return expire(shard, self._warned)
 
     def on_topics_deleted(self, topics: Mapping[UUID, str]) -> None:
-        """Remove the offsets of deleted topics, given as names by id."""
+        """Remove the offsets of deleted topics; `topics` maps the id of each deleted topic to its name."""
         self.runtime.sweep(lambda shard: removal.forget_topics(shard, topics))
 
-    # Requests of members
-
     def join(self, request: JoinRequest, answer: Callable[[JoinReply], object]) -> None:
-        """Handle a JoinGroup; one without a member id may create a group."""
+        """Handle a JoinGroup, which creates the group if the request has no member id and the group does not exist."""
         try:
             _check_join(request, self.config.min_session_timeout_ms, self.config.max_session_timeout_ms)
             shard = self.runtime.find(request.group_id)
@@ -105,7 +101,7 @@ class GroupCoordinator:
         )
 
     def sync(self, request: SyncRequest, answer: Callable[[SyncReply], object]) -> None:
-        """Handle a SyncGroup. While the coordinator loads, answer REBALANCE_IN_PROGRESS: its rebalance is lost."""
+        """Handle a SyncGroup. While the coordinator loads, answer REBALANCE_IN_PROGRESS, so that the member rejoins."""
         try:
             shard, group = self._group(request.group_id)
         except ApiError as error:
@@ -115,7 +111,7 @@ class GroupCoordinator:
         shard.ask(group, partial(sync.sync, group, request), answer, SyncReply)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Handle a Heartbeat, which can only postpone deadlines; while the coordinator loads, answer NONE."""
+        """Handle a Heartbeat. While the coordinator loads, answer NONE, so that the member waits."""
         try:
             shard, group = self._group(group_id)
         except ApiError as error:
@@ -124,7 +120,7 @@ class GroupCoordinator:
         return membership.heartbeat(group, member_id, instance_id, generation, shard.now())
 
     def leave(self, group_id: str, identities: Sequence[MemberIdentity]) -> list[LeaveResult]:
-        """Handle a LeaveGroup; return a result for each member. Raises ApiError if this is not the coordinator."""
+        """Handle a LeaveGroup; return a result for each member. Raises ApiError if this broker cannot answer."""
         try:
             shard, group = self._group(group_id)
         except ApiError as error:
@@ -139,10 +135,8 @@ class GroupCoordinator:
         shard.run(group, decide)
         return results
 
-    # Offsets
-
     def commit(self, request: CommitRequest, answer: Callable[[list[ErrorCode]], object]) -> None:
-        """Handle an OffsetCommit; answer an error for each offset, in order, once the valid ones are committed."""
+        """Handle an OffsetCommit; once the valid offsets are stored, answer an error code for each offset, in order."""
         try:
             shard = self.runtime.find(request.group_id)
         except ApiError as error:
@@ -174,7 +168,7 @@ class GroupCoordinator:
     def end_transaction(
         self, partition: int, marker: Marker, transaction_version: int, answer: Callable[[ErrorCode], object]
     ) -> None:
-        """Handle a marker for a partition of `__consumer_offsets`, which commits or aborts the producer's offsets."""
+        """Handle a marker in a partition of `__consumer_offsets`, which commits or aborts the producer's offsets."""
         try:
             shard = self.runtime.at(partition)
         except ApiError as error:
@@ -183,7 +177,7 @@ class GroupCoordinator:
         shard.writer.end_transaction(marker, transaction_version, answer)
 
     def unstable(self, group_id: str) -> frozenset[TopicPartition]:
-        """Return the partitions with offsets in open transactions. Raises ApiError if this is not the coordinator."""
+        """Return the partitions with offsets in open transactions. Raises ApiError if this broker cannot answer."""
         return self.runtime.find(group_id).unstable(group_id)
 
     def _check_metadata(self, offset: CommittedOffset) -> ErrorCode:
@@ -191,7 +185,10 @@ class GroupCoordinator:
         return ErrorCode.NONE if fits else ErrorCode.OFFSET_METADATA_TOO_LARGE
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """Return a group's committed offsets, none if it is unknown. Raises ApiError if this is not the coordinator."""
+        """Return the committed offsets of a group, empty for an unknown group.
+
+        Raises ApiError if this broker does not coordinate the group, or is still loading it.
+        """
         return self.runtime.find(group_id).tables.offsets.get(group_id, {})
 
     def delete_offsets(
@@ -200,7 +197,7 @@ class GroupCoordinator:
         partitions: Sequence[TopicPartition],
         answer: Callable[[ErrorCode, list[ErrorCode]], object],
     ) -> None:
-        """Handle an OffsetDelete; answer an error for all, or one for each partition, in order."""
+        """Handle an OffsetDelete; answer an error code for the request, and one for each partition, in order."""
         try:
             shard = self.runtime.find(group_id)
         except ApiError as error:
@@ -208,10 +205,8 @@ class GroupCoordinator:
             return
         removal.delete_offsets(shard, group_id, partitions, answer)
 
-    # Administration
-
     def delete_group(self, group_id: str, answer: Callable[[ErrorCode], object]) -> None:
-        """Handle one group of a DeleteGroups."""
+        """Delete one group of a DeleteGroups request."""
         try:
             shard = self.runtime.find(group_id)
         except ApiError as error:
@@ -220,7 +215,7 @@ class GroupCoordinator:
         removal.delete_group(shard, group_id, answer)
 
     def describe(self, group_id: str) -> Group:
-        """Return one group of a DescribeGroups. Raises ApiError, GROUP_ID_NOT_FOUND for a missing group."""
+        """Return the group to describe. Raises ApiError, with GROUP_ID_NOT_FOUND if the group does not exist."""
         group = self.runtime.find(group_id).tables.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
@@ -229,7 +224,7 @@ class GroupCoordinator:
     def list_groups(self) -> list[Group]:
         """Return all groups of this coordinator. Raises ApiError while a partition is loading.
 
-        The groups of a partition whose loading failed are left out, as in Kafka, so that the others can be listed.
+        As in Kafka, the list lacks the groups of partitions that could not be loaded.
         """
         if self.runtime.partition_counts()["loading"]:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -237,7 +232,7 @@ class GroupCoordinator:
         return [group for group in groups if group.state is not GroupState.DEAD]
 
     def _group(self, group_id: str) -> tuple[GroupShard, Group]:
-        """Return a member's group with its shard. Raises ApiError, UNKNOWN_MEMBER_ID for a missing group."""
+        """Return a group with its shard. Raises ApiError, with UNKNOWN_MEMBER_ID if the group does not exist."""
         _check_named(group_id)
         shard = self.runtime.find(group_id)
         group = shard.tables.groups.get(group_id)
@@ -246,10 +241,7 @@ class GroupCoordinator:
         return shard, group
 
     def group_offsets(self) -> Iterator[GroupOffset]:
-        """Yield all committed offsets of loaded groups, for metrics and lag, also of groups without members.
-
-        An offset that changes during the iteration is given as before or after the change.
-        """
+        """Yield all committed offsets of loaded groups. Offsets may change during the iteration."""
         for shard in self.runtime.loaded():
             for group_id, committed_by_group in list(shard.tables.offsets.items()):
                 group = shard.tables.groups.get(group_id)
@@ -259,14 +251,14 @@ class GroupCoordinator:
                     yield GroupOffset(group_id, topic_partition, committed, group.state, len(group.members))
 
     def member_counts(self) -> Iterator[tuple[str, int]]:
-        """Yield each loaded group's id and number of members, for metrics; groups may change meanwhile."""
+        """Yield the id and the number of members of each loaded group. Groups may change during the iteration."""
         for shard in self.runtime.loaded():
             for group_id, group in list(shard.tables.groups.items()):
                 yield group_id, len(group.members)
 
 
 def _serve(shard: GroupShard) -> Iterator[None]:
-    """Start the sessions of loaded groups, and remove offsets of topics that were deleted meanwhile, in slices."""
+    """Start the sessions of the loaded groups, then remove the offsets of deleted topics."""
     yield from shard.serve()
     yield from removal.forget_deleted_topics(shard)
 
@@ -287,7 +279,7 @@ def _check_named(group_id: str) -> None:
 
 def _check_length(what: str, text: str, error: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
     if len(text) > _TEXT_BYTES_MAX // 4 and len(text.encode()) > _TEXT_BYTES_MAX:
-        raise ApiError(error, f"{what} of {len(text)} characters; {_TEXT_BYTES_MAX} bytes are allowed")
+        raise ApiError(error, f"the {what} has {len(text)} characters; at most {_TEXT_BYTES_MAX} bytes are allowed")
 
 
 def _check_join(request: JoinRequest, session_min_ms: int, session_max_ms: int) -> None:
@@ -295,7 +287,10 @@ def _check_join(request: JoinRequest, session_min_ms: int, session_max_ms: int) 
     _check_named(request.group_id)
     if not session_min_ms <= request.session_timeout_ms <= session_max_ms:
         allowed = f"{session_min_ms} to {session_max_ms}"
-        raise ApiError(ErrorCode.INVALID_SESSION_TIMEOUT, f"{request.session_timeout_ms} ms; {allowed} are allowed")
+        raise ApiError(
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+            f"the session timeout is {request.session_timeout_ms} ms; {allowed} ms are allowed",
+        )
     _check_length("client id", request.client_id)
     _check_length("group instance id", request.instance_id or "")
     _check_length("protocol type", request.protocol_type)

@@ -1,4 +1,4 @@
-"""The expiry of offsets (KIP-211) and of Empty groups without any, checked in slices."""
+"""The expiry of committed offsets, and of Empty groups that have no offsets left (KIP-211)."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -18,14 +18,14 @@ from barnabas_core.topic_partition import TopicPartition
 _logger = logging.getLogger(__name__)
 
 _WARN_AT_RETENTION_FRACTION: Final = 7
-"""The divisor for warnings: a seventh of the retention is left, a day of Kafka's default week."""
+"""The divisor of the retention: offsets that expire within a seventh of the retention cause a warning."""
 _PER_GROUP: Final = 10
-"""The cost of checking a group, in offsets."""
+"""The cost of checking a group, as a number of offsets whose check costs as much."""
 
 
 @dataclass(slots=True)
 class _Found:
-    """The expired and soon expiring offsets of a group, found so far."""
+    """The offsets of a group that have expired, and the number of those that expire soon."""
 
     now: Now
     retention_ms: int
@@ -34,7 +34,7 @@ class _Found:
     first_at_ms: int | None = None
 
     def look(self, group: Group, offsets: Offsets) -> None:
-        """Check some more of the group's offsets."""
+        """Check some of the group's offsets and add the results."""
         horizon_ms = self.now.wall_ms + self.retention_ms // _WARN_AT_RETENTION_FRACTION
         for partition, at_ms in expiries(group, offsets, self.retention_ms):
             if at_ms <= self.now.wall_ms:
@@ -45,7 +45,7 @@ class _Found:
 
 
 def expire(shard: GroupShard, warned: set[str]) -> Iterator[None]:
-    """Remove expired offsets, and Empty groups without any; warn once of a group's offsets that expire soon."""
+    """Remove expired offsets and Empty groups without offsets; warn once for each group whose offsets expire soon."""
     pace = Pace()
     for group in list(shard.tables.groups.values()):
         found = _Found(shard.now(), shard.environment.config.offsets_retention_ms)
@@ -62,7 +62,7 @@ def expire(shard: GroupShard, warned: set[str]) -> Iterator[None]:
 
 
 def _is_idle(shard: GroupShard, group: Group) -> bool:
-    """Return True if no record of the group is being written; otherwise it is checked the next time."""
+    """Return True if the group still exists and none of its records is being written."""
     group_id = group.group_id
     is_here = not shard.writer.is_closed and shard.tables.groups.get(group_id) is group
     return is_here and group.state is not GroupState.DEAD and not shard.writer.is_writing(group_id)
@@ -84,10 +84,8 @@ def _expire_of(shard: GroupShard, group: Group, found: _Found, warned: set[str])
 
 
 def _is_all(expired: Sequence[tuple[TopicPartition, CommittedOffset]], offsets: Offsets) -> bool:
-    """Return True if all offsets have expired and none was replaced by a commit in a turn between.
-
-    Compared without a Python step for each offset: all of a large group are compared in one turn.
-    """
+    """Return True if all current offsets of the group are among the expired ones."""
+    # The comparison runs without a Python step for each offset, because one turn compares all offsets of a large group.
     return len(expired) == len(offsets) and all(map(is_, offsets.values(), map(itemgetter(1), expired)))
 
 

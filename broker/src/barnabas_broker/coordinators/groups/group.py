@@ -1,9 +1,9 @@
-"""One classic consumer group: its members, its state, and the rules that hold in every phase. No IO, no clock.
+"""A classic consumer group: its members, its state, and the rules that hold in every phase, without IO and clock.
 
-The durable state of a group is in its record (`stored_group`); the rest is soft and lost with the broker. The phases
-have a file each: `rebalance` (the join phase), `sync`, `membership` (heartbeat, leave, deadlines), `offsets`. They
-decide; only the group writes its fields and its members'. A `Step` collects the effects (replies, a record, log lines)
-for `shard` to carry out.
+The durable state of a group is stored in its record (`stored_group`); all other state is lost when the broker stops.
+The modules `rebalance` (the join phase), `sync`, `membership` (heartbeat, leave, deadlines) and `offsets` decide what
+happens; only the methods of Group write the fields of a group and of its members. A `Step` collects the replies, the
+record and the log lines that `shard` sends, appends and logs.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from barnabas_core.errors import ErrorCode
 
 
 class GroupState(Enum):
-    """The states of a group, by the names that clients see."""
+    """The states of a group, with the names that clients see."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -37,7 +37,7 @@ class GroupState(Enum):
 
 
 _GENERATION_MAX: Final = 2**31 - 1
-"""The largest generation, which 0 follows: negative ones mean that there is none."""
+"""The largest generation id; the next generation has the id 0, because a negative id means no generation."""
 
 PREVIOUS_STATES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
@@ -46,12 +46,12 @@ PREVIOUS_STATES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
     GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
     GroupState.DEAD: frozenset(GroupState),
 }
-"""The states from which each may be entered. Dead to Empty: a deletion is undone if its record was not written."""
+"""The states from which each state may be entered. A Dead group becomes Empty again if its deletion is not stored."""
 
 
 @dataclass(slots=True)
 class JoinDeadline:
-    """The latest end of the join phase. New members extend the first one after Empty while time remains."""
+    """The time at which the join phase ends. New members extend the first join phase of an Empty group (KIP-134)."""
 
     at_ms: int
     is_initial: bool = False
@@ -59,16 +59,16 @@ class JoinDeadline:
     remaining_ms: int = 0
     new_member_added: bool = False
     paused_until_ms: int = 0
-    """The earliest end, even if all members have joined, so that a step that fails at once does not spin."""
+    """The earliest end of the join phase, even if all members have joined; 0 means no pause."""
 
     def end_pause(self) -> None:
-        """Allow the phase to end from now on."""
+        """Allow the join phase to end as soon as all members have joined."""
         self.paused_until_ms = 0
 
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """A classic group. Each deadline is set with `expect`, so that `wake_ms` is never later than the first."""
+    """A classic consumer group. Each deadline is set with `expect`, so `wake_ms` is never later than any deadline."""
 
     group_id: str
     state: GroupState = GroupState.EMPTY
@@ -79,26 +79,24 @@ class Group:
     leader: str | None = None
     members: dict[str, Member] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
-    """The member ids by group instance id."""
+    """The member ids of static members, by group instance id."""
     pending_joins: dict[str, int] = field(default_factory=dict)
-    """The member ids that were assigned, but not yet used for a join, with their deadlines."""
+    """The member ids that clients received but did not join with yet, with their deadlines in ms."""
     pending_syncs: set[str] = field(default_factory=set)
-    """The members that know the generation and have not sent a SyncGroup."""
+    """The members of the current generation that have not sent a SyncGroup yet."""
     join_deadline: JoinDeadline | None = None
     sync_deadline_ms: int | None = None
     subscribed_topics: frozenset[str] | None = None
-    """The topics of all members; None if unknown, for example without the consumer protocol."""
+    """The topics to which members subscribe, None if the subscriptions are unknown."""
     storing_assignment: bool = False
     failed_stores: int = 0
-    """The number of assignments in a row that could not be stored."""
+    """The number of consecutive assignments that could not be stored."""
     wake_ms: int | None = None
     protocol_counts: Counter[str] = field(default_factory=Counter)
     """The number of members that support each protocol."""
 
-    # Members
-
     def add(self, member: Member, protocol_type: str) -> None:
-        """Add a member; the first gives the group its protocol type and is its leader."""
+        """Add a member; the first member becomes the leader and determines the group's protocol type."""
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
@@ -112,15 +110,15 @@ class Group:
             self.join_deadline.new_member_added = True
 
     def give_id(self, member_id: str, deadline_ms: int) -> None:
-        """Note a newly assigned member id, valid until the deadline."""
+        """Register a member id that a client received and has to join with before the deadline."""
         self.pending_joins[member_id] = self.expect(deadline_ms)
 
     def take_back_id(self, member_id: str) -> bool:
-        """Drop a pending member id; return False if it is not pending."""
+        """Remove a pending member id; return False if the id was not pending."""
         return self.pending_joins.pop(member_id, None) is not None
 
     def remove(self, member_id: str) -> Member:
-        """Remove a member; if it led, the first of the others leads."""
+        """Remove a member; if the leader is removed, the first other member becomes the leader."""
         member = self.members.pop(member_id)
         self.pending_syncs.discard(member_id)
         self.protocol_counts.subtract(_names(member.protocols))
@@ -131,7 +129,7 @@ class Group:
         return member
 
     def replace_static(self, old_member_id: str, request: JoinRequest) -> Member:
-        """Give a static member a new id in the old one's place; assignment and leadership stay with the instance."""
+        """Replace the member id of a static member, which keeps its assignment and its leadership."""
         member, new_member_id = self.members[old_member_id], request.new_member_id
         assert member.instance_id is not None
         self.members = {
@@ -150,7 +148,7 @@ class Group:
         return member
 
     def await_generation(self, member: Member, request: JoinRequest, token: Token) -> None:
-        """Update a member from its JoinGroup, which waits for the next generation."""
+        """Update a member from its JoinGroup request, which waits for the next generation."""
         self.protocol_counts.subtract(_names(member.protocols))
         member.protocols = request.protocols
         self.protocol_counts.update(_names(request.protocols))
@@ -159,17 +157,17 @@ class Group:
         member.awaiting_join = token
 
     def await_assignment(self, member: Member, token: Token) -> bool:
-        """Let a member's sync wait; return True if it has the leader's assignment, stored once a generation."""
+        """Let the SyncGroup of a member wait; return True if it is the first SyncGroup of the generation's leader."""
         member.awaiting_sync = token
         is_first = self.leader == member.member_id and not self.storing_assignment
         self.storing_assignment |= is_first
         return is_first
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Check a member's ids: return UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or NONE.
+        """Return UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or NONE for the ids in a member's request.
 
-        FENCED_INSTANCE_ID ends a client for good, so it needs proof that another client has the instance id: a request
-        with the current member id. The log is no proof, as a client may get an id before it is written.
+        FENCED_INSTANCE_ID shuts a client down. The group returns it only after a request with the current member id,
+        because the member id in the log may be older than the member id of the client.
         """
         if instance_id is not None:
             current = self.static_members.get(instance_id)
@@ -182,20 +180,18 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of the members."""
+        """The longest rebalance timeout of the members, in ms."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
-    # Protocols
-
     def select_protocol(self) -> str:
-        """Return the protocol with the most votes of those that all support; with equal votes the first voted for."""
+        """Return the protocol that most members vote for, among the protocols that all members support."""
         size = len(self.members)
         candidates = {name for name, count in self.protocol_counts.items() if count == size}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
     def learn_subscribed_topics(self) -> None:
-        """Read the members' subscriptions from their metadata for the chosen protocol."""
+        """Read the subscribed topics from the members' metadata for the chosen protocol."""
         self.subscribed_topics = self._read_subscribed_topics()
 
     def _read_subscribed_topics(self) -> frozenset[str] | None:
@@ -210,15 +206,13 @@ class Group:
         return frozenset(topics)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Return True if a member uses the topic, or may: the subscriptions of a consumer group cannot be read."""
+        """True if a member subscribes to the topic, or if the subscriptions of a consumer group are unknown."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE and bool(self.members)
         return topic in self.subscribed_topics
 
-    # Phases
-
     def begin_join_phase(self, deadline: JoinDeadline, now: Now) -> None:
-        """Enter the join phase; an assignment of the previous generation that was not stored is void."""
+        """Enter the join phase; clear the assignments if the previous generation never became stable."""
         if self.state is GroupState.COMPLETING_REBALANCE:
             for member in self.members.values():
                 member.assignment = b""
@@ -234,7 +228,10 @@ class Group:
         self.expect(deadline.paused_until_ms or deadline.at_ms)
 
     def begin_generation(self, now: Now) -> None:
-        """End the join phase: the leader stays if it joined, else the first that did; without any it is Empty."""
+        """End the join phase and begin the next generation; a group that nobody joined becomes Empty.
+
+        A leader that did not join is replaced by the first member that joined.
+        """
         self.join_deadline = None
         self.generation = (self.generation + 1) & _GENERATION_MAX
         joined = [member for member in self.members.values() if member.awaiting_join is not None]
@@ -255,13 +252,13 @@ class Group:
             self.touch(member, now)
 
     def has_synced(self, member: Member) -> None:
-        """Note a member's SyncGroup; after the last one cancel the deadline."""
+        """Record that a member sent its SyncGroup; clear the deadline after the last member's SyncGroup."""
         self.pending_syncs.discard(member.member_id)
         if not self.pending_syncs:
             self.sync_deadline_ms = None
 
     def become_stable(self, assignments: Mapping[str, bytes], now: Now) -> None:
-        """Take over the stored assignment and become Stable."""
+        """Set the stored assignments of the members and become Stable."""
         self.transition(GroupState.STABLE, now)
         self.storing_assignment = False
         self.failed_stores = 0
@@ -272,11 +269,11 @@ class Group:
         """Count an assignment that could not be stored."""
         self.failed_stores += 1
 
-    # States and deadlines
-
     def transition(self, state: GroupState, now: Now) -> None:
-        """Enter a state, and note the wall-clock time."""
-        assert self.state in PREVIOUS_STATES[state], f"{self.group_id}: {self.state.value} to {state.value}"
+        """Enter a state, and record the wall-clock time of the transition."""
+        assert self.state in PREVIOUS_STATES[state], (
+            f"group {self.group_id} cannot go from {self.state.value} to {state.value}"
+        )
         self.state = state
         self.state_timestamp_ms = now.wall_ms
 
@@ -286,22 +283,22 @@ class Group:
         return self.state in PREVIOUS_STATES[GroupState.PREPARING_REBALANCE]
 
     def expect(self, deadline_ms: int) -> int:
-        """Note a deadline, so that the group is woken for it; return it."""
+        """Return the deadline, after moving `wake_ms` forward if the deadline comes first."""
         if self.wake_ms is None or deadline_ms < self.wake_ms:
             self.wake_ms = deadline_ms
         return deadline_ms
 
     def touch(self, member: Member, now: Now) -> None:
-        """Restart a member's session timeout, after a sign of life."""
+        """Restart the session timeout of a member that sent a request or received an answer."""
         member.is_unheard_of = False
         member.session_deadline_ms = self.expect(now.steady_ms + member.session_timeout_ms)
 
     def reset_alarm(self) -> None:
-        """Set `wake_ms` to the next deadline, after the due ones were handled."""
+        """Set `wake_ms` to the next deadline, after the passed deadlines were handled."""
         self.wake_ms = self.first_deadline_ms()
 
     def first_deadline_ms(self) -> int | None:
-        """Return the first of all deadlines, or None."""
+        """Return the earliest deadline, None if the group has no deadline."""
         deadlines = [member.session_deadline_ms for member in self.members.values() if not member.waits]
         deadlines.extend(self.pending_joins.values())
         if self.join_deadline is not None:
@@ -312,10 +309,8 @@ class Group:
             deadlines.append(self.sync_deadline_ms)
         return min(deadlines, default=None)
 
-    # Views
-
     def join_reply(self, member: Member) -> JoinReply:
-        """Return the JoinGroup reply with the current generation; the leader's lists all members."""
+        """Return the JoinGroup reply for the current generation; only the leader's reply lists the members."""
         leads = self.leader == member.member_id
         return JoinReply(
             ErrorCode.NONE,
@@ -333,5 +328,5 @@ class Group:
 
 
 def _names(protocols: Iterable[MemberProtocol]) -> set[str]:
-    """Return the protocol names, each once: a client may name one twice."""
+    """Return the distinct protocol names, because a client may name a protocol twice."""
     return {protocol.name for protocol in protocols}

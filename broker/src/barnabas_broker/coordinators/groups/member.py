@@ -8,7 +8,7 @@ from barnabas_broker.coordinators.groups.messages import MemberProtocol, Token
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A member, whose fields its group writes. At most one of `awaiting_join` and `awaiting_sync` is set."""
+    """A member of a group. At most one of `awaiting_join` and `awaiting_sync` is set."""
 
     member_id: str
     instance_id: str | None
@@ -22,29 +22,29 @@ class Member:
     awaiting_sync: Token | None = None
     session_deadline_ms: int = 0
     is_new: bool = False
-    """True until its first join is answered: before that it cannot send heartbeats."""
+    """True until the member's first JoinGroup is answered; a new member cannot send heartbeats."""
     is_unheard_of: bool = False
-    """True if known only from the log: the client may have got a newer id that was never written."""
+    """True if the member was loaded from the log and has sent no request since; its member id may be out of date."""
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Return its metadata for a protocol, empty if it does not support it."""
+        """Return the member's metadata for a protocol, empty if the member does not support the protocol."""
         return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
 
     def vote(self, candidates: Iterable[str]) -> str:
-        """Return the first of its protocols that is a candidate."""
+        """Return the member's first protocol that is among the candidates."""
         return next(protocol.name for protocol in self.protocols if protocol.name in candidates)
 
     @property
     def waits(self) -> bool:
-        """True if a request of a member waits: it sends no heartbeats. False for a new one, which may have left."""
+        """True if a JoinGroup or SyncGroup of the member waits, during which it sends no heartbeats; False if new."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def end_join(self) -> Token | None:
-        """Return the token of the waiting join, or None, and clear it."""
+        """Clear and return the token of the waiting JoinGroup, None if no JoinGroup waits."""
         token, self.awaiting_join = self.awaiting_join, None
         return token
 
     def end_sync(self) -> Token | None:
-        """Return the token of the waiting sync, or None, and clear it."""
+        """Clear and return the token of the waiting SyncGroup, None if no SyncGroup waits."""
         token, self.awaiting_sync = self.awaiting_sync, None
         return token

@@ -1,4 +1,4 @@
-"""The members of the group and their liveness: heartbeats, leaving, and deadlines."""
+"""The liveness of a group's members: heartbeats, LeaveGroup requests, and deadlines."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from barnabas_core.errors import ErrorCode
 
 
 def heartbeat(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
-    """Extend a member's session; return REBALANCE_IN_PROGRESS if it must rejoin."""
+    """Extend a member's session; return REBALANCE_IN_PROGRESS if the member has to rejoin."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = group.check_member(member_id, instance_id)
@@ -23,7 +23,7 @@ def heartbeat(group: Group, member_id: str, instance_id: str | None, generation:
 
 
 def leave(group: Group, identities: Iterable[MemberIdentity], step: Step) -> list[LeaveResult]:
-    """Members go, each with a result of its own; the rest rebalances once."""
+    """Remove members that leave, and begin one rebalance; return a result for each member."""
     size = len(group.members)
     results = [LeaveResult(identity, _leave_one(group, identity, step)) for identity in identities]
     _some_went(group, step, size, "members left")
@@ -44,7 +44,7 @@ def _leave_one(group: Group, identity: MemberIdentity, step: Step) -> ErrorCode:
 
 
 def on_time(group: Group, step: Step) -> None:
-    """Act on every deadline that has passed. To be called at `wake_ms`, which it sets again; harmless before."""
+    """Handle every deadline that has passed, and set `wake_ms` to the next deadline."""
     size = len(group.members)
     _expire_members(group, step)
     _some_went(group, step, size, "members were removed")
@@ -65,11 +65,11 @@ def _end_join_phase(group: Group, step: Step) -> None:
 
 
 def _expire_members(group: Group, step: Step) -> None:
-    """Remove members whose session has ended, and assigned member ids that were not used in time."""
+    """Remove members whose session timed out, and member ids whose clients did not join in time."""
     pending = [member_id for member_id, at_ms in group.pending_joins.items() if at_ms <= step.now.steady_ms]
     for member_id in pending:
         group.take_back_id(member_id)
-        step.notes.append(f"member id {member_id} was never used")
+        step.notes.append(f"no client joined with the member id {member_id} in time")
     silent = [
         member.member_id
         for member in group.members.values()
@@ -81,7 +81,7 @@ def _expire_members(group: Group, step: Step) -> None:
 
 
 def _some_went(group: Group, step: Step, size_before: int, reason: str) -> None:
-    """Begin a rebalance if members were removed; complete one under way if no other member is missing."""
+    """Begin a rebalance if members were removed, or complete the current one if all other members have joined."""
     if len(group.members) < size_before and group.can_rebalance:
         rebalance.begin(group, step, reason)
     else:

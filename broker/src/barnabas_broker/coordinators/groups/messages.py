@@ -1,4 +1,4 @@
-"""The requests, replies and effects of a group. All are frozen but `Step`."""
+"""The requests and replies of a group, and the effects of a step. Only a `Step` is mutable."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,28 +11,28 @@ from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
 Token = NewType("Token", int)
-"""The id of a request whose answer may come later."""
+"""The id of a request that the group may answer in a later step."""
 
 NO_MEMBER_ID: Final = ""
 NO_GENERATION: Final = -1
 
 
 class Now(NamedTuple):
-    """The time of one step: `wall_ms` for records, the monotonic `steady_ms` for deadlines."""
+    """The time of one step: the wall-clock time `wall_ms` for records, the monotonic time `steady_ms` for deadlines."""
 
     wall_ms: int
     steady_ms: int
 
 
 class MemberProtocol(NamedTuple):
-    """An assignment protocol that a member supports (such as `range`), with its metadata for the leader."""
+    """A protocol that a member supports, such as `range`, with the member's metadata for the leader."""
 
     name: str
     metadata: bytes
 
 
 class JoinRequest(NamedTuple):
-    """A JoinGroup request of any version; `new_member_id`, set by the coordinator, is for a member without id."""
+    """A JoinGroup request of any version; a request without a member id gets `new_member_id` from the coordinator."""
 
     group_id: str
     member_id: str
@@ -45,9 +45,9 @@ class JoinRequest(NamedTuple):
     protocols: tuple[MemberProtocol, ...]
     new_member_id: str = NO_MEMBER_ID
     requires_known_member_id: bool = True
-    """True from version 4 on: a new dynamic member first gets its id with MEMBER_ID_REQUIRED (KIP-394)."""
+    """True from request version 4 on: a new dynamic member first receives its id with MEMBER_ID_REQUIRED (KIP-394)."""
     supports_skipping_assignment: bool = True
-    """True from version 9 on: the reply to a returning static leader has SkipAssignment (KIP-814)."""
+    """True from request version 9 on: the reply to a static leader that rejoins can set SkipAssignment (KIP-814)."""
     reason: str | None = None
 
 
@@ -60,7 +60,7 @@ class JoinedMember(NamedTuple):
 
 
 class JoinReply(NamedTuple):
-    """The answer to a JoinGroup; `members` is for the leader alone."""
+    """The answer to a JoinGroup; only the leader's answer lists the `members`."""
 
     error: ErrorCode
     member_id: str = NO_MEMBER_ID
@@ -73,7 +73,10 @@ class JoinReply(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """A SyncGroup request; `assignments` by member id only from the leader. Type and name from version 5 on."""
+    """A SyncGroup request; only the leader sends `assignments`, by member id.
+
+    The protocol type and the protocol name are None before request version 5.
+    """
 
     group_id: str
     member_id: str
@@ -94,7 +97,7 @@ class SyncReply(NamedTuple):
 
 
 class MemberIdentity(NamedTuple):
-    """The member to remove; with an empty member id it is the static member of that instance id (KIP-345)."""
+    """The member to remove, named by its member id, or by its instance id if the member id is empty (KIP-345)."""
 
     member_id: str
     instance_id: str | None = None
@@ -109,9 +112,9 @@ class LeaveResult(NamedTuple):
 
 
 class CommitRequest(NamedTuple):
-    """An OffsetCommit, or a TxnOffsetCommit of a `producer`; generation -1 and no member id without membership.
+    """An OffsetCommit or TxnOffsetCommit request. Generation -1 without a member id means that no member sent it.
 
-    The coordinator sets commit timestamps.
+    The coordinator sets the commit timestamps of the offsets.
     """
 
     group_id: str
@@ -121,21 +124,21 @@ class CommitRequest(NamedTuple):
     api_version: int
     offsets: Sequence[tuple[TopicPartition, CommittedOffset]]
     producer: ProducerEpoch | None = None
-    """The producer of the transaction that the offsets belong to; they count once it has committed."""
+    """The producer whose transaction contains the offsets, None for an OffsetCommit."""
 
 
 Reply = JoinReply | SyncReply
 
 
 class StaticRejoin(NamedTuple):
-    """A static member that rejoins a stable group; `reply` is its answer once its new id is stored."""
+    """The JoinGroup of a static member that rejoins a stable group, with its reply once the new member id is stored."""
 
     token: Token
     reply: JoinReply
 
 
 class Append(NamedTuple):
-    """A record to append; `sync.appended` or `sync.append_failed` gets the outcome."""
+    """A group record to append; `sync.appended` or `sync.append_failed` handles the outcome."""
 
     metadata: GroupMetadata
     rejoin: StaticRejoin | None = None
@@ -143,7 +146,7 @@ class Append(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """A step of a group: the time and settings as input; replies, a record to append and log lines as output."""
+    """A step of a group: its inputs are the time and the settings, its outputs are replies, a record and log lines."""
 
     now: Now
     config: GroupConfig
@@ -152,5 +155,5 @@ class Step:
     notes: list[str] = field(default_factory=list)
 
     def reply(self, token: Token, reply: Reply) -> None:
-        """Answer the request named `token`."""
+        """Add the reply to the request with this token."""
         self.replies.append((token, reply))

@@ -1,4 +1,4 @@
-"""The rules for committed offsets: which may be committed and deleted, and when they expire (KIP-211). Pure."""
+"""The rules for committed offsets: who may commit and delete offsets, and when offsets expire (KIP-211)."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,10 +15,10 @@ Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
 def check_commit(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
-    """Check a commit: members of the current generation may, and clients without a generation while it is Empty.
+    """Return an error code for an OffsetCommit, NONE if the commit is allowed.
 
-    In PreparingRebalance the old generation may still commit; in CompletingRebalance no member may. A commit restarts
-    the member's session timeout.
+    Members of the current generation may commit, except in CompletingRebalance. Clients without a generation may commit
+    while the group is Empty. A commit restarts the member's session timeout.
     """
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -38,7 +38,7 @@ def check_commit(group: Group, member_id: str, instance_id: str | None, generati
 
 
 def check_transactional_commit(group: Group, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-    """Check a producer's commit for a member (KIP-447); without a member it is always allowed."""
+    """Return an error code for a TxnOffsetCommit, which is always allowed if it names no member (KIP-447)."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     is_named = generation >= 0 or member_id != NO_MEMBER_ID or instance_id is not None
@@ -51,17 +51,17 @@ def check_transactional_commit(group: Group, member_id: str, instance_id: str | 
 
 
 def check_unknown_group_commit(generation: int, api_version: int) -> ErrorCode:
-    """Check a commit for an unknown group: without a generation it creates the group, with one it is an error."""
+    """Return an error code for a commit to an unknown group, NONE if the commit has no generation."""
     if generation < 0:
         return ErrorCode.NONE
     return ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
 
 
 def following(offset: CommittedOffset, before: CommittedOffset | None, member_id: str, now_ms: int) -> CommittedOffset:
-    """Return the offset to store for a commit after `before`.
+    """Return the offset to store for a commit that replaces the offset `before`.
 
-    The mark of a reset in the metadata stays unless the client sends metadata of its own: the mark shows that the reset
-    was carried out, so that it is not repeated.
+    The operator marks an offset that it reset in the offset's metadata, and does not repeat a reset whose mark it
+    finds. The stored offset keeps the mark unless the client sends metadata of its own.
     """
     metadata = offset.metadata
     if before is not None and before.metadata and says_nothing(metadata, member_id) and is_marked(before.metadata):
@@ -70,14 +70,17 @@ def following(offset: CommittedOffset, before: CommittedOffset | None, member_id
 
 
 def check_delete_group(group: Group) -> ErrorCode:
-    """Check a DeleteGroups: only an Empty group can be deleted."""
+    """Return an error code for a DeleteGroups, NONE if the group is Empty."""
     if group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.NONE if group.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
 
 def check_delete_offsets(group: Group) -> ErrorCode:
-    """Check an OffsetDelete: a group with members must use the consumer protocol, which names topics (KIP-496)."""
+    """Return an error code for an OffsetDelete (KIP-496).
+
+    A group with members has to use the consumer protocol, because only its metadata name the subscribed topics.
+    """
     if group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     known = group.state is GroupState.EMPTY or group.protocol_type == CONSUMER_PROTOCOL_TYPE
@@ -85,11 +88,11 @@ def check_delete_offsets(group: Group) -> ErrorCode:
 
 
 def expiries(group: Group, offsets: Offsets, retention_ms: int) -> Iterator[tuple[TopicPartition, int]]:
-    """Yield each offset that will expire, with the wall-clock time in ms at which it does.
+    """Yield each offset that can expire, with the wall-clock time in ms at which the offset expires.
 
-    In an Empty group retention counts from when the group became empty. In a stable consumer group it counts from the
-    commit, for topics that no member reads any more. In a group without members or protocol it counts from the commit,
-    too. All other offsets are in use and never expire.
+    In an Empty group the retention begins when the group becomes Empty. In a stable consumer group it begins with the
+    commit, and applies only to topics to which no member subscribes. In a group without a protocol type it begins with
+    the commit, too. All other offsets are in use and do not expire.
     """
     if not _may_expire(group):
         return

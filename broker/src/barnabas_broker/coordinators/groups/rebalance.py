@@ -1,8 +1,8 @@
-"""The join phase: which members may join, how it begins, when it is complete, and its outcome.
+"""The join phase of a rebalance: which members may join, and how the phase begins and ends.
 
-A phase ends when every member has joined again, or at its deadline; dynamic members that did not join are dropped,
-static ones stay until their session ends. Whenever a member goes, the caller asks `complete_if_joined` again: a phase
-never waits for a member that is no longer there.
+The join phase ends when every member has joined, or at its deadline. Dynamic members that did not join by the deadline
+are removed; static members stay until their session times out. After the removal of a member, callers call
+`complete_if_joined`, so that the phase does not wait for the removed member.
 """
 
 from typing import Final
@@ -25,14 +25,14 @@ from barnabas_broker.coordinators.groups.subscription import subscribed_topics
 from barnabas_core.errors import ErrorCode
 
 _FIRST_PAUSE_MS: Final = 100
-"""The pause between two tries, as of clients (`retry.backoff.ms`), for clients without one."""
+"""The first pause after a failed store, in ms, as long as the default `retry.backoff.ms` of clients."""
 _PAUSE_MS_MAX: Final = 5_000
 _PAUSE_DOUBLINGS_MAX: Final = 6
-"""The doublings after which the pause has reached its maximum."""
+"""The number of doublings after which the pause has reached its maximum."""
 
 
 def join(group: Group, request: JoinRequest, token: Token, step: Step) -> None:
-    """Handle a JoinGroup, which is answered with this step or a later one."""
+    """Handle a JoinGroup, which this step or a later step answers."""
     error = _refusal(group, request, step.config)
     if error is not ErrorCode.NONE:
         _refuse(group, request, token, error, step)
@@ -45,7 +45,6 @@ def join(group: Group, request: JoinRequest, token: Token, step: Step) -> None:
 
 
 def _refusal(group: Group, request: JoinRequest, config: GroupConfig) -> ErrorCode:
-    """Return the error of the first check that fails, or NONE."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if not _has_room(group, request.member_id, config.max_size):
@@ -68,7 +67,7 @@ def _is_supported(group: Group, request: JoinRequest) -> bool:
 
 
 def _has_room(group: Group, member_id: str, max_size: int) -> bool:
-    """Return True if there is room; in the join phase only joined members count, so the last ones are refused."""
+    """True if the member fits into `group.max.size`; in the join phase only members that have joined count."""
     if group.state is GroupState.EMPTY or len(group.members) < max_size:
         return True
     member = group.members.get(member_id)
@@ -119,10 +118,10 @@ def _add(group: Group, request: JoinRequest, member_id: str, token: Token, step:
 
 
 def _rejoin(group: Group, member: Member, request: JoinRequest, token: Token, step: Step) -> None:
-    """A member joins again. Without a change it gets the current generation, unless it leads a stable group.
+    """Handle a rejoin: answer with the current generation if nothing changed, otherwise begin a rebalance.
 
-    A leader's rejoin always rebalances: it saw new topics or partitions. A follower of a complete generation that tells
-    nothing new most likely missed an answer.
+    A rejoin of the leader of a Stable group always begins a rebalance, because the leader has seen new topics or
+    partitions. Another member with unchanged protocols most likely did not receive the previous answer.
     """
     unchanged = member.protocols == request.protocols
     leads = group.leader == member.member_id
@@ -142,13 +141,13 @@ def _rejoin(group: Group, member: Member, request: JoinRequest, token: Token, st
 
 
 def _update(group: Group, member: Member, request: JoinRequest, token: Token, step: Step) -> None:
-    """Update a member from its request; a join that still waits is from a lost connection."""
+    """Update a member from its JoinGroup, and answer an older JoinGroup that waits, as its connection was lost."""
     answer_join(member, step, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id))
     group.await_generation(member, request, token)
 
 
 def _replace_static(group: Group, old_member_id: str, request: JoinRequest, token: Token, step: Step) -> None:
-    """Replace the id of a restarted static member and fence the old one; rebalance if its assignment changes."""
+    """Replace and fence the member id of a restarted static member; rebalance if its assignment may change."""
     old_leader = group.leader
     member = group.replace_static(old_member_id, request)
     fenced = ErrorCode.FENCED_INSTANCE_ID
@@ -165,7 +164,7 @@ def _replace_static(group: Group, old_member_id: str, request: JoinRequest, toke
 
 
 def _still_fits(group: Group, member: Member, topics_before: frozenset[str] | None) -> bool:
-    """True if the chosen protocol and the member's topics are unchanged; Kafka compares only the protocol."""
+    """True if the group's protocol and the member's topics are unchanged; Kafka compares only the protocol."""
     return (
         group.select_protocol() == group.protocol_name
         and subscribed_topics(member.metadata(group.protocol_name)) == topics_before
@@ -177,7 +176,10 @@ def _assignments(group: Group) -> dict[str, bytes]:
 
 
 def _static_rejoin(group: Group, member: Member, request: JoinRequest, old_leader: str | None) -> StaticRejoin:
-    """Return the rejoin; before version 9 it names the old leader id, so that the member does not assign (KIP-814)."""
+    """Return the reply for a static member that must not compute an assignment, not even as the leader (KIP-814).
+
+    Before JoinGroup version 9 the reply names the old member id of the leader for this purpose.
+    """
     assert member.awaiting_join is not None
     reply = group.join_reply(member)
     if request.supports_skipping_assignment:
@@ -192,7 +194,7 @@ def _reason(request: JoinRequest, what: str) -> str:
 
 
 def begin_or_complete(group: Group, step: Step, reason: str) -> None:
-    """Begin a rebalance after a change of members, or complete the current join phase if all have joined."""
+    """Begin a rebalance, or complete the current join phase if all members have joined."""
     if group.can_rebalance:
         begin(group, step, reason)
     else:
@@ -200,7 +202,7 @@ def begin_or_complete(group: Group, step: Step, reason: str) -> None:
 
 
 def begin(group: Group, step: Step, reason: str) -> None:
-    """Enter the join phase. From Empty it waits a while for others to come, too (KIP-134)."""
+    """Enter the join phase. An Empty group waits `group.initial.rebalance.delay.ms` for more members (KIP-134)."""
     step.notes.append(f"rebalance begins in state {group.state.value}, generation {group.generation}: {reason}")
     _enter(group, step)
     complete_if_joined(group, step)
@@ -209,19 +211,19 @@ def begin(group: Group, step: Step, reason: str) -> None:
 def begin_after_failure(group: Group, step: Step, reason: str) -> None:
     """Enter the join phase because the last assignment could not be stored.
 
-    The next one most likely cannot either, and some clients join again at once: so the phase lasts for a pause at
-    least, and only the first failure in a row is logged.
+    The phase lasts at least for a pause that doubles with each failure, because clients may rejoin at once and the next
+    assignment most likely cannot be stored either. Only the first of several consecutive failures is logged.
     """
     pause_ms = min(_FIRST_PAUSE_MS << min(group.failed_stores, _PAUSE_DOUBLINGS_MAX), _PAUSE_MS_MAX)
     group.store_failed()
     if group.failed_stores == 1:
-        most = f"trying again after pauses of up to {_PAUSE_MS_MAX // 1000} s"
+        most = f"the group tries again after pauses of at most {_PAUSE_MS_MAX // 1000} s"
         step.notes.append(f"rebalance begins, generation {group.generation}: {reason}; {most}")
     _enter(group, step, pause_ms)
 
 
 def _enter(group: Group, step: Step, pause_ms: int = 0) -> None:
-    """Enter the join phase, and answer waiting syncs of the old generation with REBALANCE_IN_PROGRESS."""
+    """Enter the join phase, and answer each waiting SyncGroup with REBALANCE_IN_PROGRESS."""
     for member in group.members.values():
         if answer_sync(member, step, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)):
             group.touch(member, step.now)
@@ -238,7 +240,7 @@ def _enter(group: Group, step: Step, pause_ms: int = 0) -> None:
 
 
 def complete_if_joined(group: Group, step: Step) -> None:
-    """End the join phase if all members have joined. The first phase after Empty lasts its full time."""
+    """End the join phase if all members have joined, except the first join phase of an Empty group and a pause."""
     deadline = group.join_deadline
     if deadline is None or deadline.is_initial or deadline.paused_until_ms > step.now.steady_ms:
         return
@@ -247,14 +249,14 @@ def complete_if_joined(group: Group, step: Step) -> None:
 
 
 def pause_over(group: Group, step: Step) -> None:
-    """End the pause, and the join phase if all members have joined."""
+    """End the pause after a failed store, and the join phase if all members have joined."""
     assert group.join_deadline is not None
     group.join_deadline.end_pause()
     complete_if_joined(group, step)
 
 
 def deadline_passed(group: Group, step: Step) -> None:
-    """End the join phase at its deadline, or extend the first one if a member joined meanwhile."""
+    """End the join phase at its deadline; extend the first join phase of an Empty group if a member has joined."""
     deadline = group.join_deadline
     assert deadline is not None
     if not (deadline.new_member_added and deadline.remaining_ms):
@@ -266,7 +268,7 @@ def deadline_passed(group: Group, step: Step) -> None:
 
 
 def complete(group: Group, step: Step) -> None:
-    """End the join phase and begin a generation with the joined members; with none left the group is Empty."""
+    """End the join phase and begin a generation with the members that joined; a group without members becomes Empty."""
     members = list(group.members.values())
     absent = [member for member in members if member.awaiting_join is None]
     for member in absent:
@@ -274,13 +276,13 @@ def complete(group: Group, step: Step) -> None:
             step.notes.append(f"member {member.member_id} did not rejoin and is removed")
             group.remove(member.member_id)
     if group.members and len(absent) == len(members):
-        step.notes.append("no member rejoined: waiting for the sessions of the static members to end")
-        pause_ms = max(group.rebalance_timeout_ms, _PAUSE_MS_MAX)  # A client may ask for a timeout of 0.
+        step.notes.append("no member rejoined; the group waits for the sessions of its static members to end")
+        pause_ms = max(group.rebalance_timeout_ms, _PAUSE_MS_MAX)  # A client may choose a rebalance timeout of 0.
         group.await_joins(JoinDeadline(step.now.steady_ms + pause_ms))
         return
     group.begin_generation(step.now)
     if not group.members:
-        step.notes.append(f"generation {group.generation} is empty")
+        step.notes.append(f"generation {group.generation} has no members")
         step.append = Append(metadata(group, {}))
     elif not group.failed_stores:
         step.notes.append(f"generation {group.generation} has {len(group.members)} members")
@@ -289,14 +291,14 @@ def complete(group: Group, step: Step) -> None:
 
 
 def answer_join(member: Member, step: Step, reply: JoinReply) -> None:
-    """Answer the member's waiting join, if there is one."""
+    """Answer the member's waiting JoinGroup, if one waits."""
     token = member.end_join()
     if token is not None:
         step.reply(token, reply)
 
 
 def answer_sync(member: Member, step: Step, reply: SyncReply) -> bool:
-    """Answer the member's waiting sync; False where there is none. Its session runs again from here."""
+    """Answer the member's waiting SyncGroup; return False if no SyncGroup waits."""
     token = member.end_sync()
     if token is not None:
         step.reply(token, reply)
@@ -304,7 +306,7 @@ def answer_sync(member: Member, step: Step, reply: SyncReply) -> bool:
 
 
 def dismiss(group: Group, step: Step, member_id: str, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
-    """Remove a member and answer its waiting request with an error, so that a live client joins again."""
+    """Remove a member and answer its waiting request with an error, so that a running client rejoins."""
     member = group.remove(member_id)
     answer_join(member, step, JoinReply(error))
     answer_sync(member, step, SyncReply(error))

@@ -1,6 +1,7 @@
-"""Decodes the records of one loading: an offset as it is usually written in a straight line, all else by `records`.
+"""The fast decoder of group records, used while a partition of `__consumer_offsets` is loaded.
 
-A name or a topic id that many records share is made once, which is faster, and is once in memory.
+It decodes offsets in their most frequent format without a general decoder; `records` decodes all other records. The
+names and topic ids that many records share are decoded once and kept in memory once.
 """
 
 import struct
@@ -20,26 +21,26 @@ from barnabas_broker.coordinators.groups.records import (
 )
 
 _WITHOUT_TAGS: Final = struct.Struct(">hqibqb")
-"""Version, offset, leader epoch, length of the metadata and 1, commit time, number of tags."""
+"""The fields version, offset, leader epoch, metadata length + 1, commit timestamp and number of tagged fields."""
 _WITH_TOPIC_ID: Final = struct.Struct(">hqibq3s16s")
 _USUAL_VERSION: Final = 4
 _NO_METADATA: Final = 1
 _NO_TAGS: Final = 0
 
 _new = tuple.__new__
-"""Makes a NamedTuple in half the time."""
+"""The constructor of tuples, which creates a NamedTuple in half the time of its own constructor."""
 
 
 class RecordDecoder:
-    """The decoder of one loading; it caches the parts that many keys and values share."""
+    """The decoder for one loading of a partition; it caches names and topic ids that many records share."""
 
     def __init__(self) -> None:
         self._topics: dict[bytes, tuple[str, str]] = {}
-        """Group and topic, by their keys but for the number at the end."""
+        """The group id and the topic of each key, by the bytes of the key without the partition number."""
         self._topic_ids: dict[bytes, UUID] = {}
 
     def decode(self, key: bytes, value: bytes) -> GroupRecord | None:
-        """The record; None for kinds that are not the classic groups'. MalformedRecord."""
+        """Return the record, None if it belongs to no classic group. Raises MalformedRecord."""
         names = self._topics.get(key[:-4]) or self._new_topic(key)
         if names is None:
             return decode(key, value)
@@ -49,7 +50,7 @@ class RecordDecoder:
         return _new(GroupRecord, (_new(OffsetKey, (*names, partition)), self._offset(value)))
 
     def _new_topic(self, key: bytes) -> tuple[str, str] | None:
-        """Return group and topic of an offset's key; None if it is another key, or has more bytes than one."""
+        """Return the group id and the topic of an offset's key, None for any other key."""
         decoded = decode_key(key)
         if not isinstance(decoded, OffsetKey) or len(key) != len(encode_offset_key(decoded)):
             return None

@@ -1,9 +1,8 @@
-"""The records of `__consumer_offsets`, in Kafka's own format.
+"""The records of `__consumer_offsets`, in Kafka's format.
 
-A key begins with its version, which says what it is: 0 and 1 a committed offset, 2 a group; other versions belong to
-group types of later protocols and are passed over. A value begins with its own version: offsets 0-4, groups 0-4.
-Written are the versions that Kafka 4.4 writes: offsets 4 (1 where the client asked for an expiry of its own), groups
-3.
+A key begins with its version: 0 and 1 are keys of committed offsets, 2 is the key of a group. The decoder skips other
+keys, which belong to the group types of newer protocols. A value begins with its own version, 0 to 4. The broker writes
+the same value versions as Kafka 4.4: version 4 for offsets (version 1 if the client chose the expiry), 3 for groups.
 """
 
 import struct
@@ -33,15 +32,15 @@ _VERSION_OFFSET: Final = struct.Struct(">hq")
 _VERSION_OFFSET_EPOCH: Final = struct.Struct(">hqi")
 _NO_TAGS: Final = b"\0"
 TOPIC_ID_FOLLOWS: Final = b"\1\0\x10"
-"""One tagged field, its tag, its size."""
+"""The encoded number of tagged fields (1), tag (0) and size (16) that precede a topic id."""
 
 
 class MalformedRecord(ValueError):
-    """The bytes are not a record of the version they claim to be, or describe a group that cannot be."""
+    """The error for a record that cannot be decoded, or that describes an impossible group."""
 
 
 class OffsetKey(NamedTuple):
-    """The key of a record that has a committed offset."""
+    """The key of a committed offset."""
 
     group_id: str
     topic: str
@@ -49,13 +48,13 @@ class OffsetKey(NamedTuple):
 
 
 class GroupKey(NamedTuple):
-    """The key of a record that has the metadata of a group."""
+    """The key of a group's metadata."""
 
     group_id: str
 
 
 class CommittedOffset(NamedTuple):
-    """The offset that a group committed for one partition: `offset` is the next one it will read."""
+    """The committed offset of a group for one partition: `offset` is the next offset that the group reads."""
 
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
@@ -66,7 +65,7 @@ class CommittedOffset(NamedTuple):
 
 
 class StoredMember(NamedTuple):
-    """A member as the group's record keeps it: its metadata for the chosen protocol, and its assignment."""
+    """A member in a group's record, with its metadata for the chosen protocol and its assignment."""
 
     member_id: str
     instance_id: str | None
@@ -79,7 +78,7 @@ class StoredMember(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """A group's durable state: one generation, complete."""
+    """The durable state of a group in one generation."""
 
     protocol_type: str
     generation: int
@@ -95,17 +94,17 @@ def _string(text: str) -> bytes:
 
 
 def encode_offset_key(key: OffsetKey) -> bytes:
-    """The key's bytes, in version 1."""
+    """Return the encoded key of a committed offset, in version 1."""
     return _INT16.pack(1) + _string(key.group_id) + _string(key.topic) + _INT32.pack(key.partition)
 
 
 def encode_group_key(group_id: str) -> bytes:
-    """The key's bytes, in version 2."""
+    """Return the encoded key of a group, in version 2."""
     return _INT16.pack(_GROUP_KEY_VERSION) + _string(group_id)
 
 
 def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
-    """Decode the key of a record; None for kinds of record that are not the classic groups'. Raises MalformedRecord."""
+    """Return the decoded key, None if the record belongs to no classic group. Raises MalformedRecord."""
     try:
         (version,) = _INT16.unpack_from(data)
         if version in _OFFSET_KEY_VERSIONS:
@@ -120,22 +119,22 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
 
 
 def check_partition(partition: int) -> None:
-    """Raise MalformedRecord for a number below 0, which as an index would find another partition."""
+    """Raise MalformedRecord if the partition number is negative."""
     if partition < 0:
-        raise MalformedRecord(f"partition {partition}; 0 and more are allowed")
+        raise MalformedRecord(f"the partition number is {partition}; 0 and more are allowed")
 
 
 def read_string(data: bytes, position: int) -> tuple[str, int]:
-    """A string with a 16-bit length, and where it ends."""
+    """Return a string with a 16-bit length, and the position after the string. Raises MalformedRecord."""
     (length,) = _INT16.unpack_from(data, position)
     end = position + 2 + length
     if length < 0 or end > len(data):
-        raise MalformedRecord(f"a string of {length} bytes at {position}, {len(data)} in all")
+        raise MalformedRecord(f"a string of {length} bytes at position {position} does not fit into {len(data)} bytes")
     return data[position + 2 : end].decode(), end
 
 
 def encode_offset(value: CommittedOffset) -> bytes:
-    """Value version 4, or 1 for an offset with an expiry of its own, which later versions have no field for."""
+    """Return the encoded offset in version 4, or in version 1, which alone has a field for the expiry timestamp."""
     timestamp = _INT64.pack(value.commit_timestamp_ms)
     if value.expire_timestamp_ms is not None:
         head = _VERSION_OFFSET.pack(_EXPIRING_OFFSET_VALUE_VERSION, value.offset)
@@ -147,46 +146,46 @@ def encode_offset(value: CommittedOffset) -> bytes:
 
 
 def decode_offset(data: bytes) -> CommittedOffset:
-    """Decode an offset of any of the value versions 0-4. Raises MalformedRecord."""
+    """Return the decoded offset, which may have any value version from 0 to 4. Raises MalformedRecord."""
     offset = CommittedOffset(*astuple(_decode("OffsetCommitValue", data)))
     return offset if offset.expire_timestamp_ms != NO_TIMESTAMP else offset._replace(expire_timestamp_ms=None)
 
 
 def encode_group(value: GroupMetadata) -> bytes:
-    """Return the value in version 3, which every Kafka since 2.3 can read."""
+    """Return the encoded group in version 3, which Kafka 2.3 and later can read."""
     out = bytearray(_INT16.pack(_GROUP_VALUE_VERSION))
     encoder("GroupMetadataValue", _GROUP_VALUE_VERSION)(out, value)
     return bytes(out)
 
 
 def decode_group(data: bytes) -> GroupMetadata:
-    """Decode a group of any of the value versions 0-4. Raises MalformedRecord.
+    """Return the decoded group, which may have any value version from 0 to 4. Raises MalformedRecord.
 
-    Before version 1 the session timeout stands for the rebalance timeout.
+    Version 0 has no rebalance timeout, so the session timeout is used instead.
     """
     *fields, members = astuple(_decode("GroupMetadataValue", data))
     return GroupMetadata._make((*fields, tuple(_member(StoredMember(*astuple(member))) for member in members)))
 
 
 def _decode(name: str, data: bytes) -> Any:
-    """The message after the version that a value begins with."""
+    """Return the decoded message that follows the version in a value."""
     try:
         (version,) = _INT16.unpack_from(data)
         if not 0 <= version <= _VALUE_VERSION_MAX:
-            raise MalformedRecord(f"value version {version}; 0 to {_VALUE_VERSION_MAX} are known")
+            raise MalformedRecord(f"the value version is {version}; 0 to {_VALUE_VERSION_MAX} are supported")
         return decoder(name, version)(memoryview(data)[_INT16.size :])
     except (struct.error, MalformedRequest) as error:
         raise MalformedRecord(f"{name}: {error}") from error
 
 
 class GroupRecord(NamedTuple):
-    """One record, decoded; a value of None is a tombstone."""
+    """A decoded record of `__consumer_offsets`; a value of None is a tombstone."""
 
     key: OffsetKey | GroupKey
     value: CommittedOffset | GroupMetadata | None
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """Key and value as they are appended."""
+        """Return the encoded key and the encoded value."""
         key, value = self
         encoded = encode_offset_key(key) if isinstance(key, OffsetKey) else encode_group_key(key.group_id)
         if value is None:
@@ -195,7 +194,7 @@ class GroupRecord(NamedTuple):
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """The record; None for kinds that are not the classic groups'."""
+    """Return the decoded record, None if it belongs to no classic group. Raises MalformedRecord."""
     decoded = decode_key(key)
     if decoded is None or value is None:
         return None if decoded is None else GroupRecord(decoded, None)

@@ -1,7 +1,7 @@
-"""The removal of groups and offsets by DeleteGroups, OffsetDelete and deleted topics; `expiry` has that by time.
+"""The removal of groups and offsets by DeleteGroups and OffsetDelete, and after the deletion of topics.
 
-All of them write tombstones and change nothing before those are committed. A deleted group is Dead from the decision
-until its tombstones are committed or have failed, so that no member joins or commits in between.
+Each removal writes tombstones, which take effect once they are committed. A group that is being deleted is Dead until
+its tombstones are committed or have failed, so that no member joins and no client commits offsets in the meantime.
 """
 
 import logging
@@ -21,11 +21,11 @@ from barnabas_core.topic_partition import TopicPartition
 _logger = logging.getLogger(__name__)
 
 _PER_GROUP: Final = 10
-"""The cost of checking a group, in offsets."""
+"""The cost of checking a group, as a number of offsets whose check costs as much."""
 
 
 def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode], object]) -> None:
-    """Delete a group without members and all its offsets."""
+    """Delete a group and all its offsets, if the group is Empty."""
     group = shard.tables.groups.get(group_id)
     error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else check_delete_group(group)
     if group is None or error is not ErrorCode.NONE:
@@ -51,7 +51,7 @@ def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode],
 def _write_deletion(
     shard: GroupShard, group_id: str, offsets: Sequence[TopicPartition], answer: Callable[[ErrorCode], object]
 ) -> None:
-    """Write all tombstones in slices, the group's own last; answer with the first error."""
+    """Write the tombstones of all offsets, then the tombstone of the group; answer with the first error."""
     first_error = ErrorCode.NONE
 
     def written(error: ErrorCode) -> None:
@@ -77,7 +77,10 @@ def delete_offsets(
     partitions: Sequence[TopicPartition],
     answer: Callable[[ErrorCode, list[ErrorCode]], object],
 ) -> None:
-    """Delete offsets of topics that no member uses; answers with an error for all, or one for each partition."""
+    """Delete the offsets of topics to which no member subscribes.
+
+    The answer has an error code for the request, and one for each partition.
+    """
     group = shard.tables.groups.get(group_id)
     error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else check_delete_offsets(group)
     if group is None or error is not ErrorCode.NONE:
@@ -94,7 +97,7 @@ def delete_offsets(
 
 
 def _about_to_be_committed(shard: GroupShard, group_id: str) -> dict[TopicPartition, None]:
-    """The partitions that have no offset of the group yet, and may have one soon."""
+    """Return the partitions without a committed offset of the group for which an offset is being committed."""
     committed = shard.tables.offsets.get(group_id, {})
     pending = (key for key, _ in shard.writer.pending(group_id))
     keys = [TopicPartition(key.topic, key.partition) for key in pending if isinstance(key, OffsetKey)]
@@ -102,10 +105,10 @@ def _about_to_be_committed(shard: GroupShard, group_id: str) -> dict[TopicPartit
 
 
 def forget_topics(shard: GroupShard, deleted: Mapping[UUID, str]) -> Iterator[None]:
-    """Remove the offsets of deleted topics, also those that are about to be committed; `deleted` has their names by id.
+    """Remove the offsets of deleted topics, whose names `deleted` has by topic id.
 
-    A topic of the same name may be there again, so the id of an offset decides. Older records hold none: what such an
-    offset was committed for can only be said while no topic has the name.
+    An offset with a topic id is removed if that topic was deleted, even if a new topic has the same name. An offset
+    without a topic id, from an older record, is removed if no topic has the name now.
     """
     names, topic_exists = set(deleted.values()), shard.environment.topic_exists
 
@@ -118,7 +121,7 @@ def forget_topics(shard: GroupShard, deleted: Mapping[UUID, str]) -> Iterator[No
 
 
 def _forget(shard: GroupShard, is_doomed: Callable[[TopicPartition, CommittedOffset], bool]) -> Iterator[None]:
-    """Remove the doomed offsets of each group, once no write of that group is under way."""
+    """Remove the offsets for which `is_doomed` is true from each group, once none of its records is being written."""
     pace = Pace()
     for group_id in _groups_with_pending_offsets(shard):
         shard.writer.when_idle(group_id, partial(_forget_pending, shard, group_id, is_doomed))
@@ -140,14 +143,17 @@ def _forget_in_group(
 
 
 def _groups_with_pending_offsets(shard: GroupShard) -> set[str]:
-    """Return the groups with offsets in open transactions, also those without committed ones."""
+    """Return the ids of all groups that have offsets in open transactions."""
     return {record.key.group_id for record in shard.writer.transactions if isinstance(record.key, OffsetKey)}
 
 
 def _forget_pending(
     shard: GroupShard, group_id: str, is_doomed: Callable[[TopicPartition, CommittedOffset], bool]
 ) -> None:
-    """Remove doomed offsets from open transactions; for a partition with a committed offset, its tombstone does so."""
+    """Remove the offsets for which `is_doomed` is true from open transactions, where no committed offset exists.
+
+    `_forget_in_group` writes the tombstones for partitions that have a committed offset, too.
+    """
     committed, gone = shard.tables.offsets.get(group_id, {}), set()
     for key, offset in shard.writer.transactions:
         if isinstance(key, OffsetKey) and key.group_id == group_id and isinstance(offset, CommittedOffset):
@@ -159,18 +165,18 @@ def _forget_pending(
 
 
 def forget_deleted_topics(shard: GroupShard) -> Iterator[None]:
-    """Remove the offsets of topics that were deleted while another broker, or none, coordinated these groups.
+    """Remove the offsets of topics that were deleted before this broker loaded the groups.
 
-    The offsets of a topic whose metadata is only lost are kept, as it may be restored.
+    Only topics with a tombstone count as deleted: the metadata of any other missing topic may be restored.
     """
     deleted = shard.environment.deleted_topics()
     return forget_topics(shard, deleted) if deleted else iter(())
 
 
 def remove_offsets(shard: GroupShard, group_id: str, doomed: Sequence[tuple[TopicPartition, CommittedOffset]]) -> None:
-    """Write tombstones for offsets, a portion at a time, each when no record of the group is being written.
+    """Write tombstones for offsets in portions, each once no record of the group is being written.
 
-    An offset that was replaced by a commit meanwhile stays.
+    An offset stays if a commit has replaced it in the meantime.
     """
     rest = portions(doomed)
 

@@ -1,8 +1,8 @@
-"""The groups of one partition of `__consumer_offsets` (a `StateMachine`), their steps and the effects of these.
+"""The groups of one partition of `__consumer_offsets`: a `StateMachine` that runs the steps of its groups.
 
-A module of the phase decides a step and changes the group: no IO, no clock. The shard gives the step's record to the
-writer and its replies to the requests that wait, and sets one timer for each group (`Group.wake_ms`). `removal` takes
-groups and offsets away.
+The modules `rebalance`, `sync` and `membership` decide a step and change the group, without IO and clock. The shard
+submits the step's record to the writer, sends its replies to the waiting requests, and sets one timer for each group
+(`Group.wake_ms`). The module `removal` removes groups and offsets.
 """
 
 import logging
@@ -39,7 +39,7 @@ _logger = logging.getLogger(__name__)
 ReplyT = TypeVar("ReplyT", JoinReply, SyncReply)
 
 _SERVED_AT_ONCE: Final = 100
-"""The groups of one slice, of about a millisecond."""
+"""The number of groups that one slice serves, in about a millisecond."""
 
 
 class GroupEnvironment(NamedTuple):
@@ -51,16 +51,16 @@ class GroupEnvironment(NamedTuple):
     timers: Timers
     topic_exists: Callable[[str], bool]
     deleted_topics: Callable[[], Mapping[UUID, str]]
-    """Return the names of deleted topics that have tombstones, by id."""
+    """Return the names of the deleted topics whose tombstones the metadata keeps, by topic id."""
     is_awake: Callable[[], bool]
-    """Return False while another broker may coordinate without this one knowing."""
+    """Return False if the process was suspended and has not checked since then which brokers lead."""
     new_id: Callable[[], str]
-    """Return the unique part of a member id."""
+    """Return the unique suffix of a member id."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """The counts since the broker started, by the names of Kafka's group-coordinator-metrics."""
+    """The counters since the start of the broker, with the names of Kafka's group-coordinator-metrics."""
 
     offset_commits: int = 0
     offset_expirations: int = 0
@@ -74,20 +74,20 @@ class _Alarm(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """A request that a later step may answer."""
+    """A request of a member that waits for a reply."""
 
     group_id: str
     answer: Callable[[Any], object]
-    """Send the JoinReply or SyncReply."""
+    """Send the JoinReply or SyncReply to the client."""
     refusal: Callable[[ErrorCode], JoinReply | SyncReply]
 
     def refuse(self, error: ErrorCode) -> None:
-        """Answer with an error."""
+        """Answer the request with an error."""
         self.answer(self.refusal(error))
 
 
 class GroupShard:
-    """The groups of one partition after one loading."""
+    """The groups of one partition of `__consumer_offsets`, as of one loading of the partition."""
 
     def __init__(
         self, environment: GroupEnvironment, counters: Counters, turns: Turns, writer: PartitionWriter[GroupRecord]
@@ -101,26 +101,24 @@ class GroupShard:
         self._waiting: dict[Token, _Waiting] = {}
         self._alarms: dict[str, _Alarm] = {}
 
-    # The runtime's interface
-
     def decoder(self) -> Callable[[bytes, bytes], GroupRecord | None]:
-        """Return a decoder for one loading."""
+        """Return a new decoder for one loading of the partition."""
         return RecordDecoder().decode
 
     def apply(self, record: GroupRecord) -> None:
-        """Apply a record, committed now or read again."""
+        """Apply a record that was just committed, or read from the log."""
         self.tables.apply(record)
 
     def restore(self, left_out: LeftOut) -> Iterator[None]:
-        """Restore the members and sessions of all groups, in slices."""
+        """Restore the members and sessions of all groups in slices, and count the groups that cannot be restored."""
         return self.tables.restore_groups(self.now(), left_out)
 
     def contents(self) -> str:
-        """Return the numbers of groups and offsets, for the log."""
+        """Return the numbers of groups and offsets as text for a log line."""
         return f"{len(self.tables.groups)} groups and {sum(map(len, self.tables.offsets.values()))} offsets"
 
     def serve(self) -> Iterator[None]:
-        """Start the sessions of the loaded groups; rebalance those larger than `group.max.size`."""
+        """Start the sessions of the loaded groups; begin a rebalance of each group larger than `group.max.size`."""
         restored = iter(list(self.tables.groups.values()))
         while some := list(islice(restored, _SERVED_AT_ONCE)):
             for group in some:
@@ -131,11 +129,11 @@ class GroupShard:
         if self.tables.groups.get(group.group_id) is not group:
             return
         if len(group.members) > self.environment.config.max_size:
-            self.run(group, partial(rebalance.begin, group, reason="larger than group.max.size"))
+            self.run(group, partial(rebalance.begin, group, reason="the group is larger than group.max.size"))
         self.set_alarm(group)
 
     def close(self) -> None:
-        """Cancel all timers and answer waiting requests with NOT_COORDINATOR, as the partition is led elsewhere."""
+        """Cancel all timers, and answer all waiting requests with NOT_COORDINATOR."""
         for alarm in self._alarms.values():
             alarm.timer.cancel()
         self._alarms.clear()
@@ -143,17 +141,15 @@ class GroupShard:
         for each in waiting.values():
             each.refuse(ErrorCode.NOT_COORDINATOR)
 
-    # Requests and time
-
     def unstable(self, group_id: str) -> frozenset[TopicPartition]:
-        """Return the partitions for which the group has offsets in open transactions, in the log or on their way."""
+        """Return the partitions for which the group has offsets in open transactions, including unwritten offsets."""
         being_written = self.writer.pending(group_id, of_transactions_only=True)
         keys = (record.key for record in chain(self.writer.transactions, being_written))
         of_group = (key for key in keys if isinstance(key, OffsetKey) and key.group_id == group_id)
         return frozenset(TopicPartition(key.topic, key.partition) for key in of_group)
 
     def now(self) -> Now:
-        """Return the time for a step."""
+        """Return the current wall-clock time and monotonic time for a step."""
         clock = self.environment.clock
         return Now(clock.now_ms(), int(clock.monotonic_s() * 1000))
 
@@ -164,16 +160,19 @@ class GroupShard:
         answer: Callable[[ReplyT], object],
         refusal: Callable[[ErrorCode], ReplyT],
     ) -> None:
-        """Run a request as a step of its group, answered in this step or later; `refusal` makes a reply of an error."""
+        """Run a request as a step of its group; this step or a later step calls `answer`.
+
+        `refusal` creates the reply for an error code.
+        """
         self._last_token += 1
         token = Token(self._last_token)
         self._waiting[token] = _Waiting(group.group_id, answer, refusal)
         self.run(group, partial(decide, token))
 
     def run(self, group: Group, decide: Callable[[Step], object]) -> None:
-        """Run a step of a group and carry out its effects.
+        """Run a step of a group, and carry out the effects of the step.
 
-        A step that raises is a bug. It may have left the group half changed, so its members have to join again.
+        A step that raises is a bug. The group may be inconsistent after it, so the members have to join again.
         """
         step = Step(self.now(), self.environment.config)
         try:
@@ -184,7 +183,7 @@ class GroupShard:
             self._begin_anew(group)
 
     def _begin_anew(self, group: Group) -> None:
-        """Replace a group by one without members; answer its waiting requests with COORDINATOR_NOT_AVAILABLE."""
+        """Replace a group by an empty one; answer the group's waiting requests with COORDINATOR_NOT_AVAILABLE."""
         group_id, now = group.group_id, self.now()
         self.tables.groups[group_id] = Group(
             group_id,
@@ -208,7 +207,7 @@ class GroupShard:
             self.tables.groups.pop(group.group_id, None)
 
     def _append_finished(self, group: Group, append: Append, error: ErrorCode) -> None:
-        """Run the step that follows the commit or failure of a group's record."""
+        """Run the step that handles the outcome of appending a group's record."""
         if self.writer.is_closed or self.tables.groups.get(group.group_id) is not group:
             return
         before = group.state
@@ -220,7 +219,7 @@ class GroupShard:
             self.counters.completed_rebalances += 1
 
     def set_alarm(self, group: Group) -> None:
-        """Set the group's timer for `wake_ms`; one that fires too early is harmless."""
+        """Set the group's timer to `wake_ms`, unless the timer fires earlier, which is harmless."""
         if group.wake_ms is None:
             return
         alarm = self._alarms.get(group.group_id)

@@ -1,4 +1,4 @@
-"""The durable part of a group: its record, and the group that a record describes."""
+"""The conversion of a group to its record, and of a record to its group."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from barnabas_broker.coordinators.groups.records import GroupMetadata, Malformed
 
 
 def metadata(group: Group, assignments: Mapping[str, bytes]) -> GroupMetadata:
-    """The record of this generation; members without an assignment get an empty one."""
+    """Return the group's metadata with the given assignments; the assignment of any other member is empty."""
     return GroupMetadata(
         protocol_type=group.protocol_type or "",
         generation=group.generation,
@@ -33,7 +33,10 @@ def metadata(group: Group, assignments: Mapping[str, bytes]) -> GroupMetadata:
 
 
 def restore(group_id: str, stored: GroupMetadata, now: Now) -> Group:
-    """Return the group of a record: Stable, with sessions that begin now, or Empty. Raises MalformedRecord."""
+    """Return the group that a record describes. Raises MalformedRecord.
+
+    A group with members is Stable, and the sessions of its members begin now. A group without members is Empty.
+    """
     _check_restorable(stored)
     member_ids = [member.member_id for member in stored.members]
     group = Group(
@@ -65,15 +68,15 @@ def restore(group_id: str, stored: GroupMetadata, now: Now) -> Group:
 
 
 def _check_restorable(stored: GroupMetadata) -> None:
-    """Raise MalformedRecord if a group breaks the rules that no later step checks again."""
+    """Raise MalformedRecord if the record describes an impossible group."""
     if stored.generation < 0:
-        raise MalformedRecord(f"generation {stored.generation}; 0 and more are allowed")
+        raise MalformedRecord(f"the generation is {stored.generation}; 0 and more are allowed")
     if stored.members and not (stored.protocol_type and stored.protocol):
-        raise MalformedRecord(f"{len(stored.members)} members without a protocol or its type")
+        raise MalformedRecord(f"the group has {len(stored.members)} members, but no protocol or no protocol type")
     member_ids = [member.member_id for member in stored.members]
     instance_ids = [member.instance_id for member in stored.members if member.instance_id is not None]
     if "" in member_ids:
-        raise MalformedRecord("a member without an id")
+        raise MalformedRecord("a member of the group has no id")
     for ids in (member_ids, instance_ids):
         if len(set(ids)) < len(ids):
-            raise MalformedRecord(f"two members with one id among {', '.join(sorted(ids)[:10])}")
+            raise MalformedRecord(f"two members have the same id; the first ids are {', '.join(sorted(ids)[:10])}")

@@ -1,7 +1,7 @@
-"""The one thing a broker reads in a consumer's own metadata: the topics it subscribes to.
+"""The topics to which a consumer subscribes, read from the consumer's metadata in the group.
 
-Every version of the consumer protocol's subscription begins like version 0: version, then an array of topic names, so
-that is all that is looked at. Used for offset expiry (KIP-211) and for refusing to delete offsets in use (KIP-496).
+Each version of the consumer protocol's subscription begins with the version and an array of topic names. The broker
+needs the topics for the expiry of offsets (KIP-211) and to refuse the deletion of offsets in use (KIP-496).
 """
 
 import struct
@@ -15,7 +15,7 @@ _VERSION_COUNT: Final = struct.Struct(">hi")
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics named in a consumer's subscription; None where it is not one."""
+    """Return the topics of a consumer's subscription, None if the metadata are no such subscription."""
     topics, position = set(), _VERSION_COUNT.size
     try:
         _, count = _VERSION_COUNT.unpack_from(metadata)

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader's assignment is stored, then sent to all members."""
+"""The handling of SyncGroup requests: the leader's assignment is stored, then sent to all members."""
 
 from barnabas_broker.coordinators.groups import rebalance
 from barnabas_broker.coordinators.groups.group import Group, GroupState
@@ -9,7 +9,7 @@ from barnabas_core.errors import ErrorCode
 
 
 def sync(group: Group, request: SyncRequest, token: Token, step: Step) -> None:
-    """One SyncGroup. A follower's answer waits for the leader's assignment, which waits for the log."""
+    """Handle a SyncGroup. Each answer waits until the leader's assignment is stored."""
     error = _refusal(group, request)
     if error is not ErrorCode.NONE:
         step.reply(token, SyncReply(error))
@@ -42,7 +42,7 @@ def _refusal(group: Group, request: SyncRequest) -> ErrorCode:
 
 
 def _wait(group: Group, member: Member, request: SyncRequest, token: Token, step: Step) -> None:
-    """Park the request; the leader's sends the assignment to the log, once a generation."""
+    """Let the request wait; append the assignment if this is the leader's first SyncGroup of the generation."""
     rebalance.answer_sync(member, step, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
     if group.await_assignment(member, token):
         step.append = Append(metadata(group, request.assignments))
@@ -53,7 +53,7 @@ def _assigned(group: Group, member: Member) -> SyncReply:
 
 
 def appended(group: Group, append: Append, step: Step) -> None:
-    """Handle the committed record; do nothing if the group has moved on meanwhile."""
+    """Handle a committed group record, unless the group has begun another generation in the meantime."""
     if append.metadata.generation != group.generation:
         return
     if append.rejoin is not None:
@@ -63,7 +63,7 @@ def appended(group: Group, append: Append, step: Step) -> None:
 
 
 def _become_stable(group: Group, append: Append, step: Step) -> None:
-    tries = f", after {group.failed_stores} that could not be stored" if group.failed_stores else ""
+    tries = f", after {group.failed_stores} assignments that could not be stored" if group.failed_stores else ""
     step.notes.append(f"generation {group.generation} is stable{tries}")
     group.become_stable({member.member_id: member.assignment for member in append.metadata.members}, step.now)
     for member in group.members.values():
@@ -80,7 +80,7 @@ def _answer_rejoin(group: Group, append: Append, reply: JoinReply, step: Step) -
 
 
 def append_failed(group: Group, append: Append, error: ErrorCode, step: Step) -> None:
-    """Answer the members that wait for a record that is not committed with the error; the group rebalances again."""
+    """Answer the members that wait for a failed record with the error; rebalance again if it held an assignment."""
     if append.metadata.generation != group.generation:
         return
     if append.rejoin is not None:

@@ -1,8 +1,7 @@
 """The groups and offsets that the records of one partition of `__consumer_offsets` define.
 
-Only records change the durable state. `apply` is the same for a record that was just committed and for one that is read
-again after a restart. The groups' soft state (joins, deadlines) is in `groups` beside it and is changed by the
-phases.
+Only records change the durable state: `apply` handles a record that was just committed and a record that was read from
+the log in the same way. The state of a group that is not stored, such as its deadlines, is in `groups`.
 """
 
 from collections.abc import Iterator
@@ -16,14 +15,14 @@ from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_core.topic_partition import TopicPartition
 
 _RESTORED_AT_ONCE = 20
-"""The groups of one slice, of about a millisecond."""
+"""The number of groups that one slice restores, in about a millisecond."""
 
 _new = tuple.__new__
-"""The constructor of a NamedTuple in half the time."""
+"""The constructor of tuples, which creates a NamedTuple in half the time of its own constructor."""
 
 
 class GroupTables:
-    """The groups of one partition."""
+    """The groups, the committed offsets and the stored group metadata of one partition."""
 
     __slots__ = ("groups", "offsets", "stored")
 
@@ -31,10 +30,10 @@ class GroupTables:
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self.stored: dict[str, GroupMetadata] = {}
-        """The durable state by group id; absent for groups that only commit offsets."""
+        """The stored metadata by group id; a group that only commits offsets has none."""
 
     def apply(self, record: GroupRecord) -> None:
-        """Apply a record, committed now or read again."""
+        """Apply a record that was just committed, or read from the log."""
         key, value = record
         if isinstance(key, GroupKey):
             assert not isinstance(value, CommittedOffset)
@@ -65,14 +64,17 @@ class GroupTables:
             self.group(group_id)
 
     def group(self, group_id: str) -> Group:
-        """Return the group, created if there is none."""
+        """Return the group with this id; create the group if it does not exist."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = Group(group_id)
         return group
 
     def restore_groups(self, now: Now, left_out: LeftOut) -> Iterator[None]:
-        """Restore members and sessions after all records are read, in slices; a group that fails keeps its offsets."""
+        """Restore the members and sessions of all groups, in slices.
+
+        A group that cannot be restored is counted in `left_out`, and keeps its offsets.
+        """
         stored = iter(list(self.stored))
         while some := list(islice(stored, _RESTORED_AT_ONCE)):
             for group_id in some:

@@ -1,1 +1,1 @@
-"""The runtime that coordinators share: partitions of a compacted topic are loaded, written and served."""
+"""The runtime of the coordinators, which loads, writes and serves the partitions of a compacted topic."""

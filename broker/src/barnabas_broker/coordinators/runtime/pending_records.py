@@ -1,7 +1,7 @@
-"""Records of open transactions in a compacted topic.
+"""The records of open transactions in a coordinator's topic.
 
-They count once their transaction has committed, in the order of the log: a later record of the same key, which counts
-before them, stays.
+The records of a transaction take effect when the transaction commits. A record does not take effect if a later record
+in the log with the same key has taken effect before.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,28 +15,28 @@ OtherT = TypeVar("OtherT")
 
 
 class PendingRecords(Generic[ValueT]):
-    """The records of a partition whose transactions are open, by producer id and key."""
+    """The records of open transactions in one partition, by producer id and key."""
 
     def __init__(self) -> None:
         self._by_producer: dict[int, dict[bytes, tuple[int, ValueT]]] = {}
-        """The records, each with its position in the order of the log."""
+        """The records by producer id and key, each with its position in the order of the log."""
         self._producers: dict[bytes, set[int]] = {}
         self._counting: dict[bytes, int] = {}
-        """The position of the record that counts now, for each key with pending records."""
+        """The position of the record in effect, for each key that has pending records."""
         self._last = 0
 
     def __bool__(self) -> bool:
         return bool(self._producers)
 
     def __contains__(self, key: bytes) -> bool:
-        """True if the value of the key may change when a transaction ends."""
+        """True if an open transaction has a record with this key."""
         return key in self._producers
 
     def __iter__(self) -> Iterator[ValueT]:
         return (value for pending in self._by_producer.values() for _, value in pending.values())
 
     def decoded(self, decode: Callable[[bytes, ValueT], OtherT | None]) -> "PendingRecords[OtherT]":
-        """Return the same records, each decoded; leave out those for which `decode` returns None."""
+        """Return a copy with decoded records, without the records for which `decode` returns None."""
         made: PendingRecords[OtherT] = PendingRecords()
         made._last, made._counting = self._last, dict(self._counting)
         for producer_id, pending in self._by_producer.items():
@@ -47,7 +47,7 @@ class PendingRecords(Generic[ValueT]):
         return made
 
     def add(self, producer_id: int, key: bytes, value: ValueT) -> None:
-        """Take a record of an open transaction."""
+        """Add a record of an open transaction."""
         self._last += 1
         self._put(producer_id, key, self._last, value)
 
@@ -56,19 +56,19 @@ class PendingRecords(Generic[ValueT]):
         self._producers.setdefault(key, set()).add(producer_id)
 
     def replaced(self, key: bytes) -> None:
-        """Note a record of this key that counts at once, and comes after the pending ones."""
+        """Record that a later record with this key, outside of transactions, has taken effect."""
         if key in self._producers:
             self._last += 1
             self._counting[key] = self._last
 
     def removed(self, key: bytes) -> None:
-        """Drop the pending records of a key, which a tombstone removes, too."""
+        """Remove the pending records with this key, because a tombstone has deleted the key."""
         for producer_id in self._producers.pop(key, ()):
             del self._by_producer[producer_id][key]
         self._counting.pop(key, None)
 
     def end(self, producer_id: int, *, is_commit: bool) -> list[tuple[bytes, ValueT]]:
-        """Close the producer's transaction, and return the records that count from now on."""
+        """End the transaction of a producer, and return its keys and records that take effect."""
         counting = []
         for key, (order, value) in self._by_producer.pop(producer_id, {}).items():
             if is_commit and order > self._counting.get(key, 0):
@@ -83,14 +83,14 @@ class PendingRecords(Generic[ValueT]):
 
 
 class LoadedRecords:
-    """The records read from a log: the newest committed value of each key, and the records of open transactions."""
+    """The records read from a log: the newest value of each key, and the records of open transactions."""
 
     def __init__(self) -> None:
         self.newest: dict[bytes, bytes | None] = {}
         self.pending: PendingRecords[bytes] = PendingRecords()
 
     def add(self, some: KeyValueSlice) -> int:
-        """Take the next slice of the log; return how many records it has."""
+        """Add the next slice of the log; return the number of records in the slice."""
         if isinstance(some, Marker):
             self.newest.update(self.pending.end(some.producer_id, is_commit=some.is_commit))
             return 0

@@ -1,7 +1,7 @@
-"""All partitions of a coordinator's topic that this broker leads: elected, loaded, found by name, resigned.
+"""The partitions of a coordinator's topic that this broker leads: the runtime loads, finds and closes them.
 
-It knows nothing of what the records mean: a state machine for each partition does (`shard.StateMachine`). Its requests
-decide, and submit records with an answer to the `writer` that it was given; the answer waits until they are committed.
+A state machine for each partition (`shard.StateMachine`) interprets the records. The state machine handles the
+requests, and submits records to its `writer`, which answers each request once its records are committed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +16,7 @@ from barnabas_core.java_hash import coordinator_partition
 
 
 class Runtime(Generic[MachineT]):
-    """The partitions of one coordinator."""
+    """The partitions that one coordinator leads."""
 
     def __init__(
         self,
@@ -25,9 +25,9 @@ class Runtime(Generic[MachineT]):
         new_machine: Callable[[PartitionWriter[Any]], MachineT],
         serve: Callable[[MachineT], Iterator[None]],
     ) -> None:
-        """Take `serve`, which runs in slices once a partition is loaded."""
+        """Create the runtime; `serve` runs in slices after each loading of a partition."""
         self.partition_count = partition_count
-        """The topic's number of partitions; replaced if the topic differs from the settings."""
+        """The number of partitions of the topic, from the settings until the topic is known."""
         self._environment = environment
         self._new_machine = new_machine
         self._serve = serve
@@ -35,9 +35,9 @@ class Runtime(Generic[MachineT]):
         self._sweeps: dict[Callable[[MachineT], Iterator[None]], Cancellable] = {}
 
     def elect(self, partition: int, leader_epoch: int) -> None:
-        """Load a partition that this broker leads, unless it was loaded in this epoch.
+        """Load a partition that this broker leads, unless the partition was loaded in this leader epoch.
 
-        In a later epoch other brokers may have led in between, and pending records may be lost or not.
+        In a new leader epoch the log may differ, because other brokers may have led the partition in between.
         """
         known = self._shards.get(partition)
         if known is None or known.leader_epoch < leader_epoch:
@@ -54,28 +54,34 @@ class Runtime(Generic[MachineT]):
         self._environment.turns.run(self._serve(machine))
 
     def resign(self, partition: int) -> None:
-        """Close a partition that another broker leads; waiting requests are answered."""
+        """Close a partition that this broker no longer leads, and answer the partition's waiting requests."""
         shard = self._shards.pop(partition, None)
         if shard is not None:
             shard.close()
 
     def resign_all(self) -> None:
-        """Close all partitions, as the topic is deleted or the broker stops."""
+        """Close all partitions, because the topic was deleted or the broker stops."""
         for partition in list(self._shards):
             self.resign(partition)
 
     def stop(self) -> None:
-        """Cancel the sweeps and close all partitions, as the broker stops."""
+        """Cancel the periodic sweeps and close all partitions, because the broker stops."""
         for timer in self._sweeps.values():
             timer.cancel()
         self.resign_all()
 
     def find(self, name: str) -> MachineT:
-        """Return the state machine for a name. Raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
+        """Return the state machine for a group id or transactional id.
+
+        Raises ApiError with NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
+        """
         return self.at(coordinator_partition(name, self.partition_count))
 
     def at(self, partition: int) -> MachineT:
-        """Return the state machine of a partition. Raises ApiError as `find` does."""
+        """Return the state machine of a partition.
+
+        Raises ApiError with NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
+        """
         shard = self._shards.get(partition)
         if shard is None or not self._environment.is_awake():
             raise ApiError(ErrorCode.NOT_COORDINATOR)
@@ -88,12 +94,12 @@ class Runtime(Generic[MachineT]):
         return [shard.machine for shard in self._shards.values() if shard.state is ShardState.ACTIVE]
 
     def sweep(self, slices: Callable[[MachineT], Iterator[None]]) -> None:
-        """Run slices over all loaded partitions, by turns."""
+        """Run the iterator that `slices` returns for each loaded partition, one slice at a time."""
         for machine in self.loaded():
             self._environment.turns.run(slices(machine))
 
     def sweep_every(self, interval_s: float, slices: Callable[[MachineT], Iterator[None]]) -> None:
-        """Begin a sweep after each interval."""
+        """Sweep over all loaded partitions after each interval."""
 
         def again() -> None:
             self.sweep(slices)
@@ -106,7 +112,7 @@ class Runtime(Generic[MachineT]):
         return sum(shard.left_out.count for shard in self._shards.values() if shard.state is ShardState.ACTIVE)
 
     def partition_counts(self) -> Mapping[str, int]:
-        """Return the number of partitions in each state, by Kafka's names."""
+        """Return the number of partitions in each state, by Kafka's names of the states."""
         counts = {"loading": 0, "active": 0, "failed": 0}
         for shard in self._shards.values():
             counts[shard.state.value] += 1

@@ -1,9 +1,9 @@
-"""A partition of a coordinator's topic in one leader epoch of this broker: read from start to end, then served.
+"""A partition of a coordinator's topic in one leader epoch of this broker, loaded from its log and then served.
 
-A new leader has all committed records and perhaps more, and its high watermark may be too low. So it reads everything,
-and serves once its high watermark has reached the end. Only the newest record of each key counts and is decoded; one of
-a transaction counts from the marker that commits it (`pending_records`). All partitions are loaded by turns: after a
-failover they may be many, and small ones must not wait for a large one.
+A new leader's log has all committed records and may have others, and its high watermark may be too low. So the shard
+reads the whole log, and serves once the high watermark has reached the end of the log. Only the newest record of each
+key is decoded; the records of a transaction take effect with its commit marker (`pending_records`). Partitions are
+loaded alternately, slice by slice, so that a small partition does not wait for a large partition after a failover.
 """
 
 import logging
@@ -23,10 +23,10 @@ _logger = logging.getLogger(__name__)
 
 _RETRY_S: Final = 1.0
 _DAMAGED_RETRY_S: Final = 30.0
-"""The pause after a damaged log: reading everything again is expensive, and damage seldom disappears."""
+"""The pause in seconds before a damaged log is read again, which is expensive and seldom succeeds."""
 _PROGRESS_S: Final = 2.0
 _APPLIED_AT_ONCE: Final = 500
-"""The records applied in one slice, of about a millisecond."""
+"""The number of records that one slice applies, in about a millisecond."""
 _KEY_BYTES_SHOWN: Final = 64
 
 
@@ -39,44 +39,44 @@ class RuntimeEnvironment(NamedTuple):
     timers: Timers
     turns: Turns
     is_awake: Callable[[], bool]
-    """Return False while another broker may coordinate without this one knowing."""
+    """Return False if the process was suspended and has not checked since then which brokers lead."""
     write_timeout_ms: int
 
 
 class LeftOut:
-    """The count and the first of the records that one loading could not decode or restore, for one log line."""
+    """The number of records that one loading could not decode or restore, and a description of the first record."""
 
     def __init__(self) -> None:
         self.count = 0
         self.first = ""
 
     def add(self, what: str, error: Exception) -> None:
-        """Count a record that is left out; it stays in the log until another of its key replaces it."""
+        """Count a record that could not be decoded or restored; the record stays in the log."""
         self.count += 1
         self.first = self.first or f"{what}: {type(error).__name__}: {error}"
 
 
 class StateMachine(Protocol[RecordT]):
-    """The state that the records of a partition define, created for each loading."""
+    """The state that the records of a partition define; each loading of the partition creates a new state machine."""
 
     def decoder(self) -> Callable[[bytes, bytes], RecordT | None]:
-        """Return a decoder for one loading, which returns None for unknown kinds and raises for malformed records."""
+        """Return a decoder, which returns None for unknown kinds of records and raises for malformed records."""
         ...
 
     def apply(self, record: RecordT) -> None:
-        """Apply a record, committed now or read again. The only place where durable state changes."""
+        """Apply a record that was just committed, or read from the log. Nothing else changes the durable state."""
         ...
 
     def restore(self, left_out: LeftOut) -> Iterator[None]:
-        """Build the soft state from the loaded records, in slices of about a millisecond."""
+        """Restore the state that is not stored from the loaded records, in slices of about a millisecond."""
         ...
 
     def contents(self) -> str:
-        """Return how much was loaded, for the log."""
+        """Return the amount of loaded state as text for a log line."""
         ...
 
     def close(self) -> None:
-        """Answer all waiting requests and cancel all timers, as the partition is led elsewhere."""
+        """Answer all waiting requests and cancel all timers, because this broker no longer leads the partition."""
         ...
 
 
@@ -84,17 +84,17 @@ MachineT = TypeVar("MachineT", bound=StateMachine[Any])
 
 
 class ShardState(Enum):
-    """The states of a shard, by Kafka's names."""
+    """The states of a shard, with Kafka's names."""
 
     LOADING = "loading"
     ACTIVE = "active"
     FAILED = "failed"
-    """The log or its records cannot be loaded; retried later."""
+    """The state after a failed loading, until the shard loads the log again."""
     CLOSED = "closed"
 
 
 class Shard(Generic[MachineT]):
-    """A loading or loaded partition. A closed shard stays closed."""
+    """A partition that is loading, loaded or closed. A closed shard never opens again."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Shard(Generic[MachineT]):
         on_loaded: Callable[[MachineT], object],
         on_doubt: Callable[[], object],
     ) -> None:
-        """Take `on_doubt`, called if the state may differ from the log and has to be loaded again."""
+        """Create the shard; `on_doubt` is called if the state may differ from the log and has to be loaded again."""
         self.leader_epoch = leader_epoch
         self.state = ShardState.LOADING
         self.left_out = LeftOut()
@@ -131,7 +131,7 @@ class Shard(Generic[MachineT]):
         self._complaint = ""
 
     def close(self) -> None:
-        """Stop serving, as another broker leads the partition."""
+        """Stop serving, because this broker no longer leads the partition."""
         self.state = ShardState.CLOSED
         self._writer.close()
         self.machine.close()
@@ -140,14 +140,11 @@ class Shard(Generic[MachineT]):
         self.machine.apply(record)
 
     def load(self) -> None:
-        """Begin or continue to load. Until it is done clients get COORDINATOR_LOAD_IN_PROGRESS."""
+        """Begin or continue to load the partition. Clients get COORDINATOR_LOAD_IN_PROGRESS until the loading ends."""
         self._environment.turns.add(self._advance)
 
     def _advance(self) -> bool:
-        """Load one slice; return False if nothing more can be done now.
-
-        A failure is retried later; meanwhile only this partition is not served.
-        """
+        """Load one slice; return False if the loading has ended, has failed, or waits for `load`."""
         if self.state is ShardState.CLOSED:
             return False
         try:
@@ -159,7 +156,7 @@ class Shard(Generic[MachineT]):
         return more
 
     def _read(self) -> Iterator[bool]:
-        """Read the log, one slice in each step; yield False to wait for `load`."""
+        """Read the log, one slice in each step; yield False if the next step has to wait for a call of `load`."""
         self.machine = self._new_machine(self._writer)
         self.left_out = LeftOut()
         self._keys = 0
@@ -200,7 +197,7 @@ class Shard(Generic[MachineT]):
         self.left_out.add(f"key {key[:_KEY_BYTES_SHOWN].hex()}", error)
 
     def _committed(self, error: ApiError | None) -> None:
-        """Restore the state once all read records are committed; retry on an error."""
+        """Restore the state, because all records of the log are committed; load again later after an error."""
         if self._patience is not None:
             self._patience.cancel()
         if self.state is ShardState.CLOSED:
@@ -219,14 +216,14 @@ class Shard(Generic[MachineT]):
         self._on_loaded(self.machine)
 
     def _failed(self, error: Exception) -> None:
-        """Retry later; log the same reason once. An error of neither the log nor the disk is a bug."""
+        """Schedule another loading; log the error unless it is the last logged one."""
         self.state = ShardState.FAILED
         is_bug = not isinstance(error, (ApiError, StorageError))
         if str(error) != self._complaint:
             self._complaint = str(error)
             level = logging.ERROR if is_bug else logging.WARNING
             trace = error if is_bug else None
-            message = "%s%s cannot be loaded: %s; trying again"
+            message = "%s%s cannot be loaded: %s; the broker will try again"
             _logger.log(level, message, "bug: " * is_bug, self._name, error, exc_info=trace)
         is_damage = is_bug or isinstance(error, CorruptLog)
         self._environment.timers.call_later(_DAMAGED_RETRY_S if is_damage else _RETRY_S, self._again)
@@ -241,16 +238,16 @@ class Shard(Generic[MachineT]):
         level = logging.INFO if self._keys else logging.DEBUG
         _logger.log(level, "%s: loaded %s in %.2f s", self._name, self.machine.contents(), seconds)
         if self.left_out.count:
-            message = "%s: left out %d records that cannot be decoded or restored, the first with %s"
+            message = "%s: left out %d records that cannot be decoded or restored; the first one has %s"
             _logger.error(message, self._name, self.left_out.count, self.left_out.first)
 
     def _report_progress(self) -> None:
         now_s = self._environment.clock.monotonic_s()
         if now_s - self._reported_s >= _PROGRESS_S:
             self._reported_s = now_s
-            _logger.info("%s: loading, %d records read", self._name, self._keys)
+            _logger.info("%s: still loading; %d records have been read", self._name, self._keys)
 
     def _report_uncommitted(self) -> None:
         if self.state is not ShardState.CLOSED:
-            message = "%s: all records are read, but not all of them are committed: waiting for other replicas"
+            message = "%s: all records are read, but some are not committed yet; the loading waits for other replicas"
             _logger.warning(message, self._name)

@@ -1,4 +1,4 @@
-"""Work that would hold up the loop, done in slices: some milliseconds of it in each turn, and all jobs by turns."""
+"""Long jobs that run in slices, a few milliseconds in each turn of the event loop, so that they do not block it."""
 
 import logging
 from collections import deque
@@ -12,16 +12,16 @@ _logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Job = Callable[[], bool]
-"""Does one slice, of about a millisecond; False when there is nothing more to do for now."""
+"""The type of a job: each call runs one slice of about a millisecond, and returns False if nothing is left to do."""
 
 _TURN_S: Final = 0.005
 _ITEMS_A_SLICE: Final = 250
 _SLICES_A_TURN: Final = 4
-"""The most slices in a turn, which ends also under a simulated clock that stands still within it."""
+"""The maximum number of slices in a turn, which ends the turn even if a simulated clock stands still."""
 
 
 class Turns:
-    """The jobs of one coordinator. One that raises is a bug, and ends alone."""
+    """The jobs of one coordinator. An exception in a job is a bug, and ends only this job."""
 
     def __init__(self, timers: Timers, clock: Clock) -> None:
         self._timers = timers
@@ -29,13 +29,13 @@ class Turns:
         self._jobs: deque[Job] = deque()
 
     def add(self, job: Job) -> None:
-        """Begin or continue the job in the next turn."""
+        """Run the job from the next turn of the event loop on."""
         if not self._jobs:
             self._timers.call_soon(self._turn)
         self._jobs.append(job)
 
     def run(self, slices: Iterator[object]) -> None:
-        """Exhaust an iterator that works with each step: the first step now, the others by turns."""
+        """Run all steps of an iterator: the first step now, each other step as a slice."""
 
         def step() -> bool:
             return next(slices, slices) is not slices
@@ -61,18 +61,18 @@ def _goes_on(job: Job) -> bool:
     try:
         return job()
     except Exception:
-        _logger.exception("bug: a task of the group coordinator failed, and the rest of it was dropped")
+        _logger.exception("bug: a job of a coordinator failed, and its remaining work was dropped")
         return False
 
 
 class Pace:
-    """The count of items in a slice, which decides when it is over."""
+    """The number of items handled in a slice, which decides when the slice ends."""
 
     def __init__(self) -> None:
         self._spent = 0
 
     def spent(self, items: int) -> bool:
-        """Count items; return True once the slice is over."""
+        """Add items to the count; return True if the slice has to end."""
         self._spent += items
         if self._spent < _ITEMS_A_SLICE:
             return False
@@ -81,5 +81,5 @@ class Pace:
 
 
 def portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The items, a slice's worth at a time."""
+    """Return the items in portions, each of the size of a slice."""
     return (items[start : start + _ITEMS_A_SLICE] for start in range(0, len(items), _ITEMS_A_SLICE))

@@ -1,9 +1,9 @@
-"""Appends to one partition of a coordinator's topic: what is submitted in one turn of the loop goes into one batch.
+"""The writer of one partition of a coordinator's topic.
 
-Records are applied when they are committed, in the order of the log, then those who submitted them are answered. An
-answer that takes longer than the timeout is an error, but the records, once they are committed, are applied all the
-same. What was written and then failed may be in the log or not, now or after the next election: only the log can tell,
-so it has to be read again.
+Records that are submitted in one turn of the event loop are appended as one batch. Committed records are applied in the
+order of the log, then their requests are answered. A request whose records are not committed within the timeout is
+answered with an error, although its records are applied if they are committed later. After an append whose outcome is
+unknown the partition has to be loaded again, because the batch may or may not remain in the log.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from barnabas_core.clock import Cancellable, Timers
 from barnabas_core.errors import ApiError, ErrorCode
 
 _BATCH_BYTES_MAX: Final = 512 * 1024
-"""The largest size of a batch: half of the default of `max.message.bytes`."""
+"""The maximum size of a batch in bytes: half of the default of `max.message.bytes`."""
 
 _ANSWERS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -32,7 +32,7 @@ _ANSWERS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""The error that a client of the coordinator gets for an error of the log."""
+"""The error that the coordinator returns to a client, for each error of an append."""
 
 
 class CoordinatorLog(Protocol):
@@ -45,37 +45,37 @@ class CoordinatorLog(Protocol):
         done: Callable[[ApiError | None], object],
         producer: ProducerEpoch | None = None,
     ) -> None:
-        """Append one batch now, of the producer's transaction if one is named.
+        """Append one batch now; `producer` makes the batch a part of the producer's transaction.
 
-        `done(error)` is called before this returns if nothing was written. Else, in the order of appends, `done(None)`
-        is called once the high watermark has passed it, or `done(error)` once its outcome is unknown.
+        If nothing was written, `done(error)` is called before `append` returns. Otherwise `done(None)` is called once
+        the high watermark has passed the batch, or `done(error)` once its outcome is unknown, in the order of appends.
         """
         ...
 
     def append_marker(
         self, partition: int, marker: Marker, transaction_version: int, done: Callable[[ApiError | None], object]
     ) -> None:
-        """Append the marker that ends a transaction; `done` as for `append`."""
+        """Append the marker that ends a transaction; `done` is called as by `append`."""
         ...
 
     def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValueSlice | None]:
-        """Yield the last value of each key, for one slice after the other from the log's start to its end.
+        """Yield the last value of each key in each slice of the log, from the start to the end of the log.
 
-        It may be committed or not; a slice takes about a millisecond. After a None there is nothing yet: go on when
-        `on_ready` is called. Raises ApiError and StorageError.
+        The slices contain uncommitted records, too; reading a slice takes about a millisecond. After a None the caller
+        continues when `on_ready` is called. Raises ApiError and StorageError.
         """
         ...
 
     def when_committed(self, partition: int, done: Callable[[ApiError | None], object]) -> None:
-        """Call `done(None)` once the log is committed up to its present end, `done(error)` if that cannot be known."""
+        """Call `done(None)` once all records that the log has now are committed, `done(error)` if that is unknown."""
         ...
 
 
 class Encodable(Protocol):
-    """A record in the form that the state machine uses."""
+    """A decoded record, as the state machine uses it."""
 
     def encode(self) -> KeyValue:
-        """Key and value as they are appended; no value where the record is a tombstone."""
+        """Return the encoded key and value; the value of a tombstone is None."""
         ...
 
 
@@ -84,15 +84,15 @@ RecordT = TypeVar("RecordT", bound=Encodable)
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """Records that were submitted together; answered once all are committed, or one has failed."""
+    """The records of one `submit`, answered once all records are committed or one part has failed."""
 
     name: str
     answer: Callable[[ErrorCode], object] | None
     parts: int = 0
-    """The number of parts that are not committed yet."""
+    """The number of parts of the write that are not committed yet."""
 
     def finish(self, error: ErrorCode) -> None:
-        """Answers the request; any later call does nothing."""
+        """Answer the request with the first call; later calls do nothing."""
         answer, self.answer = self.answer, None
         if answer is not None:
             answer(error)
@@ -100,18 +100,18 @@ class _Write:
 
 @dataclass(slots=True, eq=False)
 class _Part(Generic[RecordT]):
-    """A write, or as much of it as fits a batch."""
+    """A part of a write that fits into one batch."""
 
     write: _Write
     producer: ProducerEpoch | None = None
-    """The producer of the records' transaction, if there is one; such a part is a batch of its own."""
+    """The producer whose transaction contains the records, or None. Each transactional part is a separate batch."""
     records: list[RecordT] = field(default_factory=list)
     encoded: list[KeyValue] = field(default_factory=list)
     size_bytes: int = 0
 
 
 class PartitionWriter(Generic[RecordT]):
-    """The appends to one partition. Each belongs to a name: a group's, a transactional id."""
+    """The writer of one partition. Each write has a name: the group id or transactional id of its records."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class PartitionWriter(Generic[RecordT]):
         on_doubt: Callable[[], object],
         leader_epoch: int = 0,
     ) -> None:
-        """`on_doubt` is called if the outcome of a write is unknown, so that the applied state may be out of date."""
+        """Create the writer; `on_doubt` is called if the outcome of a write is unknown."""
         self._partition = partition
         self._log = log
         self._timers = timers
@@ -131,15 +131,15 @@ class PartitionWriter(Generic[RecordT]):
         self._apply = apply
         self._on_doubt = on_doubt
         self.leader_epoch = leader_epoch
-        """The leader epoch under which this broker coordinates."""
+        """The leader epoch in which this broker leads the partition."""
         self._queue: list[_Part[RecordT]] = []
         self._in_flight: Counter[str] = Counter()
         self._waiting: dict[str, list[Callable[[], object]]] = {}
         self._batches: dict[_Batch, None] = {}
-        """The batches that are appended and not committed, in the order of the log."""
+        """The batches that are appended but not committed, in the order of the log."""
         self.is_closed = False
         self.transactions: PendingRecords[RecordT] = PendingRecords()
-        """The records that are applied once their transaction has committed."""
+        """The committed records of open transactions, which are applied when their transaction commits."""
 
     def submit(
         self,
@@ -148,10 +148,10 @@ class PartitionWriter(Generic[RecordT]):
         answer: Callable[[ErrorCode], object],
         producer: ProducerEpoch | None = None,
     ) -> None:
-        """Append records at the end of this turn; `answer(NONE)` when they are committed.
+        """Append records in the next turn; call `answer(NONE)` once they are committed and applied.
 
-        Then they are applied, too, or wait for the end of the producer's transaction. They are in one batch, and so in
-        the log or not, unless they are larger than a batch.
+        The records of a `producer` are applied when its transaction commits. Records that fit into one batch are
+        appended atomically.
         """
         if self.is_closed or not records:
             answer(ErrorCode.NOT_COORDINATOR if self.is_closed else ErrorCode.NONE)
@@ -165,7 +165,7 @@ class PartitionWriter(Generic[RecordT]):
             self._queue.append(part)
 
     def end_transaction(self, marker: Marker, transaction_version: int, answer: Callable[[ErrorCode], object]) -> None:
-        """Append a marker after all submitted records; call `answer(NONE)` once the committed ones are applied."""
+        """Append a marker after all submitted records; call `answer(NONE)` once the marker is committed and applied."""
         if self.is_closed:
             answer(ErrorCode.NOT_COORDINATOR)
             return
@@ -176,25 +176,25 @@ class PartitionWriter(Generic[RecordT]):
         self._append(batch, lambda done: append_marker(self._partition, marker, transaction_version, done))
 
     def is_writing(self, name: str) -> bool:
-        """True if records of that group or transactional id are not committed yet."""
+        """True if submitted records of the group or transactional id are not committed yet."""
         return self._in_flight[name] > 0
 
     def pending(self, name: str, *, of_transactions_only: bool = False) -> Iterator[RecordT]:
-        """Yield the uncommitted records of that group or transactional id, in the order of the log."""
+        """Yield the uncommitted records of the group or transactional id, in the order of the log."""
         for parts in (*(batch.parts for batch in self._batches), self._queue):
             for part in parts:
                 if part.write.name == name and (part.producer is not None or not of_transactions_only):
                     yield from part.records
 
     def when_idle(self, name: str, callback: Callable[[], object]) -> None:
-        """Call back once all records of that group or transactional id are committed; at once if they are."""
+        """Call `callback` once no record of the group or transactional id is being written, possibly at once."""
         if self.is_writing(name):
             self._waiting.setdefault(name, []).append(callback)
         else:
             callback()
 
     def close(self) -> None:
-        """Answer all that wait with NOT_COORDINATOR and apply nothing more, for another broker leads the partition."""
+        """Answer all pending writes with NOT_COORDINATOR, and apply no further records."""
         self.is_closed = True
         parts = [part for batch in self._batches for part in batch.parts] + self._queue
         for batch in self._batches:
@@ -221,7 +221,7 @@ class PartitionWriter(Generic[RecordT]):
             batch.timer = self._timers.call_later(self._timeout_ms / 1000, batch.late)
 
     def finished(self, batch: "_Batch", error: ErrorCode) -> None:
-        """A batch is committed or has failed."""
+        """Apply and answer the writes of a batch that is committed or has failed."""
         if batch not in self._batches:
             return
         del self._batches[batch]
@@ -265,34 +265,34 @@ class PartitionWriter(Generic[RecordT]):
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """An append whose outcome is not known yet."""
+    """An appended batch that is neither committed nor failed yet."""
 
     writer: PartitionWriter[Any]
     parts: list[_Part[Any]]
     marker: Marker | None = None
-    """The marker, if the batch is one; else the batch holds records."""
+    """The marker that the batch consists of, None if the batch holds records."""
     timer: Cancellable | None = None
-    """Set from when the batch is in the log."""
+    """The timer of the write timeout, None until the batch is in the log."""
 
     def stop_waiting(self) -> None:
-        """Cancel the timeout, as the outcome is known, or no longer asked for."""
+        """Cancel the write timeout."""
         if self.timer is not None:
             self.timer.cancel()
 
     def done(self, error: ApiError | None) -> None:
-        """The log has committed the batch, or refused it with `error`."""
+        """Finish the batch, which is committed, or has failed with `error`."""
         self.stop_waiting()
         code = ErrorCode.NONE if error is None else error.code
         self.writer.finished(self, _ANSWERS.get(code, code))
 
     def late(self) -> None:
-        """Answer with a timeout, and still wait for the log."""
+        """Answer all writes of the batch with a timeout error, and still wait for the outcome of the append."""
         for part in self.parts:
             part.write.finish(_ANSWERS[ErrorCode.REQUEST_TIMED_OUT])
 
 
 def _parts(write: _Write, records: Iterable[RecordT], producer: ProducerEpoch | None) -> Iterator[_Part[RecordT]]:
-    """The records in order, cut where a batch would become too large."""
+    """Yield the records in order, split into parts of at most the maximum size of a batch."""
     part: _Part[RecordT] = _Part(write, producer)
     for record in records:
         key, value = record.encode()
@@ -307,7 +307,7 @@ def _parts(write: _Write, records: Iterable[RecordT], producer: ProducerEpoch | 
 
 
 def _batches(parts: Iterable[_Part[RecordT]]) -> Iterator[list[_Part[RecordT]]]:
-    """The parts in order, as many together as fit a batch."""
+    """Yield the parts in order, grouped into batches of at most the maximum size."""
     batch: list[_Part[RecordT]] = []
     size_bytes = 0
     for part in parts:
