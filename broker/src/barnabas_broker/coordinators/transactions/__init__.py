@@ -1,1 +1,1 @@
-"""The coordinator of transactions: its decisions, its records, and the markers that it sends."""
+"""The transaction coordinator: its decisions, its records, and the markers that it sends."""

@@ -1,4 +1,4 @@
-"""Queues of questions to other brokers. Each broker has one request under way; its next takes all that wait."""
+"""The queues of items for other brokers. A broker gets one request at a time, with the items that wait for it."""
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
@@ -13,16 +13,16 @@ from barnabas_core.clock import Timeout
 _logger = logging.getLogger(__name__)
 
 _TIMEOUT_S: Final = 35.0
-"""Longer than a broker waits for its replicas."""
+"""The request timeout in seconds, longer than the other broker waits for its replicas."""
 _ITEMS_MAX: Final = 500
-"""The items in one request: they take a millisecond or two of the other broker's loop."""
+"""The maximum number of items in a request, which occupy the other broker's event loop for 1 or 2 ms."""
 
 ItemT = TypeVar("ItemT")
 AskedT = TypeVar("AskedT", contravariant=True)
 
 
 class LinkEnvironment(NamedTuple):
-    """The parts of the broker that queues need."""
+    """The dependencies of the queues."""
 
     links: Links
     spawn: Callable[[Coroutine[object, object, None]], object]
@@ -31,39 +31,39 @@ class LinkEnvironment(NamedTuple):
 
 
 class Exchange(Protocol[AskedT]):
-    """The kind of request that a queue sends, and the receiver of its answers."""
+    """The creator of the requests that a queue sends, and the receiver of the answers."""
 
     @property
     def response(self) -> str:
-        """The name of the answer's message."""
+        """The name of the response message."""
         ...
 
     @property
     def version(self) -> int:
-        """The version of the request and of its answer."""
+        """The version of the request and of the response."""
         ...
 
     def request(self, items: Sequence[AskedT]) -> Any:
-        """Return one request that asks for all items."""
+        """Return one request for all items."""
         ...
 
     def answered(self, items: Sequence[AskedT], answer: Any | None) -> None:
-        """Take the broker's answer to the items; None if it gave none."""
+        """Handle the broker's response to the items, None if the broker did not respond."""
         ...
 
 
 class BrokerQueues(Generic[ItemT]):
-    """The queues by broker id. A link stays open until it breaks."""
+    """The queues of items for other brokers, with one connection for each broker."""
 
     def __init__(self, environment: LinkEnvironment, exchange: Exchange[ItemT]) -> None:
         self._environment = environment
         self._exchange = exchange
         self._queues: dict[int, list[ItemT]] = {}
-        """The waiting items of each broker with a request under way."""
+        """The waiting items of each broker that has not answered its request yet."""
         self._links: dict[int, RequestLink] = {}
 
     def put(self, broker_id: int, item: ItemT) -> None:
-        """Ask with the next request to that broker."""
+        """Add an item to the next request to this broker."""
         queue = self._queues.get(broker_id)
         if queue is not None:
             queue.append(item)
@@ -90,13 +90,13 @@ class BrokerQueues(Generic[ItemT]):
                 request = encode_request(exchange.request(items), exchange.version, 0, environment.client_id)
                 return decode_response(exchange.response, exchange.version, await link.ask(request))
         except (ConnectionError, TimeoutError, MalformedRequest) as error:
-            _logger.info("broker %d does not answer %s: %r", broker_id, exchange.response, error)
+            _logger.info("broker %d sent no valid %s: %r", broker_id, exchange.response, error)
             del self._links[broker_id]
             link.close()
             return None
 
     def close(self) -> None:
-        """Stop the requests to other brokers."""
+        """Close the connections to other brokers."""
         for link in self._links.values():
             link.close()
         self._links.clear()

@@ -1,7 +1,7 @@
-"""The transaction coordinator of one broker: finds the shard of a transactional id, and has its requests decided there.
+"""The transaction coordinator of one broker, which passes each request to the shard of the transactional id.
 
-Handlers call it with a callback for the answer. Its `runtime` knows the partitions of `__transaction_state` that this
-broker leads. One event-loop thread; nothing here waits.
+Handlers pass a callback for the answer. The coordinator's `runtime` knows the partitions of `__transaction_state` that
+this broker leads. All calls come from the event-loop thread, and none of them blocks.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -22,7 +22,7 @@ OnDecision = Callable[[Decision], object]
 
 
 class Intervals(NamedTuple):
-    """The pauses between two looks for transactions that timed out, and for ids that expired."""
+    """The intervals of the checks for transactions that have timed out, and for transactional ids that have expired."""
 
     timeouts_s: float
     expiry_s: float
@@ -43,18 +43,21 @@ class TransactionCoordinator:
         self.runtime = Runtime(of_runtime, partition_count, partial(TransactionShard, environment), _serve)
 
     def start(self) -> None:
-        """Begin to look for transactions that have timed out, and ids that have expired."""
+        """Schedule the checks for transactions that have timed out, and for transactional ids that have expired."""
         self.runtime.sweep_every(self._intervals.timeouts_s, TransactionShard.end_timed_out)
         self.runtime.sweep_every(self._intervals.expiry_s, TransactionShard.expire)
 
     def lacks_id(self, transactional_id: str, *, if_unknown: bool) -> bool:
-        """True if a request of this id may need a new producer id. Raises ApiError if this is not its coordinator."""
+        """True if the next request of the transactional id may need a new producer id.
+
+        Raises ApiError if this broker does not coordinate the id, or is still loading it.
+        """
         return self.runtime.find(transactional_id).lacks_id(transactional_id, if_unknown=if_unknown)
 
     def init_producer_id(
         self, transactional_id: str, expected: ProducerEpoch, timeout_ms: int, new_id: int, answer: OnDecision
     ) -> None:
-        """Handle an InitProducerId: the producer in the answer may write, all earlier ones are fenced."""
+        """Handle an InitProducerId, which fences all producers except the producer in the answer."""
 
         def decide(shard: TransactionShard, found: Transaction | None) -> Decision:
             return decisions.init_producer_id(found, expected, timeout_ms, new_id, shard.now_ms())
@@ -69,7 +72,7 @@ class TransactionCoordinator:
         client_version: int,
         answer: OnDecision,
     ) -> None:
-        """Handle an AddPartitionsToTxn, an AddOffsetsToTxn, or the first batch of a transaction."""
+        """Add partitions to a transaction, for AddPartitionsToTxn, AddOffsetsToTxn, or a Produce of TV2 clients."""
 
         def decide(shard: TransactionShard, found: Transaction | None) -> Decision:
             return decisions.add_partitions(found, by, partitions, client_version, shard.now_ms())
@@ -79,7 +82,10 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str, by: ProducerEpoch, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Return NONE for each partition in the producer's open transaction, else an error. ApiError."""
+        """Return an error code for each partition, NONE if the partition is in the producer's open transaction.
+
+        Raises ApiError if this broker does not coordinate the id, or is still loading it.
+        """
         _check_named(transactional_id)
         found = self.runtime.find(transactional_id).transactions.get(transactional_id)
         return {partition: decisions.verify(found, by, partition) for partition in partitions}
@@ -94,7 +100,7 @@ class TransactionCoordinator:
         new_id: int,
         answer: OnDecision,
     ) -> None:
-        """Handle an EndTxn: the answer comes when the decision is committed; the markers are written afterwards."""
+        """Handle an EndTxn: answer once the decision is stored, before the markers are written."""
 
         def decide(shard: TransactionShard, found: Transaction | None) -> Decision:
             return decisions.end(found, by, commit, client_version, new_id, shard.now_ms())
@@ -116,7 +122,10 @@ class TransactionCoordinator:
         shard.run(transactional_id, partial(decide, shard), answer)
 
     def describe(self, transactional_id: str) -> Transaction:
-        """Return the transaction of an id. ApiError: no coordinator, or TRANSACTIONAL_ID_NOT_FOUND."""
+        """Return the transaction of a transactional id.
+
+        Raises ApiError, with TRANSACTIONAL_ID_NOT_FOUND if the transactional id does not exist.
+        """
         _check_named(transactional_id)
         found = self.runtime.find(transactional_id).transactions.get(transactional_id)
         if found is None:
@@ -124,13 +133,13 @@ class TransactionCoordinator:
         return found
 
     def transactions(self) -> Iterator[tuple[str, Transaction]]:
-        """All ids of this coordinator. ApiError while one of its partitions is loading: the list would lack some."""
+        """Iterate over all transactional ids of this coordinator. Raises ApiError while a partition is loading."""
         if self.runtime.partition_counts()["loading"]:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return self.loaded_transactions()
 
     def loaded_transactions(self) -> Iterator[tuple[str, Transaction]]:
-        """Iterate over the ids of the partitions that are loaded. They may change meanwhile."""
+        """Iterate over the transactional ids of the loaded partitions. Transactions may change during the iteration."""
         for shard in self.runtime.loaded():
             yield from list(shard.transactions.items())
 

@@ -1,7 +1,7 @@
-"""Decide what the transaction coordinator answers to a request, and how the transaction changes. Pure functions.
+"""The decisions of the transaction coordinator: how a request changes a transaction, and what the answer is.
 
-While an id is being written, callers answer CONCURRENT_TRANSACTIONS, unless the decision is PRODUCER_FENCED. A
-decision holds the transaction to write, None if it stays as it is, and the answer to give once that is committed.
+All functions are pure. While a transaction is being written, the shard answers CONCURRENT_TRANSACTIONS, unless the
+decision is PRODUCER_FENCED.
 """
 
 from collections.abc import Collection
@@ -32,18 +32,21 @@ NOBODY = ProducerEpoch(NO_PRODUCER_ID, NO_EPOCH)
 
 
 class Decision(NamedTuple):
-    """The transaction to write, and the answer to give then."""
+    """The transaction to write, None if it does not change, and the answer to send once it is stored."""
 
     error: ErrorCode
     write: Transaction | None = None
     producer: ProducerEpoch = NOBODY
-    """The producer of the next transaction, if the request asks for it."""
+    """The producer id and epoch of the next transaction, if the answer contains them."""
 
 
 def init_producer_id(
     found: Transaction | None, expected: ProducerEpoch, timeout_ms: int, new_id: int, now_ms: int
 ) -> Decision:
-    """Assign a new epoch or producer id, which fences earlier producers. The producer `expected`, or NOBODY, asks."""
+    """Assign a new epoch or producer id, which fences earlier producers.
+
+    `expected` is the producer id and epoch in the request, NOBODY if the request has none.
+    """
     known = found or Transaction(new_id, NO_EPOCH, timeout_ms)
     if expected != NOBODY and not _may_be_expected(known, expected):
         return Decision(ErrorCode.PRODUCER_FENCED)
@@ -61,7 +64,7 @@ def init_producer_id(
     elif expected.epoch != known.last_epoch:
         return Decision(ErrorCode.PRODUCER_FENCED)
     elif found is not None:
-        changes |= {"epoch": current.epoch}  # A retry: the response was lost.
+        changes |= {"epoch": current.epoch}  # The client retries because it lost the response.
     written = known.enter(EMPTY, now_ms, **changes)
     return Decision(ErrorCode.NONE, written, written.producer)
 
@@ -72,7 +75,7 @@ def _may_be_expected(known: Transaction, expected: ProducerEpoch) -> bool:
 
 
 def abort(ongoing: Transaction, new_id: int, now_ms: int) -> Transaction:
-    """End a transaction against its producer's will, which is fenced: at a timeout, or as another one takes the id."""
+    """Abort a transaction and fence its producer, because of a timeout or an InitProducerId of another producer."""
     return _prepare(ongoing, PREPARE_ABORT, True, new_id, now_ms)
 
 
@@ -83,7 +86,7 @@ def add_partitions(
     client_version: int,
     now_ms: int,
 ) -> Decision:
-    """Take partitions into the transaction, and begin it with the first."""
+    """Add partitions to the transaction; begin a transaction if none is open."""
     error = _refusal(found, by)
     if found is None or error is not ErrorCode.NONE:
         return Decision(error)
@@ -111,7 +114,7 @@ def _refusal(found: Transaction | None, by: ProducerEpoch) -> ErrorCode:
 def end(
     found: Transaction | None, by: ProducerEpoch, commit: bool, client_version: int, new_id: int, now_ms: int
 ) -> Decision:
-    """EndTxn. With transaction.version 2 the epoch rises with each transaction, so a late one is recognized."""
+    """Commit or abort a transaction. With transaction.version 2 each EndTxn bumps the epoch (KIP-890)."""
     if found is None:
         return Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if client_version >= 2:
@@ -143,13 +146,13 @@ def _end_with_bump(found: Transaction, by: ProducerEpoch, commit: bool, new_id: 
         return Decision(ErrorCode.PRODUCER_FENCED)
     if _is_committing(found) == commit:
         return Decision(ErrorCode.NONE, None, found.producer)  # The client retries because it lost the response.
-    # The transaction timed out and was aborted before this commit, so its producer is fenced. To abort a committed
-    # transaction is a mistake of the client.
+    # A transaction that timed out was aborted, so its producer is fenced when it commits. A client that aborts a
+    # committed transaction has a bug.
     return Decision(ErrorCode.PRODUCER_FENCED if commit else ErrorCode.INVALID_TXN_STATE)
 
 
 def _is_one_behind(found: Transaction, by: ProducerEpoch) -> bool:
-    """True if `by` is the producer id and epoch that the producer had before its last transaction ended."""
+    """True if `by` is the producer id and epoch from before the last epoch bump."""
     overflowed = by == (found.previous_producer_id, LAST_CLIENT_EPOCH) and found.epoch == 0
     return overflowed or by == (found.producer_id, found.epoch - 1)
 
@@ -160,12 +163,15 @@ def _is_committing(found: Transaction) -> bool:
 
 def _prepared(found: Transaction, commit: bool, bump: bool, new_id: int, now_ms: int) -> Decision:
     written = _prepare(found, PREPARE_COMMIT if commit else PREPARE_ABORT, bump, new_id, now_ms)
-    written = written._replace(client_version=2 if bump else 0)  # This request's version decides on its markers.
+    written = written._replace(client_version=2 if bump else 0)  # The version of EndTxn decides about its markers.
     return Decision(ErrorCode.NONE, written, completed(written, now_ms).producer)
 
 
 def _prepare(found: Transaction, state: TransactionState, bump: bool, new_id: int, now_ms: int) -> Transaction:
-    """Markers carry this record's epoch; after the last epoch the next transaction has another producer id."""
+    """Return the transaction in a prepared state, with the epoch of its markers.
+
+    After the last epoch of the producer id the next transaction gets a new producer id.
+    """
     started_ms = found.started_ms if found.state is ONGOING else now_ms
     partitions = found.partitions if found.state is ONGOING else frozenset()
     changes: dict[str, Any] = {"started_ms": started_ms, "partitions": partitions}
@@ -177,7 +183,7 @@ def _prepare(found: Transaction, state: TransactionState, bump: bool, new_id: in
 
 
 def completed(prepared: Transaction, now_ms: int) -> Transaction:
-    """All markers are written."""
+    """Return the completed transaction, once all markers of the prepared transaction are written."""
     changes: dict[str, Any] = {"partitions": frozenset()}
     if prepared.next_producer_id != NO_PRODUCER_ID:
         changes |= {"producer_id": prepared.next_producer_id, "epoch": 0, "last_epoch": prepared.last_epoch}
@@ -186,7 +192,7 @@ def completed(prepared: Transaction, now_ms: int) -> Transaction:
 
 
 def verify(found: Transaction | None, by: ProducerEpoch, partition: TopicPartition) -> ErrorCode:
-    """Return NONE if the partition is in the producer's open transaction, so that its batch may be appended."""
+    """Return NONE if the partition is in the producer's open transaction, an error code otherwise."""
     error = _refusal(found, by)
     if found is None or error is not ErrorCode.NONE:
         return error
@@ -202,5 +208,5 @@ def is_timed_out(found: Transaction, now_ms: int) -> bool:
 
 
 def is_expired(found: Transaction, retention_ms: int, now_ms: int) -> bool:
-    """True if the id has been unused for so long that it may be removed."""
+    """True if the transactional id has no open transaction, and has not changed for the retention time."""
     return found.state in IDLE and found.updated_ms + retention_ms <= now_ms

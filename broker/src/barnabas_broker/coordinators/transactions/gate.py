@@ -1,7 +1,7 @@
-"""Asks the coordinator of a transactional id, wherever it is, whether a partition is in the open transaction.
+"""The verification of partitions by the coordinator of a transactional id, on this broker or on another one.
 
-Or it asks to take the partition in. All that is asked for a producer while its last question is under way goes into the
-next one.
+The coordinator checks whether partitions are in the open transaction, or adds them to the transaction. Partitions that
+are asked for while a request for the same producer is in flight share the next request.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from barnabas_core.topic_partition import TopicPartition
 
 _ATTEMPTS: Final = 5
 _PAUSE_S: Final = 0.02
-"""The pause between attempts, while the last transaction is ending."""
+"""The pause in seconds between attempts while the previous transaction is ending."""
 
 IMPLICIT_VERSION: Final = 2
-"""The first transaction.version whose clients add partitions by Produce."""
+"""The first transaction.version in which a Produce adds its partitions to the transaction."""
 
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -39,7 +39,7 @@ class _Question(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A question to another broker."""
+    """A question to another broker, with the future that receives its answer."""
 
     question: _Question
     partitions: Collection[TopicPartition]
@@ -47,7 +47,7 @@ class _Asked(NamedTuple):
 
 
 class TransactionGate:
-    """`coordinator` is this broker's own."""
+    """The gate of a broker, which asks the broker's own `coordinator` or another broker."""
 
     response = "AddPartitionsToTxnResponse"
     version = 5
@@ -70,19 +70,19 @@ class TransactionGate:
         self.open_transactions = OpenTransactions(environment, image)
 
     def close(self) -> None:
-        """Stop the requests to other brokers."""
+        """Close the connections to other brokers."""
         self._queues.close()
         self.open_transactions.queues.close()
 
     @property
     def takes_in(self) -> bool:
-        """True if partitions may join a transaction with their first batch, by the cluster's level."""
+        """True if the cluster's transaction.version lets a Produce add its partitions to the transaction."""
         return transaction_version(self._image.features) >= IMPLICIT_VERSION
 
     async def ask(
         self, transactional_id: str, by: ProducerEpoch, partition: TopicPartition, *, adds: bool
     ) -> ErrorCode:
-        """Return NONE if the partition is in the producer's open transaction; `adds` takes it in if it is not."""
+        """Return NONE if the partition is in the producer's open transaction; `adds` adds a missing partition."""
         question = _Question(transactional_id, by, adds)
         answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.get(question)
@@ -139,7 +139,7 @@ class TransactionGate:
         partitions: Collection[TopicPartition],
         answer: Callable[[Codes], object],
     ) -> None:
-        """Answer as the coordinator of the id, for this broker and for others."""
+        """Decide as the coordinator of the transactional id, for this broker or for another broker."""
 
         def decided(decision: Decision) -> None:
             answer(dict.fromkeys(partitions, decision.error))
@@ -152,14 +152,12 @@ class TransactionGate:
         except ApiError as error:
             decided(Decision(error.code))
 
-    # Methods that the queues call
-
     def request(self, items: Sequence[_Asked]) -> AddPartitionsToTxnRequest:
-        """All questions to one broker."""
+        """Return one request with all questions to a broker."""
         return AddPartitionsToTxnRequest(transactions=[_transaction(*item.question, item.partitions) for item in items])
 
     def answered(self, items: Sequence[_Asked], answer: AddPartitionsToTxnResponse | None) -> None:
-        """Results come in the order of the questions."""
+        """Pass the results to the questions, which have the same order."""
         results = [] if answer is None else [_codes(each) for each in answer.results_by_transaction]
         if len(results) != len(items):
             results = [{} for _ in items]

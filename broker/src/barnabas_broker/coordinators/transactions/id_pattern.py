@@ -1,7 +1,7 @@
-"""Patterns of transactional ids from clients (KIP-1152), matched in time in proportion to the id.
+"""The patterns of transactional ids in ListTransactions (KIP-1152), matched in linear time.
 
-Kafka has RE2 for that. Python's `re` tries one way after the other, so that one pattern of a client could keep the
-broker busy for ever. These patterns have no groups, so all ways through them are followed at once.
+Kafka uses RE2. Python's `re` backtracks, so a client's pattern could block the broker for ever. The patterns allowed
+here have no groups, so that a match can follow all positions in the pattern at once.
 """
 
 import re
@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 
 PARTS_MAX: Final = 64
 ID_CHARS_MAX: Final = 256
-"""A longer id fits no pattern: following one takes a few milliseconds at most."""
+"""The maximum length of an id that can match a pattern, so that a match takes a few milliseconds at most."""
 ALLOWED: Final = (
-    f"at most {PARTS_MAX} characters, '.', classes such as [a-z] or \\d, each with *, + or ? behind it or none,"
-    " and | between alternatives; \\ before all others"
+    f"at most {PARTS_MAX} characters, '.' or classes such as [a-z] or \\d, each of which *, + or ? may follow;"
+    " | separates alternatives; \\ escapes any other character"
 )
 _PART: Final = re.compile(
     r"(?P<bar>\|)|(?P<one>\\[dDsSwW]|\\[^A-Za-z0-9]|\[\^?(?:\\.|[^\\\[\]])+\]|[^\\\[\](){}|*+?^$])(?P<times>[*+?]?)",
@@ -21,7 +21,7 @@ _PART: Final = re.compile(
 
 
 class _Part(NamedTuple):
-    """One character of a pattern: which ones it may be, and whether it may come often, or be left out."""
+    """A pattern of one character, which may repeat or be absent."""
 
     one: re.Pattern[str]
     may_repeat: bool = False
@@ -29,10 +29,10 @@ class _Part(NamedTuple):
 
 
 class IdPattern:
-    """A pattern that whole ids fit or do not fit."""
+    """A pattern that matches whole transactional ids."""
 
     def __init__(self, text: str) -> None:
-        """Raise ValueError, which says what is allowed."""
+        """Compile the pattern. Raises ValueError if the pattern is not allowed."""
         self._alternatives: list[list[_Part]] = [[]]
         position = 0
         while position < len(text):
@@ -46,7 +46,7 @@ class IdPattern:
                 self._alternatives[-1] += _parts(match["one"], match["times"])
 
     def fits(self, name: str) -> bool:
-        """Return whether the whole id fits."""
+        """True if the pattern matches the whole transactional id."""
         return len(name) <= ID_CHARS_MAX and any(_fits(parts, name) for parts in self._alternatives)
 
 
@@ -62,7 +62,7 @@ def _parts(one: str, times: str) -> list[_Part]:
 
 
 def _fits(parts: list[_Part], name: str) -> bool:
-    """Follow all places before which a part may come next; the last one is behind them all."""
+    """True if the parts match the whole name; the set of places holds the index of each part that may match next."""
     places = _with_lacking(parts, {0})
     for character in name:
         reached = set()
@@ -74,7 +74,7 @@ def _fits(parts: list[_Part], name: str) -> bool:
 
 
 def _with_lacking(parts: list[_Part], places: set[int]) -> set[int]:
-    """Return the places, and those behind parts that may be left out."""
+    """Return the places, and the places that can be reached from them over parts that may be absent."""
     found = set(places)
     for place, part in enumerate(parts):
         if place in found and part.may_lack:

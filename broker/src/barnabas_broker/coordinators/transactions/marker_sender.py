@@ -1,7 +1,7 @@
-"""Sends the markers that end transactions to the leaders of their partitions, until each partition has its own.
+"""The sender of transaction markers, which sends markers to the partition leaders until each partition has its marker.
 
-All that go to one broker share its next request. A partition whose leader cannot take its marker now is tried again.
-One that is gone is ticked off, and so is one that refuses the marker for ever, which is reported.
+All markers for one broker share its next request. The sender retries until a leader has written the marker, the
+partition has been deleted, or the leader has refused the marker with a final error, which is logged.
 """
 
 import logging
@@ -25,7 +25,7 @@ _RETRY_S: Final = 0.1
 
 _WRITTEN: Final = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
 REFUSED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-"""The errors after which another attempt would not help."""
+"""The final errors, after which the sender does not send a marker again."""
 
 WantedMarker = WriteTxnMarkersRequest.WritableTxnMarker
 WantedTopic = WantedMarker.WritableTxnMarkerTopic
@@ -33,25 +33,25 @@ WantedTopic = WantedMarker.WritableTxnMarkerTopic
 
 @dataclass(slots=True, eq=False)
 class Ending:
-    """A transaction that ends."""
+    """A transaction whose markers are being sent."""
 
     marker: Marker
     transaction_version: int
     missing: set[TopicPartition]
-    """The partitions that lack its marker."""
+    """The partitions of the transaction that have no marker yet."""
     is_wanted: Callable[[], bool]
     done: Callable[[], object]
 
 
 class _Item(NamedTuple):
-    """The part of an ending that one broker is asked for."""
+    """A marker for those partitions of a transaction that one broker leads."""
 
     ending: Ending
     partitions: Collection[TopicPartition]
 
 
 class MarkerSender:
-    """Sends markers to the leaders of their partitions, which it knows from the image."""
+    """The sender of markers to the partition leaders in the metadata image."""
 
     response = "WriteTxnMarkersResponse"
     version = 2
@@ -72,7 +72,7 @@ class MarkerSender:
         is_wanted: Callable[[], bool],
         done: Callable[[], object],
     ) -> None:
-        """Send a marker; call `done` once all partitions have it, unless it is no longer wanted before that."""
+        """Send a marker to all partitions; call `done` once they have it, unless `is_wanted` returns False before."""
         self._route(Ending(marker, transaction_version, set(partitions), is_wanted, done), partitions)
 
     def _route(self, ending: Ending, partitions: Collection[TopicPartition]) -> None:
@@ -92,7 +92,7 @@ class MarkerSender:
             ending.done()
 
     def _leader(self, partition: TopicPartition) -> int | None:
-        """Return the leader; None if the topic is deleted, -1 if there is no leader."""
+        """Return the id of the partition's leader, -1 if the partition has no leader, None if it was deleted."""
         document = self._image.topics.get(partition.topic)
         if document is None or partition.partition >= len(document.partitions):
             return None
@@ -102,14 +102,12 @@ class MarkerSender:
         if partitions:
             self._timers.call_later(_RETRY_S, partial(self._route, ending, partitions))
 
-    # Methods that the queues call
-
     def request(self, items: Sequence[_Item]) -> WriteTxnMarkersRequest:
-        """Return the request with all markers for one broker."""
+        """Return one request with all markers for a broker."""
         return WriteTxnMarkersRequest(markers=[_wanted(*item) for item in items if item.ending.is_wanted()])
 
     def answered(self, items: Sequence[_Item], answer: WriteTxnMarkersResponse | None) -> None:
-        """Tick off where they are written, and try the others again."""
+        """Record which partitions have their markers, and send the other markers again."""
         codes = {} if answer is None else _codes(answer)
         for ending, partitions in items:
             missing = [each for each in partitions if not self._is_over(ending, each, codes)]
@@ -124,7 +122,7 @@ class MarkerSender:
         code = codes.get((ending.marker.producer_id, partition), ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if code in REFUSED:
             self._counts.refused_markers[code] += 1
-            message = "%s refuses the marker %s with %s: the transaction ends without this marker"
+            message = "%s refuses the marker %s with %s; the transaction ends without this marker"
             _logger.error(message, partition, ending.marker, code.name)
         return code in _WRITTEN or code in REFUSED
 

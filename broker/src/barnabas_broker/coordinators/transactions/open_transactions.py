@@ -1,4 +1,4 @@
-"""The question to all coordinators which transactional ids are open, before transaction.version is lowered."""
+"""The search for open transactions at all coordinators, before transaction.version is lowered."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ ListedAnswer = asyncio.Future[ListTransactionsResponse | None]
 
 
 class OpenTransactions:
-    """The requests go to the coordinators: the brokers that lead a partition of `__transaction_state`."""
+    """The search for open transactions, which asks each broker that leads a partition of `__transaction_state`."""
 
     response = "ListTransactionsResponse"
     version = 0
@@ -26,7 +26,7 @@ class OpenTransactions:
         self.queues: BrokerQueues[ListedAnswer] = BrokerQueues(environment, self)
 
     async def find(self) -> list[str]:
-        """Return the ids with an open transaction. Raises ApiError if a coordinator does not answer."""
+        """Return the transactional ids with an open transaction. Raises ApiError if a coordinator does not answer."""
         document = self._image.topics.get(TRANSACTION_STATE)
         asked: dict[int, ListedAnswer] = {}
         for leader in {state.leader for state in document.partitions} if document is not None else ():
@@ -40,19 +40,17 @@ class OpenTransactions:
             response = await answer
             if response is None or response.error_code:
                 who = f"broker {leader}" if leader >= 0 else f"a partition of {TRANSACTION_STATE} without a leader"
-                message = f"{who} does not say which transactions are open; try again when it does"
+                message = f"{who} does not say which transactions are open; try again later"
                 raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
             found += [each.transactional_id for each in response.transaction_states]
         return sorted(found)
 
-    # Methods that the queues call
-
-    def request(self, items: Sequence[ListedAnswer]) -> ListTransactionsRequest:  # noqa: ARG002  # All ask for the same.
+    def request(self, items: Sequence[ListedAnswer]) -> ListTransactionsRequest:  # noqa: ARG002  # All items ask the same question.
         """Return the request for the open transactions of one broker."""
         return ListTransactionsRequest(state_filters=list(_OPEN), producer_id_filters=[])
 
     def answered(self, items: Sequence[ListedAnswer], answer: ListTransactionsResponse | None) -> None:
-        """Give the answer to all that wait, as they ask for the same."""
+        """Pass the answer to all items, which ask the same question."""
         for item in items:
             if not item.done():
                 item.set_result(answer)

@@ -1,6 +1,6 @@
-"""The records of `__transaction_state`, in Kafka's own format: an id, and the state of its last transaction.
+"""The records of `__transaction_state`, in Kafka's format: a transactional id, and the state of its last transaction.
 
-A key begins with version 0; later versions are kinds of record that Kafka 4.4 does not have, and are passed over.
+A key begins with version 0. The decoder skips other key versions, which Kafka 4.4 does not use.
 """
 
 import struct
@@ -22,19 +22,19 @@ _INT16: Final = struct.Struct(">h")
 
 
 class MalformedTransaction(ValueError):
-    """The bytes are not a record of the version that they claim to be."""
+    """The error for a record that cannot be decoded."""
 
 
 class TransactionRecord(NamedTuple):
-    """One record, decoded; a transaction of None is a tombstone."""
+    """A decoded record of `__transaction_state`; a transaction of None is a tombstone."""
 
     transactional_id: str
     transaction: Transaction | None
     value_version: int = _VALUE_VERSION_MAX
-    """0 as long as a broker may be there that reads no other: below transaction.version 1."""
+    """The version of the encoded value: 0 below transaction.version 1, because older brokers read only version 0."""
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """Key and value as they are appended."""
+        """Return the encoded key and the encoded value."""
         key = _encoded(_KEY, _KEY_VERSION, {"transactional_id": self.transactional_id})
         if self.transaction is None:
             return key, None
@@ -72,7 +72,7 @@ def _topics(partitions: Iterable[TopicPartition]) -> list[Any]:
 
 
 def decode(key: bytes, value: bytes) -> TransactionRecord | None:
-    """The record; None for kinds and versions that are not known. MalformedTransaction."""
+    """Return the decoded record, None if its version is unknown. Raises MalformedTransaction."""
     try:
         (key_version,), (version,) = _INT16.unpack_from(key), _INT16.unpack_from(value)
         if key_version != _KEY_VERSION or not 0 <= version <= _VALUE_VERSION_MAX:

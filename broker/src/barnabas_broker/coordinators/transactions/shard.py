@@ -1,6 +1,6 @@
-"""The transactional ids of one partition of `__transaction_state` (a `StateMachine`).
+"""The transactional ids of one partition of `__transaction_state`: a `StateMachine` that stores each decision.
 
-What is decided of an id is written. Once that is committed it holds, is answered, and its markers are on their way.
+Once a decision is committed it takes effect, the request is answered, and the markers of an ended transaction are sent.
 """
 
 import logging
@@ -39,61 +39,62 @@ from barnabas_core.topic_partition import TopicPartition
 _logger = logging.getLogger(__name__)
 
 _RETRY_S: Final = 0.5
-"""The pause before a refused write of a transaction's end is tried again."""
+"""The pause in seconds before a completed transaction that could not be stored is written again."""
 
 SendMarkers = Callable[[Marker, int, Collection[TopicPartition], Callable[[], bool], Callable[[], object]], object]
-"""Takes a marker, its transaction version, the partitions, whether it is still wanted, and the final callback."""
+"""The function that sends a marker: it takes the marker, its transaction version, the partitions, and two callbacks.
+
+The first callback returns whether the marker is still wanted; the second is called once all partitions have the marker.
+"""
 
 
 class TransactionEnvironment(NamedTuple):
-    """The parts of the broker that the coordinator of transactions needs."""
+    """The dependencies of the transaction coordinator."""
 
     clock: Clock
     timers: Timers
     send_markers: SendMarkers
     transaction_version: Callable[[], int]
-    """The finalized level of transaction.version."""
+    """Return the finalized transaction.version of the cluster."""
     expiration_ms: int
-    """The time for which an unused id is kept."""
+    """The time in ms for which an unused transactional id is kept."""
     ask_new_id: Callable[[Callable[[int], object]], object]
-    """Calls back with an unused producer id, or not at all."""
+    """Call the callback with an unused producer id, or never if no producer id can be allocated."""
     counts: TransactionCounts
 
 
 class TransactionShard:
-    """The ids of one partition, from one loading on."""
+    """The transactional ids of one partition, as of one loading of the partition."""
 
     def __init__(self, environment: TransactionEnvironment, writer: PartitionWriter[TransactionRecord]) -> None:
         self.writer = writer
         self.transactions: dict[str, Transaction] = {}
         self._environment = environment
 
-    # The runtime's interface
-
     def decoder(self) -> Callable[[bytes, bytes], TransactionRecord | None]:
-        """Return the decoder of one loading."""
+        """Return the decoder for one loading of the partition."""
         return decode
 
     def apply(self, record: TransactionRecord) -> None:
-        """Apply a record that was committed, or read in a loading."""
+        """Apply a record that was just committed, or read from the log."""
         if record.transaction is None:
             self.transactions.pop(record.transactional_id, None)
         else:
             self.transactions[record.transactional_id] = record.transaction
 
-    def restore(self, left_out: LeftOut) -> Iterator[None]:  # noqa: ARG002  # The runtime passes it.
-        """Do nothing, as a transaction is stored as a whole in its record."""
+    def restore(self, left_out: LeftOut) -> Iterator[None]:  # noqa: ARG002  # The runtime passes left_out.
+        """Return no slices, because the record of a transaction holds its whole state."""
         return iter(())
 
     def contents(self) -> str:
-        """Return the number of ids, for the log."""
+        """Return the number of transactional ids as text for a log line."""
         return f"{len(self.transactions)} transactional ids"
 
     def close(self) -> None:
-        """Do nothing: the next coordinator sends the markers that are not sent yet."""
+        """Do nothing, because the next coordinator sends the markers that have not been written."""
 
     def serve(self) -> Iterator[None]:
-        """Serve the loaded ids: send again the markers of each transaction whose end is decided."""
+        """Send the markers of each loaded transaction that is prepared to commit or abort."""
         pace = Pace()
         for transactional_id, transaction in list(self.transactions.items()):
             if transaction.state in PREPARED:
@@ -101,14 +102,12 @@ class TransactionShard:
             if pace.spent(1):
                 yield
 
-    # Requests and time
-
     def now_ms(self) -> int:
-        """Return the time of a decision."""
+        """Return the current wall-clock time in ms."""
         return self._environment.clock.now_ms()
 
     def lacks_id(self, transactional_id: str, *, if_unknown: bool) -> bool:
-        """Return whether the next decision of this id may need a new producer id; `if_unknown`: also for a new id."""
+        """True if the next decision may need a new producer id; `if_unknown` is the result for an unknown id."""
         found = self.transactions.get(transactional_id)
         return if_unknown if found is None else found.epoch >= LAST_CLIENT_EPOCH
 
@@ -118,9 +117,10 @@ class TransactionShard:
         decide: Callable[[Transaction | None], Decision],
         answer: Callable[[Decision], object],
     ) -> None:
-        """Decide, write, and answer once that is committed. While a decision is being written, no other is made.
+        """Make a decision, write it, and answer once it is committed.
 
-        A fenced producer is refused all the same, for no later decision gives it its epoch back.
+        While another decision about the id is being written, answer CONCURRENT_TRANSACTIONS, but PRODUCER_FENCED to a
+        fenced producer, which stays fenced whatever the outcome is.
         """
         decision = decide(self.transactions.get(transactional_id))
         if self.writer.is_writing(transactional_id):
@@ -133,7 +133,7 @@ class TransactionShard:
             return
         is_last = written.state in PREPARED and written.epoch == FENCING_EPOCH
         if (written.next_producer_id if is_last else written.producer_id) == NO_PRODUCER_ID:
-            answer(Decision(ErrorCode.CONCURRENT_TRANSACTIONS))  # No new producer id is at hand: the client retries.
+            answer(Decision(ErrorCode.CONCURRENT_TRANSACTIONS))  # The client retries until a producer id is free.
             return
         self._write(transactional_id, written, lambda error: answer(Decision(error) if error else decision))
 
@@ -158,8 +158,6 @@ class TransactionShard:
         if committed.state in PREPARED and not self.writer.is_closed:
             self._send_markers(transactional_id, committed)
 
-    # Markers
-
     def _send_markers(self, transactional_id: str, prepared: Transaction) -> None:
         marker = Marker(
             prepared.producer_id, prepared.epoch, self.writer.leader_epoch, prepared.state is PREPARE_COMMIT
@@ -173,7 +171,7 @@ class TransactionShard:
         )
 
     def _complete(self, transactional_id: str, prepared: Transaction) -> None:
-        """All markers are written; try to note that until it is noted, or another broker coordinates."""
+        """Store that all markers are written; retry until this is stored or another broker coordinates."""
         if self.writer.is_closed or self.transactions.get(transactional_id) is not prepared:
             return
 
@@ -186,8 +184,6 @@ class TransactionShard:
             answer(ErrorCode.CONCURRENT_TRANSACTIONS)
         else:
             self._write(transactional_id, completed(prepared, self.now_ms()), answer)
-
-    # Time
 
     def end_timed_out(self) -> Iterator[None]:
         """Abort the transactions that have timed out."""
@@ -211,7 +207,7 @@ class TransactionShard:
             end(NO_PRODUCER_ID)
 
     def expire(self) -> Iterator[None]:
-        """Remove the ids that have expired."""
+        """Remove the transactional ids that have expired."""
         pace = Pace()
         for transactional_id, transaction in list(self.transactions.items()):
             is_due = is_expired(transaction, self._environment.expiration_ms, self.now_ms())

@@ -1,4 +1,4 @@
-"""The state of one transactional id, as its record in `__transaction_state` has it, and its table of states. Pure."""
+"""The state of a transactional id, as stored in `__transaction_state`, and the allowed transitions between states."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -11,12 +11,12 @@ NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 NOT_STARTED: Final = -1
 FENCING_EPOCH: Final = 32767
-"""The last epoch of a producer id, which only the markers of its last transaction have."""
+"""The last epoch of a producer id, which only the markers of its last transaction use."""
 LAST_CLIENT_EPOCH: Final = FENCING_EPOCH - 1
 
 
 class TransactionState(IntEnum):
-    """The states, by the numbers that records hold."""
+    """The states of a transaction, with the numbers that the records store."""
 
     EMPTY = 0
     ONGOING = 1
@@ -28,7 +28,7 @@ class TransactionState(IntEnum):
 
 
 def state_name(state: TransactionState) -> str:
-    """Kafka's name of a state."""
+    """Return Kafka's name of a state, such as PrepareCommit."""
     return state.name.title().replace("_", "")
 
 
@@ -39,19 +39,19 @@ IDLE: Final = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
 PREPARED: Final = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
 
 PREVIOUS_STATES: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
-    EMPTY: IDLE,  # InitProducerId.
-    ONGOING: IDLE | {ONGOING},  # AddPartitionsToTxn, AddOffsetsToTxn, the first Produce of TV2.
-    PREPARE_COMMIT: frozenset({ONGOING}),  # EndTxn.
-    PREPARE_ABORT: IDLE | {ONGOING},  # EndTxn, a timeout, InitProducerId; without partitions EndTxn of TV2 alone.
-    COMPLETE_COMMIT: frozenset({PREPARE_COMMIT}),  # All markers are written.
+    EMPTY: IDLE,  # InitProducerId enters this state.
+    ONGOING: IDLE | {ONGOING},  # AddPartitionsToTxn, AddOffsetsToTxn or, in TV2, Produce adds partitions.
+    PREPARE_COMMIT: frozenset({ONGOING}),  # EndTxn commits the transaction.
+    PREPARE_ABORT: IDLE | {ONGOING},  # EndTxn, a timeout or InitProducerId aborts; only EndTxn of TV2 aborts when idle.
+    COMPLETE_COMMIT: frozenset({PREPARE_COMMIT}),  # All markers have been written.
     COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
-    DEAD: IDLE,  # Expiry of the id: a tombstone.
+    DEAD: IDLE,  # The transactional id expires, and its tombstone is written.
 }
-"""The states from which a state may be entered."""
+"""The states from which each state may be entered."""
 
 
 class Transaction(NamedTuple):
-    """The state of a transactional id; all of it is stored except `last_epoch`, which is unknown after a loading."""
+    """The state of a transactional id. Records store all fields except `last_epoch`, the epoch before the last bump."""
 
     producer_id: int
     epoch: int
@@ -67,10 +67,10 @@ class Transaction(NamedTuple):
 
     @property
     def producer(self) -> ProducerEpoch:
-        """The current producer, or the one whose markers are being written."""
+        """The current producer id and epoch."""
         return ProducerEpoch(self.producer_id, self.epoch)
 
     def enter(self, state: TransactionState, now_ms: int, **changes: Any) -> "Transaction":
-        """The transaction in its next state."""
-        assert self.state in PREVIOUS_STATES[state], f"{self.state.name} to {state.name}"
+        """Return the transaction in its next state, with the given changes."""
+        assert self.state in PREVIOUS_STATES[state], f"a transaction cannot go from {self.state.name} to {state.name}"
         return self._replace(state=state, updated_ms=now_ms, **changes)

@@ -1,4 +1,4 @@
-"""The counts of how transactions end, which the coordinator and its sender of markers keep since the broker's start."""
+"""The counters of ended transactions and refused markers since the start of the broker."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ from barnabas_core.errors import ErrorCode
 
 @dataclass(slots=True)
 class TransactionCounts:
-    """The counts of ended transactions; each counts once, when its end is stored after its last marker."""
+    """The counters of transactions whose end was stored after the last marker, and of refused markers."""
 
     committed: int = 0
     aborted: int = 0
     refused_markers: Counter[ErrorCode] = field(default_factory=Counter)
-    """The markers that a partition refused with a final error, by error."""
+    """The number of markers that a partition leader refused with a final error, by error code."""
