@@ -131,7 +131,7 @@ async def _who_cannot_be_asked_is_not_waited_for(caplog: pytest.LogCaptureFixtur
         ["late"]
     )
     assert [broker for broker, _ in others.asked if broker == 3] == [3]
-    assert "broker 2 did not answer which brokers lead: ConnectionError('cannot connect: refused')" in caplog.messages
+    assert "broker 2 did not return the current leaders: ConnectionError('cannot connect: refused')" in caplog.messages
     assert others.open_count == 0
 
 
@@ -148,7 +148,7 @@ async def _who_never_hears_is_waited_for_no_longer_than_the_bound(
         ["late"]
     )
     assert others.open_count == 0
-    warning = "broker 2 may still name this one as a leader after its stop: it confirmed no change within 0.01 s"
+    warning = "broker 2 may still name this broker as a leader: it did not confirm the new leaders within 0.01 s"
     assert warning in caplog.messages
 
 

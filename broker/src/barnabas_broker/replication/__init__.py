@@ -1,1 +1,1 @@
-"""The partitions of this broker: leader state, high watermark, delayed requests waiting on them."""
+"""The replicas on this broker: leading, following, the high watermark, and the requests that wait for it."""

@@ -1,9 +1,9 @@
-"""The wait for clients to move to the new leaders: a stopping broker serves until no client asks for moved partitions.
+"""The wait of a stopping broker until its clients have moved to the new leaders.
 
-A client reconnects at once if its connection ends while it still believes that this broker leads a partition. On
-Kubernetes the pod's network may be gone by then, and kube-proxy still sends connections there: nothing answers, and the
-client waits for `socket.connection.setup.timeout.ms`, 30 s in librdkafka, although the broker restarts within seconds.
-A client that got NOT_LEADER_OR_FOLLOWER looks for the new leader, and has no reason to connect here again.
+A client whose connection ends reconnects at once if it still takes this broker for a leader. On Kubernetes such a
+connection may go to a pod that no longer exists, so the client waits for `socket.connection.setup.timeout.ms`, 30 s in
+librdkafka. A client that got NOT_LEADER_OR_FOLLOWER looks for the new leader instead. So a stopping broker serves until
+no client sends requests for partitions that have moved.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,14 +12,14 @@ from typing import Final
 from barnabas_core.clock import Clock
 
 QUIET_S: Final = 0.5
-"""Clients ask for metadata 0.1 s after a refusal, and fetch again after 0.5 s at most."""
+"""The time in seconds without refused requests after which the clients have moved: clients retry within 0.5 s."""
 DRAIN_S: Final = 3.0
-"""The longest wait, for a client may never stop asking."""
+"""The maximum wait in seconds, because a client may never stop sending requests."""
 PAUSE_S: Final = 0.05
 
 
 class ClientDrain:
-    """The tracker of requests that were refused because another broker leads the partition."""
+    """The tracker of requests that this broker refused because another broker leads the partition."""
 
     def __init__(self, clock: Clock, sleep: Callable[[float], Awaitable[None]]) -> None:
         self._clock = clock
@@ -27,11 +27,11 @@ class ClientDrain:
         self._turned_away_s = clock.monotonic_s()
 
     def turned_away(self) -> None:
-        """Note a refused request: another broker leads its partition, or the client's leader epoch is not current."""
+        """Record a request that was refused because of its leader, or because of the client's leader epoch."""
         self._turned_away_s = self._clock.monotonic_s()
 
     async def until_all_left(self) -> None:
-        """Return when no request was refused for `QUIET_S`, or after `DRAIN_S`."""
+        """Return once no request has been refused for `QUIET_S` seconds, or after `DRAIN_S` seconds."""
         began_s = now_s = self._clock.monotonic_s()
         while now_s - max(began_s, self._turned_away_s) < QUIET_S and now_s - began_s < DRAIN_S:
             await self._sleep(PAUSE_S)

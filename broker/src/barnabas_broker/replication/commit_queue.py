@@ -8,7 +8,7 @@ from barnabas_core.clock import Timers
 from barnabas_core.errors import ApiError, ErrorCode
 
 Done = Callable[[ApiError | None], object]
-"""A callback, called once: None if all below the offset is committed, else the error that ended the wait."""
+"""A callback that is called once, with None when the records are committed, or with the error that ended the wait."""
 
 LOST_LEADERSHIP: Final = ApiError(
     ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker's leadership ended before the records were committed"
@@ -16,10 +16,9 @@ LOST_LEADERSHIP: Final = ApiError(
 
 
 class CommitQueue:
-    """The waiting appends of one partition, with the end offset of each in `waiting`.
+    """The waiting appends of one partition, ordered by their end offsets.
 
-    Nobody is called in the middle of what a partition does: whatever is due is called when the turn of the loop is
-    over.
+    Callbacks run in the next turn of the event loop, so that they never interrupt an operation of the partition.
     """
 
     __slots__ = ("_due", "_timers", "waiting")
@@ -38,7 +37,7 @@ class CommitQueue:
         waiting = self.waiting
         if not waiting or waiting[-1][0] <= end_offset:
             waiting.append((end_offset, done))
-        else:  # The retry of an earlier batch, which is in the log already.
+        else:  # A client sent a batch again that is already in the log.
             waiting.insert(sum(1 for other, _ in waiting if other <= end_offset), (end_offset, done))
 
     def committed(self, high_watermark: int) -> None:

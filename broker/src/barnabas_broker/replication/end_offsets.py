@@ -1,6 +1,6 @@
-"""The end offsets of partitions that other brokers lead, requested on demand with ListOffsets as a consumer does.
+"""The end offsets of partitions that other brokers lead, requested with ListOffsets like a consumer.
 
-They give the lag of consumer groups: a group's coordinator need not have the partitions that the group reads.
+The coordinator needs them for the lag of its groups, which may read partitions of other brokers.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ CONSUMER: Final = -1
 LATEST: Final = -1
 EARLIEST: Final = -2
 ANSWER_S: Final = 2.0
-"""The time after which a broker that does not answer is left out."""
+"""The request timeout in seconds, after which the partitions of a broker are left out."""
 PARTITIONS_A_REQUEST: Final = 500
-"""The partitions of one request, which take a few milliseconds of the loop here and on the leader."""
+"""The maximum number of partitions in a request, which occupy the event loop of each broker for a few milliseconds."""
 
 Topic = ListOffsetsRequest.ListOffsetsTopic
 
 
 class EndOffsets:
-    """The requests for end offsets; `links` reaches the other brokers, `broker_id` is this one."""
+    """The sender of requests for end offsets; `broker_id` is the id of this broker."""
 
     def __init__(self, broker_id: int, links: Links, image: MetadataImage, timeout: Timeout) -> None:
         self._broker_id = broker_id
@@ -45,9 +45,10 @@ class EndOffsets:
         self._timeout = timeout
 
     async def ask(self, partitions: Iterable[TopicPartition], end: int = LATEST) -> dict[TopicPartition, int]:
-        """Return the high watermarks of partitions, or with EARLIEST their log start offsets.
+        """Return the high watermarks of partitions, or their log start offsets if `end` is EARLIEST.
 
-        Leave out partitions without a leader on another broker, or whose leader does not answer.
+        The result lacks partitions without a leader, partitions that this broker leads, and partitions whose leader
+        does not answer.
         """
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         async for topic_partition in in_turns(partitions, PARTITIONS_A_REQUEST):
@@ -75,7 +76,7 @@ class EndOffsets:
                     request = _request(partitions[begin : begin + PARTITIONS_A_REQUEST], end)
                     found |= _told(await request_link.ask(encode_request(request, VERSION, 0, client_id)))
         except (TimeoutError, ConnectionError, MalformedRequest) as error:
-            log.info("broker %d does not report the ends of its partitions: %r", leader_id, error)
+            log.info("broker %d did not return the end offsets of its partitions: %r", leader_id, error)
         finally:
             request_link.close()
         return found

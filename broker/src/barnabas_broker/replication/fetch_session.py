@@ -1,8 +1,8 @@
-"""The follower's end of a fetch session with one leader (KIP-227).
+"""The follower's side of a fetch session with one leader (KIP-227).
 
-A request names only the partitions that changed since the previous one. After the leader has sent records or an error
-for a partition, it sends nothing more until the partition is named again. So two requests may be in flight, and a
-failed partition backs off without the others. Called by `fetcher.Fetcher`.
+A request names only the partitions whose fetch position changed since the previous request. After the leader has sent
+records or an error for a partition, it sends no more for the partition until a request names the partition again.
+Therefore two requests may be in flight, and a partition that fails backs off without delaying the other partitions.
 """
 
 import logging
@@ -27,17 +27,17 @@ log = logging.getLogger(__name__)
 NO_SESSION: Final = 0
 SESSION_EPOCH_MAX: Final = 2**31 - 1
 FIRST_PAUSE_S: Final = 0.02
-"""The pause after a first failure, doubled after each further one. Most failures are short: a new leader is behind."""
+"""The pause in seconds after a first failure, doubled with each further failure. A new leader catches up in less."""
 DOUBLINGS_MAX: Final = 20
 FAILURES_TOLD: Final = 7
-"""The failures in a row, over a second in all, before a line is logged: a new leader refuses for less than that."""
+"""The number of consecutive failures, within more than a second, after which the failure is logged."""
 FAILURES_TOLD_EACH: Final = 3600
-"""The failures between two further log lines, about an hour with a `replica.fetch.backoff.ms` of 1 s."""
+"""The number of failures between two further log lines, about an hour if `replica.fetch.backoff.ms` is 1 s."""
 NOT_ASKED: Final = -1
 UNKNOWN_LAG: Final = -1
 
 Key = tuple[bytes, int]
-"""The topic id and the partition index."""
+"""A topic id and a partition index."""
 
 
 class FetchEnvironment(NamedTuple):
@@ -50,42 +50,42 @@ class FetchEnvironment(NamedTuple):
     timers: Timers
     config: Callable[[], BrokerConfig]
     storage_failed: Callable[[Partition, StorageError], object]
-    """Take the partition, or its whole log dir, offline."""
+    """Take the partition or its whole log dir offline."""
     on_suspect: Callable[[int], object]
-    """Report that the link to a broker broke or a reconnect failed; a first check may find the broker alive."""
+    """Report that the connection to a broker failed, so that the controller checks whether the broker is alive."""
 
 
 class Followed:
-    """A partition that is fetched."""
+    """A partition that this broker fetches from its leader."""
 
     __slots__ = ("asked_in", "failures", "lag", "partition", "pause", "position")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.asked_in = NOT_ASKED
-        """The number of the last request that named the partition; answers to earlier requests are ignored."""
+        """The number of the last request that named the partition; results of earlier requests are ignored."""
         self.position: FetchPosition | None = None
-        """The position that this request named."""
+        """The fetch position in the last request that named the partition."""
         self.failures = 0
-        """The number of failures in a row."""
+        """The number of consecutive failures."""
         self.pause: Cancellable | None = None
         self.lag = UNKNOWN_LAG
-        """The leader's high watermark minus the log end offset here, at least 0, as of the last answer."""
+        """The leader's high watermark minus the follower's log end offset, at least 0, as of the last response."""
 
     def end_pause(self) -> None:
-        """Cancel the pause after a failure or for the throttle, if there is one."""
+        """Cancel the pause of the partition, if the partition is paused."""
         if self.pause is not None:
             self.pause.cancel()
             self.pause = None
 
 
 def pause_s(failures: int, longest_ms: int) -> float:
-    """Return the pause in seconds after `failures` in a row: doubled each time, up to `longest_ms`."""
+    """Return the pause in seconds after consecutive failures, which doubles with each failure up to `longest_ms`."""
     return min(longest_ms / 1000, FIRST_PAUSE_S * (1 << min(failures - 1, DOUBLINGS_MAX)))
 
 
 class FetchSession:
-    """The partitions fetched from one leader; it calls `wake` when a paused partition must be named again."""
+    """The partitions fetched from one leader; `wake` is called when the pause of a partition ends."""
 
     def __init__(
         self, leader_id: int, environment: FetchEnvironment, throttle: Throttle, wake: Callable[[], None]
@@ -98,9 +98,9 @@ class FetchSession:
         self._changed: dict[Key, Followed] = {}
         self._forgotten: dict[Key, None] = {}
         self._arrived: deque[tuple[int, Key, FetchedPartition]] = deque()
-        """The results that are not applied yet, each with the number of its request."""
+        """The results that have not been applied yet, each with the number of its request."""
         self._first_number = 0
-        """The number of this session's first request; answers to earlier requests are ignored."""
+        """The number of the session's first request; responses to earlier requests are ignored."""
         self.session_id = NO_SESSION
         self.session_epoch = 0
 
@@ -111,16 +111,16 @@ class FetchSession:
 
     @property
     def is_empty(self) -> bool:
-        """True if there is no partition to fetch."""
+        """True if the session has no partitions."""
         return not self._followed
 
     @property
     def has_news(self) -> bool:
-        """True if the next request has partitions to name or to forget."""
+        """True if the next request has to name or forget partitions."""
         return bool(self._changed or self._forgotten)
 
     def follow(self, partition: Partition) -> None:
-        """Fetch a partition from its log end offset, with its current leader epoch."""
+        """Fetch a partition from its log end offset, in its current leader epoch."""
         key = _key(partition)
         followed = self._followed.setdefault(key, Followed(partition))
         followed.partition = partition
@@ -130,7 +130,7 @@ class FetchSession:
         self._changed[key] = followed
 
     def unfollow(self, partition: Partition) -> None:
-        """Remove a partition from all later fetches."""
+        """Remove a partition from the session."""
         key = _key(partition)
         followed = self._followed.pop(key, None)
         if followed is None:
@@ -141,12 +141,12 @@ class FetchSession:
             self._forgotten[key] = None
 
     def clear(self) -> None:
-        """Remove all partitions from the fetches."""
+        """Remove all partitions from the session."""
         for followed in list(self._followed.values()):
             self.unfollow(followed.partition)
 
     def restart(self, next_number: int) -> None:
-        """Begin a new session with request `next_number`, which names all partitions that are not paused."""
+        """Begin a new session whose first request has the number `next_number` and names all unpaused partitions."""
         self.session_id, self.session_epoch = NO_SESSION, 0
         self._first_number = next_number
         self._forgotten.clear()
@@ -156,7 +156,7 @@ class FetchSession:
         self._changed = {key: each for key, each in self._followed.items() if each.pause is None}
 
     def news(self, number: int) -> tuple[dict[bytes, list[FetchPartition]], dict[bytes, list[int]]]:
-        """Return the partitions that request `number` names, and those that it forgets, by topic id."""
+        """Return the partitions for the next request to name, and the partitions for it to forget, by topic id."""
         changed, self._changed = self._changed, {}
         forgotten, self._forgotten = self._forgotten, {}
         max_bytes = self._environment.config().replica_fetch_max_bytes
@@ -175,10 +175,9 @@ class FetchSession:
         return named, indexes
 
     def _position(self, key: Key, followed: Followed) -> FetchPosition | None:
-        """Return the position to fetch from; None if the partition is unfollowed or its log has to be synced.
+        """Return the fetch position; None if the partition is no longer followed, or its log has to be synced first.
 
-        The disk of another partition may just have failed. A fetch tells the leader that all earlier records are on
-        this disk.
+        A fetch confirms to the leader that all earlier records are on the follower's disk.
         """
         if self._followed.get(key) is not followed or followed.partition.log.syncs.unsynced_from is not None:
             return None
@@ -189,7 +188,7 @@ class FetchSession:
             return None
 
     def _is_throttled(self, key: Key, followed: Followed) -> bool:
-        """Return True if the partition is paused: it is throttled, has a lag, and the rate is used up."""
+        """Pause the partition if the throttle requires a pause; return True if the partition was paused."""
         if followed.lag == 0 or not self._counts(followed.partition):
             return False
         pause_s = self._throttle.pause_s()
@@ -198,16 +197,16 @@ class FetchSession:
         return pause_s > 0
 
     def _counts(self, partition: Partition) -> bool:
-        """Return True if the bytes that this partition fetches count for the throttle."""
+        """True if the throttle counts the bytes that are fetched for the partition."""
         throttled, index = partition.log.config.follower_throttled_replicas, partition.topic_partition.partition
         return self._throttle.is_limited and throttled.includes(index, self._environment.broker_id)
 
     def sent(self) -> None:
-        """Advance the session epoch, as a request was sent."""
+        """Advance the session epoch, because a request was sent."""
         self.session_epoch = self.session_epoch % SESSION_EPOCH_MAX + 1
 
     def arrived(self, number: int, response: ReplicaFetchResponse) -> bool:
-        """Queue the results of the answer to request `number`; return False if the leader refused the whole request."""
+        """Queue the results in the response to a request; return False if the leader refused the whole request."""
         if number < self._first_number:
             return True
         if response.error or response.session_id == NO_SESSION:
@@ -218,7 +217,7 @@ class FetchSession:
         return True
 
     def take_over(self, bytes_max: int) -> bool:
-        """Apply about `bytes_max` bytes of the queued results, or a few truncations; return True if some are left."""
+        """Apply about `bytes_max` bytes of queued results for some milliseconds; return True if results are left."""
         now_ms, turn = self._environment.clock.now_ms(), FairTurn(self._environment.clock)
         while self._arrived and bytes_max > 0 and turn.take():
             number, key, result = self._arrived.popleft()
@@ -229,7 +228,7 @@ class FetchSession:
         return bool(self._arrived)
 
     def _apply_partition(self, key: Key, followed: Followed, result: FetchedPartition, now_ms: int) -> None:
-        """Apply one result; a failure pauses only this partition."""
+        """Apply the result for one partition; a failure pauses only this partition."""
         try:
             moved = self._take_over(followed, result, now_ms)
         except ApiError as error:
@@ -242,7 +241,10 @@ class FetchSession:
                 self._changed[key] = followed
 
     def _take_over(self, followed: Followed, result: FetchedPartition, now_ms: int) -> bool:
-        """Apply one result; return True if the fetch position changed. Raise ApiError if the next try has to wait."""
+        """Apply the result for one partition; return True if the fetch position changed.
+
+        Raises ApiError if the partition has to pause, and StorageError.
+        """
         partition = followed.partition
         if result.error == ErrorCode.OFFSET_OUT_OF_RANGE:
             partition.out_of_range(result.log_start_offset, result.last_stable_offset, now_ms)
@@ -259,11 +261,11 @@ class FetchSession:
         if position != followed.position:
             return True
         if result.error or result.diverging_epoch is not None or result.records:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the answer did not advance its fetch position")
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the leader's response did not advance the fetch position")
         return False
 
     def _storage_failed(self, key: Key, followed: Followed, error: StorageError) -> None:
-        """Report a disk failure; pause the partition if it is still followed, as after a full disk."""
+        """Report a disk failure; pause the partition if it is still followed, for example after a full disk."""
         self._environment.storage_failed(followed.partition, error)
         if self._followed.get(key) is followed:
             self._pause(key, followed, str(error))
@@ -271,9 +273,7 @@ class FetchSession:
     def _pause(self, key: Key, followed: Followed, why: str) -> None:
         followed.failures += 1
         if followed.failures % FAILURES_TOLD_EACH == FAILURES_TOLD:
-            log.warning(
-                "fetching %s from broker %d fails: %s", followed.partition.topic_partition, self._leader_id, why
-            )
+            log.warning("cannot fetch %s from broker %d: %s", followed.partition.topic_partition, self._leader_id, why)
         followed.end_pause()
         delay_s = pause_s(followed.failures, self._environment.config().replica_fetch_backoff_ms)
         followed.pause = self._environment.timers.call_later(delay_s, lambda: self._resume(key, followed))

@@ -1,7 +1,7 @@
-"""The fetcher of partitions from one broker: one request is always in flight, over one link, reopened after a failure.
+"""The fetcher of partitions from one leader, which always has a request in flight.
 
-The leader delays its answer until it has records. News meanwhile go in a second request, for which the leader ends the
-first: so a partition that begins to follow does not wait.
+The leader delays a response until it has records. A partition that is added in the meantime does not wait: the fetcher
+names the partition in a second request, and the leader then answers the first request at once.
 """
 
 import logging
@@ -26,13 +26,13 @@ from barnabas_core.loop_turns import timed
 log = logging.getLogger(__name__)
 
 REQUESTS_MAX: Final = 2
-"""The most requests in flight."""
+"""The maximum number of requests in flight."""
 TIMER_S_MIN: Final = 0.001
 NO_EPOCH: Final = -1
 
 
 class Fetcher:
-    """The fetch requests to one leader; `session` has the partitions, which `Fetchers` adds and removes."""
+    """The sender of fetch requests to one leader, for the partitions in its `session`."""
 
     def __init__(self, leader_id: int, environment: FetchEnvironment, throttle: Throttle) -> None:
         self.leader_id = leader_id
@@ -43,7 +43,7 @@ class Fetcher:
         self._next_number = 1
         self._broker_epoch = NO_EPOCH
         self._sent_s: deque[float] = deque()
-        """The times at which the unanswered requests were sent, the oldest first."""
+        """The monotonic times in seconds at which the unanswered requests were sent, oldest first."""
         self._is_woken = False
         self._is_taking_over = False
         self._failures = 0
@@ -53,29 +53,29 @@ class Fetcher:
         self.bytes_in = 0
 
     def follow(self, partition: Partition) -> None:
-        """Fetch a partition, or continue with its current leader epoch."""
+        """Fetch a partition in its current leader epoch."""
         self.session.follow(partition)
         self._wake()
 
     def unfollow(self, partition: Partition) -> None:
-        """Stop fetching a partition; after the last one close the link."""
+        """Stop fetching a partition; close the connection after the last partition."""
         self.session.unfollow(partition)
         self._wake()
 
     def close(self) -> None:
-        """Stop fetching all partitions and close the link."""
+        """Stop fetching all partitions and close the connection."""
         self.session.clear()
         self._rest()
 
     def _rest(self) -> None:
-        """Close the link and cancel a retry, as there is nothing to fetch."""
+        """Close the connection and cancel a retry, because the session has no partitions."""
         self._drop_link()
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
 
     def _wake(self) -> None:
-        """Send a request at the end of this turn, as one change of the metadata often concerns many partitions."""
+        """Send one request in the next turn of the event loop, after a change that may concern many partitions."""
         if not self._is_woken:
             self._is_woken = True
             self._environment.timers.call_soon(self._woken)
@@ -85,7 +85,7 @@ class Fetcher:
         self._ask()
 
     def _ask(self) -> None:
-        """Send a request if none is in flight, or a second one with news; open the link if needed."""
+        """Send a request if no request is in flight, or if a second request has partitions to name or forget."""
         if self.session.is_empty:
             self._rest()
             return
@@ -100,7 +100,7 @@ class Fetcher:
 
     def _send(self, link: Link) -> None:
         number, broker_epoch = self._next_number, self._environment.broker_epoch()
-        if broker_epoch != self._broker_epoch:  # A new incarnation is sent for every partition.
+        if broker_epoch != self._broker_epoch:  # A new broker epoch requires a new session.
             self._broker_epoch = broker_epoch
             self.session.restart(number)
         named, forgotten = self.session.news(number)
@@ -132,20 +132,20 @@ class Fetcher:
             self._broke(str(error))
             return
         if response.correlation_id != number & 0x7FFFFFFF:
-            self._broke(f"answer {response.correlation_id} to request {number}")
+            self._broke(f"the correlation id {response.correlation_id} does not match the request {number}")
             return
         if self.session.arrived(number, response):
             self._failures = 0
             if not self._is_taking_over:
                 self._take_over()
         else:
-            log.info("broker %d refuses the fetch session: error %d", self.leader_id, response.error)
+            log.info("broker %d refused the fetch session with error %d", self.leader_id, response.error)
             self.session.restart(self._next_number)
             self._ask_later()
 
     @timed("append of a fetch")
     def _take_over(self) -> None:
-        """Apply queued results over several turns, so that a large answer does not block the loop."""
+        """Apply queued results in several turns of the event loop, so that a large response does not block the loop."""
         self._is_taking_over = self.session.take_over(APPENDED_BYTES)
         if self._is_taking_over:
             self._environment.timers.call_soon(self._take_over)
@@ -153,9 +153,9 @@ class Fetcher:
             self._ask()
 
     def _broke(self, reason: str) -> None:
-        """Drop a failed link, report the broker as suspect, and retry later."""
+        """Close the failed connection, report the broker as suspect, and retry later."""
         level = logging.DEBUG if self._failures else logging.INFO
-        log.log(level, "the link to broker %d broke: %s", self.leader_id, reason)
+        log.log(level, "the connection to broker %d failed: %s", self.leader_id, reason)
         self._drop_link()
         self._environment.on_suspect(self.leader_id)
         self._ask_later()
@@ -184,7 +184,7 @@ class Fetcher:
         self._watchdog = self._environment.timers.call_later(max(delay_s, TIMER_S_MIN), self._look_for_answer)
 
     def _look_for_answer(self) -> None:
-        """Drop the link if the oldest request is unanswered after `replica.socket.timeout.ms`."""
+        """Close the connection if the oldest request has had no response for `replica.socket.timeout.ms`."""
         self._watchdog = None
         if not self._sent_s:
             return
@@ -193,4 +193,4 @@ class Fetcher:
         if left_s > 0:
             self._watch(left_s)
         else:
-            self._broke(f"no answer within replica.socket.timeout.ms={timeout_ms}")
+            self._broke(f"no response came within replica.socket.timeout.ms={timeout_ms}")

@@ -1,4 +1,4 @@
-"""The fetchers of this broker: a `Fetcher` for each broker that leads partitions followed here."""
+"""The fetchers of this broker: a `Fetcher` for each leader of partitions that this broker follows."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class FetchStatus(NamedTuple):
-    """The status of a fetched partition: `lag` in committed offsets; `is_failing` if the last try failed."""
+    """The status of a fetched partition, with its lag in offsets, and whether the last fetch failed."""
 
     topic_partition: TopicPartition
     leader_id: int
@@ -21,7 +21,7 @@ class FetchStatus(NamedTuple):
 
 
 class Fetchers:
-    """The fetchers by leader; the replica manager adds and removes partitions."""
+    """The fetchers of this broker, one for each leader."""
 
     def __init__(self, environment: FetchEnvironment) -> None:
         self._environment = environment
@@ -30,7 +30,7 @@ class Fetchers:
         self._fetched_from: dict[tuple[UUID, int], Fetcher] = {}
 
     def follow(self, partition: Partition) -> None:
-        """Fetch a partition from its current leader, with its current leader epoch."""
+        """Fetch a partition from its current leader, in its current leader epoch."""
         key = partition.topic_id, partition.topic_partition.partition
         leader_id = partition.leader_id
         previous = self._fetched_from.get(key)
@@ -49,13 +49,13 @@ class Fetchers:
             fetcher.follow(partition)
 
     def unfollow(self, partition: Partition) -> None:
-        """Stop fetching a partition, if it is fetched."""
+        """Stop fetching a partition, if it is being fetched."""
         fetcher = self._fetched_from.pop((partition.topic_id, partition.topic_partition.partition), None)
         if fetcher is not None:
             fetcher.unfollow(partition)
 
     def close(self) -> None:
-        """Stop fetching all partitions and close the links."""
+        """Stop fetching all partitions and close the connections."""
         for fetcher in self._fetchers.values():
             fetcher.close()
         self._fetchers.clear()
@@ -71,10 +71,10 @@ class Fetchers:
 
     @property
     def requests(self) -> int:
-        """The number of fetch requests sent by the current fetchers."""
+        """The number of fetch requests that the current fetchers have sent."""
         return sum(fetcher.requests for fetcher in self._fetchers.values())
 
     @property
     def bytes_in(self) -> int:
-        """The bytes of answers to the current fetchers."""
+        """The number of bytes that the current fetchers have received."""
         return sum(fetcher.bytes_in for fetcher in self._fetchers.values())

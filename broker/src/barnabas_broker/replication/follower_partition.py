@@ -1,4 +1,4 @@
-"""A partition in a follower's fetch session, on the leader."""
+"""A partition in the fetch session of a follower, as the leader sees it."""
 
 from typing import Final, Protocol
 
@@ -13,51 +13,51 @@ NO_OFFSET: Final = -1
 
 
 class Session(Protocol):
-    """The session to notify; both calls are cheap and may come many times in a turn of the loop."""
+    """The fetch session that a partition notifies of changes; the calls are cheap and frequent."""
 
     follower_id: int
 
     def has_records(self, partition: "FollowerPartition") -> None:
-        """Note that there may be records or an error for the partition."""
+        """Record that the partition may have records or an error for the follower."""
         ...
 
     def has_news(self, partition: "FollowerPartition") -> None:
-        """Note that the partition's offsets go with the next answer."""
+        """Record that the next response has to include the partition's offsets."""
         ...
 
 
 class FollowerPartition:
-    """An AppendWatcher for one follower. While `is_waiting`, the follower's fetch for the partition is open."""
+    """A partition in a follower's session; `is_waiting` is True while the follower's fetch for it is unanswered."""
 
     __slots__ = ("_session", "_told", "is_waiting", "partition", "topic", "wanted")
 
     def __init__(self, session: Session, topic: FetchTopic, partition: Partition, wanted: FetchPartition) -> None:
         self._session = session
         self._told = (NO_OFFSET, NO_OFFSET)
-        """The high watermark and log start offset that were sent last."""
+        """The high watermark and the log start offset in the last result for the follower."""
         self.topic = topic
         self.partition = partition
         self.wanted = wanted
         self.is_waiting = False
 
     def changed(self) -> None:
-        """Notify the session that records were appended or leadership has changed."""
+        """Notify the session that records were appended or the leadership changed."""
         if self.is_waiting:
             self._session.has_records(self)
 
     def high_watermark_advanced(self) -> None:
-        """Notify the session of new offsets, which go with the next answer."""
+        """Notify the session that the high watermark or the log start offset advanced."""
         if self.is_waiting:
             self._session.has_news(self)
 
     def named(self, wanted: FetchPartition, broker_epoch: int, now_ms: int) -> FetchResult | None:
-        """Record the follower's fetch offset: it has all records below it. Return a result if its log diverges.
+        """Record the fetch offset of a follower; return a result if the follower's log diverges from the leader's.
 
         Raises ApiError and StorageError.
         """
         self.wanted = wanted
         self.is_waiting = False
-        self._told = (NO_OFFSET, NO_OFFSET)  # Send the offsets again, for the last response may be lost.
+        self._told = (NO_OFFSET, NO_OFFSET)  # The last response may be lost, so the offsets are sent again.
         partition, follower_id, offset = self.partition, self._session.follower_id, wanted.fetch_offset
         partition.check_readable(wanted.current_leader_epoch)
         self._check_is_replica()
@@ -67,7 +67,10 @@ class FollowerPartition:
         log = partition.log
         if not log.log_start_offset <= offset <= log.log_end_offset:
             allowed = f"{log.log_start_offset} to {log.log_end_offset}"
-            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {log.topic_partition}: it has {allowed}")
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"the fetch offset is {offset}; {log.topic_partition} has the offsets {allowed}",
+            )
         self.is_waiting = True
         partition.fetched_by(follower_id, broker_epoch, offset, wanted.log_start_offset, now_ms)
         return None
@@ -78,7 +81,7 @@ class FollowerPartition:
         return self.partition.log.log_end_offset > self.wanted.fetch_offset
 
     def read(self, length_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
-        """Return records from the fetch offset; None if there are none or the first batch is too long.
+        """Return records from the fetch offset on, None if the log has no more or the first batch is too large.
 
         Raises ApiError and StorageError.
         """
@@ -94,29 +97,32 @@ class FollowerPartition:
             raise no_replica(follower_id, replicas)
 
     def counts_for_throttle(self, leader_id: int) -> bool:
-        """Return True if the records sent for the partition count for the leaders' throttle."""
+        """True if the leader's throttle counts the bytes that are sent for the partition."""
         partition = self.partition
         return partition.log.config.leader_throttled_replicas.includes(self.wanted.partition, leader_id)
 
     @property
     def is_in_sync(self) -> bool:
-        """True if the follower is in the ISR, which exempts it from the throttle."""
+        """True if the follower is in the ISR, in which case the throttle does not delay it."""
         return self._session.follower_id in self.partition.state.isr
 
     def sent(self, records: FileSlice) -> FetchResult:
-        """Return the result for these records; nothing more is sent until the follower names the partition again."""
+        """Return the result with these records, and wait for the follower's next request for the partition."""
         self.is_waiting = False
         self.partition.sent_to_follower(records.length)
         return self._result(records)
 
     def news(self) -> FetchResult | None:
-        """Return a result without records if the follower waits and its offsets are outdated, else None."""
+        """Return a result without records if the follower waits and lacks the current offsets, otherwise None."""
         partition = self.partition
         is_known = self._told == (partition.high_watermark, partition.log_start_offset)
         return None if is_known or not self.is_waiting else self._result(None)
 
     def refused(self, error: ApiError) -> FetchResult:
-        """Return the result for an error. OFFSET_OUT_OF_RANGE has the start offset and, as stable offset, the end."""
+        """Return the result for an error.
+
+        For OFFSET_OUT_OF_RANGE the field for the last stable offset has the log end offset, which followers need.
+        """
         self.is_waiting = False
         if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
             return refusal(self.wanted.partition, error)
@@ -145,12 +151,12 @@ class FollowerPartition:
 
 
 def refusal(index: int, error: ApiError) -> FetchResult:
-    """Return a result with an error and no offsets."""
+    """Return a result with an error and without offsets."""
     return FetchResult(index, error.code, NO_OFFSET, NO_OFFSET, NO_OFFSET, None)
 
 
 def diverging_epoch(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
-    """Return the epoch and end offset where a follower's log diverges from the leader's, or None (KIP-595)."""
+    """Return the epoch and the end offset at which a follower's log diverges, None if it does not (KIP-595)."""
     if wanted.last_fetched_epoch < 0:
         return None
     epoch, end_offset = partition.end_offset_for_epoch(wanted.last_fetched_epoch)

@@ -1,8 +1,8 @@
-"""The leader's end of the followers' fetch sessions (KIP-227): one for each broker that follows partitions here.
+"""The leader's side of the fetch sessions (KIP-227): one session for each broker that follows partitions.
 
-A partition is read only when a request names it, or after it has changed. After records or an error were sent for a
-partition, nothing more is sent until the follower names it again. A request without results waits. It is answered at
-the end of the turn in which records are appended, or when its `max_wait_ms` is over.
+The leader reads a partition only if a request names the partition, or after the partition has changed. After a result
+with records or an error, a partition gets no further result until the follower names the partition again. A request
+without results waits until records are appended, or until its `max_wait_ms` has passed.
 """
 
 from collections.abc import Callable
@@ -23,12 +23,12 @@ NO_SESSION: Final = 0
 SESSION_EPOCH_MAX: Final = 2**31 - 1
 
 TopicKey = bytes | str
-"""The topic id, or the topic name where the request has no id."""
+"""The topic id, or the topic name if the request has no topic id."""
 FetchResults = dict[TopicKey, tuple[FetchTopic, list[FetchResult]]]
 
 
 class FollowerAnswer(NamedTuple):
-    """The content of a response: an error for the whole request, or the results that are new to the follower."""
+    """The content of a response: an error for the whole request, or the results for partitions."""
 
     error: int
     session_id: int
@@ -40,21 +40,21 @@ Respond = Callable[[FollowerAnswer], None]
 
 
 class LeaderEnvironment(NamedTuple):
-    """The dependencies that the sessions of all followers share."""
+    """The dependencies of all sessions."""
 
     broker_id: int
     find: Callable[[str | None, bytes | None, int], Partition]
-    """Return a partition by topic name or id, and index. Raises ApiError if it is not on this broker."""
+    """Return a partition by topic name or topic id, and index. Raises ApiError if this broker has no such partition."""
     storage_failed: Callable[[Partition, StorageError], ApiError]
     clock: Clock
     timers: Timers
     config: Callable[[], BrokerConfig]
     registered_epoch: Callable[[int], int | None]
-    """Return the broker epoch of a registered broker, or None. Bounds the sessions by the number of brokers."""
+    """Return the broker epoch of a registered broker, None for any other broker."""
 
 
 class FollowerSessions:
-    """The sessions by the follower's broker id; a new session replaces the follower's earlier one."""
+    """The sessions of all followers, at most one for each broker id."""
 
     def __init__(self, environment: LeaderEnvironment) -> None:
         self._environment = environment
@@ -63,9 +63,10 @@ class FollowerSessions:
         self._last_id = NO_SESSION
 
     def fetch(self, request: FetchRequest, respond: Respond) -> None:
-        """Answer a follower's request, now or later, after an earlier request of its session that waits.
+        """Answer a follower's request now or later, but never before an earlier request of the same session.
 
-        Refuse a request whose broker epoch is not the registered one (KIP-903): it must not move the high watermark.
+        A request with another broker epoch than the registered one is refused, because such a request must not advance
+        the high watermark (KIP-903).
         """
         follower_id = request.replica_id
         registered_epoch = self._environment.registered_epoch(follower_id)
@@ -86,7 +87,7 @@ class FollowerSessions:
             session.fetch(request, respond)
 
     def _refuse(self, follower_id: int, error: ErrorCode, respond: Respond) -> None:
-        """Answer with an error, after a waiting request: both may be on one connection, which keeps the order."""
+        """Answer a waiting request of the follower, then answer this request with an error."""
         session = self._sessions.get(follower_id)
         if session is not None:
             session.end_wait()
@@ -110,12 +111,12 @@ class FollowerSessions:
 
     @property
     def partition_counts(self) -> dict[int, int]:
-        """The number of partitions in each follower's session, by broker id."""
+        """The number of partitions in each session, by the broker id of the follower."""
         return {follower_id: session.partition_count for follower_id, session in self._sessions.items()}
 
 
 class _Attempt:
-    """The results of one pass over the partitions; records count as sent only once it is answered."""
+    """The results of one attempt to answer a request."""
 
     __slots__ = ("bytes_read", "is_urgent", "results", "served")
 
@@ -129,7 +130,7 @@ class _Attempt:
         self.results.setdefault(_topic_key(topic), (topic, []))[1].append(result)
 
     def refuse(self, topic: FetchTopic, result: FetchResult) -> None:
-        """Add an error or a diverging epoch, which is answered at once."""
+        """Add a result with an error or a diverging epoch, which makes the request due."""
         self.is_urgent = True
         self.add(topic, result)
 
@@ -139,7 +140,7 @@ class _Attempt:
 
 
 class FollowerSession:
-    """A follower's session, with its waiting request if there is one."""
+    """The session of one follower, with the follower's waiting request if a request waits."""
 
     def __init__(self, environment: LeaderEnvironment, throttle: Throttle, follower_id: int, session_id: int) -> None:
         self._environment = environment
@@ -151,10 +152,10 @@ class FollowerSession:
         self._ready: dict[FollowerPartition, None] = {}
         """The partitions that may have records or an error, in the order in which they are served."""
         self._held: dict[FollowerPartition, None] = {}
-        """The partitions that wait for the throttle."""
+        """The partitions that the throttle delays."""
         self._release: Cancellable | None = None
         self._news: dict[FollowerPartition, None] = {}
-        """The partitions whose high watermark or log start offset may be new to the follower."""
+        """The partitions whose high watermark or log start offset may have advanced since the last result."""
         self._respond: Respond | None = None
         self._bytes_min = self._bytes_max = 0
         self._deadline: Cancellable | None = None
@@ -166,7 +167,7 @@ class FollowerSession:
         return len(self._partitions)
 
     def close(self) -> None:
-        """Stop watching all partitions; answer a waiting request with FETCH_SESSION_ID_NOT_FOUND."""
+        """Remove all partitions; answer a waiting request with FETCH_SESSION_ID_NOT_FOUND."""
         respond = self._respond
         self._stop_waiting()
         if self._release is not None:
@@ -177,18 +178,18 @@ class FollowerSession:
             respond(SESSION_GONE)
 
     def has_records(self, partition: FollowerPartition) -> None:
-        """Mark a partition that may have records or an error; a waiting request is tried at the end of this turn."""
+        """Mark a partition that may have records or an error, and schedule an attempt to answer the waiting request."""
         self._ready[partition] = None
         if self._respond is not None and not self._is_woken:
             self._is_woken = True
             self._environment.timers.call_soon(self._woken)
 
     def has_news(self, partition: FollowerPartition) -> None:
-        """Mark a partition whose offsets the next answer must have."""
+        """Mark a partition whose offsets the next response has to include."""
         self._news[partition] = None
 
     def fetch(self, request: FetchRequest, respond: Respond) -> None:
-        """Record the follower's positions; answer at once if the results are enough or urgent, else wait."""
+        """Record the follower's fetch offsets; answer at once if the results are enough or urgent, otherwise wait."""
         self.end_wait()
         attempt = _Attempt(is_urgent=self.next_epoch == 0 or request.max_wait_ms <= 0)
         self.next_epoch = self.next_epoch % SESSION_EPOCH_MAX + 1
@@ -206,7 +207,7 @@ class FollowerSession:
             self._deadline = self._environment.timers.call_later(request.max_wait_ms / 1000, self._expired)
 
     def end_wait(self) -> None:
-        """Answer the waiting request, if there is one, with the records available now."""
+        """Answer the waiting request, if a request waits, with the records that are available now."""
         if self._respond is not None:
             self._expired()
 
@@ -231,7 +232,7 @@ class FollowerSession:
             self._ready[each] = None
 
     def _find(self, topic: FetchTopic, wanted: FetchPartition) -> FollowerPartition:
-        """Return the partition in this session, added if it is new. Raises ApiError if it is not on this broker."""
+        """Return the partition from the session, or add it. Raises ApiError if this broker has no such partition."""
         key = _topic_key(topic), wanted.partition
         partition = self._environment.find(topic.name, topic.topic_id, wanted.partition)
         each = self._partitions.get(key)
@@ -256,17 +257,17 @@ class FollowerSession:
         return each.refused(error)
 
     def _woken(self) -> None:
-        """Try the waiting request, as the turn in which a partition changed is over."""
+        """Try to answer the waiting request after partitions have changed."""
         self._is_woken = False
         if self._respond is not None:
             self._answer_if_due(_Attempt())
 
     def _expired(self) -> None:
-        """Answer with the records available now: the deadline is over, or the follower has sent another request."""
+        """Answer the waiting request with the records that are available now."""
         self._answer_if_due(_Attempt(is_urgent=True))
 
     def _answer_if_due(self, attempt: _Attempt) -> bool:
-        """Read the ready partitions; answer and return True if there are `min_bytes` or an urgent result."""
+        """Read the ready partitions; answer and return True if they have `min_bytes` or an urgent result."""
         for each in list(self._ready):
             if not self._read(each, attempt):
                 break
@@ -276,7 +277,7 @@ class FollowerSession:
         return is_due
 
     def _read(self, each: FollowerPartition, attempt: _Attempt) -> bool:
-        """Read one partition into the attempt; return False if there is no room for more."""
+        """Read one partition into the attempt; return False if the response has no room for another partition."""
         if self._throttle.is_limited and self._holds_back(each):
             return True
         bytes_left = self._bytes_max - attempt.bytes_read
@@ -296,7 +297,7 @@ class FollowerSession:
         return True
 
     def _holds_back(self, each: FollowerPartition) -> bool:
-        """True if the throttle delays the partition: it is throttled, and its follower is not in the ISR."""
+        """Delay the partition if the throttle requires a pause; return True if the partition is delayed."""
         if not each.has_more or each.is_in_sync or not each.counts_for_throttle(self._environment.broker_id):
             return False
         pause_s = self._throttle.pause_s()

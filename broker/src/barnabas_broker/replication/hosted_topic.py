@@ -1,4 +1,4 @@
-"""A topic with partitions on this broker."""
+"""The representation of a topic that has partitions on this broker."""
 
 from uuid import UUID
 
@@ -7,7 +7,7 @@ from barnabas_core.config.log_config import LogConfig
 
 
 class HostedTopic:
-    """A topic with its settings and its partitions on this broker, by number."""
+    """A topic with its settings, and its partitions on this broker by partition number."""
 
     __slots__ = ("config", "name", "partitions", "topic_id")
 

@@ -1,11 +1,11 @@
 """The batching of the leaders' ISR proposals into writes of the metadata.
 
-One write is in flight at a time, and later proposals go with the next. A replica that joins an ISR that suffices delays
-nothing: it waits `JOINS_TOGETHER_S` for others, so that a broker that is back costs few writes a topic. Those writes
-run beside the others: a replica that has to leave, and holds up the high watermark, does not wait for them.
+Urgent proposals, such as the removal of a replica that holds up the high watermark, are written at once, one write at a
+time. The addition of a replica to an ISR that is large enough waits `JOINS_TOGETHER_S`, so that the return of a broker
+causes few writes for each topic. The writes of additions and the urgent writes do not wait for each other.
 
-A written proposal reaches the partition through the metadata image. Only a refusal is reported from here. If it is
-unknown whether a proposal was written, the known ISR is written again; after that the proposal cannot take effect.
+A partition learns of a written proposal from the metadata image, and of a refused proposal from the batching. If the
+outcome of a write is unknown, the known ISR is written again, after which the proposal cannot take effect any more.
 """
 
 import logging
@@ -22,15 +22,15 @@ log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.5
 JOINS_TOGETHER_S: Final = 0.3
-"""A broker that is back catches up with all idle partitions of a leader within a few of its fetches."""
+"""The time in seconds for which additions to an ISR are collected: a few fetches of a broker that has returned."""
 JOINS_MAX: Final = 500
-"""The most joins in one write; those of one document are written together."""
+"""The maximum number of additions in one write."""
 
 ChangeIsr = Callable[[Sequence[IsrChange]], Awaitable[Mapping[TopicPartition, PartitionState | ApiError]]]
 
 
 class IsrProposer(Protocol):
-    """A partition that this broker leads, and that proposes changes of its ISR."""
+    """A partition that this broker leads, and that proposes changes of the partition's ISR."""
 
     topic_partition: TopicPartition
 
@@ -41,20 +41,20 @@ class IsrProposer(Protocol):
 
     @property
     def isr_size_min(self) -> int:
-        """The number of in-sync replicas below which nothing is committed."""
+        """The number of in-sync replicas that are required for records to be committed."""
         ...
 
     def isr_change(self, *, confirms: bool) -> IsrChange | None:
-        """Return the pending proposal, with `confirms` the known ISR instead; None if no proposal is pending."""
+        """Return the pending proposal, or with `confirms` the known ISR; None if no proposal is pending."""
         ...
 
     def isr_change_refused(self, change: IsrChange) -> None:
-        """Drop the pending ISR, as `change` was not written."""
+        """Drop the pending ISR, because the change was not written."""
         ...
 
 
 class IsrChanges:
-    """The queue of proposals. `change_isr` is the controller's; `spawn` runs a coroutine in the background."""
+    """The queue of proposals, which `change_isr` writes to the metadata."""
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class IsrChanges:
         self._writes_joins = False
         self._waits_for_joins = False
         self.failed_total = 0
-        """The number of proposals that were refused, or whose outcome is unknown."""
+        """The number of proposals that were refused or whose outcome is unknown."""
 
     def propose(self, proposer: IsrProposer) -> None:
-        """Write a proposal at the end of this turn, or within `JOINS_TOGETHER_S` if nothing waits for it."""
+        """Write a proposal in the next turn of the event loop, or within `JOINS_TOGETHER_S` if it is not urgent."""
         which = proposer.topic_partition
         if _may_wait(proposer) and which not in self._urgent:
             self._joining[which] = proposer
@@ -129,7 +129,7 @@ class IsrChanges:
     async def _attempt(
         self, proposers: Mapping[TopicPartition, IsrProposer], *, confirms: bool
     ) -> dict[TopicPartition, IsrProposer]:
-        """Write the proposals at once; return those whose outcome is unknown."""
+        """Write the proposals; return the proposers whose outcome is unknown."""
         made = {each: proposers[each].isr_change(confirms=confirms) for each in proposers}
         changes = {each: change for each, change in made.items() if change is not None}
         if not changes:
@@ -143,12 +143,12 @@ class IsrChanges:
             if confirms or outcome.code is ErrorCode.REQUEST_TIMED_OUT:
                 unknown[topic_partition] = proposers[topic_partition]
                 continue
-            log.info("the ISR of %s stays as it is: %s", topic_partition, outcome)
+            log.info("the ISR of %s was not changed: %s", topic_partition, outcome)
             proposers[topic_partition].isr_change_refused(changes[topic_partition])
         return unknown
 
 
 def _may_wait(proposer: IsrProposer) -> bool:
-    """Return True if the proposal adds a replica to an ISR that suffices, so that nothing waits for it."""
+    """True if the proposal adds a replica to an ISR that is large enough."""
     change = proposer.isr_change(confirms=False)
     return change is not None and len(change.isr) > proposer.isr_size >= proposer.isr_size_min

@@ -1,9 +1,9 @@
-"""The wait for other brokers to learn of new leaders: a stopping broker serves until they have.
+"""The wait of a stopping broker until the other brokers know the new leaders.
 
-A client that asks for a leader, and gets a broker that is gone, tries that address again with growing pauses
-(librdkafka's reconnect.backoff.max.ms is 10 s). So no broker may go while others still name it as leader. Kafka's
-controller holds a broker in its controlled shutdown for the same reason, until all live ones have caught up with the
-change (KIP-631); here the broker asks them as any client would.
+A client that connects to a stopped broker, because another broker named it as a leader, retries the address with
+growing pauses (librdkafka's reconnect.backoff.max.ms is 10 s). Kafka's controller delays a controlled shutdown for the
+same reason until all live brokers have caught up with the change (KIP-631). Here the stopping broker sends Metadata
+requests to the other brokers until their responses name the new leaders.
 """
 
 import asyncio
@@ -23,19 +23,19 @@ from barnabas_core.topic_partition import TopicPartition
 log = logging.getLogger(__name__)
 
 VERSION: Final = 8
-"""Metadata; it has leader epochs from 7 on."""
+"""The version of the Metadata request, whose responses have leader epochs from version 7 on."""
 NEWS_S: Final = 3.0
-"""The longest wait for a broker to learn of the new leaders."""
+"""The maximum wait in seconds for another broker to learn the new leaders."""
 PAUSE_S: Final = 0.05
-"""The pause before a broker that lacks the change is asked again; a watch takes 0.1 to 0.2 s on Kubernetes."""
+"""The pause in seconds between two requests to a broker; a change takes 0.1 to 0.2 s to arrive on Kubernetes."""
 TOPICS_A_REQUEST: Final = 200
-"""A few milliseconds of the other broker's loop."""
+"""The maximum number of topics in a request, which occupy the other broker's event loop for a few milliseconds."""
 
 ExpectedEpochs = Mapping[TopicPartition, int]
 
 
 class LeaderPropagation:
-    """The wait; `links` reaches the other brokers, `broker_id` is this one."""
+    """The wait for other brokers to learn the new leaders; `broker_id` is the id of this broker."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class LeaderPropagation:
         self._timeout = timeout
 
     async def until_heard(self, topics: Collection[str]) -> None:
-        """Return once all other live brokers know the leaders of these topics as they are now, or after `NEWS_S`."""
+        """Return once all other live brokers know the current leaders of these topics, or after `NEWS_S` seconds."""
         others = [broker_id for broker_id in self._image.live_brokers() if broker_id != self._broker_id]
         expected = self._leader_epochs(topics)
         if expected:
@@ -76,12 +76,12 @@ class LeaderPropagation:
                     await self._until_it_tells(request_link, topics[begin : begin + TOPICS_A_REQUEST], expected)
         except TimeoutError:
             log.warning(
-                "broker %d may still name this one as a leader after its stop: it confirmed no change within %s s",
+                "broker %d may still name this broker as a leader: it did not confirm the new leaders within %s s",
                 broker_id,
                 NEWS_S,
             )
         except (ConnectionError, MalformedRequest) as error:
-            log.info("broker %d did not answer which brokers lead: %r", broker_id, error)
+            log.info("broker %d did not return the current leaders: %r", broker_id, error)
         finally:
             request_link.close()
 
@@ -101,7 +101,7 @@ def _request(topics: Sequence[str]) -> MetadataRequest:
 
 
 def _late(response: MetadataResponse, expected: ExpectedEpochs) -> list[str]:
-    """Return the topics in a response with older leader epochs than expected; unknown topics do not count."""
+    """Return the topics in a response that have older leader epochs than expected."""
     return [
         topic.name
         for topic in response.topics

@@ -1,8 +1,8 @@
-"""The leader's view of its followers, from which it computes the high watermark and the in-sync replicas. Pure.
+"""The leader's knowledge of its followers, from which the leader computes the high watermark and the ISR.
 
-The high watermark counts the maximal ISR, which includes a pending change: so no replica that could be elected lacks an
-acknowledged record. The rules are Kafka's with KIP-903 (only the registered incarnation of a broker joins) and KIP-966
-(the high watermark stops while fewer than `min.insync.replicas` are in sync).
+The high watermark depends on the maximal ISR, which includes a pending change of the ISR, so that every replica that
+may be elected has all acknowledged records. The rules are Kafka's, with KIP-903 (only the registered incarnation of a
+broker may join) and KIP-966 (the high watermark stops while fewer than `min.insync.replicas` are in sync).
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -15,11 +15,11 @@ NEVER_MS: Final = -(2**62)
 UNKNOWN_BROKER_EPOCH: Final = -1
 
 IsEligible = Callable[[int, int], bool]
-"""A function of broker id and broker epoch; True if this incarnation is registered, alive and may join an ISR."""
+"""A function of a broker id and a broker epoch, which returns True if this broker incarnation may join an ISR."""
 
 
 class FollowerProgress:
-    """A follower's progress, as its fetches show it. Times are in ms of the monotonic clock."""
+    """The progress of a follower, as shown by its fetches. All times are in ms of the monotonic clock."""
 
     __slots__ = (
         "broker_epoch",
@@ -36,16 +36,16 @@ class FollowerProgress:
         self.log_end_offset = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
         self.caught_up_ms = caught_up_ms
-        """The last time at which it had all of the leader's log."""
+        """The last time at which the follower had all records of the leader."""
         self.fetched_ms = NEVER_MS
         self.leader_end_at_fetch = UNKNOWN_OFFSET
         self.left_at = UNKNOWN_OFFSET
-        """The end of its log when it was found to lag; it may join the ISR again once its log end is beyond."""
+        """The log end offset of a follower that was found to lag, beyond which the follower may rejoin the ISR."""
 
     def fetched(
         self, broker_epoch: int, fetch_offset: int, log_start_offset: int, leader_end_offset: int, now_ms: int
     ) -> None:
-        """Record a fetch from `fetch_offset`: all records below it are on the follower's disk."""
+        """Record a fetch, which confirms that all records below `fetch_offset` are on the follower's disk."""
         if fetch_offset >= leader_end_offset:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif fetch_offset >= self.leader_end_at_fetch:
@@ -57,12 +57,12 @@ class FollowerProgress:
         self.fetched_ms = now_ms
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
-        """Return True if it has all of the leader's log, or had it within the last `lag_ms_max`."""
+        """True if the follower has all records of the leader, or had them within the last `lag_ms_max`."""
         return self.log_end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms_max
 
 
 class LeaderState:
-    """The state of one leader epoch of a partition on broker `leader_id`. Times are in ms of the monotonic clock."""
+    """The state of a partition's leader in one leader epoch. All times are in ms of the monotonic clock."""
 
     __slots__ = ("_is_eligible", "epoch_start_offset", "followers", "is_refused", "isr", "leader_id", "pending_isr")
 
@@ -71,12 +71,12 @@ class LeaderState:
     ) -> None:
         self.leader_id = leader_id
         self.epoch_start_offset = log_end_offset
-        """The log end offset at which this epoch began."""
+        """The log end offset at which the leader epoch began."""
         self.isr: frozenset[int] = frozenset(state.isr)
         self.pending_isr: frozenset[int] | None = None
-        """The proposed ISR, or None; it may have been written."""
+        """The proposed ISR, which may have been written, None if no proposal is pending."""
         self.is_refused = False
-        """True if the last proposal was refused: fetches propose no other until the metadata changes or `check_isr`."""
+        """True if the last proposal was refused: only a change of the metadata or `check_isr` causes another one."""
         self.followers: dict[int, FollowerProgress] = {}
         self._is_eligible = is_eligible
         self._take_replicas(state.replicas, now_ms)
@@ -89,30 +89,31 @@ class LeaderState:
         }
 
     def committed(self, state: PartitionState, now_ms: int) -> None:
-        """Take over a newer state of this epoch; no earlier proposal can be written after it."""
+        """Apply a newer state of the leader epoch, and drop the pending proposal, which can no longer be written."""
         self.isr = frozenset(state.isr)
         self.pending_isr, self.is_refused = None, False
         self._take_replicas(state.replicas, now_ms)
 
     def refused(self) -> None:
-        """Drop the pending proposal: it was not written."""
+        """Drop the pending proposal, because it was not written."""
         self.pending_isr, self.is_refused = None, True
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """The ISR with the members of a pending proposal."""
+        """The ISR, together with the members of a pending proposal."""
         return self.isr if self.pending_isr is None else self.isr | self.pending_isr
 
     def appended(self, previous_end_offset: int, now_ms: int) -> None:
-        """Start the lag time of the followers that had all of the log before this append."""
+        """Start the lag time of all followers that had all records before this append."""
         for follower in self.followers.values():
             if follower.log_end_offset == previous_end_offset:
                 follower.caught_up_ms = now_ms
 
     def high_watermark(self, log_end_offset: int, isr_size_min: int, now_ms: int, lag_ms_max: int) -> int:
-        """Return the high watermark, or UNKNOWN_OFFSET while fewer than `isr_size_min` are in sync.
+        """Return the high watermark, or UNKNOWN_OFFSET while fewer than `isr_size_min` replicas are in sync.
 
-        A caught-up replica that may join counts too: it could never join if the high watermark ran ahead of it.
+        The high watermark also waits for a caught-up replica that may join the ISR: otherwise the high watermark could
+        always be ahead of the replica, and the replica would never join.
         """
         if len(self.isr) < isr_size_min:
             return UNKNOWN_OFFSET
@@ -130,15 +131,19 @@ class LeaderState:
         return end_offset
 
     def low_watermark(self, log_start_offset: int, live: Container[int]) -> int:
-        """Return the lowest log start offset of this leader and its live followers (UNKNOWN_OFFSET before a fetch)."""
+        """Return the lowest log start offset of the leader and its live followers.
+
+        The log start offset of a follower is UNKNOWN_OFFSET until the follower's first fetch.
+        """
         starts = [each.log_start_offset for broker_id, each in self.followers.items() if broker_id in live]
         return min([log_start_offset, *starts])
 
     def isr_with_joining(self, high_watermark: int) -> frozenset[int] | None:
-        """Return the ISR with all that may join: alive, with the log up to the high watermark and the epoch's start.
+        """Return the ISR with all replicas that may join it, None if no replica may join.
 
-        The high watermark stops while the ISR is too small, so a replica that lagged must also have advanced since.
-        None if no replica may join, a proposal is pending, or the last one was refused.
+        A replica may join if its incarnation is eligible, and its log reaches the high watermark and the start of the
+        leader epoch. A replica that lagged must also have advanced since, because the high watermark stops while the
+        ISR is too small. No replica may join while a proposal is pending, or after a refused proposal.
         """
         if self.pending_isr is not None or self.is_refused or len(self.isr) > len(self.followers):
             return None
@@ -154,7 +159,7 @@ class LeaderState:
         return self.isr | joining if joining else None
 
     def isr_without_laggards(self, log_end_offset: int, now_ms: int, lag_ms_max: int) -> frozenset[int] | None:
-        """Return the ISR without replicas that lag too long; None if none does or a proposal is pending."""
+        """Return the ISR without replicas that lag too long, None if no replica lags or a proposal is pending."""
         if self.pending_isr is not None:
             return None
         staying = {
@@ -168,7 +173,7 @@ class LeaderState:
         return None if staying == self.isr else frozenset(staying)
 
     def broker_epochs(self, members: Iterable[int], own_broker_epoch: int) -> dict[int, int]:
-        """Return the broker epoch with which each member of an ISR last fetched, and the leader's own (KIP-903)."""
+        """Return the broker epoch of each member of an ISR, as of the member's last fetch (KIP-903)."""
         return {
             each: own_broker_epoch if each == self.leader_id else self.followers[each].broker_epoch
             for each in sorted(members)

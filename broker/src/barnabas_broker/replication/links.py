@@ -1,6 +1,6 @@
-"""The network interface of followers: requests to other brokers, and their answers in the same order.
+"""The interface for connections to other brokers, which answer requests in the order of the requests.
 
-`server.peer_link` has sockets; a simulated network takes their place in tests.
+`server.peer_link` implements the interface with sockets; tests replace the sockets by a simulated network.
 """
 
 from collections.abc import Callable
@@ -11,24 +11,24 @@ class Link(Protocol):
     """A connection to one broker."""
 
     def send(self, frame: bytes | bytearray, on_response: Callable[[memoryview], None]) -> None:
-        """Send a framed request, once the link is connected.
+        """Send a framed request, once the connection is established.
 
-        `on_response` gets the answer without its size, never from within `send`. It may keep it: that memory is not
-        used again before the memoryview and all slices of it are gone.
+        `on_response` is called with the response without its size, after `send` has returned. The callback may keep the
+        memoryview, whose memory is not reused while the memoryview or a slice of it exists.
         """
         ...
 
     def close(self) -> None:
-        """Close the link, if it is open; none of its callbacks is called after that."""
+        """Close the connection, if it is open; no callback is called afterwards."""
         ...
 
 
 class Links(Protocol):
-    """The opener of links to other brokers."""
+    """The factory of connections to other brokers."""
 
     def open(self, broker_id: int, on_closed: Callable[[str], None]) -> Link:
-        """Return a link to a broker at its registered address.
+        """Return a connection to the registered address of a broker.
 
-        `on_closed` gets the reason, once and never from within `open` or `send`, if connecting fails or it breaks.
+        If the connection fails, `on_closed` is called once with the reason, after `open` or `send` has returned.
         """
         ...

@@ -1,7 +1,7 @@
-"""The moves of replicas between log dirs of this broker while they are in use (KIP-113): copy, catch up, swap.
+"""The moves of replicas between the log dirs of this broker (KIP-113): a move copies, catches up, and swaps the logs.
 
-A new disk may bring hundreds of moves: one of them copies or swaps in a turn of the loop.
-`replica.alter.log.dirs.io.max.bytes.per.second` bounds the copying.
+Replicas are served while they move. After a new disk is added hundreds of replicas may move, but only one of them
+copies or swaps in a turn of the event loop. `replica.alter.log.dirs.io.max.bytes.per.second` limits the copying.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from barnabas_core.topic_partition import TopicPartition
 log = logging.getLogger(__name__)
 
 TRUNCATION_S: Final = 0.05
-"""The interval at which a move checks whether its log accepts appends again; before that it does not swap."""
+"""The interval in seconds at which a move checks whether a truncation of its log has ended."""
 
 
 class MoveSteps(NamedTuple):
-    """The limits of a move: `copy_bytes` are copied in one turn of the loop.
+    """The limits of a move: it copies at most `copy_bytes` in one turn of the event loop.
 
-    A copy that lacks at most `swap_lag_bytes` is synced; the turn that swaps copies what comes in meanwhile.
+    A copy that lacks at most `swap_lag_bytes` is synced, and then completed and swapped in one turn.
     """
 
     copy_bytes: int = 1024 * 1024
@@ -39,7 +39,7 @@ STEPS: Final = MoveSteps()
 
 
 class LogMover:
-    """The mover; `spawn` runs a move in the background."""
+    """The mover of replicas between log dirs; each move runs in the background."""
 
     def __init__(
         self,
@@ -60,20 +60,20 @@ class LogMover:
         """The lock that lets one move copy or swap at a time."""
 
     def resume(self) -> None:
-        """Restart the moves that a stop or crash interrupted; called at the start, once the partitions are created."""
+        """Restart the moves that a stop or a crash interrupted. Partitions must have been created before."""
         for topic_partition, log_dir in self._logs.moves.interrupted.items():
             try:
                 self.move(topic_partition, log_dir)
-                log.info("the move of %s to %s begins again", topic_partition, log_dir)
+                log.info("the interrupted move of %s to %s is restarted", topic_partition, log_dir)
             except ApiError as error:
-                log.warning("the move of %s to %s was stopped: %s", topic_partition, log_dir, error)
+                log.warning("the interrupted move of %s to %s cannot be restarted: %s", topic_partition, log_dir, error)
         self._logs.moves.interrupted.clear()
 
     def move(self, topic_partition: TopicPartition, log_dir: str) -> None:
-        """Begin to move a partition's log to `log_dir`. Raises ApiError if either is missing or offline.
+        """Begin to move the log of a partition to `log_dir`.
 
-        An offline partition does not move: a log that is back with its disk must not be used before the metadata allows
-        it. A partition that is not here yet is created there later, and still raises ApiError, as in Kafka.
+        Raises ApiError if the partition or the log dir is missing or offline. If this broker does not have the
+        partition yet, the partition will be created in `log_dir`, but ApiError is raised as in Kafka.
         """
         topic, number = topic_partition
         if self._replicas.lookup.hosted(topic_partition) is None:
@@ -98,14 +98,14 @@ class LogMover:
                         self._swap(move, partition)
                         await self._sleep(0)
         except (ApiError, StorageError) as error:
-            log.error("moving %s to %s has failed: %s", topic_partition, move.log_dir, error)
+            log.error("the move of %s to %s failed: %s", topic_partition, move.log_dir, error)
             if isinstance(error, LogDirFailed):
                 self._replicas.failures.storage_failed(partition, error)
             if self._is_wanted(move):
                 self._logs.moves.stop(topic_partition)
 
     async def _catch_up(self, move: ReplicaMove) -> None:
-        """Copy until the lag is at most `swap_lag_bytes`; a truncation or compaction may have voided the copy."""
+        """Copy until the copy lacks at most `swap_lag_bytes`."""
         while move.lag_bytes > self._steps.swap_lag_bytes and self._is_wanted(move):
             async with self._turn:
                 pause_s = self._throttle.pause_s()
@@ -117,7 +117,7 @@ class LogMover:
                 await self._sleep(pause_s)
 
     def _may_swap(self, move: ReplicaMove) -> bool:
-        """Return True if the lag is small and no truncation has begun while the move waited for the lock."""
+        """True if the copy is almost complete and the log is not being truncated."""
         return move.lag_bytes <= self._steps.swap_lag_bytes and move.log.takes_appends
 
     def _is_wanted(self, move: ReplicaMove) -> bool:

@@ -1,4 +1,4 @@
-"""The choice of a replica's log: the one found in a log dir, a new one, or none yet."""
+"""The opening of a replica's log: an existing log, a new log, or no log until the metadata allows one."""
 
 import logging
 from typing import Final
@@ -18,7 +18,7 @@ from barnabas_core.errors import ApiError
 log = logging.getLogger(__name__)
 
 _NOT_FOUND: Final = (ReplicaState.AWAY, ReplicaState.DAMAGED, ReplicaState.LOST)
-"""The states in which a log existed and could not be used."""
+"""The states of a replica whose log exists or existed, but cannot be used."""
 
 
 class LogOpening:
@@ -29,10 +29,10 @@ class LogOpening:
         self._logs = logs
 
     def open(self, record: ReplicaRecord, state: PartitionState, config: LogConfig) -> tuple[Trigger, Log | None]:
-        """Return the trigger for a replica without a log, and the log with OPENED or, if found, with LACKING.
+        """Open or create the log of a replica; return the trigger of the replica's next state, and the log if any.
 
-        A new log never replaces one that may be in an offline log dir, and no log that may lack records is opened while
-        the metadata relies on it.
+        A new log is not created while the existing log may be in an offline log dir. A log that may lack records is not
+        opened while the metadata relies on the replica.
         """
         where, are_online = record.topic_partition, all(each.is_online for each in self._logs.log_dirs)
         found, is_known = self.claim(record), record.state in _NOT_FOUND
@@ -49,7 +49,7 @@ class LogOpening:
         return self._make(record, state, config)
 
     def _may_lack(self, found: Log | None) -> bool:
-        """Return True if a log was not found, or may have lost its end to a power cut."""
+        """True if no log was found, or if the log may have lost records in a power cut."""
         return found is None or kept_by(self._logs.log_dirs, found) is not Kept.ALL
 
     def _make(self, record: ReplicaRecord, state: PartitionState, config: LogConfig) -> tuple[Trigger, Log | None]:
@@ -62,9 +62,9 @@ class LogOpening:
             return Trigger.NOT_MADE, None
 
     def claim(self, record: ReplicaRecord) -> Log | None:
-        """Return the log with the replica's name and topic id, no longer as a stray; None if no log dir has it.
+        """Return the log with the replica's name and topic id, None if no log dir has such a log.
 
-        A log of another topic of that name is set aside.
+        The log is no longer a stray log. A log that belongs to another topic with the same name is set aside.
         """
         try:
             found = self._logs.claim(record.topic_partition, record.topic_id)
@@ -76,7 +76,10 @@ class LogOpening:
         return found
 
     def load_again(self, record: ReplicaRecord, partition: Partition) -> Log | None:
-        """Return the log of an offline replica from its disk; an empty one if it is lost and another broker leads."""
+        """Return the reloaded log of an offline replica, None if the log cannot be reloaded.
+
+        A lost log is replaced by an empty log if another broker leads the partition.
+        """
         found, where = self.claim(record), record.topic_partition
         if found is not None:
             return found if found is not partition.log else None

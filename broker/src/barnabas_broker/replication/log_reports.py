@@ -1,4 +1,4 @@
-"""The reports of lost logs and logs ahead of the metadata, repeated until the metadata reflects them."""
+"""The reports of lost logs, and of logs ahead of the metadata, repeated until the metadata reflects them."""
 
 import logging
 from typing import Final
@@ -11,20 +11,20 @@ from barnabas_broker.replication.replica_states import ReplicaRecord, ReplicaSta
 from barnabas_broker.storage.logs.log import Log
 
 OTHERS_COME_S: Final = 30.0
-"""The time for which a partition with logs ahead of the metadata waits for replicas that may have more."""
+"""The time in seconds for which a log ahead of the metadata waits for other replicas that may have more records."""
 
 AHEAD: Final = (
-    "the log of %s has records of leader epoch %d, and the metadata has %d: was an older copy restored? "
-    "The partition has no leader until its epoch is above those of all logs"
+    "the log of %s has records of leader epoch %d, but the metadata has leader epoch %d: was an older copy restored? "
+    "The partition has no leader until its leader epoch is higher than in all logs"
 )
-GONE: Final = "is missing: its log dir is gone, or it was set aside (`barnabas status` names such logs)"
-CUT: Final = "is available again with its log dir, but the machine was booted since it was written: it may lack records"
+GONE: Final = "is missing: its log dir is gone, or the log was set aside (`barnabas status` names such logs)"
+CUT: Final = "is available again, but may lack records, because the machine has been booted since the log was written"
 
 log = logging.getLogger(__name__)
 
 
 class LogReports:
-    """The reports; repeated about once a second by the chore that checks the disks."""
+    """The reporter of logs that are lost, lack records, or are ahead of the metadata."""
 
     def __init__(self, broker_id: int, environment: ReplicaEnvironment, states: ReplicaStates) -> None:
         self._broker_id = broker_id
@@ -32,7 +32,10 @@ class LogReports:
         self._states = states
 
     def lacks_committed(self, record: ReplicaRecord, partition: Partition, loaded: Log) -> bool:
-        """Return True if this broker leads and the reloaded log ends below the high watermark; report it as lost."""
+        """Report a reloaded log as lost if this broker leads and the log ends below the high watermark.
+
+        Return True if the log was reported.
+        """
         state, end_offset, committed = partition.state, loaded.log_end_offset, partition.high_watermark
         if state.leader != self._broker_id or end_offset >= committed:
             return False
@@ -41,14 +44,17 @@ class LogReports:
         return True
 
     def lost(self, record: ReplicaRecord, leader_epoch: int, what: str) -> None:
-        """Report a log that lacks records and that the metadata relies on, as found in this leader epoch."""
+        """Report that a log lacks records, although the metadata relies on the replica in this leader epoch."""
         if record.state is not ReplicaState.LOST:
             log.error("the log of %s %s", record.topic_partition, what)
         self._states.change(record, Trigger.LACKING)
         self._environment.lost({record.topic_partition: leader_epoch})
 
     def is_ahead(self, record: ReplicaRecord, partition: Partition) -> bool:
-        """Return True if the log has a later epoch than the metadata; report it. It then neither leads nor follows."""
+        """Report a log that has a later leader epoch than the metadata; return True if the log was reported.
+
+        A replica whose log is ahead of the metadata neither leads nor follows.
+        """
         where, log_epoch, state = record.topic_partition, partition.log.epochs.latest_epoch, partition.state
         was_ahead, now_s = record.state is ReplicaState.AHEAD, self._environment.clock.monotonic_s()
         if not is_ahead(partition.log, state):

@@ -1,4 +1,4 @@
-"""The errors for requests to a partition that is not led or not hosted here."""
+"""The errors for requests to a partition that this broker does not lead or does not have."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -10,7 +10,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 def why_missing(
     image: MetadataImage, broker_id: int, name: str | None, topic_id: UUID | None, index: int, *, is_unmade: bool
 ) -> ApiError:
-    """Return the error for a partition that is not here; `is_unmade` if it is still to be created."""
+    """Return the error for a partition that this broker does not have, or has not created yet (`is_unmade`)."""
     if name is None:
         name = image.topic_name(topic_id) if topic_id is not None else None
         if name is None:
@@ -20,7 +20,9 @@ def why_missing(
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
     if not 0 <= index < len(document.partitions):
         allowed = f"0 to {len(document.partitions) - 1}"
-        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {index} of {name}; allowed are {allowed}")
+        return ApiError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of topic {name}; {allowed} exist"
+        )
     if is_unmade:
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is being created on this broker")
     if broker_id in document.partitions[index].replicas:
@@ -29,13 +31,13 @@ def why_missing(
 
 
 def other_epoch(asked: int, current: int) -> ApiError:
-    """Return the error for a leader epoch that is over, or unknown to this replica (KIP-320)."""
+    """Return the error for a leader epoch that is older or newer than the current one (KIP-320)."""
     code = ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
-    return ApiError(code, f"leader epoch {asked}; the current one is {current}")
+    return ApiError(code, f"the request has leader epoch {asked}; the current leader epoch is {current}")
 
 
 def no_replica(broker_id: int, replicas: Sequence[int]) -> ApiError:
-    """Return the error for a follower that is not a replica in this leader's metadata."""
+    """Return the error for a follower that is not a replica in the leader's metadata."""
     return ApiError(
-        ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {broker_id} is no replica; the replicas are {tuple(replicas)}"
+        ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {broker_id} is not a replica; the replicas are {tuple(replicas)}"
     )

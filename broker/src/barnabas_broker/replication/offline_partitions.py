@@ -1,4 +1,4 @@
-"""The place that turns a disk failure (StorageError) into KAFKA_STORAGE_ERROR and an offline partition."""
+"""The handling of disk failures: a StorageError takes partitions offline, and becomes KAFKA_STORAGE_ERROR."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -20,10 +20,9 @@ log = logging.getLogger(__name__)
 
 
 class OfflinePartitions:
-    """The handler of disk failures. `resign` removes this broker as leader or ISR member, by a compare-and-set.
+    """The handler of disk failures. `resign` asks the controller to replace this broker as leader or ISR member.
 
-    A failed log dir takes its partitions offline over several turns of the loop. Until then a partition is served, as
-    if the disk had failed a little later.
+    The partitions of a failed log dir are taken offline in several turns of the event loop.
     """
 
     def __init__(
@@ -43,11 +42,11 @@ class OfflinePartitions:
         self._resign = resign
         self._rounds = FairRounds(clock, timers, lookup.partitions, self._follow_log_dir)
         self._full: set[str] = set()
-        """The log dirs that were logged as full and not yet as having space again."""
+        """The log dirs that were logged as full, and have not been logged as having free space since then."""
 
     @contextmanager
     def using(self, name: str | None, index: int, topic_id: bytes | None = None) -> Iterator[Partition]:
-        """Yield a partition by its topic's name or id; turn a StorageError in the block into an ApiError."""
+        """Yield a partition by topic name or topic id; turn a StorageError in the block into an ApiError."""
         partition = self._lookup.find(name, topic_id, index)
         try:
             yield partition
@@ -57,7 +56,7 @@ class OfflinePartitions:
     def storage_failed(self, partition: Partition, error: StorageError) -> ApiError:
         """Take the failed log or log dir offline, log the failure, and return the error for the client.
 
-        A full disk only fails appends, and the next append tries again; so do exhausted descriptors or memory.
+        A full disk, or a lack of file descriptors or memory, takes nothing offline: the next append may succeed.
         """
         if not isinstance(error, DiskFull):
             self._take_offline(partition, error)
@@ -66,18 +65,20 @@ class OfflinePartitions:
             log.error("%s: %s", partition.topic_partition, error)
         elif error.log_dir not in self._full:
             self._full.add(error.log_dir)
-            log.error("%s: %s; all appends to this log dir are refused until then", partition.topic_partition, error)
+            log.error(
+                "%s: %s; all appends to this log dir fail until it has free space", partition.topic_partition, error
+            )
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
     def _take_offline(self, partition: Partition, error: StorageError) -> None:
-        """Take the partition of a corrupt log offline, or all of a failed log dir, but not one that is moving there."""
+        """Take the partition of a corrupt log offline, or all partitions of a failed log dir."""
         if isinstance(error, LogDirFailed):
             self.log_dir_failed(error)
         if not isinstance(error, LogDirFailed) or partition.log.log_dir == error.log_dir:
             self._go_offline(partition, error)
 
     def _go_offline(self, partition: Partition, error: StorageError) -> None:
-        """Take a hosted partition offline and give it up. Skip a removed one: a new topic may have its name."""
+        """Take a partition offline and resign from it, unless the partition was removed or is already offline."""
         topic_partition = partition.topic_partition
         if partition.failure is None and self._lookup.hosted(topic_partition) is partition:
             self._fetching.unfollow(partition)
@@ -92,15 +93,15 @@ class OfflinePartitions:
 
     @property
     def are_going_offline(self) -> bool:
-        """True if partitions of a failed log dir must still be taken offline, before it may be loaded again."""
+        """True if partitions of a failed log dir still have to be taken offline before the log dir is loaded again."""
         return self._rounds.is_under_way
 
     def give_up(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
-        """Resign from partitions whose logs failed here in these leader epochs."""
+        """Resign from partitions whose logs failed on this broker in these leader epochs."""
         self._resign(failed_epochs)
 
     def log_failed(self, topic_partition: TopicPartition, error: StorageError) -> None:
-        """Handle a disk failure of background work on a log."""
+        """Handle a disk failure that occurred in background work on a log."""
         partition = self._lookup.hosted(topic_partition)
         if partition is not None:
             self.storage_failed(partition, error)
@@ -108,14 +109,14 @@ class OfflinePartitions:
             self.log_dir_failed(error)
 
     def log_dir_failed(self, error: StorageError) -> None:
-        """Take all partitions of a directory offline."""
+        """Take all partitions of a log dir offline."""
         affected = self._logs.fail_dir(error)
         if affected:
             log.error("log dir %s is offline with %d partitions: %s", error.log_dir, len(affected), error)
             self._rounds.begin()
 
     def look_at_full_dirs(self) -> None:
-        """Log that a full log dir has space again, so that its next shortage is logged, too."""
+        """Log each full log dir that has free space again, so that its next lack of space is logged."""
         for log_dir in self._logs.log_dirs:
             if log_dir.path in self._full and log_dir.state is LogDirState.ONLINE:
                 self._full.remove(log_dir.path)

@@ -1,7 +1,7 @@
-"""The reports to the metadata of logs here that failed, lack records, or are ahead of the metadata.
+"""The reports to the controller of logs that failed, lack records, or are ahead of the metadata.
 
-One write is in flight at a time, and later reports go with the next. Nothing is retried here: the replica manager
-repeats a report until the metadata reflects it.
+One write is in flight at a time, and the next write includes all later reports. A failed write is not retried, because
+the replica manager repeats each report until the metadata reflects it.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -10,11 +10,11 @@ from typing import Generic, TypeVar
 from barnabas_core.topic_partition import TopicPartition
 
 Found = TypeVar("Found")
-"""The content of a report on a partition."""
+"""The content of a report about a partition."""
 
 
 class OfflineReports(Generic[Found]):
-    """The queue of reports. `resign` is the controller's; `spawn` runs a coroutine in the background."""
+    """The queue of reports, which `resign` writes to the metadata."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class OfflineReports(Generic[Found]):
         self._writes = False
 
     def propose(self, found: Mapping[TopicPartition, Found]) -> None:
-        """Report partitions, for example with the leader epoch in which their logs failed (-1: before all)."""
+        """Report partitions, for example with the leader epochs in which their logs failed."""
         self._found.update(found)
         if not self._writes:
             self._writes = True

@@ -1,7 +1,7 @@
-"""A replica of a partition on this broker, which leads or follows by the metadata.
+"""A replica of a partition on this broker, which leads or follows as the metadata says.
 
-A leader appends the clients' batches, tracks its followers and advances the high watermark. `replica` has the part of a
-follower.
+A leader appends the batches of clients, tracks its followers and advances the high watermark. The base class in
+`replica` implements the follower.
 """
 
 from typing import Final
@@ -35,7 +35,7 @@ NO_ACKS: Final[frozenset[int]] = frozenset()
 
 
 class Partition(Replica):
-    """A replica that may lead. `failure` is why it is offline; `failed_epoch` is the leader epoch of the failure."""
+    """A replica that may lead. An offline replica has the `failure`, and the leader epoch in which the log failed."""
 
     __slots__ = (
         "_environment",
@@ -72,10 +72,10 @@ class Partition(Replica):
     ) -> None:
         super().__init__(topic_partition, topic_id, log, high_watermark)
         self.waiters = waiters
-        """The requests that wait for committed records or a change of leadership."""
+        """The requests that wait for committed records or for a change of the leadership."""
         self.commits = commits
         self._syncs: CommitQueue | None = None
-        """The appends that wait for a sync of this log; few topics have `flush.messages`."""
+        """The appends that wait for a sync of the log because of `flush.messages`; None until the first one."""
         self.failure: StorageError | None = None
         self.failed_epoch = -1
         self.messages_in = 0
@@ -85,9 +85,9 @@ class Partition(Replica):
         self.isr_expands = 0
         self.isr_shrinks = 0
         self.accepted_acks = NO_ACKS
-        """The `acks` that a Produce of any client may use now; `check_writable` gives the error for others."""
+        """The values of `acks` that a Produce may use now; `check_writable` raises the error for other values."""
         self._may_commit = False
-        """True if this replica leads, is online and has no ELR (KIP-966): else the high watermark stays."""
+        """True if the replica leads, is online and has no ELR (KIP-966), so that the high watermark may advance."""
         self._environment = environment
         self._leadership: LeaderState | None = None
         self._watchers: dict[int, AppendWatcher] = {}
@@ -95,12 +95,12 @@ class Partition(Replica):
 
     @property
     def is_leader(self) -> bool:
-        """True if this replica leads."""
+        """True if this replica is the leader."""
         return self._leadership is not None
 
     @property
     def leadership(self) -> LeaderState | None:
-        """The leader's state of its followers; None on a follower."""
+        """The leader's state, None on a follower."""
         return self._leadership
 
     @property
@@ -110,11 +110,11 @@ class Partition(Replica):
 
     @property
     def isr_size_min(self) -> int:
-        """The in-sync replicas that acks=all requires: `min.insync.replicas`, at most all replicas (KIP-966)."""
+        """The number of in-sync replicas that acks=all requires, at most the number of replicas (KIP-966)."""
         return min(self.log.config.min_insync_replicas, len(self._state.replicas))
 
     def configure(self, config: LogConfig) -> None:
-        """Take over the topic's settings."""
+        """Apply the settings of the topic."""
         self.log.configure(config)
         self.inspects_records = inspects_records(config)
         self.batch_bytes_max = config.message_bytes_max
@@ -125,14 +125,14 @@ class Partition(Replica):
         self._advance_high_watermark(monotonic_ms(self._environment.clock))
 
     def _set_what_it_takes(self) -> None:
-        """Decide once for many appends; no acks for an internal topic, to which only few clients may write."""
+        """Compute the accepted `acks`: none for an internal topic, so that `check_writable` checks each append."""
         leads = self.is_leader and self.failure is None
         acks = ANY_ACKS if self.isr_size >= self.isr_size_min else LEADER_ACKS
         self.accepted_acks = acks if leads and not is_internal(self.topic_partition.topic) else NO_ACKS
         self._may_commit = leads and not self._state.elr
 
     def go_offline(self, failure: StorageError) -> None:
-        """Answer all requests with KAFKA_STORAGE_ERROR until `come_back`."""
+        """Take the partition offline: all requests fail with KAFKA_STORAGE_ERROR until `come_back` is called."""
         self.failure = failure
         self.failed_epoch = self.leader_epoch
         self._set_what_it_takes()
@@ -140,7 +140,7 @@ class Partition(Replica):
         self._wake_all()
 
     def come_back(self, log: Log) -> None:
-        """Serve a log that was loaded again, once the metadata no longer depends on it (`counts_on`)."""
+        """Serve a log that was loaded again, once the metadata no longer relies on the failed log."""
         config, self.log, self.failure = self.log.config, log, None
         self.high_watermark = min(self.high_watermark, log.log_end_offset)
         if is_ahead(log, self._state):
@@ -151,7 +151,7 @@ class Partition(Replica):
         self._wake_all()
 
     def apply(self, state: PartitionState) -> None:
-        """Lead or follow by a newer state; ignore a state with the same or an older partition epoch."""
+        """Lead or follow according to a state with a newer partition epoch; ignore any other state."""
         if state.partition_epoch <= self._state.partition_epoch:
             return
         previous, self._state = self._state, state
@@ -167,11 +167,11 @@ class Partition(Replica):
             self._leadership.committed(state, now_ms)
         self._set_what_it_takes()
         self._advance_high_watermark(now_ms)
-        self._propose_joining()  # Followers may have caught up meanwhile; idle ones do not fetch again.
+        self._propose_joining()  # Idle followers that have caught up do not fetch again.
         self._wake_all()
 
     def resign(self) -> None:
-        """Stop leading; waiting appends fail with NOT_LEADER_OR_FOLLOWER, and all waiting fetches are tried again."""
+        """Stop leading; waiting appends fail with NOT_LEADER_OR_FOLLOWER, and waiting fetches are answered again."""
         self._resign()
         self._set_what_it_takes()
         self._wake_all()
@@ -187,11 +187,11 @@ class Partition(Replica):
 
     def _lead(self, state: PartitionState, now_ms: int) -> None:
         broker_id, is_eligible = self._environment.broker_id, self._environment.is_eligible
-        self.log.compaction.lower_to(self.log.log_end_offset)  # Unfetched records of the old leader are lost.
+        self.log.compaction.lower_to(self.log.log_end_offset)  # Records that the old leader did not replicate are lost.
         self._leadership = LeaderState(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
 
     def check_readable(self, current_leader_epoch: int) -> None:
-        """Raise ApiError unless this replica leads in the client's leader epoch (-1: not given; KIP-320)."""
+        """Raise ApiError unless this replica leads in the client's leader epoch (KIP-320); -1 means any epoch."""
         if self.failure is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failure))
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
@@ -202,34 +202,34 @@ class Partition(Replica):
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {self.topic_partition}")
 
     def check_writable(self, *, all_replicas: bool) -> None:
-        """Raise ApiError unless this replica leads and, for acks=all, enough replicas are in sync."""
+        """Raise ApiError unless this replica leads and, for `all_replicas`, enough replicas are in sync."""
         self.check_readable(-1)
         if all_replicas and self.isr_size < self.isr_size_min:
             allowed = f"min.insync.replicas={self.log.config.min_insync_replicas}"
-            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.isr_size} replicas in sync; {allowed}")
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"only {self.isr_size} replicas are in sync; {allowed}")
 
     def check_caught_up(self) -> None:
-        """Raise ApiError while a new leader's high watermark is below its epoch's start: it may be too low."""
+        """Raise ApiError while the high watermark of a new leader is below the start of its leader epoch."""
         leadership = self._leadership
         if leadership is not None and self.high_watermark < leadership.epoch_start_offset:
             raise ApiError(
                 ErrorCode.OFFSET_NOT_AVAILABLE,
                 f"the high watermark of {self.topic_partition} is {self.high_watermark}, "
-                f"its leader epoch {self.leader_epoch} begins at {leadership.epoch_start_offset}; ask again",
+                f"its leader epoch {self.leader_epoch} begins at {leadership.epoch_start_offset}; try again later",
             )
 
     def append_as_leader(self, batch: memoryview, header: BatchHeader, now_ms: int) -> LogAppend:
-        """Append a checked batch and wake waiting requests; `now_ms` is wall-clock time, all other times are monotonic.
+        """Append a checked batch and wake waiting requests; `now_ms` is the wall-clock time.
 
-        Raises ApiError for sequence, timestamps or size, or if this replica does not lead; StorageError for the disk.
+        Raises ApiError for a wrong sequence, timestamp or size, or if this replica does not lead, and StorageError.
         """
-        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:  # `inspects_records` finds too early ones.
+        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:  # Inspection finds too early timestamps.
             allowed = f"message.timestamp.after.max.ms={self.log.config.timestamp_after_max_ms}"
-            message = f"a timestamp of {header.max_timestamp_ms} with the broker's clock at {now_ms}; {allowed}"
+            message = f"the timestamp {header.max_timestamp_ms} is too far after the broker's time {now_ms}; {allowed}"
             raise ApiError(ErrorCode.INVALID_TIMESTAMP, message)
         size_bytes = len(batch)
         if size_bytes > self._segment_bytes:
-            message = f"a batch of {size_bytes} bytes; segment.bytes={self._segment_bytes}"
+            message = f"the batch has {size_bytes} bytes; segment.bytes={self._segment_bytes} is the limit"
             raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, message)
         leadership = self._leadership
         if leadership is None:
@@ -240,7 +240,7 @@ class Partition(Replica):
         self.messages_in += header.record_count
         self.bytes_in += size_bytes
         since_boot_ms = 0
-        if leadership.followers:  # The time is needed only to see which followers lag.
+        if leadership.followers:  # Only the lag of followers depends on the time.
             since_boot_ms = monotonic_ms(self._environment.clock)
             leadership.appended(appended.base_offset, since_boot_ms)
         self._advance_high_watermark(since_boot_ms)
@@ -261,15 +261,15 @@ class Partition(Replica):
         return offset
 
     def delete_records_before(self, offset: int) -> None:
-        """Advance the log start offset; followers get it with their next answer."""
+        """Advance the log start offset, which followers learn with their next responses."""
         self.log.increment_log_start_offset(offset)
         for watcher in self._watchers.values():
             watcher.high_watermark_advanced()
 
     def when_committed(self, end_offset: int, done: Done, *, all_replicas: bool = True) -> None:
-        """Call `done(None)` once the high watermark is at `end_offset`, `done(error)` if this leadership ends before.
+        """Call `done(None)` once the high watermark reaches `end_offset`, `done(error)` if the leadership ends before.
 
-        Without `all_replicas`: once this log's `ack_end_offset` is there.
+        Without `all_replicas` the `ack_end_offset` of the leader's log has to reach `end_offset` instead.
         """
         if all_replicas:
             self.commits.wait(end_offset, done)
@@ -279,13 +279,13 @@ class Partition(Replica):
             self._syncs.wait(end_offset, done)
 
     def synced(self) -> None:
-        """Advance the high watermark and complete waiting appends after a sync of the log (`flush.messages`)."""
+        """Advance the high watermark, and complete waiting appends, after a sync of the log (`flush.messages`)."""
         self._advance_high_watermark(monotonic_ms(self._environment.clock))
         if self._syncs is not None:
             self._syncs.committed(self.log.ack_end_offset)
 
     def _advance_high_watermark(self, now_ms: int) -> None:
-        """Advance the leader's high watermark, never back; not while the partition has an ELR (KIP-966)."""
+        """Advance the leader's high watermark, unless the partition has an ELR (KIP-966)."""
         leadership, log = self._leadership, self.log
         if leadership is None or not self._may_commit:
             return
@@ -311,16 +311,16 @@ class Partition(Replica):
             watcher.changed()
 
     def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
-        """Return batches from `offset` to `offset_max`; None if there are none. Raises OFFSET_OUT_OF_RANGE."""
+        """Return batches from `offset` to `offset_max`, None if there are none. Raises ApiError and StorageError."""
         records = self.log.read(offset, length_max, offset_max, at_least_one_batch=at_least_one_batch)
         if records is not None:
             self.bytes_out += records.length
         return records
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest known epoch up to `epoch` and its end offset; (-1, -1) if there is none.
+        """Return the largest known leader epoch up to `epoch` with its end offset, (-1, -1) if there is none.
 
-        A leader's current epoch counts even before its first append.
+        A leader knows its own leader epoch even before the first append.
         """
         leadership, latest_epoch = self._leadership, self.log.epochs.latest_epoch
         if leadership is None or epoch <= latest_epoch or epoch > self.leader_epoch:
@@ -329,25 +329,23 @@ class Partition(Replica):
             return epoch, self.log.log_end_offset
         return (epoch if latest_epoch < 0 else latest_epoch), leadership.epoch_start_offset
 
-    # The leader's side of replication
-
     def watch_appends(self, follower_id: int, watcher: AppendWatcher) -> None:
-        """Notify `watcher` of every change; it replaces the follower's earlier watcher."""
+        """Notify the watcher of all changes, instead of the follower's previous watcher."""
         self._watchers[follower_id] = watcher
 
     def unwatch_appends(self, follower_id: int, watcher: AppendWatcher) -> None:
-        """Stop notifying `watcher`, unless another one has replaced it."""
+        """Stop notifying the watcher, unless another watcher has replaced it."""
         if self._watchers.get(follower_id) is watcher:
             del self._watchers[follower_id]
 
     def sent_to_follower(self, size_bytes: int) -> None:
-        """Count bytes sent to a follower."""
+        """Count bytes that were sent to a follower."""
         self.replication_bytes_out += size_bytes
 
     def fetched_by(
         self, follower_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int, now_ms: int
     ) -> None:
-        """Record a follower's fetch from `fetch_offset`, which is in the log: all below is on its disk."""
+        """Record a fetch, which confirms that all records below `fetch_offset` are on the follower's disk."""
         follower = None if self._leadership is None else self._leadership.followers.get(follower_id)
         if follower is None:
             return
@@ -358,7 +356,7 @@ class Partition(Replica):
         self._advance_high_watermark(now_ms)
 
     def check_isr(self, now_ms: int) -> None:
-        """Propose an ISR without replicas that lag, else with replicas that could not join at their last fetch."""
+        """Propose an ISR without replicas that lag or, if no replica lags, with replicas that may join."""
         leadership = self._leadership
         if leadership is None or self.failure is not None:
             return
@@ -380,7 +378,7 @@ class Partition(Replica):
         self._environment.propose_isr(self)
 
     def isr_change(self, *, confirms: bool) -> IsrChange | None:
-        """Return the pending proposal, with `confirms` the known ISR instead; None if no proposal is pending."""
+        """Return the pending proposal, or with `confirms` the known ISR; None if no proposal is pending."""
         leadership = self._leadership
         if leadership is None or leadership.pending_isr is None:
             return None
@@ -394,7 +392,7 @@ class Partition(Replica):
         )
 
     def isr_change_refused(self, change: IsrChange) -> None:
-        """Drop the pending ISR, as `change` was not written and will not be."""
+        """Drop the pending ISR, because the change was not written and never will be."""
         if self._leadership is not None and self._state.partition_epoch == change.partition_epoch:
             self._leadership.refused()
             self._advance_high_watermark(monotonic_ms(self._environment.clock))

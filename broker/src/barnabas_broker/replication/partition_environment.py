@@ -1,4 +1,4 @@
-"""The dependencies of a partition on its broker, and the small types it uses."""
+"""The dependencies of a partition on its broker, and small types for partitions."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -11,7 +11,7 @@ from barnabas_core.clock import Clock
 
 
 class FetchPosition(NamedTuple):
-    """The position that a follower's next Fetch names for a partition."""
+    """The position in a partition that a follower's next Fetch names."""
 
     offset: int
     last_fetched_epoch: int
@@ -20,19 +20,19 @@ class FetchPosition(NamedTuple):
 
 
 class AppendWatcher(Protocol):
-    """The observer of a partition's changes, a follower's fetch session; its calls are cheap."""
+    """The observer of a partition's changes, on behalf of a follower's fetch session; the calls are cheap."""
 
     def changed(self) -> None:
-        """Note that records were appended or leadership has changed."""
+        """Record that records were appended or the leadership changed."""
         ...
 
     def high_watermark_advanced(self) -> None:
-        """Note that the high watermark or log start offset advanced, which the next answer must have."""
+        """Record that the high watermark or the log start offset advanced."""
         ...
 
 
 def is_ahead(log: Log, state: PartitionState) -> bool:
-    """Return True if a log has a later epoch than the metadata, as after an older copy of the metadata was restored."""
+    """True if a log has a later leader epoch than the metadata, of which an older copy may have been restored."""
     return log.epochs.latest_epoch > state.leader_epoch >= 0
 
 
@@ -46,4 +46,4 @@ class PartitionEnvironment(NamedTuple):
     propose_isr: Callable[[IsrProposer], object]
     own_broker_epoch: Callable[[], int]
     turned_away: Callable[[], object]
-    """Note a request for a partition that is led elsewhere, or in another epoch than the client's."""
+    """Record a request that was refused because of its leader, or because of the client's leader epoch."""

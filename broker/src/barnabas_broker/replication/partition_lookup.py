@@ -1,4 +1,4 @@
-"""The partitions on this broker by topic name and id. `replica_manager` adds and removes them."""
+"""The partitions on this broker, by topic name and by topic id."""
 
 from collections.abc import Callable, Iterator
 from uuid import UUID
@@ -13,7 +13,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class PartitionLookup:
-    """The lookup; `is_awake` returns False while this broker may not know that others lead."""
+    """The lookup of partitions; `is_awake` returns False while this broker has to check which brokers lead."""
 
     def __init__(
         self, broker_id: int, image: MetadataImage, states: ReplicaStates, is_awake: Callable[[], bool]
@@ -24,13 +24,16 @@ class PartitionLookup:
         self._is_awake = is_awake
         self.topics: dict[str, HostedTopic] = {}
         self._by_id: dict[bytes, HostedTopic] = {}
-        """The topics by the bytes of their id: creating a UUID takes longer than the lookup."""
+        """The topics by the bytes of their topic ids, because creating a UUID takes longer than the lookup."""
 
     def find(self, name: str | None, topic_id: bytes | None, index: int) -> Partition:
-        """Return a partition by topic name or, without a name, topic id. Raises ApiError if it is not here."""
+        """Return a partition by topic name or, without a name, by topic id.
+
+        Raises ApiError if this broker does not have the partition.
+        """
         if not self._is_awake():
             raise ApiError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker was suspended, and checks which brokers lead now"
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker was suspended, and is checking which brokers lead now"
             )
         try:
             topic = self.topics[name] if name is not None else self._by_id[topic_id]  # type: ignore[index]
@@ -46,7 +49,7 @@ class PartitionLookup:
         return why_missing(self._image, self._broker_id, name, uuid, index, is_unmade=is_unmade)
 
     def hosted(self, topic_partition: TopicPartition) -> Partition | None:
-        """Return the partition, also an offline one, or None."""
+        """Return the partition, which may be offline, None if this broker does not have it."""
         topic = self.topics.get(topic_partition.topic)
         return topic.partitions.get(topic_partition.partition) if topic is not None else None
 
@@ -56,11 +59,11 @@ class PartitionLookup:
             yield from topic.partitions.values()
 
     def add(self, topic: HostedTopic) -> None:
-        """Add a topic that has or will have partitions on this broker."""
+        """Add a topic that has, or will have, partitions on this broker."""
         self.topics[topic.name] = self._by_id[topic.topic_id.bytes] = topic
 
     def remove(self, name: str) -> HostedTopic | None:
-        """Remove a deleted topic; return it, or None if it had no partitions here."""
+        """Remove and return a deleted topic, None if the topic had no partitions on this broker."""
         topic = self.topics.pop(name, None)
         if topic is not None:
             del self._by_id[topic.topic_id.bytes]

@@ -1,8 +1,7 @@
-"""The requests that cannot be answered yet: a Fetch without enough bytes, a DeleteRecords that followers lack.
+"""The delayed operations: a Fetch without enough bytes, and a DeleteRecords that followers have not applied yet.
 
-A Produce that is not replicated waits in the partition's `commit_queue`.
-
-Nothing polls: a change marks a partition, and at the end of the turn the operations that wait on it are tried again.
+A change of a partition marks the partition's wait list, whose operations are tried again in the next turn of the event
+loop. A Produce that waits for its replicas is not delayed here, but in the partition's `commit_queue`.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,19 +11,19 @@ from barnabas_core.clock import Cancellable, Timers
 
 
 class DelayedOperation(Protocol):
-    """A request that waits for something, or for its timeout."""
+    """A request that waits for a change of a partition, or for its timeout."""
 
     def try_complete(self, changed: "WaitList") -> bool:
-        """Answer if possible after a change of `changed`; return True if answered."""
+        """Answer the request if the change made this possible; return True if the request was answered."""
         ...
 
     def expire(self) -> None:
-        """Answer with the results so far, as the deadline has passed."""
+        """Answer with the results so far, because the timeout has passed."""
         ...
 
 
 class WaitList:
-    """The operations that wait on one partition."""
+    """The operations that wait for a change of one partition."""
 
     __slots__ = ("_purgatory", "is_marked", "waiting")
 
@@ -35,17 +34,17 @@ class WaitList:
         self.is_marked = False
 
     def mark(self) -> None:
-        """Schedule the waiting operations to be tried at the end of this turn of the loop."""
+        """Schedule another try of the waiting operations in the next turn of the event loop."""
         if self.waiting and not self.is_marked:
             self.is_marked = True
             self._purgatory.schedule(self)
 
     def add(self, waiting: "_Waiting") -> None:
-        """Add an operation, which may wait in other lists, too."""
+        """Add an operation to the list."""
         self.waiting[waiting] = None
 
     def remove(self, waiting: "_Waiting") -> None:
-        """Remove an operation from this list."""
+        """Remove an operation from the list."""
         self.waiting.pop(waiting, None)
 
 
@@ -80,11 +79,11 @@ class Purgatory:
         self._marked: list[WaitList] = []
 
     def wait_list(self) -> WaitList:
-        """Return a new wait list, for one partition."""
+        """Return a new wait list for one partition."""
         return WaitList(self)
 
     def watch(self, operation: DelayedOperation, lists: Iterable[WaitList], timeout_s: float) -> Callable[[], None]:
-        """Try `operation` after each change of `lists`, expire it after `timeout_s`; return a function that cancels."""
+        """Try an operation after each change of its lists until `timeout_s`; return a function that ends the wait."""
         waiting = _Waiting(operation, tuple(lists))
         for wait_list in waiting.lists:
             wait_list.add(waiting)
@@ -92,7 +91,7 @@ class Purgatory:
         return waiting.leave
 
     def schedule(self, wait_list: WaitList) -> None:
-        """Schedule a marked list to be tried at the end of this turn."""
+        """Schedule another try of the operations in a marked list."""
         if not self._marked:
             self._timers.call_soon(self._try_marked)
         self._marked.append(wait_list)

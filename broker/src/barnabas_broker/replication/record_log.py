@@ -1,4 +1,4 @@
-"""An internal topic as a log of keys and values, in which the coordinators store their state."""
+"""The log of an internal topic, in which a coordinator stores its state as keys and values."""
 
 import asyncio
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -18,14 +18,14 @@ from barnabas_core.errors import ApiError
 KeyValue = tuple[bytes, bytes | None]
 
 BATCH_BYTES_MAX: Final = 100 * 1024 * 1024
-"""The largest uncompressed batch that the coordinators write; one that claims to be larger is damaged."""
+"""The maximum uncompressed size of a coordinator's batch, in bytes; a batch with a larger size is damaged."""
 
 
 class RecordLog:
     """The partitions of one internal topic that this broker leads."""
 
     def __init__(self, topic: str, replicas: ReplicaManager, clock: Clock, codec: int, read_bytes: int) -> None:
-        """Take the number of the `codec` of new batches, and `read_bytes`, the bytes of one read from the disk."""
+        """Create the log; `codec` compresses new batches, and one read from the disk has at most `read_bytes`."""
         self._codec = codec
         self._read_bytes = read_bytes
         self._topic = topic
@@ -39,10 +39,10 @@ class RecordLog:
         done: Callable[[ApiError | None], object],
         producer: ProducerEpoch | None = None,
     ) -> None:
-        """Append one batch, of the producer's transaction if one is given.
+        """Append one batch now; `producer` makes the batch a part of the producer's transaction.
 
-        Call `done(error)` before returning if nothing was written. Otherwise call it later, in the order of the
-        appends: `done(None)` once the batch is committed, `done(error)` if it is unknown whether it will be.
+        If nothing was written, `done(error)` is called before `append` returns. Otherwise `done(None)` is called once
+        the batch is committed, or `done(error)` once its outcome is unknown, in the order of appends.
         """
         now_ms = self._clock.now_ms()
         written = [Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)]
@@ -61,7 +61,7 @@ class RecordLog:
     def append_marker(
         self, partition: int, marker: Marker, transaction_version: int, done: Callable[[ApiError | None], object]
     ) -> None:
-        """Append a transaction marker; call `done` as `append` does."""
+        """Append a transaction marker; `done` is called as by `append`."""
         try:
             with self._replicas.failures.using(self._topic, partition) as hosted:
                 hosted.check_writable(all_replicas=True)
@@ -72,7 +72,7 @@ class RecordLog:
         hosted.when_committed(offset + 1, done)
 
     def when_committed(self, partition: int, done: Callable[[ApiError | None], object]) -> None:
-        """Call `done(None)` once the log's current end is committed, `done(error)` if that is unknown."""
+        """Call `done(None)` once all records that the log has now are committed, `done(error)` if that is unknown."""
         try:
             hosted = self._replicas.lookup.find(self._topic, None, partition)
             hosted.check_readable(-1)
@@ -82,10 +82,11 @@ class RecordLog:
         hosted.when_committed(hosted.log.log_end_offset, done)
 
     def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValueSlice | None]:
-        """Yield the last value of each key, slice by slice, from the log's start to its current end.
+        """Yield the last value of each key in each slice of the log, from the start to the current end of the log.
 
-        A slice takes about a millisecond. After a None the disk is being read in a thread: continue when `on_ready` is
-        called. Raises ApiError and StorageError. Reads beyond the high watermark: that of a new leader may be too low.
+        A slice takes about a millisecond. After a None a thread reads from the disk, and the caller continues when
+        `on_ready` is called. The slices reach beyond the high watermark, because the high watermark of a new leader may
+        be too low. Raises ApiError and StorageError.
         """
         hosted = self._replicas.lookup.find(self._topic, None, partition)
         hosted.check_readable(-1)
@@ -101,12 +102,12 @@ class RecordLog:
 def _read_in_thread(
     hosted: Partition, records: FileSlice, on_ready: Callable[[], object]
 ) -> Generator[None, None, bytes]:
-    """Read records in a thread, as a read outside the page cache would block the loop; return the bytes."""
+    """Read records in a thread, so that a slow disk does not block the event loop; return the bytes."""
     loop = asyncio.get_running_loop()
     reading = loop.run_in_executor(hosted.log.threads, records.file.read_at, records.position, records.length)
 
     def ready(done: asyncio.Future[bytes]) -> None:
-        done.exception()  # Read the exception, or asyncio logs it when nobody waits.
+        done.exception()  # asyncio logs exceptions that nobody reads.
         on_ready()
 
     reading.add_done_callback(ready)
@@ -119,7 +120,7 @@ def _read_in_thread(
 
 
 def _key_values(hosted: Partition, data: bytes) -> Generator[KeyValueSlice, None, int]:
-    """Yield the records of the whole batches in `data`; return the offset to continue from."""
+    """Yield the records of all complete batches in `data`; return the offset after the last complete batch."""
     reader = KeyValueReader(data, BATCH_BYTES_MAX)
     try:
         yield from reader.slices()

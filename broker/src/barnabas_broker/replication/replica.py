@@ -1,7 +1,7 @@
-"""A replica of a partition on this broker while another broker leads.
+"""A replica of a partition on this broker, in the role of a follower.
 
-It appends fetched batches, and truncates where its log diverges from the leader's (KIP-101, KIP-279, KIP-595).
-`partition.Partition` adds the part of a leader.
+A follower appends fetched batches, and truncates its log where the log diverges from the leader's (KIP-101, KIP-279,
+KIP-595). The subclass `partition.Partition` adds the role of the leader.
 """
 
 from uuid import UUID
@@ -15,7 +15,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class Replica:
-    """A log with its high watermark and the partition's state in the metadata."""
+    """A log with its high watermark, and with the partition's state in the metadata."""
 
     __slots__ = ("_state", "high_watermark", "log", "replication_bytes_in", "topic_id", "topic_partition")
 
@@ -34,33 +34,36 @@ class Replica:
 
     @property
     def leader_id(self) -> int:
-        """The leader's broker id, NO_LEADER if there is none."""
+        """The broker id of the leader, NO_LEADER if the partition has no leader."""
         return self._state.leader
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch of the leader; each election makes it larger."""
+        """The leader epoch, which each election increases."""
         return self._state.leader_epoch
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that can be read."""
+        """The first offset in the log that can be read."""
         return self.log.log_start_offset
 
     def move_to(self, log: Log) -> None:
-        """Take over a log with the same records in another log dir."""
+        """Replace the log by a log with the same records in another log dir."""
         log.configure(self.log.config)
         self.log = log
 
     def fetch_position(self) -> FetchPosition:
-        """Return the position of a follower's next fetch: the ends and epochs of its log."""
+        """Return the position of the follower's next fetch."""
         log = self.log
         return FetchPosition(log.log_end_offset, log.epochs.latest_epoch, self.leader_epoch, log.log_start_offset)
 
     def append_as_follower(
         self, records: memoryview, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
     ) -> None:
-        """Append the leader's whole batches, perhaps none. Raises ApiError for invalid batches, and StorageError."""
+        """Append batches from the leader, and apply the leader's high watermark and log start offset.
+
+        Raises ApiError for invalid batches, and StorageError.
+        """
         if records:
             self.replication_bytes_in += append_as_follower(
                 self.log, records, self.leader_epoch, leader_high_watermark, now_ms
@@ -71,17 +74,17 @@ class Replica:
             self.log.increment_log_start_offset(start_offset)
 
     def _follow_high_watermark(self, leader_high_watermark: int) -> None:
-        """Advance the high watermark, never back and never beyond the log end offset."""
+        """Advance the high watermark to the leader's, but not beyond the log end offset."""
         self.high_watermark = max(self.high_watermark, min(leader_high_watermark, self.log.log_end_offset))
 
     def diverged(self, epoch: int, end_offset: int) -> None:
-        """Truncate to the leader's largest epoch up to this log's, which ends at `end_offset` there.
+        """Truncate the log where it diverges from the leader's log, in which `epoch` ends at `end_offset`.
 
-        A log without that epoch keeps its records of lower epochs, up to `end_offset` (KIP-279).
+        A log without this epoch keeps its records of lower epochs, up to `end_offset` (KIP-279).
         """
         own_epoch, own_end_offset = self.log.end_offset_for_epoch(epoch)
         if end_offset < 0:
-            kept = self.high_watermark  # The leader has no epoch: use the high watermark.
+            kept = self.high_watermark  # The leader's log has no leader epochs.
         elif own_epoch < 0:
             kept = end_offset
         else:
@@ -89,7 +92,7 @@ class Replica:
         self._truncate_to(kept)
 
     def out_of_range(self, leader_log_start_offset: int, leader_log_end_offset: int, now_ms: int) -> None:
-        """Truncate a log that ends beyond the leader's; restart one that ends before the leader's log start offset."""
+        """Truncate a log that ends after the leader's log; restart a log that ends before the leader's log start."""
         if self.log.log_end_offset > leader_log_end_offset:
             self._truncate_to(leader_log_end_offset)
         elif self.log.log_end_offset < leader_log_start_offset:
@@ -99,11 +102,11 @@ class Replica:
     def _truncate_to(self, offset: int) -> None:
         try:
             truncate_to(self.log, offset)
-        finally:  # A truncation that fails may have removed some records already.
+        finally:  # A truncation that fails may have removed records.
             self._uncommit_what_is_cut()
 
     def _uncommit_what_is_cut(self) -> None:
-        """Lower the high watermark to the log end offset, also in the checkpoint, as after an unclean election."""
+        """Lower the high watermark to the log end offset, also in the checkpoint."""
         if self.log.log_end_offset < self.high_watermark:
             self.high_watermark = self.log.log_end_offset
             self.log.await_checkpoint()

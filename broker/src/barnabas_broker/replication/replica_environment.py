@@ -15,7 +15,7 @@ class Fetching(Protocol):
     """The fetchers of the followers on this broker."""
 
     def follow(self, partition: Partition) -> None:
-        """Fetch a partition from its current leader, with its current leader epoch."""
+        """Fetch a partition from its current leader, in its current leader epoch."""
         ...
 
     def go_on(self, partition: Partition) -> None:
@@ -23,12 +23,12 @@ class Fetching(Protocol):
         ...
 
     def unfollow(self, partition: Partition) -> None:
-        """Stop fetching a partition, if it is fetched."""
+        """Stop fetching a partition, if it is being fetched."""
         ...
 
 
 class ReplicaEnvironment(NamedTuple):
-    """The dependencies. The callables that report to the metadata end in a compare-and-set."""
+    """The dependencies of the replica manager."""
 
     clock: Clock
     timers: Timers
@@ -36,12 +36,12 @@ class ReplicaEnvironment(NamedTuple):
     fetching: Fetching
     propose_isr: Callable[[IsrProposer], object]
     give_up: Callable[[Mapping[TopicPartition, int]], object]
-    """Report partitions whose logs failed here in these leader epochs, to continue on other brokers."""
+    """Report partitions whose logs failed on this broker in these leader epochs, so that other brokers lead them."""
     lost: Callable[[Mapping[TopicPartition, int]], object]
-    """Report logs here that lack committed records, as found in these leader epochs."""
+    """Report logs on this broker that lack committed records, with the current leader epochs."""
     ahead: Callable[[Mapping[TopicPartition, LogAhead]], object]
-    """Report logs here that have later leader epochs than the metadata."""
+    """Report logs on this broker that have later leader epochs than the metadata."""
     is_awake: Callable[[], bool]
-    """Return False while this broker may not know that others lead."""
+    """Return False if the process was suspended and has not checked since then which brokers lead."""
     turned_away: Callable[[], object]
-    """Note a request that was refused because another broker leads the partition."""
+    """Record a request that was refused because of its leader, or because of the client's leader epoch."""

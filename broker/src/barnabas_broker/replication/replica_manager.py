@@ -1,6 +1,7 @@
-"""The partitions on this broker: created and removed by the metadata image, reloaded when a failed disk is back.
+"""The manager of the replicas on this broker, which creates, configures, removes and reloads replicas.
 
-`partition_lookup` finds them for requests, `offline_partitions` takes them offline.
+The manager follows the metadata image, and reloads replicas when a failed disk is available again. The module
+`partition_lookup` finds partitions for requests, and `offline_partitions` takes partitions offline.
 """
 
 import logging
@@ -67,7 +68,7 @@ class ReplicaManager:
             environment.turned_away,
         )
         self.checkpointed: dict[TopicPartition, int] = {}
-        """The checkpointed high watermarks of partitions that are not created yet."""
+        """The checkpointed high watermarks of partitions that have not been created yet."""
         self.lookup: Final = PartitionLookup(broker_id, image, self.states, environment.is_awake)
         clock, timers, states = environment.clock, environment.timers, self.states
         self.failures: Final = OfflinePartitions(
@@ -79,11 +80,11 @@ class ReplicaManager:
         self._removals = FairRounds(clock, timers, lambda: states.of(ReplicaState.GOING), self._remove)
         self._burials = FairRounds(clock, timers, self._policy.strays_to_bury, self._policy.bury)
         self._is_making = False
-        """True if the next turn of the loop creates more partitions."""
+        """True if the next turn of the event loop will create partitions."""
         self._has_stopped = False
 
     def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """True if a broker may join an ISR: unfenced, not shutting down, and registered with this epoch (KIP-903)."""
+        """True if a broker may join an ISR: it is unfenced, not shutting down, and has this broker epoch (KIP-903)."""
         found = self._image.brokers.get(broker_id)
         return (
             found is not None and not found.fenced and not found.is_shutting_down and found.broker_epoch == broker_epoch
@@ -94,14 +95,15 @@ class ReplicaManager:
         return -1 if found is None else found.broker_epoch
 
     def bring_back(self) -> None:
-        """Retry the replicas that are not served, some in each turn of the loop.
+        """Check all replicas that are not served, some in each turn of the event loop.
 
-        Load the logs that are back, create those that no disk accepted, and report the others to the metadata again.
+        The check loads logs that are available again, creates logs that could not be created before, and repeats the
+        reports about the other replicas.
         """
         self._returns.begin()
 
     def _look_again(self, record: ReplicaRecord) -> None:
-        """Retry one replica that is not served, unless its record is outdated."""
+        """Check one replica that is not served, unless its record is outdated."""
         if self._has_stopped or self.states.get(record.topic_partition) is not record:
             return
         if record.partition is None:
@@ -112,7 +114,7 @@ class ReplicaManager:
             self._reports.is_ahead(record, record.partition)
 
     def _look_after(self, partition: Partition) -> None:
-        """Resign from an offline partition while the metadata depends on it; after that load its log again."""
+        """Resign from an offline partition while the metadata relies on its log; otherwise try to reload the log."""
         topic_partition = partition.topic_partition
         if counts_on(partition.state, self._broker_id, partition.failed_epoch):
             self.failures.give_up({topic_partition: partition.failed_epoch})
@@ -126,11 +128,14 @@ class ReplicaManager:
             log.info("%s is online again", topic_partition)
 
     def offline(self) -> list[TopicPartition]:
-        """Return the assigned partitions that cannot be served, as their disk failed or their log is damaged."""
+        """Return the assigned partitions that cannot be served, because of a failed disk or a damaged log."""
         return [each for each in self._assigned() if not (self.states.is_unmade(each) or self._is_served(each))]
 
     def out_of_sync(self) -> list[TopicPartition]:
-        """Return the partitions with a leader whose ISR lacks this broker, without replicas that are being added."""
+        """Return the partitions that have a leader, and whose ISR lacks this broker's replica.
+
+        Replicas that a reassignment is adding are left out.
+        """
         return [
             TopicPartition(document.name, index)
             for document in self._image.topics.values()
@@ -151,7 +156,7 @@ class ReplicaManager:
         return partition is not None and partition.failure is None
 
     async def start(self) -> None:
-        """Create the partitions of the image, some in each turn of the loop; its changes are applied meanwhile, too."""
+        """Create the assigned partitions, some in each turn of the event loop, and follow changes of the image."""
         self.checkpointed = self._logs.checkpointed_high_watermarks()
         are_online = all(each.is_online for each in self._logs.log_dirs)
         absent = set() if are_online else set(self._assigned()) - self._logs.logs.keys()
@@ -171,17 +176,17 @@ class ReplicaManager:
         while (unmade := self.states.first(ReplicaState.UNMADE)) is not None and not self._has_stopped:
             self._make(unmade)
             await turn.give_way()
-        await self._policy.sweep(turn)  # A second time, as replicas may have been removed since the first.
+        await self._policy.sweep(turn)  # Replicas may have been removed since the first sweep.
 
     async def sweep(self, *, is_due: bool = True) -> None:
-        """Remove logs of unassigned partitions whose disk is online again (`is_due`), or whose removal has failed."""
+        """Remove the logs of unassigned partitions, if `is_due` or if an earlier removal failed."""
         if is_due or self._policy.is_sweep_due:
             await self._policy.sweep(FairTurn(self._environment.clock))
 
     def stop(self) -> None:
-        """Resign all partitions and ignore later changes of the metadata.
+        """Resign from all partitions, and ignore later changes of the metadata.
 
-        A batch that is still being inspected must not be appended to a closed log.
+        No batch can be appended afterwards, so the logs may be closed.
         """
         self._has_stopped = True
         self._removals.stop()
@@ -192,7 +197,7 @@ class ReplicaManager:
             partition.resign()
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Take over new broker settings, and compute the topics' effective settings again."""
+        """Apply new broker settings, and compute the effective settings of all topics again."""
         self._config = config
         self.settings.under(config)
         self._configurations.begin()
@@ -215,10 +220,10 @@ class ReplicaManager:
         self._removals.begin()
         self._make_some()
         if change.brokers:
-            self.check_isr()  # An idle follower that is alive again joins only here.
+            self.check_isr()  # An idle follower that was unfenced sends no fetch.
 
     def _host(self, document: TopicDocument) -> None:
-        """Apply a topic's leaders and settings to its partitions here; schedule the creation of missing ones."""
+        """Apply the leaders and settings of a topic to its partitions; schedule the creation of missing partitions."""
         config, topic = self.settings.of(document).config, self._topic(document)
         is_configured, topic.config = topic.config is config, config
         for index, state in enumerate(document.partitions):
@@ -228,7 +233,7 @@ class ReplicaManager:
             elif partition is not None:
                 if not is_configured:
                     partition.configure(config)
-                if partition.state is not state or partition.failure is not None:  # Most partitions have not changed.
+                if partition.state is not state or partition.failure is not None:  # Skip unchanged partitions.
                     self._take_over(partition, state)
             else:
                 self._want(topic, index)
@@ -238,7 +243,7 @@ class ReplicaManager:
         return found or HostedTopic(document.name, document.topic_id, self.settings.of(document).config)
 
     def _unassign(self, topic_partition: TopicPartition) -> None:
-        """Remove a replica from the lookup; its log is removed later."""
+        """Remove a replica from the lookup, and schedule the removal of the replica's log."""
         record = self.states.get(topic_partition)
         if record is None:
             return
@@ -251,16 +256,16 @@ class ReplicaManager:
             topic.partitions.pop(topic_partition.partition, None)
 
     def _want(self, topic: HostedTopic, index: int) -> None:
-        """Schedule the creation of a partition; create one of an internal topic at once."""
+        """Schedule the creation of a partition; create a partition of an internal topic at once."""
         self.lookup.add(topic)
         topic_partition = TopicPartition(topic.name, index)
         if self.states.get(topic_partition) is None:
             record = self.states.begin(topic_partition, topic.topic_id, Trigger.ASSIGNED)
-            if is_internal(topic.name):  # Coordinators load it in this same turn of the loop.
+            if is_internal(topic.name):  # The coordinator loads the partition in this turn.
                 self._make(record)
 
     def _make_some(self) -> None:
-        """Create as many partitions as fit in a turn of the loop, unless the next turn is scheduled to."""
+        """Create as many partitions as one turn of the event loop allows, unless the next turn is scheduled to."""
         if not self._is_making:
             self._make_next()
 
@@ -275,7 +280,7 @@ class ReplicaManager:
             self._environment.timers.call_soon(self._make_next)
 
     def _make(self, record: ReplicaRecord) -> None:
-        """Open or create the log of a replica, and lead or follow by the current image."""
+        """Open or create the log of a replica, and lead or follow according to the metadata image."""
         where = record.topic_partition
         document, topic = self._image.topics.get(where.topic), self.lookup.topics.get(where.topic)
         if document is None or topic is None or where.partition >= len(document.partitions):
@@ -315,7 +320,7 @@ class ReplicaManager:
             self._look_after(partition)
 
     def _follow(self, partition: Partition) -> None:
-        """Fetch from the current leader, if it is another broker."""
+        """Fetch the partition from its current leader, if another broker leads."""
         fetching = self._environment.fetching
         fetching.unfollow(partition)
         record = self.states.hosted(partition.topic_partition)
@@ -324,7 +329,7 @@ class ReplicaManager:
             fetching.follow(partition)
 
     def _remove(self, record: ReplicaRecord) -> None:
-        """Stop a GOING replica, and delete or keep its log."""
+        """Stop a replica that is being removed, and delete or keep its log."""
         if record.state is not ReplicaState.GOING:
             return
         topic_partition, partition = record.topic_partition, record.partition
@@ -337,7 +342,7 @@ class ReplicaManager:
         self.states.change(record, Trigger.REMOVED)
 
     def _drop(self, document: TopicDocument) -> None:
-        """Stop serving a deleted topic; its logs are deleted in the background."""
+        """Stop serving a deleted topic, and schedule the removal of its logs."""
         self.settings.forget(document.name)
         topic = self.lookup.remove(document.name)
         for index in {*range(len(document.partitions)), *(topic.partitions if topic is not None else ())}:
@@ -348,14 +353,14 @@ class ReplicaManager:
                 self.states.begin(topic_partition, document.topic_id, Trigger.UNASSIGNED)
 
     def synced(self, topic_partition: TopicPartition) -> None:
-        """Continue appends and fetches that waited for a sync of a log (`flush.messages`)."""
+        """Continue the appends and fetches that waited for a sync of the log (`flush.messages`)."""
         partition = self.lookup.hosted(topic_partition)
         if partition is not None and partition.failure is None:
             partition.synced()
             self._environment.fetching.go_on(partition)
 
     def check_isr(self) -> None:
-        """Check the ISR of all partitions for replicas that lag or may join, some in each turn of the loop."""
+        """Check the ISR of all partitions for replicas that lag or may join, some in each turn of the event loop."""
         self._isr_checks.begin()
 
     def _check_isr(self, partition: Partition) -> None:

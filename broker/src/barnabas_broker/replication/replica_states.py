@@ -1,6 +1,6 @@
-"""The state of each replica on this broker, present, planned or being removed, and the table of transitions.
+"""The states of the replicas on this broker, and the table of transitions between the states.
 
-`ReplicaStates.change` is the only writer of a state. A trigger that the table does not list for a state is a bug. Pure.
+Only `ReplicaStates.change` writes a state. A trigger that the table does not list for a state is a bug.
 """
 
 from enum import Enum
@@ -15,48 +15,48 @@ class ReplicaState(Enum):
     """The states of a replica. Only an ONLINE replica is served."""
 
     UNMADE = "unmade"
-    """The log will be opened or created in one of the next turns of the loop."""
+    """The replica's log will be opened or created in one of the next turns of the event loop."""
     REFUSED = "refused"
-    """The log dirs have refused a new log; it is tried again every second."""
+    """The replica's log could not be created; the broker tries again every second."""
     AWAY = "away"
-    """The log may be in an offline log dir, or was set aside."""
+    """The replica's log may be in an offline log dir, or was set aside."""
     DAMAGED = "damaged"
-    """The log is in its place and could not be loaded."""
+    """The replica's log is in its log dir, but could not be loaded."""
     LOST = "lost"
-    """The log is gone or lacks records, and the metadata still relies on it; reported every second."""
+    """The replica's log is gone or lacks records, but the metadata relies on it; the broker reports it every second."""
     ONLINE = "online"
     """The replica leads or follows."""
     AHEAD = "ahead"
-    """The log has a later leader epoch than the metadata: the replica neither leads nor follows."""
+    """The replica neither leads nor follows, because its log has a later leader epoch than the metadata."""
     OFFLINE = "offline"
-    """The disk or the log failed while the replica was online."""
+    """The disk or the log of the replica failed while the replica was online."""
     GOING = "going"
-    """The replica is unassigned; its log is deleted or kept in one of the next turns of the loop."""
+    """The replica is unassigned; its log will be deleted or kept in one of the next turns of the event loop."""
     NONE = "none"
-    """The replica has no record."""
+    """The replica does not exist on this broker."""
 
 
 class Trigger(Enum):
-    """The events that change a state."""
+    """The events that change the state of a replica."""
 
-    ASSIGNED = "the metadata assigns it to this broker"
-    ABSENT = "its log is not found at a start, and a log dir is offline"
-    OPENED = "its log was opened or created"
-    NOT_MADE = "its log could not be created"
-    NOT_FOUND = "its log may be in a log dir that is offline"
-    NOT_LOADED = "its log could not be loaded"
-    LACKING = "its log is gone or lacks records, and the metadata relies on it"
-    FAILED = "its disk or its log failed"
-    RETURNED = "its log was loaded again"
-    OVERTOOK = "its log has a later leader epoch than the metadata"
-    OVERTAKEN = "the metadata has the leader epoch of its log"
-    UNASSIGNED = "the metadata assigns it to other brokers, or its topic was deleted"
-    REMOVED = "its log was deleted or set aside"
-    FORGOTTEN = "an earlier replica of this name is still being removed, or the document has no such partition"
+    ASSIGNED = "the metadata assigns the replica to this broker"
+    ABSENT = "the broker starts without the replica's log while a log dir is offline"
+    OPENED = "the replica's log was opened or created"
+    NOT_MADE = "the replica's log could not be created"
+    NOT_FOUND = "the replica's log may be in an offline log dir"
+    NOT_LOADED = "the replica's log could not be loaded"
+    LACKING = "the replica's log is gone or lacks records, but the metadata relies on the replica"
+    FAILED = "the disk or the log of the replica failed"
+    RETURNED = "the replica's log was loaded again"
+    OVERTOOK = "the replica's log has a later leader epoch than the metadata"
+    OVERTAKEN = "the metadata has reached the leader epoch of the replica's log"
+    UNASSIGNED = "the metadata assigns the replica to other brokers, or the topic was deleted"
+    REMOVED = "the replica's log was deleted or set aside"
+    FORGOTTEN = "an earlier replica of the partition is still being removed, or the topic has no such partition"
 
 
 class Transition(NamedTuple):
-    """A change of state; `needs` is the condition before it, on the disk or in the metadata."""
+    """A transition between states; `needs` is the condition that must hold before the transition."""
 
     before: tuple[ReplicaState, ...]
     trigger: Trigger
@@ -68,29 +68,43 @@ _S, _T = ReplicaState, Trigger
 WITHOUT_LOG: Final = (_S.UNMADE, _S.REFUSED, _S.AWAY, _S.DAMAGED, _S.LOST)
 _WITH_LOG: Final = (_S.ONLINE, _S.AHEAD, _S.OFFLINE)
 NOT_SERVED: Final = (_S.REFUSED, _S.AWAY, _S.DAMAGED, _S.LOST, _S.AHEAD, _S.OFFLINE)
-"""The states that are checked again every second."""
+"""The states of assigned replicas that are not served; the broker checks these replicas every second."""
 
 TRANSITIONS: Final = (
-    Transition((_S.NONE,), _T.ASSIGNED, _S.UNMADE, "the topic's document names this broker"),
-    Transition((_S.NONE,), _T.ABSENT, _S.AWAY, "all log dirs that are online are loaded"),
-    Transition(WITHOUT_LOG, _T.OPENED, _S.ONLINE, "the log is recovered, or is new, empty and has its topic id"),
+    Transition((_S.NONE,), _T.ASSIGNED, _S.UNMADE, "the topic's document lists this broker as a replica"),
+    Transition((_S.NONE,), _T.ABSENT, _S.AWAY, "all online log dirs are loaded"),
+    Transition(WITHOUT_LOG, _T.OPENED, _S.ONLINE, "the log was recovered, or is new and empty and has its topic id"),
     Transition(WITHOUT_LOG, _T.NOT_MADE, _S.REFUSED, "nothing"),
-    Transition(WITHOUT_LOG, _T.NOT_FOUND, _S.AWAY, "no new log: an empty one would hide the records"),
-    Transition(WITHOUT_LOG, _T.NOT_LOADED, _S.DAMAGED, "the files stay as they are"),
-    Transition((*WITHOUT_LOG, _S.OFFLINE), _T.LACKING, _S.LOST, "no new log, until the metadata relies on others"),
-    Transition((_S.ONLINE, _S.AHEAD), _T.FAILED, _S.OFFLINE, "no request waits for this log"),
-    Transition((_S.OFFLINE, _S.LOST), _T.RETURNED, _S.ONLINE, "the metadata does not count on the failed log"),
+    Transition(
+        WITHOUT_LOG, _T.NOT_FOUND, _S.AWAY, "no new log is created, because an empty log would hide the records"
+    ),
+    Transition(WITHOUT_LOG, _T.NOT_LOADED, _S.DAMAGED, "the files of the log are unchanged"),
+    Transition(
+        (*WITHOUT_LOG, _S.OFFLINE),
+        _T.LACKING,
+        _S.LOST,
+        "no new log is created until the metadata relies on other replicas",
+    ),
+    Transition((_S.ONLINE, _S.AHEAD), _T.FAILED, _S.OFFLINE, "no request waits for the failed log"),
+    Transition((_S.OFFLINE, _S.LOST), _T.RETURNED, _S.ONLINE, "the metadata does not rely on the failed log"),
     Transition((_S.ONLINE,), _T.OVERTOOK, _S.AHEAD, "nothing"),
-    Transition((_S.AHEAD,), _T.OVERTAKEN, _S.ONLINE, "the document with the higher epoch is in the image"),
-    Transition((_S.NONE, *WITHOUT_LOG, *_WITH_LOG), _T.UNASSIGNED, _S.GOING, "the image has the document or tombstone"),
-    Transition((_S.GOING,), _T.REMOVED, _S.NONE, "the directory has its `-delete` name, or the log is noted as stray"),
-    Transition(WITHOUT_LOG, _T.FORGOTTEN, _S.NONE, "it has no log here"),
+    Transition((_S.AHEAD,), _T.OVERTAKEN, _S.ONLINE, "the image has the document with the higher leader epoch"),
+    Transition(
+        (_S.NONE, *WITHOUT_LOG, *_WITH_LOG), _T.UNASSIGNED, _S.GOING, "the image has the topic's document or tombstone"
+    ),
+    Transition(
+        (_S.GOING,),
+        _T.REMOVED,
+        _S.NONE,
+        "the log's directory has its `-delete` name, or the log is registered as stray",
+    ),
+    Transition(WITHOUT_LOG, _T.FORGOTTEN, _S.NONE, "the replica has no log on this broker"),
 )
 _AFTER: Final = {(before, each.trigger): each.after for each in TRANSITIONS for before in each.before}
 
 
 class ReplicaRecord:
-    """A replica; `partition` is set once its log was first opened."""
+    """A replica and its state; `partition` is None until the replica's log is opened for the first time."""
 
     __slots__ = ("ahead_since_s", "partition", "state", "topic_id", "topic_partition")
 
@@ -100,52 +114,56 @@ class ReplicaRecord:
         self.state = ReplicaState.NONE
         self.partition: Partition | None = None
         self.ahead_since_s = 0.0
-        """The time, in seconds of the monotonic clock, since when the log is ahead of the metadata."""
+        """The monotonic time in seconds at which the log was first found ahead of the metadata."""
 
 
 class ReplicaStates:
-    """The records by topic and partition: for each at most one that is GOING and one assigned to this broker."""
+    """The records of all replicas. A partition has at most one record that is GOING, and one assigned record."""
 
     def __init__(self) -> None:
         self._by_state: dict[ReplicaState, dict[TopicPartition, ReplicaRecord]] = {each: {} for each in ReplicaState}
         self._assigned: dict[TopicPartition, ReplicaRecord] = {}
 
     def get(self, topic_partition: TopicPartition) -> ReplicaRecord | None:
-        """Return the record of the replica assigned to this broker, or None."""
+        """Return the record of an assigned replica, None if the replica is not assigned to this broker."""
         return self._assigned.get(topic_partition)
 
     def is_unmade(self, topic_partition: TopicPartition) -> bool:
-        """Return True if the replica is UNMADE."""
+        """True if the log of the replica still has to be opened or created."""
         return topic_partition in self._by_state[ReplicaState.UNMADE]
 
     def hosted(self, topic_partition: TopicPartition) -> ReplicaRecord:
-        """Return the record of the replica assigned to this broker, which must exist."""
+        """Return the record of an assigned replica. Raises KeyError if the replica is not assigned to this broker."""
         return self._assigned[topic_partition]
 
     def going(self, topic_partition: TopicPartition) -> ReplicaRecord | None:
-        """Return the record of the replica whose log is still to be removed, or None."""
+        """Return the record of a replica whose log still has to be removed, or None."""
         return self._by_state[ReplicaState.GOING].get(topic_partition)
 
     def of(self, *states: ReplicaState) -> list[ReplicaRecord]:
-        """Return the records in these states, state by state, each in the order in which they entered it."""
+        """Return the records in these states, ordered by state, and by the time of entry into the state."""
         return [record for state in states for record in self._by_state[state].values()]
 
     def first(self, state: ReplicaState) -> ReplicaRecord | None:
-        """Return the record that entered a state first, or None."""
+        """Return the record that has been in a state for the longest time, None if no record is in the state."""
         return next(iter(self._by_state[state].values()), None)
 
     def begin(self, topic_partition: TopicPartition, topic_id: UUID, trigger: Trigger) -> ReplicaRecord:
-        """Create the record of a replica that has none, and change its state by `trigger`."""
+        """Create the record of a replica, and change its state from NONE by a trigger."""
         record = ReplicaRecord(topic_partition, topic_id)
         self.change(record, trigger)
         return record
 
     def change(self, record: ReplicaRecord, trigger: Trigger) -> None:
-        """Move a record to the state that the table gives for `trigger`."""
+        """Change the state of a record to the state that the table lists for the trigger."""
         where, before = record.topic_partition, record.state
         after = _AFTER.get((before, trigger))
-        assert after is not None, f"{where} is {before.value}, and has no transition for: {trigger.value}"
-        assert where not in self._by_state[after] or after is before, f"another {where} is {after.value}"
+        assert after is not None, (
+            f"{where} is {before.value}, and no transition is defined for the trigger: {trigger.value}"
+        )
+        assert where not in self._by_state[after] or after is before, (
+            f"another replica of {where} is already {after.value}"
+        )
         self._by_state[before].pop(where, None)
         if self._assigned.get(where) is record:
             del self._assigned[where]

@@ -1,4 +1,4 @@
-"""Requests to another broker one at a time, each awaited."""
+"""The sending of requests to another broker, one request at a time."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from barnabas_broker.replication.links import Links
 
 
 class RequestLink:
-    """A link to one broker, to be closed by its creator."""
+    """A connection to one broker, which the creator has to close."""
 
     def __init__(self, links: Links, broker_id: int) -> None:
         self._answer: asyncio.Future[memoryview] | None = None
@@ -15,23 +15,23 @@ class RequestLink:
 
     @property
     def is_broken(self) -> bool:
-        """True if the link broke."""
+        """True if the connection has failed."""
         return self._reason is not None
 
     async def ask(self, request: bytes | bytearray) -> memoryview:
-        """Return the answer to a framed request, without its size. Raises ConnectionError if the link is broken."""
+        """Send a framed request; return the response without its size. Raises ConnectionError."""
         if self._reason is not None:
             raise ConnectionError(self._reason)
         asked: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         self._answer = asked
-        # The caller may have timed out in this turn of the loop, and close the link in the next.
+        # The future is done if the caller timed out and has not closed the connection yet.
         self._link.send(request, lambda answer: None if asked.done() else asked.set_result(answer))
         answer = await asked
         self._answer = None
         return answer
 
     def close(self) -> None:
-        """Close the link."""
+        """Close the connection."""
         self._link.close()
 
     def _closed(self, reason: str) -> None:

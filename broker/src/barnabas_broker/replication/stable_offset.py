@@ -1,19 +1,19 @@
-"""The last stable offset of a replica: below it all transactions are decided."""
+"""The last stable offset of a replica, below which all transactions are committed or aborted."""
 
 from barnabas_broker.replication.replica import Replica
 
 
 def last_stable_offset(replica: Replica) -> int:
-    """Return where consumers of committed records stop: at the high watermark, or the first undecided transaction.
+    """Return the last stable offset: the high watermark, or the start of the first transaction that is not decided.
 
-    ApiError, StorageError while that cannot be said.
+    Raises ApiError and StorageError while the transactions in the log are not known.
     """
     stable_offset = replica.log.producers.transactions.stable_until(replica.high_watermark)
     return max(stable_offset, replica.log.log_start_offset)
 
 
 def held_back(replica: Replica) -> int:
-    """Return how many offsets the last stable offset is below the high watermark; 0 before the producers are loaded."""
+    """Return the high watermark minus the last stable offset; 0 until the producers in the log have been loaded."""
     states, high_watermark = replica.log.known_producers.states, replica.high_watermark
     if states is None:
         return 0
@@ -22,6 +22,6 @@ def held_back(replica: Replica) -> int:
 
 
 def undecided_since_ms(replica: Replica) -> int | None:
-    """Return when the producer of the oldest open transaction wrote last; None without one that is known."""
+    """Return the time of the last write in the oldest open transaction, None if no open transaction is known."""
     states = replica.log.known_producers.states
     return None if states is None else states.oldest_transaction_ms()

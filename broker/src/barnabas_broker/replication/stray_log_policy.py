@@ -1,9 +1,9 @@
-"""The policy for logs of partitions that are not on this broker: keep them unless the metadata requires their deletion.
+"""The policy for logs of partitions that are not assigned to this broker.
 
-A log is deleted for a tombstone with its topic id, or for a document of its topic that is not older than the log and
-has the replica elsewhere. So is an empty log that has lost its topic id with the power. All other logs that the
-metadata does not know stay in place, unused: an older copy of the metadata may have been restored, or a document
-removed by hand. `barnabas restore-metadata` writes their topics again, `barnabas forget-topic` their tombstones.
+A log is deleted if the metadata has a tombstone with the log's topic id, or has a topic document that is not older than
+the log and assigns the partition to other brokers. An empty log without a topic id, after a power cut, is deleted, too.
+All other logs stay in place as stray logs, because an older copy of the metadata may have been restored, or a document
+deleted by hand. `barnabas restore-metadata` restores topics of stray logs, `barnabas forget-topic` writes tombstones.
 """
 
 import logging
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def assigned_partition(image: MetadataImage, broker_id: int, topic_id: UUID, number: int) -> TopicPartition | None:
-    """Return the partition with this topic id and number if it is assigned to this broker, else None."""
+    """Return the partition with this topic id and number, None if it is not assigned to this broker."""
     document = image.topics.get(image.topic_name(topic_id) or "")
     if document is None or number >= len(document.partitions):
         return None
@@ -33,9 +33,9 @@ def assigned_partition(image: MetadataImage, broker_id: int, topic_id: UUID, num
 
 
 def only_topic(image: MetadataImage, name: str) -> UUID | None:
-    """Return the topic id for a log without partition.metadata; None if an earlier topic had the name, too.
+    """Return the topic id for a log without partition.metadata, None if the log may belong to a deleted topic.
 
-    The tombstone of an earlier topic stays as long as a broker that may have a log of it is down.
+    The metadata keeps the tombstone of a deleted topic while a broker is down that may have a log of the topic.
     """
     document = image.topics.get(name)
     had_earlier = any(tombstone.name == name for tombstone in image.tombstones.values())
@@ -45,7 +45,7 @@ def only_topic(image: MetadataImage, name: str) -> UUID | None:
 def why_kept(
     image: MetadataImage, topic_partition: TopicPartition, topic_id: UUID | None, latest_epoch: int
 ) -> str | None:
-    """Return why a log whose partition is not assigned here is kept, or None to delete it.
+    """Return the reason to keep the log of an unassigned partition, None to delete the log.
 
     `latest_epoch` is the latest leader epoch in the log.
     """
@@ -54,40 +54,37 @@ def why_kept(
     if topic_id in image.tombstones:
         return None
     if document is None:
-        return f"the metadata knows no topic {name}, and has no record of its deletion"
+        return f"the metadata has neither a topic {name} nor a tombstone with the topic id of the log"
     if topic_id not in (None, document.topic_id):
-        return f"the metadata knows another topic {name}, and has no record that this one was deleted"
+        return f"the metadata has another topic {name}, but no tombstone with the topic id of the log"
     if number >= len(document.partitions):
-        return f"the metadata knows {len(document.partitions)} partitions of {name} only"
+        return f"the metadata has only {len(document.partitions)} partitions of topic {name}"
     state = document.partitions[number]
     if state.leader_epoch < latest_epoch:
-        return f"the metadata, with leader epoch {state.leader_epoch}, is older than the log, with {latest_epoch}"
+        return f"leader epoch {state.leader_epoch} in the metadata is older than leader epoch {latest_epoch} in the log"
     if 0 <= latest_epoch < state.restored_epoch:
-        return f"{name} was restored while this broker was away"
+        return f"the metadata of topic {name} was restored while this broker was down"
     return None
 
 
 class StrayLogPolicy:
-    """The deletion and keeping of unassigned logs.
-
-    A rename or delete that a disk refuses is logged once and sets `is_sweep_due`.
-    """
+    """The policy that deletes or keeps the logs of unassigned partitions."""
 
     def __init__(self, broker_id: int, logs: LogManager, image: MetadataImage) -> None:
         self._broker_id: Final = broker_id
         self._logs = logs
         self._image = image
         self._refused: set[str] = set()
-        """The logs whose rename or delete has failed since the last sweep began."""
+        """The logs whose removal has failed since the last sweep began."""
         self._told: set[str] = set()
 
     @property
     def is_sweep_due(self) -> bool:
-        """True if a rename or delete has failed: a full disk may take it later."""
+        """True if a removal has failed, and another sweep may succeed."""
         return bool(self._refused)
 
     async def sweep(self, turn: FairTurn) -> None:
-        """Apply the policy to all loaded, damaged and stray logs, for changes of the metadata that were missed."""
+        """Apply the policy to all loaded, damaged and stray logs."""
         self._told, self._refused = self._refused, set()
         async for stray in turn.over(self.strays_to_bury()):
             self.bury(stray)
@@ -104,7 +101,7 @@ class StrayLogPolicy:
                     self.remove(topic_partition, topic_id)
 
     def _damaged_ids(self, topic_partition: TopicPartition) -> set[UUID]:
-        """Return the topic ids of the damaged logs of this partition name, as far as they can be read."""
+        """Return the readable topic ids of the damaged logs with this partition name."""
         found = set()
         for log_dir in self._logs.log_dirs:
             if log_dir.is_online and topic_partition in log_dir.damaged:
@@ -113,25 +110,25 @@ class StrayLogPolicy:
         return {each for each in found if each is not None}
 
     def _damaged_epoch(self, topic_partition: TopicPartition) -> int:
-        """Return the latest epoch of the damaged logs of this name: -1 without any, maxsize if one is unreadable."""
+        """Return the latest leader epoch in the damaged logs with this name, sys.maxsize if a log is unreadable."""
         dirs = [each for each in self._logs.log_dirs if topic_partition in each.damaged]
         epochs = [self._logs.strays.damaged_epoch(each, topic_partition) for each in dirs]
         return max((sys.maxsize if each is None else each for each in epochs), default=-1)
 
     def is_untaken(self, topic_partition: TopicPartition, topic_id: UUID) -> bool:
-        """Return True if an unassigned partition has a log here: back with a disk, or damaged."""
+        """True if an unassigned partition has a loaded or damaged log on this broker."""
         found = self._logs.get(topic_partition)
         if found is not None:
             return found.topic_id == topic_id
         return topic_id in self._damaged_ids(topic_partition)
 
     def remove_untaken(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        """Remove the log of an unassigned partition, if there is one."""
+        """Remove the log of an unassigned partition, if this broker has one."""
         if self.is_untaken(topic_partition, topic_id):
             self.remove(topic_partition, topic_id)
 
     def _is_assigned(self, topic_partition: TopicPartition) -> bool:
-        """True if this name is assigned here. The log of an earlier topic is set aside when the new one is made."""
+        """True if a partition with this name is assigned to this broker, whatever its topic id is."""
         document, number = self._image.topics.get(topic_partition.topic), topic_partition.partition
         if document is None or number >= len(document.partitions):
             return False
@@ -142,7 +139,7 @@ class StrayLogPolicy:
         return [stray for stray in self._logs.strays if stray.topic_id in self._image.tombstones]
 
     def bury(self, stray: StrayLog) -> None:
-        """Delete a stray log."""
+        """Delete a stray log whose topic has a tombstone."""
         in_place = self._logs.get(stray.topic_partition)
         if in_place is not None and in_place.directory == stray.directory:
             self.remove(stray.topic_partition, stray.topic_id)
@@ -153,7 +150,7 @@ class StrayLogPolicy:
             self._is_refused(stray.directory, error)
 
     def remove(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
-        """Delete or keep the log of a partition that left this broker, but not that of another topic of its name."""
+        """Delete or keep the log of a partition that left this broker, unless the log belongs to another topic."""
         try:
             found = self._logs.get(topic_partition)
             if found is not None and topic_id is not None and found.topic_id not in (None, topic_id):
@@ -170,7 +167,7 @@ class StrayLogPolicy:
     def _delete(self, topic_partition: TopicPartition, found: Log | None) -> None:
         if found is not None:
             self._logs.strays.forget(found)
-        log.info("%s is no longer on this broker: deleting its log", topic_partition)
+        log.info("the log of %s is deleted, because the partition is no longer on this broker", topic_partition)
         self._logs.delete(topic_partition)
 
     def _keep(self, topic_partition: TopicPartition, found: Log | None, why: str) -> None:
@@ -180,5 +177,5 @@ class StrayLogPolicy:
 
     def _is_refused(self, what: str, error: StorageError) -> None:
         if what not in self._told:
-            log.error("cannot remove %s; it is tried again: %s", what, error)
+            log.error("cannot remove %s; the broker will try again: %s", what, error)
         self._refused.add(what)

@@ -1,4 +1,4 @@
-"""The rate limit of throttled replicas (KIP-73): a token bucket that holds one second's bytes."""
+"""The rate limit of throttled replicas (KIP-73): a token bucket with the capacity of one second."""
 
 from collections.abc import Callable
 from typing import Final
@@ -9,12 +9,15 @@ from barnabas_core.config.log_config import LONG_MAX
 UNLIMITED: Final = LONG_MAX
 BURST_S: Final = 1.0
 PAUSE_S_MAX: Final = 1.0
-"""The longest pause, as the rate may change meanwhile."""
+"""The maximum pause in seconds, because the rate may change during a pause."""
 PAUSE_S_MIN: Final = 0.01
 
 
 class Throttle:
-    """The bucket; `rate` returns the bytes per second. Sizes are known only afterwards, so it may go below zero."""
+    """The token bucket; `rate` returns the limit in bytes per second.
+
+    The tokens may become negative, because the size of a read or a response is known only afterwards.
+    """
 
     def __init__(self, clock: Clock, rate: Callable[[], int]) -> None:
         self._clock = clock
@@ -25,17 +28,17 @@ class Throttle:
 
     @property
     def is_limited(self) -> bool:
-        """True if a rate is set."""
+        """True if a rate limit is set."""
         return self._rate() < UNLIMITED
 
     def take(self, size_bytes: int) -> None:
-        """Count bytes that were sent or fetched for throttled replicas."""
+        """Take tokens for bytes that were sent or fetched for throttled replicas."""
         self.bytes_total += size_bytes
         self._fill()
         self._left_bytes -= size_bytes
 
     def pause_s(self) -> float:
-        """Return the seconds for which throttled replicas have to wait now, or 0."""
+        """Return the time in seconds for which throttled replicas have to pause now, or 0."""
         if not self.is_limited:
             return 0.0
         self._fill()

@@ -1,4 +1,4 @@
-"""The effective settings of each topic, and the stored ones that are ignored: logged once, and in a metric."""
+"""The effective settings of each topic, and the stored settings that are ignored, which are logged and counted."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -12,11 +12,11 @@ from barnabas_core.config.topic_configs import EffectiveLogConfig, effective_log
 log = logging.getLogger(__name__)
 
 KEPT_MAX: Final = 1_000
-"""The largest number of different sets of topic settings in the cache; most topics share a set with others."""
+"""The maximum number of sets of topic settings in the cache; most topics share a set with other topics."""
 
 
 class TopicSettings:
-    """The topics' settings under the broker's; `under` changes the broker's."""
+    """The effective settings of topics, computed from the stored topic settings and the settings of the broker."""
 
     def __init__(self, broker: BrokerConfig) -> None:
         self._broker = broker
@@ -24,23 +24,23 @@ class TopicSettings:
         self._ignored: dict[str, tuple[ConfigProblem, ...]] = {}
 
     def under(self, broker: BrokerConfig) -> None:
-        """Replace the broker's settings."""
+        """Replace the settings of the broker."""
         self._broker = broker
         self._kept.clear()
 
     def of(self, topic: TopicDocument) -> EffectiveLogConfig:
-        """Return a topic's effective settings; log a change of the ignored ones."""
+        """Return the effective settings of a topic; log the ignored settings if they have changed."""
         effective = self._effective(topic.configs)
         if effective.ignored != self._ignored.get(topic.name, ()):
             self._tell(topic.name, effective.ignored)
         return effective
 
     def forget(self, topic: str) -> None:
-        """Drop the ignored settings of a deleted topic."""
+        """Forget the ignored settings of a deleted topic."""
         self._ignored.pop(topic, None)
 
     def ignored(self) -> Iterator[tuple[str, ConfigProblem]]:
-        """Return the topics' ignored settings, as pairs of topic name and problem."""
+        """Return the ignored settings of all topics, as pairs of topic name and problem."""
         return ((topic, problem) for topic, problems in self._ignored.items() for problem in problems)
 
     def _effective(self, configs: Mapping[str, str]) -> EffectiveLogConfig:
@@ -55,6 +55,6 @@ class TopicSettings:
     def _tell(self, topic: str, problems: tuple[ConfigProblem, ...]) -> None:
         if problems:
             self._ignored[topic] = problems
-            log.error("settings of topic %s have no effect: %s", topic, "; ".join(map(str, problems)))
+            log.error("some settings of topic %s have no effect: %s", topic, "; ".join(map(str, problems)))
         else:
             self.forget(topic)

@@ -79,7 +79,7 @@ def check_delete_group(group: Group) -> ErrorCode:
 def check_delete_offsets(group: Group) -> ErrorCode:
     """Return an error code for an OffsetDelete (KIP-496).
 
-    A group with members has to use the consumer protocol, because only its metadata name the subscribed topics.
+    A group with members has to use the consumer protocol, whose metadata names the subscribed topics.
     """
     if group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND

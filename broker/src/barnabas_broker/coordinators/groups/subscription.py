@@ -15,7 +15,7 @@ _VERSION_COUNT: Final = struct.Struct(">hi")
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """Return the topics of a consumer's subscription, None if the metadata are no such subscription."""
+    """Return the topics of a consumer's subscription, None if the metadata is not a subscription."""
     topics, position = set(), _VERSION_COUNT.size
     try:
         _, count = _VERSION_COUNT.unpack_from(metadata)
