@@ -250,7 +250,7 @@ def test_records_that_cannot_be_decoded_are_a_broken_log_and_no_bug(
         broker.groups.runtime.resign(0)
         broker.groups.runtime.elect(0, 0)
         async with asyncio.timeout(PATIENCE_S):
-            while "trying again" not in caplog.text:
+            while "will try again" not in caplog.text:
                 await asyncio.sleep(0.001)
         with pytest.raises(ApiError, match="COORDINATOR_LOAD_IN_PROGRESS"):
             broker.groups.committed("readers")

@@ -27,7 +27,7 @@ def test_a_replica_whose_topic_is_made_again_goes_beside_the_new_one() -> None:
 def test_a_transition_that_the_table_lacks_is_a_bug() -> None:
     states = ReplicaStates()
     record = states.begin(FLIGHTS, UUID(int=7), Trigger.ASSIGNED)
-    with pytest.raises(AssertionError, match=r"flights-0 is unmade, .* its log was loaded again"):
+    with pytest.raises(AssertionError, match=r"flights-0 is unmade, .* the replica's log was loaded again"):
         states.change(record, Trigger.RETURNED)
 
 

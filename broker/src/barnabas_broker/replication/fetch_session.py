@@ -1,7 +1,7 @@
 """The follower's side of a fetch session with one leader (KIP-227).
 
 A request names only the partitions whose fetch position changed since the previous request. After the leader has sent
-records or an error for a partition, it sends no more for the partition until a request names the partition again.
+records or an error for a partition, the leader sends no further result until a request names the partition again.
 Therefore two requests may be in flight, and a partition that fails backs off without delaying the other partitions.
 """
 
@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 NO_SESSION: Final = 0
 SESSION_EPOCH_MAX: Final = 2**31 - 1
 FIRST_PAUSE_S: Final = 0.02
-"""The pause in seconds after a first failure, doubled with each further failure. A new leader catches up in less."""
+"""The pause in seconds after a first failure, doubled with each further failure."""
 DOUBLINGS_MAX: Final = 20
 FAILURES_TOLD: Final = 7
-"""The number of consecutive failures, within more than a second, after which the failure is logged."""
+"""The number of consecutive failures, over about a second, after which a warning is logged."""
 FAILURES_TOLD_EACH: Final = 3600
 """The number of failures between two further log lines, about an hour if `replica.fetch.backoff.ms` is 1 s."""
 NOT_ASKED: Final = -1
@@ -156,7 +156,7 @@ class FetchSession:
         self._changed = {key: each for key, each in self._followed.items() if each.pause is None}
 
     def news(self, number: int) -> tuple[dict[bytes, list[FetchPartition]], dict[bytes, list[int]]]:
-        """Return the partitions for the next request to name, and the partitions for it to forget, by topic id."""
+        """Return the partitions to name and the partitions to forget in the next request, by topic id."""
         changed, self._changed = self._changed, {}
         forgotten, self._forgotten = self._forgotten, {}
         max_bytes = self._environment.config().replica_fetch_max_bytes

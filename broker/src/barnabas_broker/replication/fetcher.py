@@ -85,7 +85,7 @@ class Fetcher:
         self._ask()
 
     def _ask(self) -> None:
-        """Send a request if no request is in flight, or if a second request has partitions to name or forget."""
+        """Send a request if no request is in flight, or a second request to name or forget partitions."""
         if self.session.is_empty:
             self._rest()
             return

@@ -27,7 +27,7 @@ class Session(Protocol):
 
 
 class FollowerPartition:
-    """A partition in a follower's session; `is_waiting` is True while the follower's fetch for it is unanswered."""
+    """A partition in a follower's session; `is_waiting` is True until the follower's fetch is answered."""
 
     __slots__ = ("_session", "_told", "is_waiting", "partition", "topic", "wanted")
 
@@ -103,7 +103,7 @@ class FollowerPartition:
 
     @property
     def is_in_sync(self) -> bool:
-        """True if the follower is in the ISR, in which case the throttle does not delay it."""
+        """True if the follower is in the ISR, in which case the throttle does not delay the partition."""
         return self._session.follower_id in self.partition.state.isr
 
     def sent(self, records: FileSlice) -> FetchResult:
@@ -156,7 +156,7 @@ def refusal(index: int, error: ApiError) -> FetchResult:
 
 
 def diverging_epoch(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
-    """Return the epoch and the end offset at which a follower's log diverges, None if it does not (KIP-595)."""
+    """Return the epoch and end offset at which a follower's log diverges, None if the logs agree (KIP-595)."""
     if wanted.last_fetched_epoch < 0:
         return None
     epoch, end_offset = partition.end_offset_for_epoch(wanted.last_fetched_epoch)

@@ -130,7 +130,7 @@ class _Attempt:
         self.results.setdefault(_topic_key(topic), (topic, []))[1].append(result)
 
     def refuse(self, topic: FetchTopic, result: FetchResult) -> None:
-        """Add a result with an error or a diverging epoch, which makes the request due."""
+        """Add a result with an error or a diverging epoch, which has to be sent at once."""
         self.is_urgent = True
         self.add(topic, result)
 

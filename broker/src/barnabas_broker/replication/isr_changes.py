@@ -4,8 +4,8 @@ Urgent proposals, such as the removal of a replica that holds up the high waterm
 time. The addition of a replica to an ISR that is large enough waits `JOINS_TOGETHER_S`, so that the return of a broker
 causes few writes for each topic. The writes of additions and the urgent writes do not wait for each other.
 
-A partition learns of a written proposal from the metadata image, and of a refused proposal from the batching. If the
-outcome of a write is unknown, the known ISR is written again, after which the proposal cannot take effect any more.
+A partition learns of a written proposal from the metadata image, and of a refused proposal from `isr_change_refused`.
+If the outcome of a write is unknown, the known ISR is written again, after which the proposal cannot take effect.
 """
 
 import logging
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.5
 JOINS_TOGETHER_S: Final = 0.3
-"""The time in seconds for which additions to an ISR are collected: a few fetches of a broker that has returned."""
+"""The time in seconds for which additions to ISRs are collected into one write."""
 JOINS_MAX: Final = 500
 """The maximum number of additions in one write."""
 

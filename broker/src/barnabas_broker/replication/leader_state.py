@@ -76,7 +76,7 @@ class LeaderState:
         self.pending_isr: frozenset[int] | None = None
         """The proposed ISR, which may have been written, None if no proposal is pending."""
         self.is_refused = False
-        """True if the last proposal was refused: only a change of the metadata or `check_isr` causes another one."""
+        """True if the last proposal was refused; then only a change of the metadata or `check_isr` allows another."""
         self.followers: dict[int, FollowerProgress] = {}
         self._is_eligible = is_eligible
         self._take_replicas(state.replicas, now_ms)

@@ -64,7 +64,7 @@ class LogOpening:
     def claim(self, record: ReplicaRecord) -> Log | None:
         """Return the log with the replica's name and topic id, None if no log dir has such a log.
 
-        The log is no longer a stray log. A log that belongs to another topic with the same name is set aside.
+        The returned log no longer counts as a stray log. A log of another topic with the same name is set aside.
         """
         try:
             found = self._logs.claim(record.topic_partition, record.topic_id)

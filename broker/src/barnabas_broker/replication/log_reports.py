@@ -17,8 +17,8 @@ AHEAD: Final = (
     "the log of %s has records of leader epoch %d, but the metadata has leader epoch %d: was an older copy restored? "
     "The partition has no leader until its leader epoch is higher than in all logs"
 )
-GONE: Final = "is missing: its log dir is gone, or the log was set aside (`barnabas status` names such logs)"
-CUT: Final = "is available again, but may lack records, because the machine has been booted since the log was written"
+GONE: Final = "the log is missing: its log dir is gone, or the log was set aside (`barnabas status` names such logs)"
+CUT: Final = "the log is available again, but may lack records: the machine has been booted since the log was written"
 
 log = logging.getLogger(__name__)
 
@@ -39,14 +39,14 @@ class LogReports:
         state, end_offset, committed = partition.state, loaded.log_end_offset, partition.high_watermark
         if state.leader != self._broker_id or end_offset >= committed:
             return False
-        lost = f"is available again and ends at offset {end_offset}; all records below {committed} were committed"
+        lost = f"the reloaded log ends at offset {end_offset}, but all records below {committed} were committed"
         self.lost(record, state.leader_epoch, lost)
         return True
 
     def lost(self, record: ReplicaRecord, leader_epoch: int, what: str) -> None:
         """Report that a log lacks records, although the metadata relies on the replica in this leader epoch."""
         if record.state is not ReplicaState.LOST:
-            log.error("the log of %s %s", record.topic_partition, what)
+            log.error("%s: %s", record.topic_partition, what)
         self._states.change(record, Trigger.LACKING)
         self._environment.lost({record.topic_partition: leader_epoch})
 

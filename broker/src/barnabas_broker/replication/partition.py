@@ -35,7 +35,7 @@ NO_ACKS: Final[frozenset[int]] = frozenset()
 
 
 class Partition(Replica):
-    """A replica that may lead. An offline replica has the `failure`, and the leader epoch in which the log failed."""
+    """A replica that may lead; `failure` is the reason why the replica is offline."""
 
     __slots__ = (
         "_environment",
@@ -167,7 +167,7 @@ class Partition(Replica):
             self._leadership.committed(state, now_ms)
         self._set_what_it_takes()
         self._advance_high_watermark(now_ms)
-        self._propose_joining()  # Idle followers that have caught up do not fetch again.
+        self._propose_joining()  # Followers that have caught up may send no fetch soon.
         self._wake_all()
 
     def resign(self) -> None:

@@ -46,4 +46,4 @@ class PartitionEnvironment(NamedTuple):
     propose_isr: Callable[[IsrProposer], object]
     own_broker_epoch: Callable[[], int]
     turned_away: Callable[[], object]
-    """Record a request that was refused because of its leader, or because of the client's leader epoch."""
+    """Record a request that was refused because another broker leads, or because of its leader epoch."""

@@ -14,7 +14,7 @@ class DelayedOperation(Protocol):
     """A request that waits for a change of a partition, or for its timeout."""
 
     def try_complete(self, changed: "WaitList") -> bool:
-        """Answer the request if the change made this possible; return True if the request was answered."""
+        """Try to answer the request after a change of a partition; return True if the request was answered."""
         ...
 
     def expire(self) -> None:

@@ -92,7 +92,7 @@ class Replica:
         self._truncate_to(kept)
 
     def out_of_range(self, leader_log_start_offset: int, leader_log_end_offset: int, now_ms: int) -> None:
-        """Truncate a log that ends after the leader's log; restart a log that ends before the leader's log start."""
+        """Truncate a log that ends after the leader's log; empty a log that ends before the leader's log start."""
         if self.log.log_end_offset > leader_log_end_offset:
             self._truncate_to(leader_log_end_offset)
         elif self.log.log_end_offset < leader_log_start_offset:

@@ -220,7 +220,7 @@ class ReplicaManager:
         self._removals.begin()
         self._make_some()
         if change.brokers:
-            self.check_isr()  # An idle follower that was unfenced sends no fetch.
+            self.check_isr()  # An idle follower that is unfenced can join the ISR only by this check.
 
     def _host(self, document: TopicDocument) -> None:
         """Apply the leaders and settings of a topic to its partitions; schedule the creation of missing partitions."""

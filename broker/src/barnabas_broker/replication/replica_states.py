@@ -23,7 +23,7 @@ class ReplicaState(Enum):
     DAMAGED = "damaged"
     """The replica's log is in its log dir, but could not be loaded."""
     LOST = "lost"
-    """The replica's log is gone or lacks records, but the metadata relies on it; the broker reports it every second."""
+    """The replica's log is gone or lacks records, but the metadata relies on the replica."""
     ONLINE = "online"
     """The replica leads or follows."""
     AHEAD = "ahead"
@@ -88,9 +88,14 @@ TRANSITIONS: Final = (
     Transition((_S.ONLINE, _S.AHEAD), _T.FAILED, _S.OFFLINE, "no request waits for the failed log"),
     Transition((_S.OFFLINE, _S.LOST), _T.RETURNED, _S.ONLINE, "the metadata does not rely on the failed log"),
     Transition((_S.ONLINE,), _T.OVERTOOK, _S.AHEAD, "nothing"),
-    Transition((_S.AHEAD,), _T.OVERTAKEN, _S.ONLINE, "the image has the document with the higher leader epoch"),
     Transition(
-        (_S.NONE, *WITHOUT_LOG, *_WITH_LOG), _T.UNASSIGNED, _S.GOING, "the image has the topic's document or tombstone"
+        (_S.AHEAD,), _T.OVERTAKEN, _S.ONLINE, "the metadata image has the document with the higher leader epoch"
+    ),
+    Transition(
+        (_S.NONE, *WITHOUT_LOG, *_WITH_LOG),
+        _T.UNASSIGNED,
+        _S.GOING,
+        "the metadata image has the topic's document or tombstone",
     ),
     Transition(
         (_S.GOING,),

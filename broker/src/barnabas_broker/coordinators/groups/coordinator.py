@@ -34,7 +34,7 @@ from barnabas_core.topic_name import CONSUMER_OFFSETS
 from barnabas_core.topic_partition import TopicPartition
 
 _TEXT_BYTES_MAX: Final = 32_000
-"""The maximum size of an id or name. Strings in records have 16-bit lengths; member ids add 37 bytes to client ids."""
+"""The maximum length in bytes of an id or a name, because the records of groups store lengths in 16 bits."""
 
 
 class GroupOffset(NamedTuple):
@@ -111,7 +111,7 @@ class GroupCoordinator:
         shard.ask(group, partial(sync.sync, group, request), answer, SyncReply)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Handle a Heartbeat. While the coordinator loads, answer NONE, so that the member waits."""
+        """Handle a Heartbeat. While the coordinator loads, answer NONE, so that the member does not rejoin."""
         try:
             shard, group = self._group(group_id)
         except ApiError as error:
@@ -120,7 +120,10 @@ class GroupCoordinator:
         return membership.heartbeat(group, member_id, instance_id, generation, shard.now())
 
     def leave(self, group_id: str, identities: Sequence[MemberIdentity]) -> list[LeaveResult]:
-        """Handle a LeaveGroup; return a result for each member. Raises ApiError if this broker cannot answer."""
+        """Handle a LeaveGroup; return a result for each member.
+
+        Raises ApiError if this broker does not coordinate the group, or is still loading it.
+        """
         try:
             shard, group = self._group(group_id)
         except ApiError as error:
@@ -177,7 +180,10 @@ class GroupCoordinator:
         shard.writer.end_transaction(marker, transaction_version, answer)
 
     def unstable(self, group_id: str) -> frozenset[TopicPartition]:
-        """Return the partitions with offsets in open transactions. Raises ApiError if this broker cannot answer."""
+        """Return the partitions for which a group has offsets in open transactions.
+
+        Raises ApiError if this broker does not coordinate the group, or is still loading it.
+        """
         return self.runtime.find(group_id).unstable(group_id)
 
     def _check_metadata(self, offset: CommittedOffset) -> ErrorCode:

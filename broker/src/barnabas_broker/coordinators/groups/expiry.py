@@ -20,7 +20,7 @@ _logger = logging.getLogger(__name__)
 _WARN_AT_RETENTION_FRACTION: Final = 7
 """The divisor of the retention: offsets that expire within a seventh of the retention cause a warning."""
 _PER_GROUP: Final = 10
-"""The cost of checking a group, as a number of offsets whose check costs as much."""
+"""The cost of checking a group, measured in checks of offsets."""
 
 
 @dataclass(slots=True)

@@ -283,7 +283,7 @@ class Group:
         return self.state in PREVIOUS_STATES[GroupState.PREPARING_REBALANCE]
 
     def expect(self, deadline_ms: int) -> int:
-        """Return the deadline, after moving `wake_ms` forward if the deadline comes first."""
+        """Return the deadline, and set `wake_ms` to the deadline if the deadline is earlier."""
         if self.wake_ms is None or deadline_ms < self.wake_ms:
             self.wake_ms = deadline_ms
         return deadline_ms

@@ -36,7 +36,7 @@ class Member:
 
     @property
     def waits(self) -> bool:
-        """True if a JoinGroup or SyncGroup of the member waits, during which it sends no heartbeats; False if new."""
+        """True if a JoinGroup or SyncGroup of the member waits for an answer; always False for a new member."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def end_join(self) -> Token | None:

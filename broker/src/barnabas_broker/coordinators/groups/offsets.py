@@ -60,8 +60,8 @@ def check_unknown_group_commit(generation: int, api_version: int) -> ErrorCode:
 def following(offset: CommittedOffset, before: CommittedOffset | None, member_id: str, now_ms: int) -> CommittedOffset:
     """Return the offset to store for a commit that replaces the offset `before`.
 
-    The operator marks an offset that it reset in the offset's metadata, and does not repeat a reset whose mark it
-    finds. The stored offset keeps the mark unless the client sends metadata of its own.
+    The operator marks each reset in the metadata of the offset, so that the reset is not repeated. The stored offset
+    keeps the mark unless the client commits metadata of its own.
     """
     metadata = offset.metadata
     if before is not None and before.metadata and says_nothing(metadata, member_id) and is_marked(before.metadata):
@@ -90,9 +90,9 @@ def check_delete_offsets(group: Group) -> ErrorCode:
 def expiries(group: Group, offsets: Offsets, retention_ms: int) -> Iterator[tuple[TopicPartition, int]]:
     """Yield each offset that can expire, with the wall-clock time in ms at which the offset expires.
 
-    In an Empty group the retention begins when the group becomes Empty. In a stable consumer group it begins with the
-    commit, and applies only to topics to which no member subscribes. In a group without a protocol type it begins with
-    the commit, too. All other offsets are in use and do not expire.
+    In an Empty group the retention begins when the group becomes Empty. In a Stable consumer group the retention begins
+    with the commit, and applies only to topics to which no member subscribes. In a group without a protocol type the
+    retention begins with the commit, too. All other offsets are in use and do not expire.
     """
     if not _may_expire(group):
         return

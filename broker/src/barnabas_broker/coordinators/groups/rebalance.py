@@ -240,7 +240,7 @@ def _enter(group: Group, step: Step, pause_ms: int = 0) -> None:
 
 
 def complete_if_joined(group: Group, step: Step) -> None:
-    """End the join phase if all members have joined, except the first join phase of an Empty group and a pause."""
+    """End the join phase if all members have joined and the phase may end before its deadline."""
     deadline = group.join_deadline
     if deadline is None or deadline.is_initial or deadline.paused_until_ms > step.now.steady_ms:
         return

@@ -21,7 +21,7 @@ from barnabas_core.topic_partition import TopicPartition
 _logger = logging.getLogger(__name__)
 
 _PER_GROUP: Final = 10
-"""The cost of checking a group, as a number of offsets whose check costs as much."""
+"""The cost of checking a group, measured in checks of offsets."""
 
 
 def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode], object]) -> None:
@@ -97,7 +97,7 @@ def delete_offsets(
 
 
 def _about_to_be_committed(shard: GroupShard, group_id: str) -> dict[TopicPartition, None]:
-    """Return the partitions without a committed offset of the group for which an offset is being committed."""
+    """Return the partitions for which the first offset of the group is being committed."""
     committed = shard.tables.offsets.get(group_id, {})
     pending = (key for key, _ in shard.writer.pending(group_id))
     keys = [TopicPartition(key.topic, key.partition) for key in pending if isinstance(key, OffsetKey)]
@@ -105,7 +105,7 @@ def _about_to_be_committed(shard: GroupShard, group_id: str) -> dict[TopicPartit
 
 
 def forget_topics(shard: GroupShard, deleted: Mapping[UUID, str]) -> Iterator[None]:
-    """Remove the offsets of deleted topics, whose names `deleted` has by topic id.
+    """Remove the offsets of deleted topics; `deleted` maps the id of each deleted topic to its name.
 
     An offset with a topic id is removed if that topic was deleted, even if a new topic has the same name. An offset
     without a topic id, from an older record, is removed if no topic has the name now.
@@ -150,7 +150,7 @@ def _groups_with_pending_offsets(shard: GroupShard) -> set[str]:
 def _forget_pending(
     shard: GroupShard, group_id: str, is_doomed: Callable[[TopicPartition, CommittedOffset], bool]
 ) -> None:
-    """Remove the offsets for which `is_doomed` is true from open transactions, where no committed offset exists.
+    """Remove the offsets in open transactions for which `is_doomed` is true and no committed offset exists.
 
     `_forget_in_group` writes the tombstones for partitions that have a committed offset, too.
     """
@@ -174,7 +174,7 @@ def forget_deleted_topics(shard: GroupShard) -> Iterator[None]:
 
 
 def remove_offsets(shard: GroupShard, group_id: str, doomed: Sequence[tuple[TopicPartition, CommittedOffset]]) -> None:
-    """Write tombstones for offsets in portions, each once no record of the group is being written.
+    """Write tombstones in portions; each portion waits until no record of the group is being written.
 
     An offset stays if a commit has replaced it in the meantime.
     """

@@ -142,7 +142,7 @@ class GroupShard:
             each.refuse(ErrorCode.NOT_COORDINATOR)
 
     def unstable(self, group_id: str) -> frozenset[TopicPartition]:
-        """Return the partitions for which the group has offsets in open transactions, including unwritten offsets."""
+        """Return the partitions for which the group has offsets in open transactions, appended or in flight."""
         being_written = self.writer.pending(group_id, of_transactions_only=True)
         keys = (record.key for record in chain(self.writer.transactions, being_written))
         of_group = (key for key in keys if isinstance(key, OffsetKey) and key.group_id == group_id)
@@ -219,7 +219,7 @@ class GroupShard:
             self.counters.completed_rebalances += 1
 
     def set_alarm(self, group: Group) -> None:
-        """Set the group's timer to `wake_ms`, unless the timer fires earlier, which is harmless."""
+        """Set the group's timer to `wake_ms`, unless the timer already fires earlier."""
         if group.wake_ms is None:
             return
         alarm = self._alarms.get(group.group_id)

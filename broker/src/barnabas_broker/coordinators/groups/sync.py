@@ -80,7 +80,7 @@ def _answer_rejoin(group: Group, append: Append, reply: JoinReply, step: Step) -
 
 
 def append_failed(group: Group, append: Append, error: ErrorCode, step: Step) -> None:
-    """Answer the members that wait for a failed record with the error; rebalance again if it held an assignment."""
+    """Answer the members that wait for a failed record; begin another rebalance if the record held an assignment."""
     if append.metadata.generation != group.generation:
         return
     if append.rejoin is not None:

@@ -30,7 +30,7 @@ class GroupTables:
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self.stored: dict[str, GroupMetadata] = {}
-        """The stored metadata by group id; a group that only commits offsets has none."""
+        """The stored metadata by group id; a group that only commits offsets has no stored metadata."""
 
     def apply(self, record: GroupRecord) -> None:
         """Apply a record that was just committed, or read from the log."""

@@ -68,7 +68,7 @@ class StateMachine(Protocol[RecordT]):
         ...
 
     def restore(self, left_out: LeftOut) -> Iterator[None]:
-        """Restore the state that is not stored from the loaded records, in slices of about a millisecond."""
+        """Build the in-memory state from the loaded records, in slices of about a millisecond."""
         ...
 
     def contents(self) -> str:
@@ -216,7 +216,7 @@ class Shard(Generic[MachineT]):
         self._on_loaded(self.machine)
 
     def _failed(self, error: Exception) -> None:
-        """Schedule another loading; log the error unless it is the last logged one."""
+        """Schedule another loading; log the error unless the same error was logged last."""
         self.state = ShardState.FAILED
         is_bug = not isinstance(error, (ApiError, StorageError))
         if str(error) != self._complaint:
@@ -238,7 +238,7 @@ class Shard(Generic[MachineT]):
         level = logging.INFO if self._keys else logging.DEBUG
         _logger.log(level, "%s: loaded %s in %.2f s", self._name, self.machine.contents(), seconds)
         if self.left_out.count:
-            message = "%s: left out %d records that cannot be decoded or restored; the first one has %s"
+            message = "%s: left out %d records that cannot be decoded or restored; the first is %s"
             _logger.error(message, self._name, self.left_out.count, self.left_out.first)
 
     def _report_progress(self) -> None:

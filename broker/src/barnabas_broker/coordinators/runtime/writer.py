@@ -148,7 +148,7 @@ class PartitionWriter(Generic[RecordT]):
         answer: Callable[[ErrorCode], object],
         producer: ProducerEpoch | None = None,
     ) -> None:
-        """Append records in the next turn; call `answer(NONE)` once they are committed and applied.
+        """Append records in the next turn of the event loop; call `answer(NONE)` once they are committed and applied.
 
         The records of a `producer` are applied when its transaction commits. Records that fit into one batch are
         appended atomically.

@@ -1,4 +1,4 @@
-"""The queues of items for other brokers. A broker gets one request at a time, with the items that wait for it."""
+"""The queues of items for other brokers. Each broker gets one request at a time, which contains the waiting items."""
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence

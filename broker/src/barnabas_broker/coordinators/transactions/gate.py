@@ -47,7 +47,7 @@ class _Asked(NamedTuple):
 
 
 class TransactionGate:
-    """The gate of a broker, which asks the broker's own `coordinator` or another broker."""
+    """The gate for transactional appends, which asks this broker's `coordinator` or another broker."""
 
     response = "AddPartitionsToTxnResponse"
     version = 5
@@ -82,7 +82,7 @@ class TransactionGate:
     async def ask(
         self, transactional_id: str, by: ProducerEpoch, partition: TopicPartition, *, adds: bool
     ) -> ErrorCode:
-        """Return NONE if the partition is in the producer's open transaction; `adds` adds a missing partition."""
+        """Return NONE if the partition is in the producer's open transaction; `adds` allows to add the partition."""
         question = _Question(transactional_id, by, adds)
         answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.get(question)
@@ -157,7 +157,7 @@ class TransactionGate:
         return AddPartitionsToTxnRequest(transactions=[_transaction(*item.question, item.partitions) for item in items])
 
     def answered(self, items: Sequence[_Asked], answer: AddPartitionsToTxnResponse | None) -> None:
-        """Pass the results to the questions, which have the same order."""
+        """Pass each result to its question; results and questions have the same order."""
         results = [] if answer is None else [_codes(each) for each in answer.results_by_transaction]
         if len(results) != len(items):
             results = [{} for _ in items]

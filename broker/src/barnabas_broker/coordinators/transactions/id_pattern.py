@@ -11,7 +11,7 @@ PARTS_MAX: Final = 64
 ID_CHARS_MAX: Final = 256
 """The maximum length of an id that can match a pattern, so that a match takes a few milliseconds at most."""
 ALLOWED: Final = (
-    f"at most {PARTS_MAX} characters, '.' or classes such as [a-z] or \\d, each of which *, + or ? may follow;"
+    f"at most {PARTS_MAX} characters, '.' or classes such as [a-z] or \\d, each optionally followed by *, + or ?;"
     " | separates alternatives; \\ escapes any other character"
 )
 _PART: Final = re.compile(
@@ -38,7 +38,9 @@ class IdPattern:
         while position < len(text):
             match = _PART.match(text, position)
             if match is None or sum(map(len, self._alternatives)) >= PARTS_MAX:
-                raise ValueError(f"{text[position:][:PARTS_MAX]}: allowed: {ALLOWED}")
+                raise ValueError(
+                    f"the pattern is not allowed from {text[position:][:PARTS_MAX]} on; allowed: {ALLOWED}"
+                )
             position = match.end()
             if match["bar"]:
                 self._alternatives.append([])
@@ -54,7 +56,7 @@ def _parts(one: str, times: str) -> list[_Part]:
     try:
         compiled = re.compile(one, re.ASCII)
     except re.error as error:
-        raise ValueError(f"{one}: {error}; allowed: {ALLOWED}") from None
+        raise ValueError(f"the pattern contains {one}: {error}; allowed: {ALLOWED}") from None
     often = _Part(compiled, may_repeat=True, may_lack=True)
     return {"": [_Part(compiled)], "?": [_Part(compiled, may_lack=True)], "*": [often], "+": [_Part(compiled), often]}[
         times
@@ -74,7 +76,7 @@ def _fits(parts: list[_Part], name: str) -> bool:
 
 
 def _with_lacking(parts: list[_Part], places: set[int]) -> set[int]:
-    """Return the places, and the places that can be reached from them over parts that may be absent."""
+    """Return the places, and all later places that can be reached by leaving out parts that may be absent."""
     found = set(places)
     for place, part in enumerate(parts):
         if place in found and part.may_lack:

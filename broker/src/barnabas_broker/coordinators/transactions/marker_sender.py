@@ -92,7 +92,7 @@ class MarkerSender:
             ending.done()
 
     def _leader(self, partition: TopicPartition) -> int | None:
-        """Return the id of the partition's leader, -1 if the partition has no leader, None if it was deleted."""
+        """Return the id of the partition's leader, -1 if there is no leader, None if the partition was deleted."""
         document = self._image.topics.get(partition.topic)
         if document is None or partition.partition >= len(document.partitions):
             return None

@@ -119,8 +119,8 @@ class TransactionShard:
     ) -> None:
         """Make a decision, write it, and answer once it is committed.
 
-        While another decision about the id is being written, answer CONCURRENT_TRANSACTIONS, but PRODUCER_FENCED to a
-        fenced producer, which stays fenced whatever the outcome is.
+        While another decision about the transactional id is being written, the answer is CONCURRENT_TRANSACTIONS. Only
+        a fenced producer gets PRODUCER_FENCED, because it stays fenced.
         """
         decision = decide(self.transactions.get(transactional_id))
         if self.writer.is_writing(transactional_id):
@@ -171,7 +171,7 @@ class TransactionShard:
         )
 
     def _complete(self, transactional_id: str, prepared: Transaction) -> None:
-        """Store that all markers are written; retry until this is stored or another broker coordinates."""
+        """Store the completed transaction; retry until it is stored or another broker coordinates."""
         if self.writer.is_closed or self.transactions.get(transactional_id) is not prepared:
             return
 

@@ -42,7 +42,7 @@ PREVIOUS_STATES: Final[Mapping[TransactionState, frozenset[TransactionState]]] =
     EMPTY: IDLE,  # InitProducerId enters this state.
     ONGOING: IDLE | {ONGOING},  # AddPartitionsToTxn, AddOffsetsToTxn or, in TV2, Produce adds partitions.
     PREPARE_COMMIT: frozenset({ONGOING}),  # EndTxn commits the transaction.
-    PREPARE_ABORT: IDLE | {ONGOING},  # EndTxn, a timeout or InitProducerId aborts; only EndTxn of TV2 aborts when idle.
+    PREPARE_ABORT: IDLE | {ONGOING},  # EndTxn, a timeout or InitProducerId aborts; EndTxn of TV2 may abort an idle id.
     COMPLETE_COMMIT: frozenset({PREPARE_COMMIT}),  # All markers have been written.
     COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
     DEAD: IDLE,  # The transactional id expires, and its tombstone is written.
