@@ -32,7 +32,7 @@ class AppendWatcher(Protocol):
 
 
 def is_ahead(log: Log, state: PartitionState) -> bool:
-    """True if a log has a later leader epoch than the metadata, of which an older copy may have been restored."""
+    """True if a log has a later leader epoch than the metadata, which may be a restored older copy."""
     return log.epochs.latest_epoch > state.leader_epoch >= 0
 
 
