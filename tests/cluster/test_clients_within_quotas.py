@@ -53,7 +53,10 @@ def test_a_quota_is_set_described_and_removed_and_a_bad_one_refused(cluster: Bar
     assert alter(cluster, "user", None, "request_percentage", 50.5) == (0, None)
     assert described(cluster, "user") == {None: {"request_percentage": 50.5}}
     error, message = alter(cluster, "user", None, "producer_byte_rate", 0.5)
-    assert (error, message) == (42, "producer_byte_rate=0.5; a whole number from 1 to 9223372036854775807 is allowed")
+    assert (error, message) == (
+        42,
+        "producer_byte_rate=0.5 is invalid; a whole number from 1 to 9223372036854775807 is allowed",
+    )
     assert alter(cluster, "user", None, "request_percentage", None) == (0, None)
     assert described(cluster, "user") == {}
 

@@ -100,10 +100,10 @@ REFUSED_BROKER_CHANGES = [
     ("0", "min.insync.replicas", "2", ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered"),
     ("0", "nope", "3", ErrorCode.INVALID_CONFIG, "Unknown config name: nope"),
     ("0", "message.max.bytes", "-3", ErrorCode.INVALID_CONFIG, "message.max.bytes=-3: must be an integer, at least 0"),
-    ("7", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "No broker has the id '7'; there are [0]."),
-    ("x", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "No broker has the id 'x'; there are [0]."),
-    ("00", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "No broker has the id '00'; there are [0]."),
-    ("9" * 4301, "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "there are [0]."),
+    ("7", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "the id '7'; the registered brokers are [0]."),
+    ("x", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "the id 'x'; the registered brokers are [0]."),
+    ("00", "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "the id '00'; the registered brokers are [0]."),
+    ("9" * 4301, "message.max.bytes", "3", ErrorCode.INVALID_REQUEST, "the registered brokers are [0]."),
 ]
 
 
@@ -240,14 +240,14 @@ def test_a_level_is_raised_when_every_registered_broker_supports_it() -> None:
     everybody = [with_features(0, LATER), with_features(1, LATER)]
     assert decide_update_features(FIRST_LEVELS, [update], everybody, []) == {METADATA_LEVEL: 2, ELR: 1}
     older = [with_features(0, LATER), registration(1)]  # It registered before there were levels.
-    with pytest.raises(ApiError, match="broker 1 supports 1 to 1") as refused:
+    with pytest.raises(ApiError, match="broker 1 supports levels 1 to 1") as refused:
         decide_update_features(FIRST_LEVELS, [update], older, [])
     assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
 
 
 def test_a_downgrade_has_to_be_asked_for() -> None:
     levels = {METADATA_LEVEL: 2, ELR: 1}
-    with pytest.raises(ApiError, match="a downgrade has to be asked for"):
+    with pytest.raises(ApiError, match="an upgrade cannot lower it"):
         decide_update_features(levels, [FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.UPGRADE)], [], [])
     update = FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.SAFE_DOWNGRADE)
     assert decide_update_features(levels, [update], [], []) == FIRST_LEVELS
@@ -256,9 +256,9 @@ def test_a_downgrade_has_to_be_asked_for() -> None:
 @pytest.mark.parametrize(
     ("name", "level", "why"),
     [
-        ("nope", 1, "there are barnabas.metadata.version, eligible.leader.replicas.version"),
-        (ELR, 0, "this broker supports 1 to 1"),
-        (METADATA_LEVEL, 99, "this broker supports 1 to 3"),
+        ("nope", 1, "the supported features are barnabas.metadata.version, eligible.leader.replicas.version"),
+        (ELR, 0, "this broker supports levels 1 to 1"),
+        (METADATA_LEVEL, 99, "this broker supports levels 1 to 3"),
     ],
 )
 def test_levels_that_cannot_be_are_refused(name: str, level: int, why: str) -> None:
@@ -288,7 +288,7 @@ def test_a_cluster_that_goes_back_has_no_version_of_transactions_which_older_bro
 def test_the_version_of_transactions_is_not_lowered_while_one_is_open(update: FeatureUpdate) -> None:
     assert lowers_transactions(NEW_LEVELS, [update])
     assert not lowers_transactions({METADATA_LEVEL: 2, ELR: 1}, [OF_METADATA_ALONE])
-    message = r"for feature transaction.version: transactions are open \(pay, ship\); end them first"
+    message = r"for feature transaction.version: transactions are open \(pay, ship\); end these transactions first"
     with pytest.raises(ApiError, match=message):
         decide_update_features(NEW_LEVELS, [update], EVERYBODY, [], ["pay", "ship"])
 
@@ -299,5 +299,5 @@ def test_a_version_says_of_which_clusters_it_cannot_be_part() -> None:
         "feature barnabas.metadata.version is finalized at level 4; this version supports 1 to 3"
     )
     assert unsupported({"of.later": 1}) == (
-        "feature of.later is finalized at level 1, and this version does not know it"
+        "feature of.later is finalized at level 1, and this version does not know the feature"
     )

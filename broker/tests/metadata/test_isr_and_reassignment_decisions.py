@@ -31,16 +31,20 @@ REFUSED_CHANGES = [
     (proposal(1, 2, leader_epoch=3), ErrorCode.FENCED_LEADER_EPOCH, "The leader epoch is 4, not 3."),
     (proposal(1, 2, leader_epoch=5), ErrorCode.FENCED_LEADER_EPOCH, "The leader epoch is 4, not 5."),
     (proposal(1, 2, partition_epoch=8), ErrorCode.INVALID_UPDATE_VERSION, "The partition epoch is 9, not 8."),
-    (proposal(2), ErrorCode.INVALID_REQUEST, "must have the leader 1 in it"),
-    (proposal(1, 5), ErrorCode.INVALID_REQUEST, "nobody but the replicas [1, 2, 3, 4]"),
+    (proposal(2), ErrorCode.INVALID_REQUEST, "must contain the leader 1"),
+    (proposal(1, 5), ErrorCode.INVALID_REQUEST, "no brokers except the replicas [1, 2, 3, 4]"),
     (proposal(1, 3), ErrorCode.INELIGIBLE_REPLICA, "Broker 3 is not alive."),
     (proposal(1, 4), ErrorCode.INELIGIBLE_REPLICA, "Broker 4 is shutting down."),
     (
         proposal(1, 2, epochs={2: 11}),
         ErrorCode.INELIGIBLE_REPLICA,
-        "Broker 2 lives in broker epoch 12; in sync was that of epoch 11.",
+        "Broker 2 is registered with broker epoch 12, not 11.",
     ),
-    (proposal(1, 2, epochs={2: UNKNOWN_BROKER_EPOCH}), ErrorCode.INELIGIBLE_REPLICA, "Broker 2 lives in broker epoch"),
+    (
+        proposal(1, 2, epochs={2: UNKNOWN_BROKER_EPOCH}),
+        ErrorCode.INELIGIBLE_REPLICA,
+        "Broker 2 is registered with broker epoch",
+    ),
 ]
 
 
@@ -129,11 +133,23 @@ REFUSED_REASSIGNMENTS = [
     (state([1], 1, [1]), None, True, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment to cancel"),
     (state([1], 1, [1]), [], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "is empty"),
     (state([1], 1, [1]), [2, 2], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a broker more than once"),
-    (state([1], 1, [1]), [-1], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "includes broker -1; ids are at least 0"),
-    (state([1], 1, [1]), [7], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "includes broker 7; registered are [1, 2]"),
+    (
+        state([1], 1, [1]),
+        [-1],
+        True,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        "includes broker -1; broker ids are at least 0",
+    ),
+    (state([1], 1, [1]), [7], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the registered brokers are [1, 2]"),
     (state([1], 1, [1]), [1, 2], False, ErrorCode.INVALID_REPLICATION_FACTOR, "factor is 1 and must not change"),
-    (ONLY_THE_ADDED_ONE_IS_IN_SYNC, None, True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "in sync are [2]"),
-    (ONLY_THE_ADDED_ONE_IS_IN_SYNC, [1], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "No one of [1] has all records"),
+    (ONLY_THE_ADDED_ONE_IS_IN_SYNC, None, True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "is in the ISR [2]"),
+    (
+        ONLY_THE_ADDED_ONE_IS_IN_SYNC,
+        [1],
+        True,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        "None of the replicas [1] has all records",
+    ),
 ]
 
 

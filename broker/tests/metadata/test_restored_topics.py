@@ -96,8 +96,11 @@ def test_the_offsets_topic_is_compacted_as_ever() -> None:
 @pytest.mark.parametrize(
     ("logs", "why"),
     [
-        ({1: (end(0, 1, 5), end(2, 1, 5))}, "no broker has a log of partition 1: start the brokers"),
-        ({1: (end(0, 1, 5), end(1, 1, 5)), 2: (end(0, 1, 5),)}, "partition 1 has 1 replicas, others have 2: start"),
+        ({1: (end(0, 1, 5), end(2, 1, 5))}, "no broker has a log of partition 1: start the missing brokers"),
+        (
+            {1: (end(0, 1, 5), end(1, 1, 5)), 2: (end(0, 1, 5),)},
+            "partition 1 has 1 replicas, other partitions have 2: start",
+        ),
     ],
 )
 def test_what_may_come_with_another_broker_is_waited_for_until_somebody_accepts_the_loss(logs: Logs, why: str) -> None:
@@ -113,7 +116,7 @@ def test_two_topics_of_one_name_are_left_to_somebody() -> None:
     both = restored_topics(image, CONFIG, accepts_loss=True)
     assert [isinstance(each, NotRestored) for each in both] == [True, True]
     beside = image_of(reports(logs), {topic_key("flights"): a_topic("flights", led(1))})
-    assert "another topic of that name" in why_not(beside)
+    assert "another topic with this name" in why_not(beside)
 
 
 def test_partitions_that_an_older_document_lacks_are_added() -> None:
@@ -138,4 +141,6 @@ def test_of_a_topic_that_lacks_a_part_the_rest_stays_as_it_is() -> None:
 def test_logs_of_brokers_that_nobody_knows_restore_nothing() -> None:
     documents = reports({1: (end(0, 1, 5),)})
     del documents[broker_key(1)]
-    assert why_not(image_of(documents)) == "no registered broker has a log of it: start its brokers"
+    assert (
+        why_not(image_of(documents)) == "no registered broker has a log of the topic: start the brokers that have one"
+    )

@@ -1,6 +1,7 @@
-"""The entities that quotas are for, and the quotas that each may have (KIP-546). Pure.
+"""The entities that can have client quotas, and the quotas of each kind of entity (KIP-546).
 
-An entity is a user, a client id, both together, or an IP address; None in place of a name is the default.
+An entity is a user, a client id, a user with a client id, or an IP address. The name None stands for the default entity
+of its type.
 """
 
 import math
@@ -30,26 +31,26 @@ _WHOLE_MAX: Final[Mapping[str, int]] = {
 """The largest value of each quota that must be a whole number."""
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""The types with their names, in the order of the types' names."""
+"""The (type, name) pairs of an entity, sorted by type."""
 Quotas = Mapping[str, float]
 AllQuotas = Mapping[QuotaEntity, Quotas]
 
 
 class QuotaChange(NamedTuple):
-    """A quota to set, or to remove where the value is None."""
+    """A quota to set, or to remove if `value` is None."""
 
     key: str
     value: float | None
 
 
 def checked_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
-    """Return the entity of these types and names. ApiError."""
+    """Return the entity of these types and names. Raises ApiError if they are invalid."""
     types = [kind for kind, _ in parts]
     if not parts:
         raise _invalid("the entity is empty; name a user, a client-id or an ip")
     for kind, name in parts:
         if kind not in ENTITY_TYPES:
-            raise _invalid(f"entity type {kind!r}; {', '.join(ENTITY_TYPES)} are allowed")
+            raise _invalid(f"entity type {kind!r} is unknown; {', '.join(ENTITY_TYPES)} are allowed")
         if types.count(kind) > 1:
             raise _invalid(f"entity type {kind} is given twice")
         if name == "":
@@ -65,16 +66,16 @@ def _check_address(name: str) -> None:
     try:
         ip_address(name)
     except ValueError as error:
-        raise _invalid(f"ip {name!r}; an IPv4 or IPv6 address is allowed") from error
+        raise _invalid(f"ip {name!r} is no address; an IPv4 or IPv6 address is allowed") from error
 
 
 def altered(known: Quotas, entity: QuotaEntity, changes: Iterable[QuotaChange]) -> Quotas:
-    """Return the quotas of an entity after these changes. ApiError."""
+    """Return the quotas of an entity after these changes. Raises ApiError if a change is invalid."""
     allowed = _OF_ADDRESSES if entity[0][0] == IP else _OF_CLIENTS
     quotas, seen = dict(known), set()
     for key, value in changes:
         if key not in allowed:
-            raise _invalid(f"quota {key!r} of {entity[0][0]}; {', '.join(allowed)} are allowed")
+            raise _invalid(f"quota {key!r} is unknown for {entity[0][0]}; {', '.join(allowed)} are allowed")
         if key in seen:
             raise _invalid(f"quota {key} is given twice")
         seen.add(key)
@@ -88,10 +89,10 @@ def altered(known: Quotas, entity: QuotaEntity, changes: Iterable[QuotaChange]) 
 
 def _check_value(key: str, value: float) -> None:
     if not math.isfinite(value) or value <= 0:
-        raise _invalid(f"{key}={value}; a finite number above 0 is allowed")
+        raise _invalid(f"{key}={value} is invalid; a finite number above 0 is allowed")
     whole_max = _WHOLE_MAX.get(key)
     if whole_max is not None and (value != math.floor(value) or value > whole_max):
-        raise _invalid(f"{key}={value}; a whole number from 1 to {whole_max} is allowed")
+        raise _invalid(f"{key}={value} is invalid; a whole number from 1 to {whole_max} is allowed")
 
 
 def _invalid(message: str) -> ApiError:
@@ -99,14 +100,14 @@ def _invalid(message: str) -> ApiError:
 
 
 class ClientQuota(NamedTuple):
-    """The limit of a client, and the entity that it was set for."""
+    """The limit of a client, and the entity that sets the limit."""
 
     limit: float
     entity: QuotaEntity
 
 
 def quota_of_client(quotas: AllQuotas, key: str, user: str, client_id: str) -> ClientQuota | None:
-    """Return the quota of the first entity, from the most special to the default, that has this one."""
+    """Return the quota `key` of a client from the most specific entity that sets one, or None."""
     for entity in (
         ((CLIENT_ID, client_id), (USER, user)),
         ((CLIENT_ID, None), (USER, user)),
@@ -124,7 +125,7 @@ def quota_of_client(quotas: AllQuotas, key: str, user: str, client_id: str) -> C
 
 
 def connection_rates(quotas: AllQuotas) -> dict[str | None, float]:
-    """Return how many connections a second addresses may make, by address as the system writes it; None for others."""
+    """Return the connection rate limit of each IP address; the key None has the limit of all other addresses."""
     rates: dict[str | None, float] = {}
     for entity, of_entity in quotas.items():
         (kind, name), limit = entity[0], of_entity.get(CONNECTION_CREATION_RATE)

@@ -1,4 +1,4 @@
-"""Keys of the store and the documents behind them, to JSON and back."""
+"""The documents in the metadata store: their keys, and their encoding as JSON."""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -45,9 +45,9 @@ PRODUCER_IDS_KEY: Final = "producer-ids"
 FEATURES_KEY: Final = "features"
 CLIENT_QUOTAS_KEY: Final = "client-quotas"
 ACLS: Final = "acls/"
-"""The prefix of the keys of ACLs."""
+"""The prefix of the keys of ACL documents."""
 ALL_BROKERS: Final = ""
-"""The name, in place of a broker id, of the configs that hold for every broker."""
+"""The name that stands for all brokers in place of a broker id."""
 
 _KINDS: Final[Mapping[str, type[AnyDocument]]] = {
     "topics": TopicDocument,
@@ -70,57 +70,57 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 class MalformedDocument(ValueError):
-    """The error that the store holds a wrong document under a key."""
+    """The error that a document in the store cannot be decoded."""
 
 
 def topic_key(name: str) -> str:
-    """The key of a topic's document, or of its head."""
+    """Return the key of a topic's document, which is the head if the topic has parts."""
     return f"topics/{name}"
 
 
 def topic_part_key(name: str, part: PartReference) -> str:
-    """The key of some of a topic's partitions."""
+    """Return the key of the document with one part of a topic's partitions."""
     return f"partitions/{name}/{part.first}-{part.part_id}"
 
 
 def tombstone_key(topic_id: UUID) -> str:
-    """The key of the tombstone of a topic."""
+    """Return the key of a topic's tombstone."""
     return f"tombstones/{topic_id.hex}"
 
 
 def broker_key(broker_id: int) -> str:
-    """The key of a broker's registration."""
+    """Return the key of a broker's registration."""
     return f"brokers/{broker_id}"
 
 
 def log_ends_key(broker_id: int, part: int) -> str:
-    """The key of a part of the ends of a broker's logs."""
+    """Return the key of the document with one part of a broker's log ends."""
     return f"log-ends/{broker_id}/{part}"
 
 
 def broker_configs_key(broker: str) -> str:
-    """The key of the dynamic configs of a broker, or of all brokers (ALL_BROKERS)."""
+    """Return the key of the dynamic configs of a broker, or of all brokers (ALL_BROKERS)."""
     return f"broker-configs/{broker or 'default'}"
 
 
 def acls_key(resource_type: str, pattern_type: str, name: str) -> str:
-    """Return the key of a pattern's ACLs; a hash replaces the name, which may hold any character."""
+    """Return the key of a resource pattern's ACLs; a hash replaces the name, which may contain any character."""
     return f"{ACLS}{resource_type.lower()}-{pattern_type.lower()}/{sha256(name.encode()).hexdigest()[:40]}"
 
 
 def log_ends_owner(key: str) -> int:
-    """Return the broker whose log ends the document under this `log_ends_key` has."""
+    """Return the id of the broker whose log ends are stored under `key`."""
     return int(key.split("/")[1])
 
 
 def encode(document: AnyDocument) -> bytes:
-    """Return the document as one line of JSON, with its unknown fields."""
+    """Return the document as one line of JSON, including its unknown fields."""
     value = _ENCODER.encode(document)
     return with_unknown_fields(value) if MARK in value else value
 
 
 def decode(key: str, value: bytes) -> AnyDocument | None:
-    """The document behind `key`; None for a kind of document that this version does not know.
+    """Return the document under `key`, or None if this version does not know its kind.
 
     Raises MalformedDocument.
     """
@@ -131,14 +131,14 @@ def decode(key: str, value: bytes) -> AnyDocument | None:
     try:
         try:
             return decoder.decode(value)
-        except msgspec.ValidationError:  # It may have fields of a newer version.
+        except msgspec.ValidationError:  # A newer version may have added fields.
             return decoder.decode(with_unknown_fields_gathered(value, _KINDS[kind]))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedDocument(f"{key}: {error}") from error
 
 
 def decode_if_readable(key: str, value: bytes) -> AnyDocument | None:
-    """Return the document; None if it is unreadable, for documents that their owner then overwrites."""
+    """Return the document, or None if it is unreadable or of an unknown kind."""
     try:
         return decode(key, value)
     except MalformedDocument:

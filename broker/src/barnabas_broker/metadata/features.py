@@ -1,7 +1,7 @@
-"""Features of the cluster with their levels (KIP-584): what this version supports, and what new clusters begin with.
+"""The features of the cluster (KIP-584): the levels that this version supports, and the levels of a new cluster.
 
-A level is finalized, which means that every broker may go by it, when all registered brokers support it and somebody
-asks for that (UpdateFeatures); documents of a form that came with a level are written only once it is finalized.
+UpdateFeatures finalizes a level if all registered brokers support the level. Brokers write documents in the form of a
+level only after the level is finalized.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from barnabas_core.metadata_level import METADATA_LEVEL, METADATA_LEVEL_MAX, MET
 
 
 class SupportedLevels(NamedTuple):
-    """The lowest and the highest level of a feature, both inclusive."""
+    """The lowest and the highest supported level of a feature, both inclusive."""
 
     lowest: int
     highest: int
@@ -22,9 +22,9 @@ Supported = Mapping[str, SupportedLevels]
 SPLIT_TOPICS_LEVEL: Final = 2
 TRANSACTIONS_LEVEL: Final = 3
 ELR: Final = "eligible.leader.replicas.version"
-"""Eligible leader replicas (KIP-966) are always on, so there is no level 0."""
+"""The feature of eligible leader replicas (KIP-966), which are always on, so there is no level 0."""
 TRANSACTION_VERSION: Final = "transaction.version"
-"""2: each transaction has an epoch of its own, and partitions join it with their first batch (KIP-890)."""
+"""The feature of transactions: level 2 gives each transaction its own producer epoch (KIP-890)."""
 
 SUPPORTED: Final[Supported] = {
     ELR: SupportedLevels(1, 1),
@@ -32,24 +32,24 @@ SUPPORTED: Final[Supported] = {
     TRANSACTION_VERSION: SupportedLevels(0, 2),
 }
 BASE: Final[Supported] = {ELR: SupportedLevels(1, 1), METADATA_LEVEL: SupportedLevels(1, 1)}
-"""The levels that a broker supports if its registration names none: it is of a version before levels."""
+"""The levels that a broker supports if its registration has none, because its version is older than levels."""
 FIRST_LEVELS: Final[Mapping[str, int]] = {name: levels.lowest for name, levels in BASE.items()}
-"""The levels of a cluster that was made before there was a document of levels."""
+"""The levels of a cluster that is older than the document of levels."""
 NEW_LEVELS: Final[Mapping[str, int]] = {name: levels.highest for name, levels in SUPPORTED.items()}
 """The levels of a new cluster."""
 
 
 def transaction_version(finalized: Mapping[str, int]) -> int:
-    """Return the level of transaction.version; 0 in a cluster that is older than this feature."""
+    """Return the finalized level of transaction.version, or 0 if none is finalized."""
     return finalized.get(TRANSACTION_VERSION, 0)
 
 
 def unsupported(finalized: Mapping[str, int]) -> str | None:
-    """Return why this version cannot be part of a cluster with these levels; None if it can."""
+    """Return why a broker of this version cannot join a cluster with these levels, or None if it can."""
     for name, level in sorted(finalized.items()):
         levels = SUPPORTED.get(name)
         if levels is None:
-            return f"feature {name} is finalized at level {level}, and this version does not know it"
+            return f"feature {name} is finalized at level {level}, and this version does not know the feature"
         if not levels.lowest <= level <= levels.highest:
             allowed = f"{levels.lowest} to {levels.highest}"
             return f"feature {name} is finalized at level {level}; this version supports {allowed}"

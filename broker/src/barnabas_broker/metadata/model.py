@@ -1,8 +1,9 @@
-"""The documents of the metadata store: readable JSON, one a topic (of many partitions more), a broker, and so on.
+"""The documents of the metadata store, in readable JSON.
 
-Values never change; a change is a new document, written by compare-and-set on the version of the old one. While a
-cluster is upgraded, brokers of two versions write the same documents: what a newer one has added to a document or to a
-partition's state stays. What it adds to a listener or to the end of a log would not: new fields go elsewhere.
+Documents are immutable: a change is a new document, written by compare-and-set on the version of the old one. During an
+upgrade, brokers of two versions write the same documents, and fields that the newer version adds to a document or to a
+partition's state are preserved. Fields that it adds to a listener or a log end would be lost, so new fields belong
+elsewhere.
 """
 
 from typing import Annotated, Final
@@ -17,19 +18,20 @@ NO_LEADER: Final = -1
 
 
 class Extensible(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The base of documents. `unknown_fields` are those of a newer version, as JSON; `documents` keeps them."""
+    """The base of documents. `unknown_fields` has the fields that a newer version wrote, as JSON."""
 
     unknown_fields: str = ""
 
 
 class PartitionState(Extensible, frozen=True, gc=False):
-    """The state of a partition. `log_dirs` has the wanted path of each replica ("" for any), or is empty.
+    """The state of a partition.
 
-    `leader_epoch` rises with every election, `partition_epoch` with every change at all. `elr` are replicas that left
-    the ISR and still have all that is committed (KIP-966). `lacking` are replicas that are known to lack records, until
-    they are in sync again. While a reassignment goes on, `replicas` has those that come and those that go (KIP-455).
-    `restored_epoch` is the leader epoch in which `barnabas restore-metadata` rewrote the partition: a replica that this
-    does not name, whose log ends in an earlier epoch, was away then.
+    `leader_epoch` rises with every election, and `partition_epoch` with every change. `elr` has the replicas that
+    left the ISR and still have every committed record (KIP-966). `lacking` has the replicas that are known to lack
+    records, until they are in sync again. During a reassignment, `replicas` includes both added and removed
+    replicas (KIP-455). `log_dirs` has the wanted log directory of each replica ("" for any), or is empty.
+    `restored_epoch` is the leader epoch in which `barnabas restore-metadata` rewrote the partition: a replica that
+    is not in `replicas`, and whose log ends in an earlier epoch, was away at that time.
     """
 
     replicas: tuple[int, ...]
@@ -47,9 +49,9 @@ class PartitionState(Extensible, frozen=True, gc=False):
 
 
 class PartReference(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """`count` partitions of a topic, from `first` on, are in a document of their own (`documents.topic_part_key`).
+    """A reference to the document with `count` partitions of a topic from `first` on (`documents.topic_part_key`).
 
-    `part_id` is of what was in it at first: no two writers make the same part of different partitions.
+    `part_id` is a hash of the first content of the part, so two writers never give different parts the same key.
     """
 
     first: int
@@ -58,10 +60,11 @@ class PartReference(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class TopicDocument(Extensible, frozen=True):
-    """One topic: partition n is `partitions[n]`; `configs` has only the topic's own settings.
+    """A topic. `partitions[n]` is the state of partition n, and `configs` has only the topic's own settings.
 
-    `configs_epoch` rises with every change of them, so that an older copy shows. The store has the partitions from
-    `parts[0].first` on in the documents that `parts` names; everywhere else a topic is whole (`topic_layout`).
+    `configs_epoch` rises with every change of `configs`, so that an older copy can be recognized. In the store, the
+    partitions from `parts[0].first` on are in the documents that `parts` refers to; everywhere else a topic is
+    whole (`topic_layout`).
     """
 
     name: str
@@ -73,7 +76,10 @@ class TopicDocument(Extensible, frozen=True):
 
 
 class TopicPartDocument(Extensible, frozen=True):
-    """A part of a topic with many partitions, from partition `first` on. It counts once the topic refers to it."""
+    """A part of a topic with many partitions, from partition `first` on.
+
+    The part is valid only if the topic's document refers to it.
+    """
 
     name: str
     topic_id: UUID
@@ -82,7 +88,7 @@ class TopicPartDocument(Extensible, frozen=True):
 
 
 class TombstoneDocument(Extensible, frozen=True):
-    """The tombstone of a deleted topic; only with it do brokers delete the topic's logs."""
+    """The tombstone of a deleted topic. Brokers delete the logs of a topic only if it has a tombstone."""
 
     name: str
     topic_id: UUID
@@ -91,16 +97,16 @@ class TombstoneDocument(Extensible, frozen=True):
 
 
 class BrokerRegistration(Extensible, frozen=True):
-    """One broker as it started last. A fenced broker leads nothing and is in no ISR.
+    """A broker as it last started. A fenced broker leads no partition and is in no ISR.
 
-    `broker_epoch` is the token of its lease, so it rises with every incarnation (KIP-903). `directory_ids` and
-    `boot_id` are what the next incarnation compares with its own: if they are the same, or the shutdown was clean, it
-    still has every record that it ever acknowledged; if not, `may_lack_records`, and its `LogEndsDocument`s say in
-    which partitions. With `dirs_away` a log dir did not work at the start: what lies there may come back whole.
-    `away_since` has the id of each that is known, and the boot of the last incarnation that used it. Somebody has
-    unregistered the broker where `is_unregistered`: its document goes now. `features` are the lowest and the highest
-    level of each that it supports; none before there were levels. `inter_broker_listener` is the one by which it
-    reaches the others; "" where it does not say, as older versions do not.
+    `broker_epoch` is the token of the broker's lease, so it rises with every incarnation (KIP-903). The next
+    incarnation compares `directory_ids` and `boot_id` with its own: if they are the same, or the shutdown was
+    clean, the broker still has every record that it acknowledged. Otherwise `may_lack_records` is True, and the
+    `LogEndsDocument`s of the broker show which partitions lack records. `dirs_away` is True if a log directory was
+    unavailable at the start, so a missing log may still be there. `away_since` has the ids of such directories,
+    with the boot id at their last use. `is_unregistered` marks a registration that is about to be deleted.
+    `features` has the lowest and the highest level of each supported feature; versions without levels leave it
+    empty. `inter_broker_listener` names the listener for other brokers; older versions leave it empty.
     """
 
     broker_id: int
@@ -122,10 +128,10 @@ class BrokerRegistration(Extensible, frozen=True):
 
 
 class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The end of a broker's log of a partition: its latest leader epoch, and its log end offset.
+    """The end of a broker's log of a partition: the latest leader epoch and the log end offset.
 
-    `known` is the highest end that the broker has reported since the partition was in sync there last: what it may have
-    lost lies below. `lacks` says that the last start may have found less than was acknowledged.
+    `known` is the highest end that the broker has reported since it was last in sync; lost records are below it.
+    `lacks` is True if the last start may have found fewer records than were acknowledged.
     """
 
     partition: int
@@ -136,10 +142,10 @@ class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class LogEndsDocument(Extensible, frozen=True):
-    """The ends of some of a broker's logs, by topic id: each is a list of `LogEnd`, decoded only if needed.
+    """The ends of some of a broker's logs: encoded lists of `LogEnd`, by topic id.
 
-    `broker_epoch` is the incarnation of the broker that wrote it. `unknown_topics` has the names, by id, of those that
-    the metadata does not know.
+    `broker_epoch` belongs to the incarnation that wrote the document. `unknown_topics` has the topics that the
+    metadata does not know, with their names by topic id.
     """
 
     broker_epoch: int
@@ -154,39 +160,39 @@ class ConfigDocument(Extensible, frozen=True):
 
 
 class ClusterDocument(Extensible, frozen=True):
-    """The decision of the first broker: Kafka's 22-character cluster id."""
+    """The cluster id, which the first broker chooses, in Kafka's form of 22 characters."""
 
     cluster_id: str
 
 
 class ControllerDocument(Extensible, frozen=True):
-    """The broker that holds the controller lease; the epoch rises with each change of holder."""
+    """The broker that holds the controller lease. `epoch` rises with each change of the holder."""
 
     broker_id: int
     epoch: int
 
 
 class ProducerIdsDocument(Extensible, frozen=True):
-    """The first producer id that no broker has been given."""
+    """The first producer id that no broker has allocated."""
 
     next_producer_id: int
 
 
 class EntityQuotas(Extensible, frozen=True):
-    """The quotas of one entity: `entity` has its types with their names, null for the default."""
+    """The quotas of one entity. `entity` has a name for each type; null stands for the default entity."""
 
     entity: dict[str, str | None]
     quotas: dict[str, float]
 
 
 class ClientQuotasDocument(Extensible, frozen=True):
-    """The quotas of all clients and addresses."""
+    """The quotas of all users, client ids and IP addresses."""
 
     entities: tuple[EntityQuotas, ...]
 
 
 class FeaturesDocument(Extensible, frozen=True):
-    """The levels of features that are finalized, by name."""
+    """The finalized levels of features, by name."""
 
     levels: dict[str, int]
 
@@ -201,7 +207,7 @@ class StoredAcl(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class AclsDocument(Extensible, frozen=True):
-    """All ACLs of one resource pattern; the document is deleted with the last one."""
+    """All ACLs of one resource pattern. The document is deleted with its last ACL."""
 
     resource_type: str
     pattern_type: str

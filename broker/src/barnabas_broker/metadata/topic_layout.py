@@ -1,10 +1,10 @@
-"""The documents of a topic in the store: one, or, for many partitions, a head and a document for each 100 more.
+"""The documents of a topic in the store: a head, and beyond 100 partitions a part for each 100 more.
 
-So a change of one partition writes a small document. Each partition is in one document, and its state stands by itself:
-that the documents of a topic are written one after the other does no harm. What has to be one decision is the head's
-alone: a part counts once the head names it. So a topic is made, or given more partitions, by writing new parts first,
-under keys that are nobody else's, and then the head; if that is not written, nobody names the parts, and the controller
-removes them later.
+A change of one partition therefore writes a small document. The documents of a topic may be written one after the
+other, because each partition is in exactly one document and does not depend on other partitions. The head alone decides
+which parts belong to the topic. To create or extend a topic, new parts are written first, under keys that no other
+writer uses, and then the head. If the head is not written, no topic refers to the parts, and the controller removes
+them later.
 """
 
 from bisect import bisect_right
@@ -18,17 +18,17 @@ from barnabas_broker.metadata.documents import AnyDocument, encode, topic_key, t
 from barnabas_broker.metadata.model import PartitionState, PartReference, TopicDocument, TopicPartDocument
 
 PARTITIONS_MAX: Final = 100
-"""The partitions in one document: 4 to 7 kB."""
+"""The most partitions in one document, which then has 4 to 7 kB."""
 
 Stored = Callable[[str], AnyDocument | None]
-"""The document that the store has under a key, as far as is known."""
+"""The function that returns the known document under a key of the store, or None."""
 
 
 def laid_out(topic: TopicDocument, *, splits: bool, partitions_max: int = PARTITIONS_MAX) -> TopicDocument:
-    """Return a whole topic with references to its parts, new ones included; with none unless topics may be split.
+    """Return a whole topic with references to its parts, including new parts.
 
-    A new document gets at most `partitions_max` partitions. Parts never change their bounds: partitions that are
-    added get parts of their own, or room in the head.
+    If `splits` is False, the topic has no parts. A new document has at most `partitions_max` partitions. Existing
+    parts keep their bounds, so added partitions go into new parts or into the head.
     """
     if not splits:
         return topic if not topic.parts else msgspec.structs.replace(topic, parts=())
@@ -45,13 +45,13 @@ def _new_parts(topic: TopicDocument, begin: int, partitions_max: int) -> Iterato
 
 
 def documents_of(topic: TopicDocument, stored: Stored) -> dict[str, TopicDocument | TopicPartDocument]:
-    """Return the documents that the store should hold of a topic with parts, by key: the parts, then the head."""
+    """Return the documents that the store should have for a topic with parts, by key: the parts, then the head."""
     found: dict[str, TopicDocument | TopicPartDocument] = {}
     for part in topic.parts:
         key, states = topic_part_key(topic.name, part), topic.partitions[part.first : part.first + part.count]
         known = stored(key)
         found[key] = (
-            msgspec.structs.replace(known, partitions=states)  # This keeps the fields of a newer version.
+            msgspec.structs.replace(known, partitions=states)  # Unknown fields of a newer version stay.
             if isinstance(known, TopicPartDocument)
             else TopicPartDocument(topic.name, topic.topic_id, part.first, states)
         )
@@ -60,26 +60,26 @@ def documents_of(topic: TopicDocument, stored: Stored) -> dict[str, TopicDocumen
 
 
 def head_of(topic: TopicDocument) -> TopicDocument:
-    """Return the head of a whole topic with parts: the document under the topic's own key."""
+    """Return the head of a topic: the document under the topic's own key, without the partitions of its parts."""
     if not topic.parts:
         return topic
     return msgspec.structs.replace(topic, partitions=topic.partitions[: topic.parts[0].first])
 
 
 def pieces_of(topic: TopicDocument) -> list[range]:
-    """Return the ranges of partitions that are in one document each, the head's first."""
+    """Return the range of partitions in each document, starting with the head's range."""
     begins = [0, *(part.first for part in topic.parts), *([_covered(topic)] if topic.parts else ())]
     ends = [*begins[1:], len(topic.partitions)]
     return [range(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
 
 
 def _covered(topic: TopicDocument) -> int:
-    """The number of the first partition that is not in the store yet."""
+    """Return the number of the first partition after the last part of the topic."""
     return topic.parts[-1].first + topic.parts[-1].count
 
 
 def part_with(topic: TopicDocument, numbers: Collection[int], stored: Stored) -> str | None:
-    """The key of the part that has all of these partitions in the store; None where there is no one part that has."""
+    """Return the key of the stored part that has all of these partitions, or None if no part has all of them."""
     first, last = min(numbers, default=0), max(numbers, default=0)
     for part in topic.parts:
         if part.first <= first and last < part.first + part.count:
@@ -95,14 +95,15 @@ def key_of(topic: TopicDocument, partition: int) -> str:
 
 
 def part_keys(topic: TopicDocument) -> list[str]:
-    """Return the keys of the parts that a head, or a whole topic, names."""
+    """Return the keys of the parts that a topic refers to."""
     return [topic_part_key(topic.name, part) for part in topic.parts]
 
 
 def joined(head: TopicDocument, stored: Stored, known: TopicDocument | None) -> tuple[TopicDocument | None, bool]:
-    """Return the whole topic of a stored head, and whether all its documents are complete.
+    """Return the whole topic of a stored head, and whether the store has all its documents.
 
-    Missing partitions come from `known`, the last known state of the topic; None if that lacks some, too.
+    Missing partitions come from `known`, the last known state of the topic. The result is None if `known` lacks
+    them, too.
     """
     if not head.parts:
         return head, True
@@ -119,7 +120,7 @@ def joined(head: TopicDocument, stored: Stored, known: TopicDocument | None) -> 
 
 
 def _stored_pieces(head: TopicDocument, stored: Stored) -> Iterator[tuple[int, int, tuple[PartitionState, ...]]]:
-    """Yield for each document its first partition, the number it should have, and the partitions that it has."""
+    """Yield for each document its first partition, its expected partition count, and its partitions in the store."""
     yield 0, head.parts[0].first, head.partitions
     for part in head.parts:
         document = stored(topic_part_key(head.name, part))
@@ -136,7 +137,7 @@ def with_part(topic: TopicDocument, part: TopicPartDocument) -> TopicDocument:
 
 
 def changed(wanted: Mapping[str, TopicDocument | TopicPartDocument], stored: Stored) -> tuple[list[str], list[str]]:
-    """Return the keys to write first, of parts that no document refers to yet, and the keys to write then."""
+    """Return the keys of new parts, which must be written first, and the keys of the other changed documents."""
     differing = [key for key, document in wanted.items() if stored(key) != document]
     is_new = {key for key in differing if isinstance(wanted[key], TopicPartDocument) and stored(key) is None}
     return [key for key in differing if key in is_new], [key for key in differing if key not in is_new]

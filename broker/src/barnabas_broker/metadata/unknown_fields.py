@@ -1,6 +1,7 @@
-"""Fields of documents that only a newer version knows: gathered in one field while decoding, put back while encoding.
+"""The preservation of document fields that only a newer version knows.
 
-Only what has such fields comes here, so that everything else costs nothing.
+Decoding gathers such fields in one field, and encoding restores them. Only documents with such fields are processed
+here, so other documents cost nothing.
 """
 
 import functools
@@ -12,13 +13,13 @@ from barnabas_broker.metadata.model import Extensible, PartitionState, TopicDocu
 
 _FIELD: Final = "unknown_fields"
 MARK: Final = f'"{_FIELD}":'.encode()
-"""The mark in the JSON of values with unknown fields; a string in it may look so, too."""
+"""The mark of unknown fields in encoded JSON; an ordinary string may contain it as well."""
 
 _Object = dict[str, object]
 
 
 def with_unknown_fields_gathered(value: bytes, kind: type[Extensible]) -> bytes:
-    """The JSON object `value`, as `kind` can be decoded from it. Raises msgspec.MsgspecError."""
+    """Return the JSON object `value` with its unknown fields gathered in one field. Raises msgspec.MsgspecError."""
     found = msgspec.json.decode(value, type=_Object)
     partitions = found.get("partitions")
     if kind in (TopicDocument, TopicPartDocument) and isinstance(partitions, list):
@@ -37,12 +38,12 @@ def _gather(found: _Object, kind: type[Extensible]) -> None:
 
 @functools.cache
 def _known(kind: type[Extensible]) -> frozenset[str]:
-    """Return the names of its fields in JSON. msgspec works them out again each time that it is asked."""
+    """Return the names of the fields of `kind` in JSON; they are cached, because msgspec computes them slowly."""
     return frozenset(field.encode_name for field in msgspec.structs.fields(kind)) - {_FIELD}
 
 
 def with_unknown_fields(value: bytes) -> bytes:
-    """The JSON of a document with its unknown fields where they were."""
+    """Return the JSON of a document with its unknown fields restored."""
     found = msgspec.json.decode(value, type=_Object)
     partitions = found.get("partitions")
     for each in (found, *(partitions if isinstance(partitions, list) else ())):

@@ -1,1 +1,1 @@
-"""The changes of metadata, on any broker, and the controller's other work; pure decisions in `decisions`."""
+"""The changes of metadata, which run on any broker, and the background work of the controller."""

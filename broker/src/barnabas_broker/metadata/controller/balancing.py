@@ -1,4 +1,4 @@
-"""The search in all topics for partitions that are not led by their preferred replica."""
+"""The search for partitions that their preferred replica could lead, but does not."""
 
 from barnabas_broker.metadata.controller.decisions.balance import unbalanced
 from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
@@ -8,9 +8,9 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 async def all_unbalanced(image: MetadataImage, turn: FairTurn) -> list[TopicPartition]:
-    """Return the unbalanced partitions, some topics a turn of the loop, each as it is when its turn comes.
+    """Return the partitions of all topics that their preferred replica could lead, but does not.
 
-    The caller must check them again before it changes them.
+    Other tasks run during the search, so the caller must check each partition again before changing it.
     """
     found: list[TopicPartition] = []
     async for name in turn.over(image.topics):

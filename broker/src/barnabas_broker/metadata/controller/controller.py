@@ -1,8 +1,8 @@
-"""The work of the holder of the controller's lease besides answering requests.
+"""The background work of the controller: fencing, unfencing, leader elections and leader rebalancing.
 
-It fences brokers whose lease has ended, unfences those that are alive, elects leaders for partitions without one, and
-gives leadership back to preferred replicas. It compares the present state with the wanted one, and remembers nothing
-else: a successor goes on where it stopped. Two controllers at once do no harm, since each write is by compare-and-set.
+The broker that holds the controller lease does this work. The controller derives every change from the present state of
+the cluster, so a successor continues where it stopped. Two controllers at the same time do no harm, because every write
+is a compare-and-set.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 SOON_S: Final = 0.01
-"""The shortest wait before a lease that is about to expire is checked again."""
+"""The shortest wait, in seconds, before a lease that is about to expire is checked again."""
 
 log = logging.getLogger(__name__)
 
 
 class Known(NamedTuple):
-    """A registration, as it was before the leases were read that something is decided on."""
+    """A broker's registration with its version, as it was before the leases were read."""
 
     broker_id: int
     version: int
@@ -49,7 +49,11 @@ class Known(NamedTuple):
 
 
 class Controller:
-    """`run` is a task of its own on every broker; on all but the controller it only follows up suspicions."""
+    """The controller task of a broker.
+
+    `run` runs on every broker. On a broker that is not the controller, it only fences suspected brokers, and takes
+    over if the controller has died.
+    """
 
     def __init__(
         self,
@@ -80,32 +84,32 @@ class Controller:
         self._suspicious = False
         self._brokers_changed = True
         self._beat = False
-        """True if the leases must be checked."""
+        """True if a heartbeat is due, at which the leases are checked."""
         self._changed_topics: set[str] = set()
         self._next_expiry_ms: int | None = None
         self._balance_at_s = 0.0
         self._passes = 0
 
     def progress(self) -> object:
-        """Return a value that changes whenever `run` makes progress: it finished a round, or wrote some changes."""
+        """Return a value that changes whenever `run` finishes a round or writes changes."""
         return self._passes, self._transitions.rounds, self._partitions.rounds
 
     def suspect(self, broker_id: int) -> None:
-        """Check a broker's lease now, as a connection to it broke; a dead broker is fenced at once."""
+        """Check the lease of a broker to which a connection broke, and fence the broker if its lease has ended."""
         registration = self._image.brokers.get(broker_id)
         if registration is not None and not registration.fenced:
             self._suspicious = True
             self._woken.set()
 
     async def run(self) -> None:
-        """Do the controller's work while this broker holds its lease, until it is cancelled."""
+        """Do the controller's work while this broker holds the controller lease, until the task is cancelled."""
         self._past_incarnations.start()
         self._image.subscribe(self._image_changed)
         while True:
             try:
                 await self._look()
             except StoreUnavailable as error:
-                self._next_expiry_ms = None  # The cached leases are out of date.
+                self._next_expiry_ms = None  # The leases may have been renewed since they were read.
                 log.warning(
                     "the metadata store does not answer; no broker is fenced and no leader elected meanwhile: %s", error
                 )
@@ -122,7 +126,7 @@ class Controller:
         self._woken.set()
 
     def _wake_later(self) -> None:
-        """Wake at the next heartbeat, or when the first of the leases expires if it is not renewed."""
+        """Wake at the next heartbeat, or when the next lease expires if that is earlier."""
         if self._timer is not None:
             self._timer.cancel()
         delay_s = self._config().broker_heartbeat_interval_ms / 1000
@@ -145,7 +149,7 @@ class Controller:
         if self._beat and await self._leases_tell_otherwise():
             self._brokers_changed = True
         self._beat = False
-        while self._brokers_changed:  # Unfence brokers first, so that none counts as fenced below.
+        while self._brokers_changed:  # Partitions are updated later, so that unfenced brokers count as alive.
             self._brokers_changed = False
             await self._care_for_brokers()
         await self._update_partitions()
@@ -157,7 +161,7 @@ class Controller:
         return registration is None or registration.fenced
 
     def _check_control(self) -> bool:
-        """True if this broker is the controller; a new controller marks everything to be checked."""
+        """True if this broker is the controller; a new controller marks all brokers and topics for a check."""
         began = self._membership.is_controller and not self._controls
         self._controls = self._membership.is_controller
         if began:
@@ -180,9 +184,10 @@ class Controller:
         await self._admit(known, leases)
 
     async def _registrations_and_leases(self) -> tuple[Sequence[Known], Mapping[str, Lease]]:
-        """Return registrations, then leases.
+        """Read the registrations, and then the leases.
 
-        In this order no broker is unfenced by a lease that was read before it was fenced, or fenced by an older one.
+        In the opposite order, a broker could be unfenced because of a lease that was read before the broker was
+        fenced, or be fenced because of an outdated lease.
         """
         known = [
             Known(broker_id, self._image.version(broker_key(broker_id)), registration)
@@ -191,7 +196,7 @@ class Controller:
         return known, self._by_name(await self._store.leases(BROKER_LEASES))
 
     async def _leases_tell_otherwise(self) -> bool:
-        """True if a broker's registration does not fit its lease, by the leases that this broker follows."""
+        """True if the followed leases show a fenced broker with a valid lease, or an unfenced broker without one."""
         leases = self._by_name(await self._store.followed_leases(BROKER_LEASES))
         now_ms = monotonic_ms(self._clock)
         return any(
@@ -206,7 +211,11 @@ class Controller:
         return {each.name: each for each in leases}
 
     async def _fence(self, known: Sequence[Known], leases: Mapping[str, Lease]) -> None:
-        """Fence brokers whose lease has ended. An expired lease counts only if this broker itself was punctual."""
+        """Fence brokers whose lease has ended.
+
+        An expired lease counts only if this broker renewed its own lease in time: otherwise the store or the
+        machine may have stood still.
+        """
         now_ms = monotonic_ms(self._clock)
         since_ms = now_ms if self._membership.trusts_expiry(now_ms) else 0
         ended = [
@@ -220,7 +229,7 @@ class Controller:
             log.warning("broker %d is fenced: its lease has ended", broker_id)
 
     async def _admit(self, known: Sequence[Known], leases: Mapping[str, Lease]) -> None:
-        """Unfence brokers that are alive, after their partitions are adapted to the new incarnation."""
+        """Unfence brokers with a valid lease, after preparing their partitions for the new incarnation."""
         now_ms = monotonic_ms(self._clock)
         returning = {
             each.broker_id: each
@@ -235,7 +244,7 @@ class Controller:
         def begin_incarnations(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]
             for broker_id, each in returning.items():
-                has_changed = self._image.brokers.get(broker_id) != each.registration  # Another controller unfenced it.
+                has_changed = self._image.brokers.get(broker_id) != each.registration
                 if broker_id in state.replicas and not has_changed:
                     lacks = known_ends.lost_by_a_start(each.registration, topic.topic_id, which.partition)
                     is_past = self._past_incarnations.is_past(broker_id, topic, which.partition)
@@ -250,7 +259,7 @@ class Controller:
     async def _change_registrations(
         self, known: Sequence[Known], change: Callable[[BrokerRegistration], BrokerRegistration]
     ) -> list[int]:
-        """Change registrations that are unchanged since they were read; return the ids of these brokers."""
+        """Change registrations that nobody has changed since they were read; return the ids of the changed brokers."""
         by_id = {each.broker_id: each for each in known}
 
         def decide(wanted: Sequence[int]) -> dict[int, Planned | ApiError]:
@@ -264,9 +273,9 @@ class Controller:
         return [broker_id for broker_id, outcome in outcomes.items() if isinstance(outcome, Planned)]
 
     async def _update_partitions(self) -> None:
-        """Remove dead brokers from ISRs and elect leaders, first for topics without a usable leader.
+        """Remove dead brokers from ISRs and elect leaders, starting with the topics that have no live leader.
 
-        All topics are checked when a broker joins or dies: some a turn, and only those that change are written.
+        When a broker joins or dies, all topics are checked, but only the topics that change are written.
         """
         changed, self._changed_topics = self._changed_topics, set()
         turn, topics, decide = FairTurn(self._clock), sorted(changed), for_each(remove_dead)
@@ -281,7 +290,7 @@ class Controller:
         return topic is not None and any(state.leader not in self._image.live for state in topic.partitions)
 
     async def _balance(self) -> None:
-        """Return leadership to preferred replicas periodically, as a restarted broker leads nothing at first."""
+        """Return leadership to preferred replicas periodically, because a restarted broker leads nothing at first."""
         config, now_s = self._config(), self._clock.monotonic_s()
         if not config.auto_leader_rebalance_enable or now_s < self._balance_at_s:
             return
@@ -297,7 +306,7 @@ def _prefer(which: TopicPartition, topic: TopicDocument, rules: Rules) -> Partit
 
 
 def _holds(leases: Mapping[str, Lease], registration: BrokerRegistration, now_ms: int) -> bool:
-    """True if this incarnation of the broker still has its lease."""
+    """True if the registered incarnation of the broker holds an unexpired lease."""
     lease = leases.get(f"{BROKER_LEASES}{registration.broker_id}")
     return lease is not None and lease.token == registration.broker_epoch and lease.expires_at_ms > now_ms
 
@@ -307,7 +316,7 @@ def _fenced(registration: BrokerRegistration) -> BrokerRegistration:
 
 
 def _admitted(registration: BrokerRegistration) -> BrokerRegistration:
-    """Return the unfenced registration; its partitions already know which records it lacked."""
+    """Return the unfenced registration; from now on `PartitionState.lacking` tells which records it lacks."""
     return msgspec.structs.replace(registration, fenced=False, may_lack_records=False)
 
 

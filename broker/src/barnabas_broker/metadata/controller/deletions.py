@@ -1,7 +1,7 @@
-"""The deletion of topics in two writes: a tombstone, by which it is decided, then the topic's document is deleted.
+"""The deletion of topics in two writes: first of a tombstone, which decides the deletion, then of the topic's document.
 
-The controller ends what another broker began, and removes tombstones that everybody has seen. It also removes parts
-that no topic names, because their writer died before it wrote the topic, or had just deleted that.
+The controller completes deletions that other brokers began, and removes tombstones that all brokers have seen. It also
+removes topic parts without a topic document, which a writer leaves behind if it dies between its writes.
 """
 
 import logging
@@ -18,21 +18,22 @@ from barnabas_core.clock import Clock, monotonic_ms
 from barnabas_core.errors import ApiError
 
 FINISHED_AFTER_MS: Final = 5_000
-"""The time after which the controller ends a deletion: the writer of a tombstone deletes the topic at once, if alive.
-"""
+"""The age of a tombstone at which the controller deletes the topic, because the tombstone's writer has not done so."""
 KEPT_MS: Final = 600_000
-"""A tombstone stays so long, and until all brokers have been alive together for so long."""
+"""The time for which a tombstone is kept, and for which all brokers must then have been alive together."""
 KEPT_MAX: Final = 10_000
-"""The tombstones kept while a broker is down for good.
+"""The number of tombstones that are kept while a broker is down.
 
-The oldest are dropped first; a log that comes back after that is set aside, not deleted.
+The oldest tombstones are dropped first. A broker that returns later sets its log of such a topic aside, instead of
+deleting the log.
 """
 
 PARTS_LOOKED_AT_EVERY_MS: Final = 60_000
-"""The interval between looks for parts that no topic names.
+"""The interval between searches for topic parts that no topic document refers to.
 
-They are kept for KEPT_MS: their writer may be about to write the topic. Those of an unknown topic stay until all
-brokers have been alive together for so long: its document may have vanished, and a broker that is away remembers it.
+Such a part is kept for KEPT_MS, because its writer may be about to write the topic document. A part of an unknown topic
+is kept until all brokers have been alive together for KEPT_MS, because a broker that is away may know the topic's lost
+document.
 """
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ def tombstone_of(topic: TopicDocument, now_ms: int) -> TombstoneDocument:
 async def delete_documents(
     topics: Mapping[str, TopicDocument], transitions: Transitions, image: MetadataImage
 ) -> dict[str, Planned | ApiError]:
-    """Delete the documents of these topics that have a tombstone; not those of a new topic of the same name."""
+    """Delete the documents of those topics that have a tombstone; keep a new topic of the same name."""
 
     def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
         found = {name: image.buried.get(name) for name in names}
@@ -60,7 +61,7 @@ async def delete_documents(
 
 
 class Deletions:
-    """The controller's part in deletions; `tend` runs periodically, at a cost that grows with the tombstones."""
+    """The controller's part in the deletion of topics."""
 
     def __init__(self, image: MetadataImage, transitions: Transitions, clock: Clock) -> None:
         self._image = image
@@ -68,16 +69,16 @@ class Deletions:
         self._clock = clock
         self._all_alive_since_ms: int | None = None
         self._unnamed_since_ms: dict[str, int] = {}
-        """The parts that no topic names, by key, with the time when that was first seen."""
+        """The keys of parts that no topic document refers to, with the time at which each was found."""
         self._parts_seen_at_ms = 0
 
     def begin(self) -> None:
-        """Begin the work of the controller on this broker."""
+        """Start over, when this broker becomes the controller."""
         self._all_alive_since_ms = None
         self._unnamed_since_ms.clear()
 
     async def tend(self) -> None:
-        """Complete the deletions that were begun, and remove the tombstones that all brokers have seen."""
+        """Complete deletions, and remove tombstones and topic parts that no broker needs."""
         image, now_ms = self._image, monotonic_ms(self._clock)
         if len(image.live) < len(image.brokers) or any(broker.dirs_away for broker in image.brokers.values()):
             self._all_alive_since_ms = None  # An offline broker or log dir may still have a log of a deleted topic.
@@ -99,7 +100,7 @@ class Deletions:
             if image.tombstones[topic.topic_id].deleted_at_ms + FINISHED_AFTER_MS <= now_ms
         }
         for name in await delete_documents(left, self._transitions, image) if left else ():
-            log.info("deleting topic %s, as was decided before", name)
+            log.info("deleting topic %s, whose deletion another broker began", name)
 
     async def _forget(self, now_ms: int) -> None:
         keys = [tombstone_key(tombstone.topic_id) for tombstone in self._old(now_ms)]
@@ -114,11 +115,11 @@ class Deletions:
         due = [key for key in old if all_alive or self._image.parts[key].topic_id in known]
 
         def decide(left: Sequence[str]) -> dict[str, Planned | ApiError]:
-            unnamed = self._unnamed()  # Look again: a concurrent write may refer to a part now.
+            unnamed = self._unnamed()  # Another broker may have written a topic that refers to a part.
             return {key: Planned(key, None) for key in left if key in unnamed}
 
         if due:
-            log.info("deleting %d parts of topics that no topic refers to", len(due))
+            log.info("deleting %d topic parts that no topic document refers to", len(due))
             await self._transitions.carry_out(due, decide)
 
     def _unnamed(self) -> Set[str]:

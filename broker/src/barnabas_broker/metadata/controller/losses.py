@@ -1,4 +1,4 @@
-"""Partitions that have no leader because every replica lacks records: how that is reported, wherever it shows."""
+"""The reports of partitions that have no leader because every replica lacks records."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 LACKING_RECORDS: Final = "barnabas.partitions.lacking.records"
-"""The read-only topic config that reports them, so that every tool of Kafka's can ask; absent if there are none."""
+"""The read-only topic config that shows lost partitions to Kafka's tools; absent if none are lost."""
 NAMED_MAX: Final = 100
 LINES_MAX: Final = 20
 
@@ -21,7 +21,10 @@ log = logging.getLogger(__name__)
 
 
 class Lost(NamedTuple):
-    """The loss of a partition. `ends` has the ends of the replicas' logs, NO_LOG if a broker's log is missing."""
+    """A partition that has lost records.
+
+    `ends` has the reported log ends of the replicas; the offset NO_LOG stands for a missing log.
+    """
 
     where: TopicPartition
     replicas: tuple[int, ...]
@@ -29,16 +32,16 @@ class Lost(NamedTuple):
 
     @property
     def known_end(self) -> int:
-        """The highest end that any replica has reported before; NO_LOG where none has."""
+        """The highest log end that any replica reported before the loss; NO_LOG if unknown."""
         return max((end.known for end in self.ends.values()), default=NO_LOG)
 
     @property
     def longest(self) -> int:
-        """The end of the log that would be left if the loss were accepted now, were all replicas alive."""
+        """The log end that remains if the loss is accepted now and all replicas are alive."""
         return max((end.offset for end in self.ends.values()), default=NO_LOG)
 
     def text(self) -> str:
-        """Return the known facts about the loss, in words."""
+        """Return a description of the loss."""
         known = f"last known end {self.known_end}" if self.known_end != NO_LOG else "last known end unknown"
         return ", ".join([known, *(_end_text(replica, self.ends.get(replica)) for replica in self.replicas)])
 
@@ -50,7 +53,7 @@ def _end_text(broker_id: int, end: LogEnd | None) -> str:
 
 
 def lost_in(topic: TopicDocument, known: KnownEnds) -> list[Lost]:
-    """The partitions of a topic that only an unclean election can bring back."""
+    """Return the partitions of a topic that only an unclean election can bring back."""
     return [
         Lost(
             TopicPartition(topic.name, number),
@@ -63,20 +66,20 @@ def lost_in(topic: TopicDocument, known: KnownEnds) -> list[Lost]:
 
 
 def config_value(lost: Sequence[Lost]) -> str:
-    """All of one topic, as the value of LACKING_RECORDS: `0: last known end 9308, broker 1 ends at 0; 3: ...`."""
+    """Return the value of LACKING_RECORDS, such as `0: last known end 9308, broker 1 ends at 0; 3: ...`."""
     named = [f"{each.where.partition}: {each.text()}" for each in lost[:NAMED_MAX]]
     return "; ".join(named + [f"and {len(lost) - NAMED_MAX} more"] * (len(lost) > NAMED_MAX))
 
 
 class LossReports:
-    """The notes in the controller's log about lost partitions, one at each loss."""
+    """The controller's log lines about lost partitions, one line for each new loss."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._told: dict[str, frozenset[int]] = {}
 
     async def look(self, names: Iterable[str], turn: FairTurn) -> None:
-        """Check these topics for losses, some a turn of the loop."""
+        """Log the new losses in these topics."""
         known = KnownEnds(self._image)
         async for name in turn.over(names):
             topic = self._image.topics.get(name)

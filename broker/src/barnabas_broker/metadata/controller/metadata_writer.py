@@ -1,7 +1,7 @@
-"""Changes of the cluster's metadata, asked for through any broker.
+"""The changes of metadata that clients and brokers can request from any broker.
 
-A pure function of `decisions` decides each change. It is written by compare-and-set, and answered once this broker's
-image holds it: a client that asks the same broker next sees it.
+A pure function of `decisions` decides each change, and a compare-and-set writes it. The request is answered once this
+broker's image holds the change, so that a client sees its own changes in later requests to this broker.
 """
 
 import logging
@@ -56,19 +56,22 @@ from barnabas_core.errors import ApiError, ErrorCode
 log = logging.getLogger(__name__)
 
 UNREGISTRATION_MS: Final = 5_000
-"""The time that a starting broker waits at most for another that unregisters it and dies meanwhile."""
+"""The longest time for which a starting broker waits if the broker that unregisters it dies."""
 
 ACLS_OF_PATTERN_MAX: Final = 5_000
-"""A document of so many stays far below the largest object that Kubernetes takes."""
+"""The most ACLs of one resource pattern, whose document has to stay below the limit for Kubernetes objects."""
 ACL_PATTERNS_MAX: Final = 20_000
-"""The most ACL patterns: every broker holds all in memory, and the store has a document for each."""
+"""The most resource patterns with ACLs, because every broker holds all of them in memory."""
 
 AclsChange = Callable[[AclsDocument | None], AclsDocument]
 ChangesOf = Callable[[ConfigResource, Mapping[str, str]], Sequence[ConfigChange]]
 
 
 class MetadataWriter(PartitionStateWriter):
-    """`config` gives this broker's settings of now, `now_ms` the time; `random` places replicas and makes topic ids."""
+    """The writer of all metadata changes that are requested from this broker.
+
+    `config` returns the current settings of this broker. `random` places replicas and generates topic ids.
+    """
 
     def __init__(
         self,
@@ -88,7 +91,7 @@ class MetadataWriter(PartitionStateWriter):
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> dict[str, TopicDocument | ApiError]:
-        """Create topics; return each topic, or the error, by name. With `validate_only` nothing is created."""
+        """Create topics; return each topic, or the error, by name. With `validate_only` nothing is written."""
         by_name: dict[str, list[NewTopic]] = {}
         for topic in topics:
             by_name.setdefault(topic.name, []).append(topic)
@@ -97,7 +100,7 @@ class MetadataWriter(PartitionStateWriter):
         def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
             wanted = [topic for name in names for topic in by_name[name]]
             view = self._view()
-            if validate_only:  # The image lacks the topics of earlier calls, as nothing is written.
+            if validate_only:  # Nothing is written, so the image lacks the topics that earlier calls created.
                 view = replace(view, topics={**view.topics, **created})
             new = decide_create_topics(view, wanted, self._random) | refusals(self._image, names)
             created.update({name: topic for name, topic in new.items() if isinstance(topic, TopicDocument)})
@@ -107,26 +110,24 @@ class MetadataWriter(PartitionStateWriter):
         return {name: _answer(outcome, created.get(name)) for name, outcome in outcomes.items()}
 
     async def create_automatically(self, names: Iterable[str]) -> dict[str, ErrorCode]:
-        """Create topics on their first use; return failures by name.
-
-        That a topic is there already is no failure.
-        """
+        """Create topics on first use; return the failures by name. A topic that exists already is no failure."""
         config = self._config()
         outcomes = await self.create_topics([automatic_topic(name, config) for name in dict.fromkeys(names)])
         failures: dict[str, ErrorCode] = {}
         for name, outcome in outcomes.items():
             if isinstance(outcome, ApiError) and outcome.code is ErrorCode.POLICY_VIOLATION:
-                failures[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # Clients try again until its metadata is back.
+                # Clients retry until the topic has its metadata again.
+                failures[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 log.warning("topic %s is not created automatically: %s", name, outcome)
                 failures[name] = outcome.code
         return failures
 
     async def delete_topics(self, topics: Iterable[str | UUID]) -> dict[str | UUID, TopicDocument | ApiError]:
-        """Delete topics; return the deleted topic, or why it was not, by the name or id that was given.
+        """Delete topics; return each deleted topic, or the error, by the name or id in the request.
 
-        Once a tombstone is written the topic is deleted, by the controller if not by this broker. A topic that has lost
-        parts can be deleted, too.
+        A topic counts as deleted once its tombstone is written: if this broker fails, the controller completes
+        the deletion. Topics with missing parts can be deleted as well.
         """
         found: dict[str | UUID, TopicDocument] = {}
 
@@ -149,7 +150,7 @@ class MetadataWriter(PartitionStateWriter):
     async def create_partitions(
         self, requests: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> dict[str, ApiError | None]:
-        """Create partitions; return by name None if the topic has them, or why not."""
+        """Create partitions; return for each topic name None, or the error."""
         by_name = {request.name: request for request in requests}
         times = Counter(request.name for request in requests)
 
@@ -163,13 +164,13 @@ class MetadataWriter(PartitionStateWriter):
     async def alter_configs(
         self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
     ) -> dict[ConfigResource, ApiError | None]:
-        """Change single configs (IncrementalAlterConfigs); return None if that is done, or why not."""
+        """Change single settings (IncrementalAlterConfigs); return for each resource None, or the error."""
         return await self._alter(list(changes), lambda resource, _: changes[resource], validate_only)
 
     async def replace_configs(
         self, configs: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool = False
     ) -> dict[ConfigResource, ApiError | None]:
-        """Replace all configs of each resource (AlterConfigs); return None if that is done, or why not."""
+        """Replace all settings of each resource (AlterConfigs); return for each resource None, or the error."""
         return await self._alter(
             list(configs), lambda resource, current: replace_all(configs[resource], current), validate_only
         )
@@ -177,7 +178,7 @@ class MetadataWriter(PartitionStateWriter):
     async def alter_client_quotas(
         self, changes: Mapping[QuotaEntity, Sequence[QuotaChange]], *, validate_only: bool = False
     ) -> dict[QuotaEntity, ApiError]:
-        """Change quotas (AlterClientQuotas); return the errors of entities whose quotas stay unchanged."""
+        """Change quotas (AlterClientQuotas); return an error for each entity whose quotas were not changed."""
         failures: dict[QuotaEntity, ApiError] = {}
 
         def decide(key: str) -> Planned:
@@ -192,7 +193,7 @@ class MetadataWriter(PartitionStateWriter):
     async def update_features(
         self, updates: Sequence[FeatureUpdate], open_transactions: Sequence[str] = (), *, validate_only: bool = False
     ) -> None:
-        """Finalize these levels. ApiError, and then none changes."""
+        """Finalize levels of features. Raises ApiError if one of the updates is refused; then no level changes."""
 
         def decide(key: str) -> Planned:
             registered = [*self._image.brokers.values()]
@@ -207,10 +208,10 @@ class MetadataWriter(PartitionStateWriter):
             raise outcome
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Unregister a broker that has stopped for good; a later incarnation of it registers again.
+        """Unregister a broker that has stopped for good; the next start of the broker registers it again.
 
-        ApiError says why it cannot be forgotten. Meanwhile no incarnation of it can begin: for that it would need the
-        lease.
+        This broker holds the other broker's lease meanwhile, so that no incarnation of the other broker can
+        start. Raises ApiError if the broker cannot be unregistered.
         """
 
         def decide(broker: int) -> Planned:
@@ -235,7 +236,10 @@ class MetadataWriter(PartitionStateWriter):
             raise outcome
 
     async def _marked_and_gone(self, broker_id: int, decide: Callable[[int], Planned]) -> Planned | ApiError:
-        """Mark and delete a registration; one that vanishes without the mark is written again."""
+        """Mark a registration as unregistered, and then delete it.
+
+        A registration that vanishes without the mark counts as lost, and is written again.
+        """
         outcome: Planned | ApiError
         for _ in range(2):
             outcome = (await self._transitions.carry_out([broker_id], each(decide)))[broker_id]
@@ -244,7 +248,7 @@ class MetadataWriter(PartitionStateWriter):
         return outcome
 
     async def change_acls(self, changes: Mapping[str, AclsChange]) -> Mapping[str, ApiError | None]:
-        """Change documents of ACLs, deleting empty ones; return the errors by key, None for a success."""
+        """Change ACL documents, and delete empty ones; return for each key None, or the error."""
 
         def decide(key: str) -> Planned:
             known = self._image.document(key)
@@ -267,13 +271,11 @@ class MetadataWriter(PartitionStateWriter):
             key for key, outcome in outcomes.items() if isinstance(outcome, Planned) and _is_empty(outcome.document)
         ]
         await self._transitions.carry_out(emptied, decide_empty)
-        message = (
-            f"ACLs of {ACL_PATTERNS_MAX} patterns are stored, and no more are allowed: use prefixes, or delete some"
-        )
+        message = f"at most {ACL_PATTERNS_MAX} resource patterns can have ACLs: use prefixed patterns, or delete ACLs"
         return {**failures_of(outcomes), **dict.fromkeys(beyond, ApiError(ErrorCode.INVALID_REQUEST, message))}
 
     async def allocate_producer_ids(self) -> range:
-        """Allocate a block of unused producer ids. Raises ApiError if the store does not answer."""
+        """Allocate a block of unused producer ids. Raises ApiError if the metadata store does not answer."""
         try:
             return await allocate_block(self._store, self._image.next_producer_id, self._now_ms())
         except StoreUnavailable as error:
@@ -291,7 +293,7 @@ class MetadataWriter(PartitionStateWriter):
         def decide(resource: ConfigResource) -> Planned:
             decider = deciders.get(resource.type)
             if decider is None:
-                message = f"{resource.type.name} {resource.name} has no configs that can change."
+                message = f"{resource.type.name} {resource.name} has no configs that can be changed."
                 raise ApiError(ErrorCode.INVALID_REQUEST, message)
             return decider(resource, changes_of)
 
@@ -304,7 +306,7 @@ class MetadataWriter(PartitionStateWriter):
         rules = self.partitions.rules(altered)
         partitions = tuple(
             remove_fenced(state, rules(n)) for n, state in enumerate(altered.partitions)
-        )  # The change may be to min.insync.replicas.
+        )  # A new min.insync.replicas changes the ELR.
         epoch = altered.configs_epoch + 1
         changed = msgspec.structs.replace(altered, partitions=partitions, configs_epoch=epoch)
         return Planned(topic_key(resource.name), changed)
@@ -328,7 +330,7 @@ class MetadataWriter(PartitionStateWriter):
 def _answer(outcome: Planned | ApiError | None, document: TopicDocument | None) -> TopicDocument | ApiError:
     if isinstance(outcome, ApiError):
         return outcome
-    assert document is not None, "what was carried out was decided on"
+    assert document is not None, "every outcome has a decision"
     return document
 
 

@@ -1,4 +1,4 @@
-"""Changes of single partitions: decided one by one, written a document at a time, by compare-and-set."""
+"""The changes of partitions: each is decided alone, and each document is written by compare-and-set."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,58 +22,58 @@ from barnabas_core.topic_partition import TopicPartition
 PartitionOutcome = PartitionState | ApiError
 
 DecidePartition = Callable[[TopicPartition, TopicDocument, Rules], PartitionState]
-"""Returns the next state of a topic's partition, the present one if nothing changes. Raises ApiError."""
+"""The function that returns the next state of a topic's partition, or the present one. It may raise ApiError."""
 
 DecideState = Callable[[PartitionState, Rules], PartitionState]
 
 
 def for_each(decide: DecideState) -> DecidePartition:
-    """A decision on the state alone."""
+    """Return a decision that uses only the state of a partition and the rules."""
     return lambda which, topic, rules: decide(topic.partitions[which.partition], rules)
 
 
 LOOKED_AT_MAX: Final = 100
-"""The number of partitions that a plan checks before other tasks get a turn."""
+"""The number of partitions that `would_change` checks before other tasks get a turn."""
 FOUND_MAX: Final = 1_000
-"""Partitions whose documents are found in one turn of the loop, where a change is asked of very many: 2 ms."""
+"""The number of partitions that are grouped by document, in about 2 ms, before other tasks get a turn."""
 NO_TOPIC: Final = "The topic '%s' does not exist."
 
 
 class Piece(NamedTuple):
-    """Partitions of a topic that are in one document."""
+    """The partitions to change that are in one document of a topic."""
 
     topic: str
     numbers: Sequence[int]
 
     def partitions(self) -> list[TopicPartition]:
-        """The partitions by topic and number."""
+        """Return the partitions with the name of their topic."""
         return [TopicPartition(self.topic, number) for number in self.numbers]
 
 
 class _Plan(NamedTuple):
-    """A document to write, and how many leaders are elected in it."""
+    """A document to write, and the number of leaders that its change elects."""
 
     planned: Planned
     elections: int
 
 
 class PartitionChanges:
-    """The changes of partitions by the controller, and by every broker that is asked for one."""
+    """The changes of partitions that this broker makes."""
 
     def __init__(self, transitions: Transitions, image: MetadataImage, config: Callable[[], BrokerConfig]) -> None:
         self._transitions = transitions
         self._image = image
         self._config = config
         self.elections_total = 0
-        """Leaders that were elected from here."""
+        """The number of leaders that this broker's changes have elected."""
 
     @property
     def rounds(self) -> int:
-        """The number of rounds of deciding and writing so far: `Transitions.rounds`."""
+        """The number of rounds of deciding and writing so far."""
         return self._transitions.rounds
 
     def rules(self, topic: TopicDocument) -> Callable[[int], Rules]:
-        """Return the rules for decisions on each partition of `topic` at this moment."""
+        """Return the function that gives the current rules for each partition number of `topic`."""
         rules, known_ends = rules_of(topic.configs, self._image.brokers, self._config()), KnownEnds(self._image)
 
         def at(number: int) -> Rules:
@@ -87,7 +87,7 @@ class PartitionChanges:
     async def change(
         self, partitions: Iterable[TopicPartition], decide: DecidePartition
     ) -> dict[TopicPartition, PartitionOutcome]:
-        """Change partitions; return the new state of each, or why it did not change, once the image holds it."""
+        """Change partitions; return the new state of each, or the error, once the image holds the new states."""
         answers: dict[TopicPartition, PartitionOutcome] = {}
         pieces = await self._pieces(dict.fromkeys(partitions))
 
@@ -102,7 +102,7 @@ class PartitionChanges:
         return answers
 
     async def change_topics(self, names: Sequence[str], decide: DecidePartition) -> dict[str, ApiError]:
-        """Decide on every partition of each existing topic; return the topics whose changes could not be written."""
+        """Change all partitions of the existing topics in `names`; return the topics whose changes failed."""
         topics = (self._image.topics.get(name) for name in names)
         pieces = [
             Piece(topic.name, tuple(numbers)) for topic in topics if topic is not None for numbers in pieces_of(topic)
@@ -111,7 +111,7 @@ class PartitionChanges:
         return {piece.topic: failure for piece, failure in failures.items()}
 
     async def would_change(self, name: str, decide: DecidePartition, turn: FairTurn) -> bool:
-        """Return whether `change_topics` would write this topic, as it is now. Some partitions a turn of the loop."""
+        """True if `change_topics` would change this topic now."""
         begin = 0
         while (topic := self._image.topics.get(name)) is not None and begin < len(topic.partitions):
             rules, states = self.rules(topic), topic.partitions[begin : begin + LOOKED_AT_MAX]
@@ -123,7 +123,7 @@ class PartitionChanges:
         return False
 
     async def _pieces(self, partitions: Iterable[TopicPartition]) -> list[Piece]:
-        """Group partitions by document, as only a document is written as a whole."""
+        """Group partitions by document, because a document is always written as a whole."""
         found: dict[tuple[str, int], list[int]] = {}
         begins: dict[str, list[int]] = {}
         for count, (name, number) in enumerate(partitions, 1):
@@ -151,7 +151,7 @@ class PartitionChanges:
         return {each: _decide_one(each, topic, rules, decide) for each in partitions}
 
     def _planned(self, name: str, states: Mapping[int, PartitionState]) -> _Plan | None:
-        """Return the topic's document or part with these states, if one of them is new."""
+        """Return the write of the new states, or None if no state is new."""
         topic = self._image.topics.get(name)
         new = {n: state for n, state in states.items() if topic is not None and topic.partitions[n] is not state}
         if topic is None or not new:
@@ -200,7 +200,7 @@ def _decide_one(
     decide: DecidePartition,
 ) -> PartitionOutcome:
     if not 0 <= topic_partition.partition < len(topic.partitions):
-        message = f"Topic {topic.name} has no partition {topic_partition.partition}, but {len(topic.partitions)}."
+        message = f"Topic {topic.name} has no partition {topic_partition.partition}; it has {len(topic.partitions)}."
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     try:
         return decide(topic_partition, topic, rules(topic_partition.partition))

@@ -1,4 +1,4 @@
-"""Changes of partitions that leaders, brokers and administrators ask for, through any broker."""
+"""The changes of partitions that leaders, other brokers and administrators can request from any broker."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class PartitionStateWriter:
-    """The part of `MetadataWriter` for partitions, which it changes through `partitions`."""
+    """The part of `MetadataWriter` that changes partitions."""
 
     def __init__(
         self, broker_id: int, image: MetadataImage, transitions: Transitions, config: Callable[[], BrokerConfig]
@@ -37,9 +37,9 @@ class PartitionStateWriter:
         self.partitions = PartitionChanges(transitions, image, config)
 
     async def change_isr(self, changes: Sequence[IsrChange]) -> dict[TopicPartition, PartitionState | ApiError]:
-        """The partitions with the ISR that their leaders propose, or why not.
+        """Write the ISRs that leaders propose; return the new state of each partition, or the error.
 
-        REQUEST_TIMED_OUT leaves open whether the change is written; all other errors mean that it is not.
+        After REQUEST_TIMED_OUT the change may have been written; after any other error it has not been.
         """
         proposed = {change.topic_partition: change for change in changes}
 
@@ -50,7 +50,7 @@ class PartitionStateWriter:
         return await self.partitions.change(proposed, decide)
 
     async def resign(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
-        """Remove this broker as a leader or ISR member of partitions whose logs failed here in these leader epochs."""
+        """Remove this broker from partitions whose logs failed here in these leader epochs."""
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             return resign(topic.partitions[which.partition], self._broker_id, failed_epochs[which], rules)
@@ -60,7 +60,7 @@ class PartitionStateWriter:
                 log.warning("%s depends on broker %d, which cannot use its log: %s", which, self._broker_id, outcome)
 
     async def lose(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
-        """Note that this broker's logs of these partitions lack records, as was found in these leader epochs."""
+        """Record that this broker's logs of these partitions lack records, unless the leader epochs have changed."""
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]
@@ -71,7 +71,7 @@ class PartitionStateWriter:
                 log.warning("%s depends on broker %d, whose log lacks records: %s", which, self._broker_id, outcome)
 
     async def overtake(self, ahead: Mapping[TopicPartition, LogAhead]) -> None:
-        """Take the later epochs of this broker's logs of these partitions over into the metadata."""
+        """Adopt the leader epochs of this broker's logs where they are later than those in the metadata."""
         known_ends = KnownEnds(self._image)
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
@@ -84,9 +84,9 @@ class PartitionStateWriter:
                 log.warning("%s has a log with a later leader epoch than the metadata: %s", which, outcome)
 
     async def hand_over(self, broker_id: int) -> list[TopicPartition]:
-        """A broker is about to stop (controlled shutdown): others lead, and it is in no ISR, where others can lead.
+        """Move leadership from a broker that is about to stop, and remove it from ISRs (controlled shutdown).
 
-        The partitions that nobody else can lead. Raises ApiError where the metadata cannot be changed.
+        Returns the partitions that no other broker can lead. Raises ApiError if the metadata cannot be changed.
         """
         await self._begin_shutdown(broker_id)
         topics = [topic for topic in self._image.topics.values() if _in_sync(topic, broker_id)]
@@ -115,7 +115,8 @@ class PartitionStateWriter:
     ) -> dict[TopicPartition, ApiError | None]:
         """Elect leaders; return for each partition None, or the error that prevented the election.
 
-        Without partitions (None), all partitions that had an election are returned.
+        `partitions` of None stands for all partitions, and leaves those that need no election out of the
+        result.
         """
         known_ends = KnownEnds(self._image)
 
@@ -139,7 +140,7 @@ class PartitionStateWriter:
     async def alter_reassignments(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, may_change_factor: bool = True
     ) -> dict[TopicPartition, ApiError | None]:
-        """Reassign partitions; return None if a partition moves or its reassignment is cancelled, or why not."""
+        """Start reassignments, or cancel them for targets of None; return for each partition None, or the error."""
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]
@@ -148,7 +149,7 @@ class PartitionStateWriter:
         return failures_of(await self.partitions.change(wanted, decide))
 
     def reassignment(self, name: str, number: int) -> PartitionState | None:
-        """Return the partition's state if it exists and is being reassigned."""
+        """Return the partition's state if the partition is being reassigned, else None."""
         topic = self._image.topics.get(name)
         if topic is None or not 0 <= number < len(topic.partitions):
             return None
@@ -164,7 +165,7 @@ def _say_accepted(outcomes: Mapping[TopicPartition, PartitionState | ApiError]) 
     for which, outcome in outcomes.items():
         if isinstance(outcome, PartitionState):
             log.warning(
-                "%s: broker %d leads with its log, as an administrator asked: the records that it lacks are lost",
+                "%s: an administrator accepted the loss; broker %d leads, and the records that its log lacks are lost",
                 which,
                 outcome.leader,
             )
@@ -175,5 +176,5 @@ def _in_sync(topic: TopicDocument, broker_id: int) -> list[int]:
 
 
 def failures_of(outcomes: Mapping[Item, object]) -> dict[Item, ApiError | None]:
-    """Return for each item why it failed, None if it did not."""
+    """Return for each item None, or the error."""
     return {item: outcome if isinstance(outcome, ApiError) else None for item, outcome in outcomes.items()}

@@ -1,4 +1,4 @@
-"""Producer ids, allocated in blocks: no id is ever assigned twice, even if a broker is killed at any time."""
+"""The allocation of producer ids in blocks. No id is assigned twice, even if a broker is killed at any time."""
 
 from typing import Final
 
@@ -13,10 +13,11 @@ BLOCK_SIZE: Final = 1000
 
 
 async def allocate_block(store: MetadataStore, first_free: int, now_ms: int) -> range:
-    """The next 1000 ids, this caller's alone: they are written off before they are known. Raises StoreUnavailable.
+    """Return the next block of ids, which no other caller gets. Raises StoreUnavailable.
 
-    `first_free` is known to be free, whatever the store says: it may have been put back to an older copy. Where the
-    document is lost or cannot be read the ids go on from the time: no cluster gives out one each millisecond.
+    The block is written to the store before it is returned. All ids are at least `first_free`, because the store
+    may have been put back to an older copy. If the document is lost or unreadable, the ids continue from the time
+    in milliseconds: no cluster allocates an id in each millisecond.
     """
     while True:
         found = await store.get(PRODUCER_IDS_KEY)

@@ -1,7 +1,7 @@
-"""The rewriting of documents that vanished from the store or were put back, while brokers know better.
+"""The rewriting of documents that the store has lost, or has in an older version, from the image of a broker.
 
-Nobody deletes a document without saying so (`MetadataImage.lost`). The controller does this at once, every other broker
-a moment later, for a controller that started just now may not have known what is missing.
+A document that vanished without a mark of its deletion is lost (`MetadataImage.lost`). The controller rewrites it at
+once. The other brokers rewrite it a moment later, because a controller that has just started may not know the document.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Restorations:
-    """The restorations: `run` is a task of its own on every broker; `progress` shows its watcher how far it is."""
+    """The task that rewrites lost documents. It runs on every broker."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Restorations:
         self.progress = self._steps.progress
 
     async def run(self) -> None:
-        """Write lost documents again, until it is cancelled."""
+        """Rewrite lost documents, until the task is cancelled."""
         self._image.subscribe(self._image_changed)
         while True:
             if not self._image.lost:

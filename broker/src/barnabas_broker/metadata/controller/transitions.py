@@ -1,4 +1,4 @@
-"""The way of a decision: decided on the image, written on the versions it was decided on, seen by the image."""
+"""The execution of decisions, which are made on the image and written by compare-and-set."""
 
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -19,18 +19,21 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class Planned(NamedTuple):
-    """A document to write under `key`, or to delete where it is None. A topic is one, in however many it is stored."""
+    """A document to write under `key`; None deletes it.
+
+    A topic is one document here, even if the store keeps it in several.
+    """
 
     key: str
     document: AnyDocument | None
 
 
 Decide = Callable[[Sequence[Item]], Mapping[Item, Planned | ApiError]]
-"""Decides on items by the current image; those that it leaves out need no change. It must not wait."""
+"""The function that decides on items by the current image, without waiting. It omits items that need no change."""
 
 
 def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
-    """Decides on items one by one; an ApiError is the decision on that one."""
+    """Return a function that decides on items one by one; an ApiError becomes the decision on its item."""
 
     def decide_one(item: Item) -> Planned | ApiError:
         try:
@@ -42,7 +45,7 @@ def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
 
 
 async def decided(items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Planned | ApiError]:
-    """Return the decision on each item, some a turn of the loop, without a write."""
+    """Return the decision on each item, without writing the decisions."""
     outcomes: dict[Item, Planned | ApiError] = {}
     for some in slices(items, lambda _: 1, WRITTEN_ITEMS, WRITTEN_ITEMS):
         outcomes |= decide(some)
@@ -51,7 +54,7 @@ async def decided(items: Sequence[Item], decide: Decide[Item]) -> dict[Item, Pla
 
 
 class Transitions:
-    """Carries out decisions, and decides again if another broker has written first."""
+    """The execution of decisions, which are made again if another broker has written first."""
 
     def __init__(self, store: MetadataStore, image: MetadataImage) -> None:
         self._store = store
@@ -62,17 +65,16 @@ class Transitions:
     async def carry_out(
         self, items: Sequence[Item], decide: Decide[Item], size: Callable[[Item], int] = lambda _: 1
     ) -> dict[Item, Planned | ApiError]:
-        """Carry out decisions; return the outcome of each item that something was decided on, once the image holds it.
+        """Carry out decisions; return the outcome of each item with a decision, once the image holds the outcome.
 
-        One item's failure is no other's. `size` is how many partitions of an item are decided on.
-
-        While the store does not answer, neither is it known what it has written: REQUEST_TIMED_OUT.
+        The items fail independently. `size` returns how many partitions an item has. If the store does not
+        answer, the outcome is REQUEST_TIMED_OUT, because a write may have happened.
         """
         outcomes: dict[Item, Planned | ApiError] = {}
         try:
             for number, some in enumerate(slices(items, size, WRITTEN_ITEMS, WRITTEN_PARTITIONS)):
                 if number:
-                    await next_turn()  # Without a write, nothing here waits and gives other tasks a turn.
+                    await next_turn()  # Items without a write do not wait for anything, so other tasks need a turn.
                 await self._carry_out_some(some, decide, outcomes)
         except StoreUnavailable as error:
             log.warning("metadata cannot be changed: %s", error)
@@ -93,12 +95,13 @@ class Transitions:
             if not left:
                 return
         failure = ApiError(
-            ErrorCode.REQUEST_TIMED_OUT, f"others changed the same documents {ATTEMPTS_MAX} times meanwhile; try again"
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"other brokers changed the same documents during {ATTEMPTS_MAX} attempts; try again",
         )
         outcomes |= dict.fromkeys(left, failure)
 
     async def _write(self, planned: Mapping[Item, Planned], outcomes: dict[Item, Planned | ApiError]) -> Sequence[Item]:
-        """Write decisions; return the items whose documents others had changed, once the image has these changes."""
+        """Write decisions; return the items in conflict with other writes, once the image holds these writes."""
         if not planned:
             return ()
         plans = {item: writes_of(*decision, self._image) for item, decision in planned.items()}
@@ -117,7 +120,7 @@ class Transitions:
     async def _catch_up(self, conflicts: Sequence[VersionConflict]) -> None:
         """Bring the image to the versions that conflicted.
 
-        No watch may report documents that are gone: their file was edited by hand.
+        A document may be gone without an event of the watch, if somebody edited the store's file by hand.
         """
         await self._image.reached(max(conflict.actual for conflict in conflicts))
         absent = [each for each in conflicts if each.actual == ABSENT]

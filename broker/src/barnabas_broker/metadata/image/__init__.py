@@ -1,1 +1,1 @@
-"""The image of the metadata that every broker has in memory, always current."""
+"""The image of the metadata that every broker keeps in memory."""

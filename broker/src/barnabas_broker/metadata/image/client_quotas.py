@@ -1,4 +1,4 @@
-"""The quotas of clients as the image has them."""
+"""The client quotas in the metadata image."""
 
 from barnabas_broker.metadata.client_quotas import AllQuotas
 from barnabas_broker.metadata.documents import CLIENT_QUOTAS_KEY
@@ -7,7 +7,7 @@ from barnabas_broker.metadata.model import ClientQuotasDocument
 
 
 def client_quotas(image: MetadataImage) -> AllQuotas:
-    """Return the quotas of each entity that has any."""
+    """Return the quotas by entity."""
     document = image.document(CLIENT_QUOTAS_KEY)
     if not isinstance(document, ClientQuotasDocument):
         return {}

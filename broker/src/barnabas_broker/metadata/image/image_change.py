@@ -1,4 +1,4 @@
-"""The differences in the image for its listeners, and how they are gathered."""
+"""The differences between two states of the metadata image, for the image's listeners."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,37 +9,40 @@ from barnabas_broker.metadata.model import TopicDocument
 
 @dataclass(frozen=True, slots=True)
 class ImageChange:
-    """The differences. A topic that was deleted and created again is in both `deleted` and `created`."""
+    """The differences between two states of the image.
+
+    A topic that was deleted and created again is in both `deleted` and `created`.
+    """
 
     created: tuple[TopicDocument, ...] = ()
     changed: tuple[TopicDocument, ...] = ()
     deleted: tuple[TopicDocument, ...] = ()
     brokers: frozenset[int] = frozenset()
     seen_alive: frozenset[int] = frozenset()
-    """The brokers that were unfenced in some state meanwhile; all of a listing, which has only the last states."""
+    """The changed brokers that were alive between the two states, or may have been, because a listing skips states."""
     configs: frozenset[str] = frozenset()
     """The ids, as text, of brokers whose dynamic configs changed; "" stands for the defaults of all brokers."""
     acls: frozenset[str] = frozenset()
-    """The keys of documents of ACLs that changed."""
+    """The keys of the ACL documents that changed."""
     controller: bool = False
-    """True if another broker became the controller, or the same one again."""
+    """True if a broker became the controller, even if it is the same broker as before."""
     quotas: bool = False
-    """True if quotas of clients changed."""
+    """True if client quotas changed."""
     buried: frozenset[UUID] = frozenset()
     """The ids of topics with a new tombstone."""
     lost: bool = False
-    """True if something has to be written again."""
+    """True if a document was lost and has to be written again."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """The things that a batch of changes touched, as they were before."""
+    """The objects that a batch of changes touches; `topics` has the topics as they were before the batch."""
 
     topics: dict[str, TopicDocument | None] = field(default_factory=dict)
     touched: dict[str, None] = field(default_factory=dict)
-    """The names of topics whose documents or tombstones changed, and that are not checked since."""
+    """The names of topics whose documents or tombstones changed and have not been processed yet."""
     touched_keys: set[str] = field(default_factory=set)
-    """The keys of those documents; each state of a document is checked."""
+    """The keys of the topic documents and parts that changed and have not been processed yet."""
     brokers: set[int] = field(default_factory=set)
     seen_alive: set[int] = field(default_factory=set)
     configs: set[str] = field(default_factory=set)
@@ -50,7 +53,7 @@ class Pending:
     lost: bool = False
 
     def difference(self, topics: Mapping[str, TopicDocument]) -> ImageChange:
-        """Return the differences as a whole; `topics` are the present ones."""
+        """Return the differences from the state before the batch; `topics` has the present topics."""
         pairs = [(before, topics.get(name)) for name, before in self.topics.items()]
         return ImageChange(
             created=tuple(now for before, now in pairs if now is not None and not _same_topic(before, now)),

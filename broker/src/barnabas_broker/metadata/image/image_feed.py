@@ -1,4 +1,7 @@
-"""The feed of an image: it lists once, then follows the watch; it lists again after a lost history or a failure."""
+"""The feed of the metadata image: a listing of the store, followed by the changes of a watch.
+
+If the store no longer keeps the history that the watch needs, the feed lists the store again.
+"""
 
 import contextlib
 import logging
@@ -24,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 async def load(image: MetadataImage, store: MetadataStore) -> None:
-    """The state of now. Raises StoreUnavailable."""
+    """Load the present state of the store into the image. Raises StoreUnavailable."""
     image.apply_listing(await store.listing(""))
 
 
@@ -39,9 +42,10 @@ class ImageFeed:
         self.passes = 0
 
     async def follow(self) -> None:
-        """Apply all changes to a loaded image, until it is cancelled or the store is closed.
+        """Apply all changes to a loaded image, until the task is cancelled or the store is closed.
 
-        While the store is away the image stays as it is: brokers go on serving what they know. That is said once.
+        While the store does not answer, the image keeps its state, and brokers continue with the last known
+        metadata.
         """
         is_away = is_listed_in_vain = False
         while True:
@@ -55,9 +59,7 @@ class ImageFeed:
                     self.passes += 1
                 return
             except HistoryCompacted as error:
-                if (
-                    is_listed_in_vain
-                ):  # The store compacts faster than it is read: listing without a pause would not help.
+                if is_listed_in_vain:  # The store compacts its history faster than this feed reads it.
                     await self._sleep(RETRY_S)
                 log.warning("reading all metadata again: %s", error)
                 await self._load_again()
@@ -70,7 +72,7 @@ class ImageFeed:
             self.passes += 1
 
     async def _apply(self, changes: Changes) -> None:
-        """Apply changes, some a turn of the loop; the image has their revision once all are applied."""
+        """Apply changes in slices, between which other tasks run; only the last slice sets the new revision."""
         last: Sequence[Change] = ()
         for some in _slices(changes.changes):
             if last:
@@ -84,7 +86,7 @@ class ImageFeed:
         await next_turn()
 
     async def _load_again(self) -> None:
-        """List again, some documents a turn of the loop, brokers before topics; then remove missing documents."""
+        """List the store again, and apply the differences in slices, between which other tasks run."""
         try:
             listing = await self._store.listing("")
             found = [each for each in listing.documents if not self._image.has(each)]
@@ -97,12 +99,12 @@ class ImageFeed:
             await self._sleep(RETRY_S)
 
     async def probe(self) -> None:
-        """Learn of a revision that the image has to reach: without changes a feed that hangs looks as any other."""
+        """Ask for the store's latest revision, so that the watchdog sees a feed that hangs while nothing changes."""
         with contextlib.suppress(StoreUnavailable):
             self._known_revision = max(self._known_revision, await self._store.latest_revision())
 
     def progress(self) -> object:
-        """Return a value that changes whenever the feed makes progress, or has nothing to do."""
+        """Return a value that changes as long as the feed makes progress or is up to date."""
         return object() if self._image.revision >= self._known_revision else self.passes
 
 

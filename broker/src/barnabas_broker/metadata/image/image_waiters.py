@@ -1,4 +1,4 @@
-"""The waiters for the metadata image: until it has reached a revision, or a condition holds."""
+"""The waiters for a revision of the metadata image, or for a condition on the image."""
 
 import asyncio
 import heapq
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class ImageWaiters:
-    """The waiters for one image, on the loop's thread."""
+    """The waiters for one metadata image, which are used only on the event loop's thread."""
 
     def __init__(self) -> None:
         self._for_revisions: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -14,20 +14,23 @@ class ImageWaiters:
         self._for_conditions: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
     async def reached(self, revision: int) -> None:
-        """Wait until `wake` is called with that revision or a later one."""
+        """Wait until `wake` is called with `revision` or a later revision."""
         waiter = asyncio.get_running_loop().create_future()
         self._count += 1
         heapq.heappush(self._for_revisions, (revision, self._count, waiter))
         await waiter
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until `condition` holds at a call of `wake`."""
+        """Wait until `wake` is called while `condition` holds."""
         waiter = asyncio.get_running_loop().create_future()
         self._for_conditions.append((condition, waiter))
         await waiter
 
     def wake(self, revision: int, *, is_put_back: bool) -> None:
-        """Wake the waiters for revisions up to `revision`; all of them if the store was put back to an older state."""
+        """Wake the waiters for revisions up to `revision`, and the waiters whose condition holds.
+
+        All waiters for revisions wake if the store was put back to an older state.
+        """
         while self._for_revisions and (is_put_back or self._for_revisions[0][0] <= revision):
             waiter = heapq.heappop(self._for_revisions)[2]
             if not waiter.done():

@@ -1,8 +1,8 @@
-"""The cluster's metadata in memory, which the broker reads; it is current up to `revision`.
+"""The image of the cluster's metadata in memory, which all parts of the broker read.
 
-It holds what the store holds; `image_feed` keeps it so. What somebody deletes goes: a topic with a tombstone, a broker
-that was unregistered. What vanishes otherwise, or is put back to an older state, stays as it was known, and is `lost`
-until somebody has written it again (`restorations`). Everything here runs on the event loop's thread.
+`image_feed` keeps the image current. Topics with a tombstone, and brokers that were unregistered, leave the image. Any
+other document that vanishes from the store, or is put back to an older state, keeps its last known state, and is in
+`lost` until `restorations` has written it again. The image is used only on the event loop's thread.
 """
 
 import logging
@@ -52,7 +52,7 @@ ImageListener = Callable[[ImageChange], object]
 
 @dataclass(slots=True)
 class _Stored:
-    """A document as it is in the store, None where it cannot be read: its version to compare, a hash of its text."""
+    """A decoded document, or None if it is unreadable, with its version and a hash of its text."""
 
     document: AnyDocument | None
     version: int
@@ -60,84 +60,82 @@ class _Stored:
 
 
 class MetadataImage(ShownDocuments):
-    """The metadata. All parts may read `topics`, `brokers` and the rest; only the feed replaces them, between turns."""
+    """The image of the cluster's metadata. Readers must not change its attributes."""
 
     def __init__(self, document_partitions_max: int = PARTITIONS_MAX) -> None:
         self.document_partitions_max = document_partitions_max
-        """New documents of a topic get at most so many partitions."""
+        """The most partitions in a new document of a topic."""
         super().__init__()
         self.revision = 0
         self.topics: dict[str, TopicDocument] = {}
         self.live: frozenset[int] = frozenset()
-        """Brokers that are not fenced."""
+        """The ids of the brokers that are not fenced."""
         self.buried: dict[str, TopicDocument] = {}
-        """The topics by name that have a tombstone, and documents that are still in the store.
-
-        They are nowhere else.
-        """
+        """The topics, by name, that have a tombstone while some of their documents are still in the store."""
         self.lost: dict[str, AnyDocument] = {}
-        """The documents to write again, by key; of a topic all of it, no matter which document is missing."""
+        """The documents to write again, by key; a topic that lost one of its documents is here as a whole."""
         self.incomplete: dict[str, TopicDocument] = {}
-        """The heads, by name, of topics with a vanished part that is not known here. They are nowhere else."""
+        """The heads, by name, of topics with a missing part whose content this broker does not know."""
         self.unreadable: dict[str, str] = {}
-        """The reasons by key."""
+        """The reasons why documents are unreadable, by key."""
         self.parts: dict[str, TopicPartDocument] = {}
-        """The parts in the store by key, also those that no topic refers to."""
+        """All parts in the store by key, including parts that no topic refers to."""
         self.restored_total = 0
-        """The number of documents that this broker wrote again."""
+        """The number of lost documents that this broker has written again."""
         self._names: dict[UUID, str] = {}
         self._stored: dict[str, _Stored] = {}
         self._listeners: list[ImageListener] = []
         self._waiters = ImageWaiters()
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        """The name of the topic with this id."""
+        """Return the name of the topic with this id, or None."""
         return self._names.get(topic_id)
 
     @property
     def features(self) -> Mapping[str, int]:
-        """Levels of features that are finalized, by name."""
+        """The finalized levels of features, by name."""
         found = self.document(FEATURES_KEY)
         return found.levels if isinstance(found, FeaturesDocument) else FIRST_LEVELS
 
     @property
     def splits_topics(self) -> bool:
-        """True if a topic of many partitions may have several documents."""
+        """True if a topic with many partitions may be stored in several documents."""
         return self.features.get(METADATA_LEVEL, 0) >= SPLIT_TOPICS_LEVEL
 
     def version(self, key: str) -> int:
-        """The version of a document, to expect when writing it; ABSENT where there is none."""
+        """Return the version to expect when writing a document, or ABSENT if the store does not have the document."""
         stored = self._stored.get(key)
         return ABSENT if stored is None else stored.version
 
     def has(self, document: Document) -> bool:
         """True if the image has exactly this document.
 
-        The same version may have another text: a store that was put back gives later versions out once more.
+        The text is compared as well as the version, because a store that was put back assigns versions a second
+        time.
         """
         stored = self._stored.get(document.key)
         return stored is not None and (stored.version, stored.text_hash) == (document.version, hash(document.value))
 
     def document(self, key: str) -> AnyDocument | None:
-        """Return the stored document, or the last known one if it is missing."""
+        """Return the stored document, or its last known state if the document is lost."""
         stored = self.stored(key)
         return self.lost.get(key) if stored is None else stored
 
     def configs_of_broker(self, broker: str) -> Mapping[str, str]:
-        """The dynamic configs of a broker id, or of all brokers (ALL_BROKERS)."""
+        """Return the dynamic configs of a broker by its id as text, or of all brokers (ALL_BROKERS)."""
         return self.broker_configs.get(broker, NO_CONFIGS)
 
     def registered_epoch(self, broker_id: int) -> int | None:
-        """The broker epoch of the incarnation of a broker that registered last; None where it is not registered."""
+        """Return the broker epoch that a broker last registered with, or None if the broker is not registered."""
         found = self.brokers.get(broker_id)
         return None if found is None else found.broker_epoch
 
     def live_brokers(self) -> list[int]:
-        """Brokers that are not fenced, in order."""
+        """Return the ids of the brokers that are not fenced, in order."""
         return sorted(self.live)
 
     def subscribe(self, listener: ImageListener) -> None:
-        """Call `listener` after each change, on the loop, once the image holds it."""
+        """Call `listener` on the event loop after each change, once the image holds the change."""
         self._listeners.append(listener)
 
     async def reached(self, revision: int) -> None:
@@ -146,26 +144,26 @@ class MetadataImage(ShownDocuments):
             await self._waiters.reached(revision)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until `condition` holds; it is checked after each change."""
+        """Wait until `condition` holds; the condition is checked after each change."""
         if not condition():
             await self._waiters.until(condition)
 
     @timed("metadata image")
     def apply_listing(self, listing: Listing) -> None:
-        """Apply the whole state of the store; listeners get the differences."""
+        """Apply the whole state of the store, and pass the differences to the listeners."""
         pending = Pending()
         present = {document.key for document in listing.documents}
         for document in listing.documents:
             if not self.has(document):
                 self._put(*document, pending)
         pending.seen_alive |= pending.brokers
-        for key in [key for key in self._stored if key not in present]:  # After the puts, which bring tombstones.
+        for key in [key for key in self._stored if key not in present]:  # Tombstones must be applied first.
             self._remove(key, pending)
         self._finish(listing.revision, pending)
 
     @timed("metadata image")
     def apply_listed(self, documents: Iterable[Document]) -> None:
-        """Apply some of a listing, which has the last state of each document alone."""
+        """Apply some documents of a listing, which has only the last state of each document."""
         pending = Pending()
         for key, value, version in documents:
             self._put(key, value, version, pending)
@@ -174,7 +172,7 @@ class MetadataImage(ShownDocuments):
 
     @timed("metadata image")
     def apply_changes(self, changes: Changes) -> None:
-        """Apply the next changes."""
+        """Apply the next changes of the watch."""
         pending = Pending()
         for change in changes.changes:
             if change.value is None:
@@ -184,16 +182,19 @@ class MetadataImage(ShownDocuments):
         self._finish(changes.revision, pending)
 
     def vanished(self, key: str) -> None:
-        """Note that the store lacks a document without an event of the watch, as after an edit of its file by hand."""
+        """Remove a document that the store lacks, although the watch has not reported its deletion."""
         pending = Pending()
         self._remove(key, pending)
         self._finish(self.revision, pending)
 
     def wrote(self, document: AnyDocument | None) -> None:
-        """Note a write of this broker once the image has caught up, so that a listing without it shows a loss."""
+        """Note a document that this broker has written, once the image has caught up with the write.
+
+        If the image then has an older state of a topic, the store was put back, so the document is lost.
+        """
         if isinstance(document, TopicPartDocument) and document.name in self.topics:
             topic, end = self.topics[document.name], document.first + len(document.partitions)
-            if topic.partitions[document.first : end] == document.partitions:  # Nearly always, and cheaper to find out.
+            if topic.partitions[document.first : end] == document.partitions:  # This is the usual case.
                 return
             document = with_part(topic, document)
         if not isinstance(document, TopicDocument):
@@ -207,7 +208,7 @@ class MetadataImage(ShownDocuments):
         self._finish(self.revision, pending)
 
     def stored(self, key: str) -> AnyDocument | None:
-        """Return the document as it is stored."""
+        """Return the document that the store has under `key`, or None."""
         found = self._stored.get(key)
         return None if found is None else found.document
 
@@ -236,9 +237,9 @@ class MetadataImage(ShownDocuments):
         self.show(key, document, pending)
 
     def _put_unreadable(self, key: str, stored: _Stored, why: str, pending: Pending) -> None:
-        """Treat an unreadable document as a missing one: its last known content stays, and overwrites it."""
+        """Treat an unreadable document as missing, so that its last known content replaces it."""
         log.error(
-            "a document of the metadata store cannot be read: %s; unless a broker still knows it, %s",
+            "a document of the metadata store cannot be read: %s; unless a broker still knows the document, %s",
             why,
             what_to_do(key),
         )
@@ -252,7 +253,7 @@ class MetadataImage(ShownDocuments):
         pending.touched[name] = None
 
     def _look_at_topics(self, pending: Pending) -> None:
-        """Update the touched topics, once all documents that came together are known."""
+        """Update the topics that a batch has touched, after all documents of the batch are known."""
         touched, pending.touched, pending.touched_keys = pending.touched, {}, set()
         for name in touched:
             head = self.stored(topic_key(name))
@@ -283,7 +284,7 @@ class MetadataImage(ShownDocuments):
         self._show_topic(newest, pending)
 
     def _look_at_absence(self, name: str, pending: Pending) -> None:
-        """Handle a missing head, which was deleted or lost; its parts may still change."""
+        """Handle a topic whose head is missing, because the topic was deleted or the head was lost."""
         self.incomplete.pop(name, None)
         self.buried.pop(name, None)
         known = self.topics.get(name)
@@ -329,7 +330,7 @@ class MetadataImage(ShownDocuments):
         if isinstance(document, TopicDocument | TopicPartDocument):
             return
         if isinstance(document, TombstoneDocument):
-            self._look_at_topics(pending)  # First, while the tombstone tells a deleted topic from a lost one.
+            self._look_at_topics(pending)  # The tombstone still shows which topics were deleted.
         if self._is_deleted(document):
             self.lost.pop(key, None)
             self.hide(key, document, pending)
@@ -338,7 +339,7 @@ class MetadataImage(ShownDocuments):
             pending.lost = True
 
     def _is_deleted(self, document: AnyDocument) -> bool:
-        """True if the document was deleted, and is not lost."""
+        """True if the document was deleted, False if it was lost."""
         if isinstance(document, BrokerRegistration):
             return document.is_unregistered
         if isinstance(document, AclsDocument):
@@ -346,7 +347,7 @@ class MetadataImage(ShownDocuments):
         if isinstance(document, TombstoneDocument):
             buried = self.buried.get(document.name)  # The tombstone stays until the topic is deleted.
             return buried is None or buried.topic_id != document.topic_id
-        return isinstance(document, LogEndsDocument)  # A lost one does no harm, for its broker writes it again.
+        return isinstance(document, LogEndsDocument)  # A broker writes its missing log ends again.
 
     def _finish(self, revision: int, pending: Pending) -> None:
         self._look_at_topics(pending)

@@ -1,7 +1,7 @@
-"""Topics whose documents are older than the brokers' state, because an older copy of the metadata was restored.
+"""The merge of topics in an older, restored copy of the metadata with the newer state that a broker knows.
 
-Every change of a partition raises its partition epoch, so of two states the one with the higher epoch is newer. Brokers
-that ran on have seen every change.
+Every change of a partition raises its partition epoch, so of two states the one with the higher partition epoch is
+newer. Brokers that kept running know every change.
 """
 
 import msgspec
@@ -10,9 +10,10 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 
 
 def with_newer_partitions(known: TopicDocument, found: TopicDocument) -> TopicDocument:
-    """`found`, as it is where it is not older than `known`, else with the newer state of each partition.
+    """Return `found` with the newer state of each partition, or `found` itself if it is not older than `known`.
 
-    Both are of the same topic. The leader epoch is one that only the newer state's leader can have begun.
+    Both arguments are states of the same topic. If the older state of a partition has the higher leader epoch, the
+    merged state gets a leader epoch above both.
     """
     if not is_older(known, found):
         return found

@@ -1,4 +1,4 @@
-"""The documents of the metadata that a broker reads one by one as they are: all but topics and their parts."""
+"""The part of the metadata image that shows documents unchanged: all documents except topics and topic parts."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -21,7 +21,7 @@ NO_CONTROLLER: Final = -1
 
 
 class ShownDocuments:
-    """The state that these documents make up. Only the image changes it."""
+    """The brokers, configs, ACLs and other documents of the image, which only the image itself changes."""
 
     def __init__(self) -> None:
         self.cluster_id = ""
@@ -31,14 +31,14 @@ class ShownDocuments:
         self.broker_configs: dict[str, Mapping[str, str]] = {}
         self.tombstones: dict[UUID, TombstoneDocument] = {}
         self.next_producer_id = 0
-        """The highest that was ever known."""
+        """The highest value that the store has ever shown."""
         self.log_ends: dict[str, LogEndsDocument] = {}
-        """The documents by key; `log_ends.find` reads them. Their changes are not announced."""
+        """The documents of log ends by key. Listeners do not hear of their changes."""
         self.acls: dict[str, AclsDocument] = {}
-        """Documents by key."""
+        """The ACL documents by key."""
 
     def show(self, key: str, document: AnyDocument, pending: Pending) -> None:
-        """Take a document over."""
+        """Add a document, or replace its previous state."""
         match document:
             case BrokerRegistration():
                 self.brokers[document.broker_id] = document
@@ -66,7 +66,7 @@ class ShownDocuments:
                 pending.acls.add(key)
 
     def hide(self, key: str, document: AnyDocument, pending: Pending) -> None:
-        """Forget a deleted document."""
+        """Remove a deleted document."""
         match document:
             case BrokerRegistration(broker_id=broker_id):
                 self.brokers.pop(broker_id, None)

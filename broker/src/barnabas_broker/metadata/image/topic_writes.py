@@ -1,4 +1,4 @@
-"""The writes of the documents that the store has in place of a document that was decided on."""
+"""The writes that store one document, or the several documents of a topic."""
 
 from collections.abc import Collection, Mapping, Sequence, Set
 from typing import NamedTuple
@@ -11,20 +11,20 @@ from barnabas_broker.metadata.topic_layout import changed, documents_of, laid_ou
 
 
 class DocumentWrites(NamedTuple):
-    """The writes of a topic. `new_parts` must be stored before `rest`, which refers to them."""
+    """The writes of a document or topic. `new_parts` must be stored before `rest`, which refers to them."""
 
     new_parts: tuple[Write, ...]
     rest: tuple[Write, ...]
 
     def keys(self) -> Set[str]:
-        """The keys of all documents that are written."""
+        """Return the keys of all documents to write."""
         return {write.key for write in (*self.new_parts, *self.rest)}
 
 
 def writes_of(key: str, document: AnyDocument | None, image: MetadataImage) -> DocumentWrites:
-    """Return the writes, by compare-and-set on what the image knows; None deletes.
+    """Return the compare-and-set writes that store a document; a `document` of None is deleted.
 
-    For a topic they have only what differs from the stored documents.
+    The writes of a topic leave out documents that the store has already.
     """
     if isinstance(document, TopicDocument):
         return _writes_of_topic(document, image)
@@ -48,11 +48,9 @@ def _writes_of_topic(topic: TopicDocument, image: MetadataImage) -> DocumentWrit
 
 
 async def write_in_order(plans: Collection[DocumentWrites], store: MetadataStore) -> dict[str, int | VersionConflict]:
-    """Write documents; return what became of each.
+    """Write documents; return for each key the new version, or the conflict. Raises StoreUnavailable.
 
-    If new parts cannot be made, the head that names them is not written.
-
-    Raises StoreUnavailable.
+    If one of a topic's new parts conflicts, the rest of the topic is not written.
     """
     new_parts = [write for plan in plans for write in plan.new_parts]
     results = await _written(new_parts, store) if new_parts else {}

@@ -1,24 +1,24 @@
-"""The advice about a document of the metadata store that cannot be read: the broker starts without it."""
+"""The advice on how to replace unreadable documents of the metadata store."""
 
 from collections.abc import Mapping
 from typing import Final
 
 _MENDED_BY: Final[Mapping[str, str]] = {
-    "topics": "`barnabas restore-metadata` writes it from the brokers' logs",
-    "partitions": "`barnabas restore-metadata` writes it from the brokers' logs",
-    "tombstones": "`barnabas forget-topic` writes it",
-    "brokers": "the next start of this broker writes it",
-    "log-ends": "its broker writes it again",
-    "broker-configs": "`kafka-configs.sh --alter` writes it",
-    "controller": "the next controller writes it",
-    "producer-ids": "the next idempotent producer has it written, with ids far above all earlier ones",
-    "features": "`kafka-features.sh upgrade` writes it",
-    "acls": "`kafka-acls.sh --add` writes it",
-    "client-quotas": "`kafka-configs.sh --alter` writes it, with the quotas that it sets and no others",
-    "cluster": "a broker that has log dirs writes it at its start",
+    "topics": "`barnabas restore-metadata` restores the topic from the brokers' logs",
+    "partitions": "`barnabas restore-metadata` restores the partitions from the brokers' logs",
+    "tombstones": "`barnabas forget-topic` writes the tombstone again",
+    "brokers": "the next start of this broker writes its registration again",
+    "log-ends": "the broker writes its log ends again",
+    "broker-configs": "`kafka-configs.sh --alter` writes the configs again",
+    "controller": "the next controller writes the document again",
+    "producer-ids": "the next allocation of producer ids writes the document again, with ids above all earlier ones",
+    "features": "`kafka-features.sh upgrade` writes the levels again",
+    "acls": "`kafka-acls.sh --add` writes the ACLs again",
+    "client-quotas": "`kafka-configs.sh --alter` writes the quotas again, but only those that it sets",
+    "cluster": "a broker with log dirs writes the cluster id at its next start",
 }
 
 
 def what_to_do(key: str) -> str:
-    """Return who writes the document again if no running broker knows it."""
+    """Return what writes the document again if no running broker knows its content."""
     return _MENDED_BY[key.partition("/")[0]]

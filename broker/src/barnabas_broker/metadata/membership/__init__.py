@@ -1,1 +1,1 @@
-"""A broker's own place in the cluster: its lease, its registration, its incarnations, where its logs end."""
+"""The membership of this broker in the cluster: its lease, its registration, its incarnations and its log ends."""

@@ -1,4 +1,4 @@
-"""One incarnation of a broker and the next."""
+"""The comparison of a broker's incarnation with the previous one."""
 
 from uuid import UUID
 
@@ -6,13 +6,13 @@ from barnabas_broker.metadata.model import BrokerRegistration
 
 
 def may_lack_records(previous: BrokerRegistration, registration: BrokerRegistration, was_clean: bool) -> bool:
-    """True if a restarted broker may have lost records that the incarnation before has acknowledged (KIP-966).
+    """True if a restarted broker may have lost records that its previous incarnation acknowledged (KIP-966).
 
-    It has lost none if it shut down cleanly, or if the machine ran on, for then written data is in the page cache
-    still; in both cases only with all the log directories that it had, and none that was cut while it was away. What an
-    earlier incarnation lost and the controller has not dealt with is lost still, and so is what `registration` says
-    itself: a log that was cut after a failed sync. The ends of its logs (`log_ends`) show which partitions that
-    concerns.
+    No records are lost after a clean shutdown, or if the machine was not rebooted, because the page cache then
+    still has all written data. Both require that all log directories are present. A directory that was away before
+    counts as rebooted if the machine was rebooted since the last use of the directory. Losses of an earlier
+    incarnation count until the controller has processed them, and so does a log that this start truncated after a
+    failed sync (`registration.may_lack_records`). `log_ends` shows which partitions lack records.
     """
     present = set(registration.directory_ids)
     has_all_dirs = set(previous.directory_ids) <= present
@@ -22,23 +22,23 @@ def may_lack_records(previous: BrokerRegistration, registration: BrokerRegistrat
 
 
 def machine_ran_on(previous: BrokerRegistration, boot_id: str) -> bool:
-    """True if the machine was not booted between an incarnation and the next, which has this boot id."""
+    """True if the machine was not rebooted between the previous incarnation and the boot with this id."""
     return previous.boot_id != "" and previous.boot_id == boot_id
 
 
 def cut_dirs(previous: BrokerRegistration, boot_id: str) -> frozenset[UUID]:
-    """The directories that were away in the incarnation before, and since whose last use the machine was booted."""
+    """Return the directories that were away before, and whose last use was before a reboot of the machine."""
     return frozenset(each for each, used_in in previous.away_since.items() if used_in != boot_id or not used_in)
 
 
 def away_since(previous: BrokerRegistration, registration: BrokerRegistration) -> dict[UUID, str]:
-    """Return for each directory that is away in the next incarnation the boot of the last incarnation that had it."""
+    """Return for each directory that is away in the new incarnation the boot id at its last use."""
     away = [each for each in remembered_dirs(previous, registration) if each not in registration.directory_ids]
     return {each: previous.away_since.get(each, previous.boot_id) for each in away}
 
 
 def remembered_dirs(previous: BrokerRegistration, registration: BrokerRegistration) -> tuple[UUID, ...]:
-    """The ids of the log directories that the next incarnation is to have, those that are away now included."""
+    """Return the ids of the new incarnation's log directories, including directories that are away."""
     if not registration.dirs_away:
         return registration.directory_ids
     return tuple(dict.fromkeys((*registration.directory_ids, *previous.directory_ids)))

@@ -1,6 +1,6 @@
-"""The end offsets that brokers report of their logs, for the choice of a leader if every replica lacks records.
+"""The log end offsets that brokers report, for the choice of a leader if every replica lacks records.
 
-A broker reports them at each start before it is unfenced, every few minutes, and at a clean shutdown.
+A broker reports its log ends at each start before it is unfenced, every few minutes, and at a clean shutdown.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_core.fair_turns import REPORTED_LOGS
 
 PARTS: Final = 32
-"""The number of documents for each broker, so that with 30,000 partitions each stays below 100 kB."""
+"""The number of log-end documents of each broker, so that each stays below 100 kB with 30,000 partitions."""
 PARTITIONS_TOGETHER: Final = 500
-"""The number of consecutive partitions of a topic whose ends are in the same document."""
+"""The number of consecutive partitions of a topic whose log ends are in the same document."""
 NO_LOG: Final = -1
-"""The value in place of an offset if there was a log that the broker does not find any more."""
+"""The offset that stands for a log that the broker no longer finds."""
 
 _ENDS: Final = msgspec.json.Decoder(tuple[LogEnd, ...])
 _ENCODER: Final = msgspec.json.Encoder()
@@ -31,7 +31,7 @@ Thing = TypeVar("Thing")
 
 
 class HeldLog(NamedTuple):
-    """A log as it is now, and what it has kept of what was acknowledged before this start."""
+    """The present end of a log; `kept` says which acknowledged records have survived this start."""
 
     topic: str
     topic_id: UUID
@@ -42,40 +42,43 @@ class HeldLog(NamedTuple):
 
 
 def lacks_records(held: HeldLog, reported: LogEnd | None) -> bool:
-    """True if a log may lack records after a start, by the end that this broker has reported of it before.
+    """True if a log may lack records after a start, given the log end that this broker reported before.
 
-    One that has all that was synced ends there, unless its disk is an older copy.
+    A log with all synced records reaches the reported end, unless its disk holds an older copy.
     """
     known_end = reported.known if reported is not None else 0
     return held.kept is Kept.SOME or (held.kept is Kept.SYNCED and held.offset < known_end)
 
 
 def part_of(topic_id: UUID, partition: int) -> int:
-    """Return the number of the broker's document that has a partition."""
+    """Return the number of the log-end document that has a partition."""
     return (topic_id.int + partition // PARTITIONS_TOGETHER) % PARTS
 
 
 class KnownEnds:
-    """The ends that all brokers have reported of their logs, as they are now. Each document's topic is decoded once."""
+    """The log ends that all brokers have reported, as the image has them now.
+
+    Each topic of a document is decoded only once.
+    """
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._decoded: dict[tuple[str, UUID], Mapping[int, LogEnd]] = {}
 
     def find(self, broker_id: int, topic_id: UUID, partition: int) -> LogEnd | None:
-        """Return the end of one broker's log of a partition."""
+        """Return the reported end of a broker's log of a partition, or None."""
         key = log_ends_key(broker_id, part_of(topic_id, partition))
         if (key, topic_id) not in self._decoded:
             self._decoded[key, topic_id] = _entries(self._image.log_ends.get(key), topic_id)
         return self._decoded[key, topic_id].get(partition)
 
     def of_replicas(self, topic_id: UUID, partition: int, replicas: Iterable[int]) -> dict[int, LogEnd]:
-        """Return the ends of the replicas that have reported."""
+        """Return the reported log ends of these replicas, without replicas that have not reported."""
         found = {broker_id: self.find(broker_id, topic_id, partition) for broker_id in replicas}
         return {broker_id: end for broker_id, end in found.items() if end is not None}
 
     def of_incarnations(self, topic_id: UUID, partition: int, replicas: Iterable[int]) -> dict[int, LogEnd]:
-        """Return the ends of the replicas that have reported in the incarnation that is registered."""
+        """Return the log ends that these replicas have reported in their registered incarnations."""
         registered = self._image.brokers
         found = {
             each: self._of_incarnation(registered[each], topic_id, partition) for each in replicas if each in registered
@@ -90,9 +93,9 @@ class KnownEnds:
         return self.find(registration.broker_id, topic_id, partition)
 
     def lost_by_a_start(self, registration: BrokerRegistration, topic_id: UUID, partition: int) -> bool:
-        """True if this incarnation of a broker may lack records here (`incarnations.may_lack_records`).
+        """True if a broker may lack records of a partition since its last start (`incarnations.may_lack_records`).
 
-        A log that it did not find is lost, unless a log dir did not work: then it may lie there.
+        A log that the start did not find is lost, unless a log directory was unavailable and may have the log.
         """
         if not registration.may_lack_records:
             return False
@@ -111,7 +114,7 @@ def _entries(document: LogEndsDocument | None, topic_id: UUID) -> Mapping[int, L
 
 
 def _decoded(raw: msgspec.Raw) -> tuple[LogEnd, ...]:
-    """Decode ends; none if they cannot be read: their broker writes them again."""
+    """Return the decoded log ends, or none if they are unreadable, in which case their broker writes them again."""
     try:
         return _ENDS.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -119,7 +122,7 @@ def _decoded(raw: msgspec.Raw) -> tuple[LogEnd, ...]:
 
 
 def reported_ends(image: MetadataImage) -> dict[UUID, dict[int, dict[int, LogEnd]]]:
-    """Return what the logs of registered brokers end at, by topic id, partition and broker: of all, for a command."""
+    """Return the log ends of all registered brokers, by topic id, partition and broker id."""
     found: dict[UUID, dict[int, dict[int, LogEnd]]] = {}
     for key, document in image.log_ends.items():
         broker_id = log_ends_owner(key)
@@ -131,7 +134,10 @@ def reported_ends(image: MetadataImage) -> dict[UUID, dict[int, dict[int, LogEnd
 
 
 class LogEnds:
-    """The reports of one broker's log ends. `logs` yields its logs; `pause` lets other tasks run between turns."""
+    """The reports of one broker's log ends.
+
+    `logs` returns the logs of the broker, and `pause` lets other tasks run.
+    """
 
     def __init__(
         self,
@@ -148,16 +154,16 @@ class LogEnds:
         self._pause = pause
         self._broker_epoch = -1
         self._lacking: set[tuple[UUID, int]] = set()
-        """The partitions that the start found incomplete and that the metadata may not know yet."""
+        """The partitions that lacked records at the start, until the metadata shows that they do."""
         self._unknown_topics: dict[UUID, str] = {}
-        """The topics of logs without metadata, also of logs whose log dir has gone offline since."""
+        """The topics with logs but without metadata, by id, including topics whose log directory has gone offline."""
         self._turns = asyncio.Lock()
 
     async def begin_incarnation(self, broker_epoch: int, *, undealt_epoch: int | None) -> None:
-        """Report before the broker registers.
+        """Report the log ends before the broker registers. Raises StoreUnavailable.
 
-        `undealt_epoch` is the epoch of the incarnation before, if nobody has dealt with what that one lacked. Raises
-        StoreUnavailable.
+        `undealt_epoch` is the broker epoch of the previous incarnation if the controller has not processed the
+        losses of that incarnation, else None.
         """
         if self._broker_epoch < 0:
             known = KnownEnds(self._image)
@@ -171,9 +177,9 @@ class LogEnds:
         await self._tell(starts=True)
 
     def _lacked(self, known: KnownEnds, held: HeldLog, undealt_epoch: int) -> bool:
-        """True if an earlier incarnation reported a loss that the metadata has not taken into account.
+        """True if an earlier incarnation reported a loss that the metadata does not show yet.
 
-        One after `undealt_epoch` may have reported it again and died before it was registered.
+        An incarnation after `undealt_epoch` may have reported the loss again, and died before it registered.
         """
         document = self._image.log_ends.get(log_ends_key(self._broker_id, part_of(held.topic_id, held.partition)))
         if document is None or document.broker_epoch < undealt_epoch:
@@ -182,7 +188,7 @@ class LogEnds:
         return entry is None or entry.lacks
 
     def admitted(self) -> None:
-        """Note that the metadata has taken the reported losses into account."""
+        """Forget the losses of this start, because the metadata shows them now."""
         self._lacking.clear()
 
     async def tell(self) -> None:
@@ -202,7 +208,7 @@ class LogEnds:
                 await self._store.write(writes)
 
     def _news(self, part: int, topics: Mapping[UUID, list[LogEnd]]) -> Write | None:
-        """Return the write of a part; None if the image says that it is stored already."""
+        """Return the write of a log-end document, or None if the image has the same content."""
         key = log_ends_key(self._broker_id, part)
         known = self._image.log_ends.get(key)
         unknown = {each: name for each, name in self._unknown_topics.items() if part_of(each, 0) == part}
@@ -220,7 +226,7 @@ class LogEnds:
         return Write(key, encode(document) if topics or unknown else None)
 
     async def _collected(self, *, starts: bool) -> dict[int, dict[UUID, list[LogEnd]]]:
-        """Return the ends by part and topic, in no order."""
+        """Return the log ends by document number and topic id, in no order."""
         known = KnownEnds(self._image)
         found: dict[tuple[UUID, int], LogEnd] = {}
         async for topic in self._in_turns(list(self._image.topics.values())):
@@ -244,14 +250,14 @@ class LogEnds:
         return self._image.topic_name(topic_id) is None and topic_id not in self._image.tombstones
 
     async def _in_turns(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
-        """Yield things, some a turn of the loop."""
+        """Yield the things, with pauses in which other tasks run."""
         for number, thing in enumerate(things):
             if number % REPORTED_LOGS == REPORTED_LOGS - 1:
                 await self._pause()
             yield thing
 
     def _not_found_again(self, topic: TopicDocument, known: KnownEnds) -> Iterator[LogEnd]:
-        """Yield the logs that this broker has reported before, as missing; logs that exist are reported after them."""
+        """Yield a missing log for each partition that this broker reported before; existing logs replace them."""
         for number, state in enumerate(topic.partitions):
             end = known.find(self._broker_id, topic.topic_id, number) if self._broker_id in state.replicas else None
             if end is not None:

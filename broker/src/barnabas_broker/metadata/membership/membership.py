@@ -1,7 +1,7 @@
-"""The broker's place in the cluster: its lease, its registration, and its try for the controller's lease.
+"""The membership of this broker in the cluster: its lease, its registration, and its attempts to become controller.
 
-A broker is alive while it renews its lease, whose token is its broker epoch: it distinguishes this incarnation from the
-one before (KIP-903). One broker at a time holds the controller's lease.
+A broker is alive while it renews its lease. The token of the lease is the broker epoch, which distinguishes this
+incarnation from earlier ones (KIP-903). The controller is the broker that holds the controller lease.
 """
 
 import asyncio
@@ -53,9 +53,9 @@ log = logging.getLogger(__name__)
 
 
 async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: str = "") -> str:
-    """Return the cluster's id. The first broker makes it, or takes the one that its log dirs have (`of_log_dirs`).
+    """Return the cluster id. The first broker generates the id, or takes it from its log dirs (`of_log_dirs`).
 
-    Raises StoreUnavailable, and MalformedDocument where it cannot be read and no log dir has it.
+    Raises StoreUnavailable, and MalformedDocument if the stored cluster id is unreadable and no log dir has one.
     """
     while True:
         found = await store.get(CLUSTER_KEY)
@@ -70,7 +70,7 @@ async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: s
         made = ClusterDocument(of_log_dirs or kafka_uuid.to_text(kafka_uuid.random_uuid(random.getrandbits)))
         try:
             await store.put(CLUSTER_KEY, encode(made), ABSENT if found is None else found.version)
-            if not of_log_dirs:  # The store of an old cluster may be lost: its producer ids must not start at 0 again.
+            if not of_log_dirs:  # A cluster that lost its store must not start its producer ids at 0 again.
                 await store.put(PRODUCER_IDS_KEY, encode(ProducerIdsDocument(0)), ABSENT)
             await store.put(FEATURES_KEY, encode(FeaturesDocument(levels=dict(NEW_LEVELS))), ABSENT)
         except VersionConflict:
@@ -78,10 +78,10 @@ async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: s
 
 
 class TellLogEnds(Protocol):
-    """Reports the log ends of a new incarnation: `log_ends.LogEnds.begin_incarnation`."""
+    """The function that reports the log ends of a new incarnation: `log_ends.LogEnds.begin_incarnation`."""
 
     async def __call__(self, broker_epoch: int, *, undealt_epoch: int | None) -> None:
-        """Report the log ends at this broker epoch."""
+        """Report the log ends with this broker epoch."""
         ...
 
 
@@ -90,11 +90,12 @@ async def _tell_nothing(broker_epoch: int, *, undealt_epoch: int | None) -> None
 
 
 class Membership:
-    """The membership of a broker: `sleep` waits for seconds; leases are renewed each `heartbeat_ms`.
+    """The membership of a broker in the cluster.
 
-    They last `session_ms`. `registration` is this incarnation of the broker; join makes the rest of it: the epoch, and
-    whether it may lack records, for which `was_clean` says that the incarnation before ended with a clean shutdown.
-    `tell_log_ends` is called in between: a broker that sees the registration knows the ends of this incarnation's logs.
+    Leases are renewed every `heartbeat_ms`, and last `session_ms`. `registration` describes this incarnation;
+    `join` adds the broker epoch, and whether records may be lacking. `was_clean` says that the previous incarnation
+    ended with a clean shutdown. `tell_log_ends` is called before the registration is written, so that a broker that
+    sees the registration knows the log ends of this incarnation.
     """
 
     def __init__(
@@ -124,32 +125,31 @@ class Membership:
         self._controller_expires_at_ms: int | None = None
         self._punctual_from_ms = 0
         self.registered_epoch = NO_EPOCH
-        """The epoch of the present incarnation, as it is registered."""
+        """The broker epoch with which this broker last registered."""
         self._has_left = False
         self._turns = asyncio.Lock()
         self.passes = 0
-        """The number of times that `keep` went round."""
+        """The number of rounds of `keep` so far."""
 
     @property
     def is_controller(self) -> bool:
-        """True if this broker holds the controller's lease, as far as it knows."""
+        """True if this broker believes that it holds the controller lease."""
         return self._controller_lease is not None
 
     def trusts_expiry(self, now_ms: int) -> bool:
-        """True if this broker may take others' leases that expired for a sign that they are dead.
+        """True if the expired lease of another broker means that the other broker is dead.
 
-        A broker that is late to renew its own lease, or just was, does not: the store or the machine stood still, and
-        the others may be late for the same reason. They get one session to renew, as from a Kafka controller that takes
-        over.
+        If this broker renews its own lease late, the store or the machine stood still, and other brokers may be
+        late for the same reason. Their leases are not judged until one session later.
         """
         is_late = self._lease is None or self._lease.expires_at_ms <= now_ms
         return not is_late and now_ms >= self._punctual_from_ms
 
     async def join(self) -> None:
-        """Register this broker, fenced, and make it the controller if there is none.
+        """Register this broker as fenced, and make it the controller if there is none.
 
-        Waits as long as an incarnation that was cut short may still hold the lease. Raises
-        ApiError(DUPLICATE_BROKER_REGISTRATION) if another process is still this broker.
+        Waits while an earlier incarnation may still hold the broker's lease. Raises
+        ApiError(DUPLICATE_BROKER_REGISTRATION) if another process keeps the lease.
         """
         name = f"{BROKER_LEASES}{self._registration.broker_id}"
         for _ in range(self._attempts):
@@ -163,9 +163,9 @@ class Membership:
         raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
 
     async def admitted(self, image: MetadataImage) -> None:
-        """Wait until the controller has unfenced this incarnation of the broker. `keep` has to run meanwhile."""
+        """Wait until the controller has unfenced this incarnation. `keep` must run meanwhile."""
         lease = self._lease
-        assert lease is not None, "a broker joins first"
+        assert lease is not None, "join was not called"
 
         def is_admitted() -> bool:
             found = image.brokers.get(self._registration.broker_id)
@@ -174,7 +174,10 @@ class Membership:
         await image.until(is_admitted)
 
     async def keep(self) -> None:
-        """Renews until `leave`. While the store is away everything stays as it is. Raises as `join` does."""
+        """Renew the leases until `leave` is called. Raises as `join` does.
+
+        If the store does not answer, the next round tries again.
+        """
         while True:
             self.passes += 1
             await self._sleep(self._pause_s())
@@ -189,13 +192,13 @@ class Membership:
                     log.warning("the metadata store does not answer, leases are not renewed meanwhile: %s", error)
 
     async def try_for_controller(self) -> None:
-        """Take the controller's lease now if its holder has stopped. Raises StoreUnavailable."""
+        """Take the controller lease now if its holder has stopped. Raises StoreUnavailable."""
         async with self._turns:
             if self._lease is not None:
                 await self._hold_control()
 
     async def leave(self) -> None:
-        """Release everything, so that others need not wait for leases to expire."""
+        """Fence this broker and release its leases, so that other brokers need not wait until the leases expire."""
         async with self._turns:
             lease, controller_lease = self._lease, self._controller_lease
             self._has_left = True
@@ -207,17 +210,17 @@ class Membership:
                     await self._amend(lease.token, fenced=True)
                     await self._store.release_lease(lease)
             except StoreUnavailable as error:
-                log.warning("the metadata store does not answer, its leases expire by themselves: %s", error)
+                log.warning("the metadata store does not answer, so the leases stay until they expire: %s", error)
 
     def _pause_s(self) -> float:
-        """Return the seconds until the next heartbeat, or until the controller's lease expires unless it is renewed."""
+        """Return the seconds until the next heartbeat, or until the controller lease expires if that is earlier."""
         if self._controller_expires_at_ms is None:
             return self._heartbeat_ms / 1000
         until_s = (self._controller_expires_at_ms - monotonic_ms(self._clock)) / 1000
         return min(self._heartbeat_ms / 1000, until_s) if until_s > 0 else self._heartbeat_ms / 1000
 
     async def _register(self, broker_epoch: int) -> None:
-        """Write the registration over the stored one: only the lease's holder begins an incarnation of this broker."""
+        """Write the registration over the stored one, which is safe while this broker holds its lease."""
         key = broker_key(self._registration.broker_id)
         found = await self._store.get(key)
         previous = decode_if_readable(key, found.value) if found is not None else None
@@ -237,7 +240,7 @@ class Membership:
         self.registered_epoch = broker_epoch
 
     async def move(self, rack: str | None, listeners: tuple[Endpoint, ...]) -> None:
-        """Register the broker's rack and listeners again, also for later incarnations in this process.
+        """Register a new rack and new listeners, also for later incarnations in this process.
 
         Raises StoreUnavailable.
         """
@@ -247,7 +250,7 @@ class Membership:
                 await self._amend(self._lease.token, rack=rack, listeners=listeners)
 
     async def _amend(self, broker_epoch: int, **fields: object) -> None:
-        """Change the registration of this incarnation, unless another one has registered."""
+        """Change the registration of this incarnation, unless another incarnation has registered."""
         key = broker_key(self._registration.broker_id)
         while True:
             found = await self._store.get(key)
@@ -278,7 +281,7 @@ class Membership:
             await self.join()
 
     async def _is_uncontrolled(self) -> bool:
-        """True if the controller's lease may be free, by the leases that this broker follows."""
+        """True if the controller lease may be free, by the leases that the store last followed."""
         followed = await self._store.followed_leases(CONTROLLER_LEASE)
         expires_at_ms = min((lease.expires_at_ms for lease in followed), default=0)
         is_held = expires_at_ms > monotonic_ms(self._clock)
@@ -286,7 +289,7 @@ class Membership:
         return not is_held
 
     async def _hold_control(self) -> None:
-        """Renew the controller's lease, or take it if it is free."""
+        """Renew the controller lease, or take it if it is free."""
         held = self._controller_lease
         try:
             if held is not None:
@@ -295,7 +298,7 @@ class Membership:
         except LeaseLost:
             log.warning("broker %d is no longer the controller", self._registration.broker_id)
         lease = await self._store.acquire_lease(CONTROLLER_LEASE, self._holder, self._session_ms)
-        self._controller_lease = lease  # Set it first: brokers read it on the announcement.
+        self._controller_lease = lease  # Listeners of the announcement read this field.
         try:
             if lease is not None:
                 await self._announce(lease)
@@ -308,11 +311,11 @@ class Membership:
             await self._is_uncontrolled()
 
     async def _announce(self, lease: Lease) -> None:
-        """Announce the controller, once a term; the announcement of a later one, with a higher token, stays."""
+        """Write the controller document once in each term, unless a later term, with a higher token, has written it."""
         found = await self._store.get(CONTROLLER_KEY)
         known = decode_if_readable(CONTROLLER_KEY, found.value) if found is not None else None
         document = ControllerDocument(self._registration.broker_id, lease.token)
-        # This term's document may have fields that a newer version of this broker wrote.
+        # A newer version of this broker may have added fields to the document in the same term.
         if isinstance(known, ControllerDocument) and known.epoch == lease.token:
             document = msgspec.structs.replace(known, broker_id=document.broker_id)
         if isinstance(known, ControllerDocument) and (known.epoch > lease.token or known == document):

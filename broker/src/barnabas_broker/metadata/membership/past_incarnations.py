@@ -1,7 +1,7 @@
-"""The revisions since which brokers are away, and the partitions that were written since.
+"""The partitions that were written after a broker was fenced or began to shut down.
 
-A broker that decides on a partition writes it by compare-and-set, and its image has everything that was written before
-the partition was. So no broker that can still write a partition as it is takes one for alive that was out before that.
+A writer changes a partition by compare-and-set, and its image has everything that was written before the partition. So
+a writer that can still change such a partition knows that the broker was fenced.
 """
 
 from barnabas_broker.metadata.documents import broker_key, topic_key
@@ -12,15 +12,15 @@ from barnabas_broker.metadata.topic_layout import key_of
 
 
 class PastIncarnations:
-    """The past incarnations, as far as this broker has followed the image; earlier times count as just now."""
+    """The past incarnations of brokers, as far as this broker has followed the image."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._out_since: dict[int, int] = {}
-        """The revision at which each broker was fenced or shutting down; none for brokers that may join an ISR."""
+        """The revision since which a broker has been fenced or shutting down, by broker id."""
 
     def start(self) -> None:
-        """Follows the image from now on."""
+        """Start to follow the image."""
         self._see(ImageChange(brokers=frozenset(self._image.brokers)))
         self._image.subscribe(self._see)
 
@@ -36,7 +36,7 @@ class PastIncarnations:
                 self._out_since.pop(broker_id, None)
 
     def is_past(self, broker_id: int, topic: TopicDocument, partition: int) -> bool:
-        """True if the partition was written when the broker was already out, and is in the store as it is here."""
+        """True if the partition was written after the broker was fenced or began to shut down, and is not lost."""
         since = self._out_since.get(broker_id)
         if since is None or topic_key(topic.name) in self._image.lost:
             return False

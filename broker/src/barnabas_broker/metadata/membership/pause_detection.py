@@ -1,8 +1,8 @@
-"""The detection of pauses so long that others may have taken over from this process.
+"""The detection of pauses in which other brokers may have taken over the partitions of this process.
 
-A leader that was paused goes on, when it wakes, as if it still led: what it then says of the ends of its logs and of
-committed offsets may be long out of date. So after a pause of half a session it looks at the metadata first. While the
-store is away nobody counts as paused: that needs no look, for nobody is elected either.
+A leader that was paused continues as if it still led, with log ends and committed offsets that may be outdated. After a
+pause of half a session, this process therefore reads the latest metadata before it answers. A failure of the metadata
+store is no pause, because no leader is elected without the store.
 """
 
 import logging
@@ -43,18 +43,21 @@ class PauseDetection:
         self._is_looking = False
 
     def start(self) -> None:
-        """Start the ticks; until then the process counts as suspended."""
+        """Start the detection. Until then the process counts as suspended."""
         self._awake_until_s = self._clock.monotonic_s() + self._limit_s
         self._timers.call_later(self._limit_s / TICKS_IN_LIMIT, self._tick)
 
     def is_awake(self) -> bool:
-        """True if this process was not suspended since it last checked who leads. Hot: called once a partition."""
+        """True if this process was not suspended since it last read the latest metadata.
+
+        The broker calls this method for each partition of a request, so it must be cheap.
+        """
         return self._clock.monotonic_s() <= self._awake_until_s or self._falls_asleep()
 
     def _falls_asleep(self) -> bool:
         if not self._is_looking:
             self._is_looking = True
-            log.warning("this process was suspended; before it answers, it checks which brokers lead now")
+            log.warning("this process was suspended; before it answers clients, it checks which brokers lead now")
             self._spawn(self._look())
         return False
 

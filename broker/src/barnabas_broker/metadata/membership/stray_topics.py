@@ -1,7 +1,7 @@
-"""The topics with logs on brokers that have neither document nor tombstone in the metadata.
+"""The topics with logs on brokers, but with neither a document nor a tombstone in the metadata.
 
-Nobody serves them, and no other topic of their names is made: `barnabas restore-metadata` writes their documents from
-the logs, `barnabas forget-topic` their tombstones. Each broker reports them with the ends of their logs.
+Brokers do not serve such a topic, and no new topic can have its name. `barnabas restore-metadata` writes its document
+from the logs; `barnabas forget-topic` writes its tombstone. Brokers report such topics with their log ends.
 """
 
 from collections.abc import Collection
@@ -16,7 +16,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 
 class StrayTopic(NamedTuple):
-    """`brokers` hold logs of it, as they reported last."""
+    """A topic without metadata, and the brokers that have reported logs of the topic."""
 
     name: str
     topic_id: UUID
@@ -24,7 +24,7 @@ class StrayTopic(NamedTuple):
 
 
 def stray_topics(image: MetadataImage) -> list[StrayTopic]:
-    """Return all stray topics, by name."""
+    """Return all stray topics, sorted by name."""
     brokers: dict[tuple[str, UUID], set[int]] = {}
     for key, document in image.log_ends.items():
         for topic_id, name in document.unknown_topics.items():
@@ -34,7 +34,7 @@ def stray_topics(image: MetadataImage) -> list[StrayTopic]:
 
 
 def refusals(image: MetadataImage, names: Collection[str]) -> dict[str, TopicDocument | ApiError]:
-    """Return errors for new topics of these names, which exist already and have only lost their metadata."""
+    """Return an error for each of these names that a topic with lost metadata has."""
     found: dict[str, TopicDocument | ApiError] = {
         each.name: _logs_are_kept(each) for each in stray_topics(image) if each.name in names
     }
@@ -52,11 +52,11 @@ def _logs_are_kept(stray: StrayTopic) -> ApiError:
 
 
 def _is_incomplete(name: str, image: MetadataImage) -> ApiError:
-    """Return the refusal for a topic that has lost a part, or has an unreadable one: it still exists."""
+    """Return the error for the name of a topic that has lost documents, or has unreadable ones."""
     unreadable = image.unreadable.get(topic_key(name))
     why = f"cannot be read ({unreadable})" if unreadable else "are missing from the metadata store"
     message = (
-        f"Topic '{name}' exists, but documents of it {why}: `barnabas restore-metadata` writes it from the logs, "
+        f"Topic '{name}' exists, but its documents {why}: `barnabas restore-metadata` restores it from the logs, "
         f"`barnabas forget-topic {name}` deletes it."
     )
     return ApiError(ErrorCode.POLICY_VIOLATION, message)

@@ -1,1 +1,1 @@
-"""The store of metadata: documents and leases, on SQLite or Kubernetes."""
+"""The metadata store, which keeps documents and leases in SQLite or Kubernetes."""

@@ -1,18 +1,18 @@
-"""The store of cluster state: documents with compare-and-set, a watch without gaps, and leases.
+"""The interface of the metadata store: documents with compare-and-set, a watch without gaps, and leases.
 
-One interface, several stores; `store_conformance` in the tests is what all of them pass. A version is the revision at
-which a document was last written. Revisions rise with every change in the whole store.
+A version is the revision at which a document was last written. Revisions rise with every change in the whole store. The
+tests in `store_conformance` apply to all stores.
 """
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 ABSENT: Final = 0
-"""The version of a document that is not there: expecting it means "create only"."""
+"""The version of a document that does not exist. A write that expects ABSENT only creates a document."""
 
 
 class Document(NamedTuple):
-    """One stored document: JSON text, that a store may lay out in another way than it was given."""
+    """A stored document. `value` is JSON, which a store may format differently from what was written."""
 
     key: str
     value: bytes
@@ -20,14 +20,14 @@ class Document(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """All documents below a prefix, by key, as they were at `revision`: the place to begin a watch."""
+    """All documents below a prefix, by key, and the revision at which a watch can continue."""
 
     revision: int
     documents: Sequence[Document]
 
 
 class Change(NamedTuple):
-    """A document was written, or deleted where `value` is None."""
+    """The write of a document, or its deletion if `value` is None."""
 
     revision: int
     key: str
@@ -35,14 +35,14 @@ class Change(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """The next changes below the prefix, in order. The watcher has now seen everything up to `revision`."""
+    """The next changes below a prefix, in order, and the revision up to which the watcher now knows all changes."""
 
     revision: int
     changes: Sequence[Change]
 
 
 class Write(NamedTuple):
-    """A document to put, or to delete if `value` is None. With `expected_version` None any version is replaced."""
+    """A document to put, or to delete if `value` is None. An `expected_version` of None replaces any version."""
 
     key: str
     value: bytes | None
@@ -50,9 +50,10 @@ class Write(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """A name that `holder` has to itself until `expires_at_ms`. `token` rises with every new holder, so it fences.
+    """A name that only `holder` has until `expires_at_ms`. `token` rises with every new holder, for fencing.
 
-    `expires_at_ms` is by this machine's clock that nobody sets (`clock.monotonic_ms`): wall clocks differ, and jump.
+    `expires_at_ms` is on the monotonic clock of this machine (`clock.monotonic_ms`), because wall clocks differ
+    between machines, and may jump.
     """
 
     name: str
@@ -63,32 +64,32 @@ class Lease(NamedTuple):
 
 
 class VersionConflict(Exception):
-    """The error that another process wrote first: decide again on the present document."""
+    """The error that another process wrote first. The caller has to decide again, from the present document."""
 
     def __init__(self, key: str, expected: int, actual: int) -> None:
-        super().__init__(f"{key}: its version is {actual}, {expected} was expected")
+        super().__init__(f"{key}: the version is {actual}, but {expected} was expected")
         self.key = key
         self.expected = expected
         self.actual = actual
 
 
 class HistoryCompacted(Exception):
-    """The error that the changes since that revision are no longer kept: list again, then watch from there."""
+    """The error that the store no longer keeps the changes after a revision. The caller must list documents again."""
 
 
 class LeaseLost(Exception):
-    """The error that another process has held the lease meanwhile."""
+    """The error that another process has held the lease in the meantime."""
 
 
 class StoreUnavailable(Exception):
-    """The error that the store does not answer; a write under way may have happened or not."""
+    """The error that the store does not answer. A write under way may have happened or not."""
 
 
 class MetadataStore(Protocol):
-    """Every method may raise StoreUnavailable."""
+    """A store of documents and leases. Every method may raise StoreUnavailable."""
 
     async def get(self, key: str) -> Document | None:
-        """Return the document under a key; None if there is none. Raises StoreUnavailable."""
+        """Return the document under a key, or None. Raises StoreUnavailable."""
         ...
 
     async def listing(self, prefix: str) -> Listing:
@@ -103,19 +104,19 @@ class MetadataStore(Protocol):
         ...
 
     async def delete(self, key: str, expected_version: int | None = None) -> int:
-        """Delete one document, which need not exist; return the revision of that. Raises VersionConflict."""
+        """Delete one document, if it exists; return the revision of the deletion. Raises VersionConflict."""
         ...
 
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
-        """Write many documents at the cost of one; return for each its revision, or its conflict."""
+        """Write many documents at the cost of one; return for each write its revision, or its conflict."""
         ...
 
     async def latest_revision(self) -> int:
-        """A revision that whatever was written before this call is not beyond, and that every watch gets to soon."""
+        """Return a revision that includes all earlier writes, and that every watch will soon reach."""
         ...
 
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
-        """Every change after `from_revision`, once and in order, for ever. Raises HistoryCompacted."""
+        """Yield every change after `from_revision`, once and in order, without an end. Raises HistoryCompacted."""
         ...
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
@@ -123,26 +124,25 @@ class MetadataStore(Protocol):
         ...
 
     async def renew_lease(self, lease: Lease) -> Lease:
-        """Renew a lease for `duration_ms` from now. Raises LeaseLost once another holder has had it."""
+        """Renew a lease for `duration_ms` from now. Raises LeaseLost if another holder has had the lease since."""
         ...
 
     async def release_lease(self, lease: Lease) -> None:
-        """Release the lease at once. Harmless if it was lost."""
+        """Release the lease at once, or do nothing if the lease was lost."""
         ...
 
     async def leases(self, prefix: str) -> Sequence[Lease]:
-        """Return all leases whose name begins with `prefix`, except those whose holder has certainly ended.
+        """Return all leases whose name begins with `prefix`, except leases whose holder has certainly ended.
 
-        Expired leases are included, as a renewal may be under way. A lease whose renewals this
-        process has not followed so far may seem to begin now.
+        Expired leases are included, because a renewal may be under way. A lease that this process has not
+        followed so far may seem to begin now.
         """
         ...
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
-        """Return the same leases by the events that this process has received.
+        """Return the leases as the events that this process has received show them.
 
-        It is cheap and may be stale: callers use it to see whether there is work, never to decide. A store may answer
-        without a request.
+        The result is cheap, but may be stale: callers use it to see whether there is work, never to decide.
         """
         ...
 

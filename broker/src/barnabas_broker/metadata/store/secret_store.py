@@ -1,24 +1,24 @@
-"""The place of a cluster's secrets: SCRAM credentials, which no document of the metadata may hold.
+"""The interface of the store for a cluster's secrets: SCRAM credentials, which must not be in the metadata.
 
-One interface, two stores; `secret_conformance` in the tests is what both of them pass.
+The tests in `secret_conformance` apply to both stores.
 """
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
 Secrets = Mapping[str, bytes | None]
-"""Secrets by key, as JSON texts; None for a deleted one."""
+"""The secrets by key, as JSON; None stands for a deleted secret."""
 
 
 class SecretStore(Protocol):
-    """Every method may raise StoreUnavailable."""
+    """A store of secrets. Every method may raise StoreUnavailable."""
 
     async def create(self, key: str, value: bytes) -> bytes:
-        """Store a secret unless the key has one; return the stored one."""
+        """Store a secret unless the key has one already; return the stored secret."""
         ...
 
     async def write(self, secrets: Secrets) -> None:
-        """Store these secrets, and delete those that are None. After an error some may have been written."""
+        """Store these secrets, and delete those whose value is None. After an error some may have been written."""
         ...
 
     async def read(self) -> Mapping[str, bytes]:
@@ -26,12 +26,12 @@ class SecretStore(Protocol):
         ...
 
     def follow(self) -> AsyncIterator[Secrets]:
-        """Yield the changes since the last `read`, then every change within a minute, until `close`.
+        """Yield the changes since the last `read`, and later changes within a minute, until `close` is called.
 
-        Raises HistoryCompacted, too. After an exception all secrets must be read again.
+        Raises HistoryCompacted, too. After an exception, the caller must read all secrets again.
         """
         ...
 
     async def close(self) -> None:
-        """End the requests under way, and `follow`."""
+        """End all requests that are under way, and all calls of `follow`."""
         ...

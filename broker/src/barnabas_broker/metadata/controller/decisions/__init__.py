@@ -1,1 +1,1 @@
-"""The decisions on changes of metadata: pure functions of the cluster, which return documents or raise ApiError."""
+"""The decisions on changes of metadata: pure functions that return new documents or raise ApiError."""

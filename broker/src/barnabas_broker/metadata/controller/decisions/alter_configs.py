@@ -1,4 +1,4 @@
-"""Changes of dynamic configs: one by one (KIP-339), or all of a resource at once as the older API does."""
+"""The decisions on changes of dynamic configs, by IncrementalAlterConfigs (KIP-339) or AlterConfigs."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,13 +29,13 @@ from barnabas_core.config.unused import unused_definitions
 from barnabas_core.errors import ApiError, ErrorCode
 
 Overrides = Mapping[str, Mapping[str, str]]
-"""The dynamic configs of each broker by its id as text, and the defaults of all brokers under ALL_BROKERS."""
+"""The dynamic configs of each broker by its id as text; ALL_BROKERS has the defaults of all brokers."""
 Inherited = Callable[[ConfigDefinition], Value]
-"""The value of a setting where a resource has none of its own."""
+"""The function that returns the value of a setting that the resource does not set itself."""
 
 
 class ConfigResourceType(IntEnum):
-    """The type of the resource that configs belong to, by the protocol's numbers."""
+    """The type of a config resource, with the numbers of Kafka's protocol."""
 
     TOPIC = 2
     BROKER = 4
@@ -45,14 +45,17 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """A topic by name, or a broker by its id as text; an empty name means all brokers."""
+    """A resource with configs: a topic by its name, or a broker by its id as text.
+
+    The empty broker name stands for all brokers.
+    """
 
     type: ConfigResourceType
     name: str
 
 
 class ConfigOperation(IntEnum):
-    """The operation of IncrementalAlterConfigs on a value. APPEND and SUBTRACT are for lists."""
+    """The operation of IncrementalAlterConfigs on a setting. APPEND and SUBTRACT are allowed only for lists."""
 
     SET = 0
     DELETE = 1
@@ -62,7 +65,7 @@ class ConfigOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """A setting and its change; DELETE takes no value."""
+    """The change of one setting. DELETE ignores `value`."""
 
     name: str
     operation: ConfigOperation
@@ -70,13 +73,13 @@ class ConfigChange:
 
 
 def replace_all(configs: Mapping[str, str | None], current: Mapping[str, str]) -> list[ConfigChange]:
-    """Return the changes of an AlterConfigs request, which removes the settings that it does not name."""
+    """Return the changes that replace all `current` settings by `configs`, as AlterConfigs does."""
     removed = [ConfigChange(name, ConfigOperation.DELETE, None) for name in current if name not in configs]
     return [*removed, *(ConfigChange(name, ConfigOperation.SET, value) for name, value in configs.items())]
 
 
 def decide_alter_topic(view: ClusterView, name: str, changes: Sequence[ConfigChange]) -> TopicDocument:
-    """The topic with its new configs. Raises ApiError."""
+    """Return the topic with the changed configs. Raises ApiError if the topic is unknown or a change is invalid."""
     topic = view.topics.get(name)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
@@ -92,9 +95,9 @@ def decide_alter_topic(view: ClusterView, name: str, changes: Sequence[ConfigCha
 
 
 def check_new_topic_configs(view: ClusterView, configs: Mapping[str, str], stored: Mapping[str, str]) -> None:
-    """Raise ApiError if a topic's configs are invalid, or contradict those of any broker.
+    """Raise ApiError if a topic's configs are invalid, or contradict the configs of a broker.
 
-    Problems of the `stored` configs were logged when they came, and do not count.
+    Problems that the `stored` configs already have are ignored.
     """
     problems: list[ConfigProblem] = []
     can_differ = any(not CONTRADICTED.isdisjoint(own) for own in view.overrides.values())
@@ -106,18 +109,20 @@ def check_new_topic_configs(view: ClusterView, configs: Mapping[str, str], store
 
 
 def _differing_configs(view: ClusterView, overrides: Overrides) -> list[BrokerConfig]:
-    """Return the broker settings that a topic may contradict: the defaults, and those of brokers that override them.
+    """Return the broker configs that a topic's configs must not contradict.
 
-    Their files are not known here: a broker whose file is contradicted ignores the topic's setting, and logs it.
+    They are the defaults of all brokers, and the configs of each broker that overrides a setting in CONTRADICTED.
+    The config files of other brokers are unknown here: a broker whose file contradicts a topic's setting ignores
+    that setting, and logs it.
     """
     differ = [broker for broker in _with_own(view, overrides) if not CONTRADICTED.isdisjoint(overrides[broker])]
     return [_usable(view, each, overrides).config for each in {ALL_BROKERS: None, **dict.fromkeys(differ)}]
 
 
 def decide_alter_broker(view: ClusterView, broker: str, changes: Sequence[ConfigChange]) -> dict[str, str]:
-    """The new dynamic configs of one broker, or of all (ALL_BROKERS). Raises ApiError."""
+    """Return the new dynamic configs of one broker, or of all brokers (ALL_BROKERS). Raises ApiError."""
     if broker != ALL_BROKERS and broker not in map(str, view.racks):
-        message = f"No broker has the id '{broker}'; there are {list(view.racks)}."
+        message = f"No broker has the id '{broker}'; the registered brokers are {list(view.racks)}."
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
     _check_dynamic(broker, [change.name for change in changes])
     _check_min_isr(broker, changes)
@@ -139,18 +144,15 @@ def decide_alter_broker(view: ClusterView, broker: str, changes: Sequence[Config
 
 
 def _concerned(view: ClusterView, broker: str, overrides: Overrides) -> Iterable[str]:
-    """Return the brokers that a change of these dynamic configs affects.
+    """Return the brokers that a change of the dynamic configs of `broker` affects.
 
-    ALL_BROKERS stands for brokers without own configs, which would override the default.
+    In the result, ALL_BROKERS stands for all brokers without dynamic configs of their own.
     """
     return [ALL_BROKERS, *_with_own(view, overrides)] if broker == ALL_BROKERS else [broker]
 
 
 def _with_own(view: ClusterView, overrides: Overrides) -> list[str]:
-    """Return the brokers with own configs.
-
-    Those of a broker that is gone for good, which nobody can change, do not count.
-    """
+    """Return the registered brokers that have dynamic configs of their own."""
     return [broker for broker in map(str, view.racks) if broker in overrides]
 
 
@@ -160,7 +162,7 @@ def _usable(view: ClusterView, broker: str, overrides: Overrides) -> UsableConfi
 
 
 def _check_usable(view: ClusterView, broker: str, after: Overrides) -> None:
-    """Raise InvalidConfig if something would become unusable."""
+    """Raise InvalidConfig if the change makes a setting of the broker unusable."""
     known = _usable(view, broker, view.overrides).ignored
     problems = [problem for problem in _usable(view, broker, after).ignored if problem not in known]
     if problems:
@@ -168,7 +170,7 @@ def _check_usable(view: ClusterView, broker: str, after: Overrides) -> None:
 
 
 def _check_topics(view: ClusterView, configs: Iterable[BrokerConfig]) -> None:
-    """Raise InvalidConfig if a topic's own configs contradict the new settings of brokers."""
+    """Raise InvalidConfig if the configs of a topic contradict one of these broker configs."""
     topics = {name: topic.configs for name, topic in view.topics.items() if topic.configs}
     for config in configs:
         check_topics_under(topics, config)
@@ -186,7 +188,7 @@ def _check_dynamic(broker: str, names: Sequence[str]) -> None:
 
 
 def _check_min_isr(broker: str, changes: Sequence[ConfigChange]) -> None:
-    """Refuse changes of min ISR for one broker: high watermark and ELRs go by it (KIP-966), so all share it."""
+    """Raise ApiError if min.insync.replicas could differ between brokers, because the ELR depends on it (KIP-966)."""
     operations = {change.operation for change in changes if change.name == MIN_ISR}
     if broker == ALL_BROKERS and ConfigOperation.DELETE in operations:
         message = f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled."
@@ -202,7 +204,7 @@ def _changed(
     definitions: Mapping[str, ConfigDefinition],
     inherited: Inherited,
 ) -> dict[str, str]:
-    """Return `current` after all changes; each name may come once."""
+    """Return `current` with all changes applied. Raises ApiError if a setting is named twice, or is unknown."""
     twice = [name for name, count in Counter(change.name for change in changes).items() if count > 1]
     if twice:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")

@@ -1,4 +1,4 @@
-"""The partitions that are led by another replica than the preferred one, though that could lead."""
+"""The partitions that their preferred replica could lead, but does not."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,13 +8,13 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 def wants_preferred(state: PartitionState, rules: Rules) -> bool:
-    """True if the first replica should be elected."""
+    """True if the preferred replica does not lead the partition, but is in the ISR and may lead."""
     preferred = state.replicas[0]
     return state.leader != preferred and preferred in state.isr and rules.may_lead(preferred)
 
 
 def unbalanced(topics: Iterable[TopicDocument], rules: Rules) -> Iterator[TopicPartition]:
-    """Yield the partitions that another replica leads though the preferred one could; rules of topics play no part."""
+    """Yield the partitions that their preferred replica could lead, but does not."""
     for topic in topics:
         for number, state in enumerate(topic.partitions):
             if wants_preferred(state, rules):

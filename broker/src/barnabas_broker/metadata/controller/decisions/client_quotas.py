@@ -1,4 +1,4 @@
-"""Decides on AlterClientQuotas. Pure."""
+"""The decision on AlterClientQuotas."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -11,13 +11,13 @@ from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
 from barnabas_core.errors import ApiError, ErrorCode
 
 BYTES_MAX: Final = 768 * 1024
-"""The largest document: thousands of entities, and less than the largest object that Kubernetes takes."""
+"""The largest size of the quotas document, which keeps it below the limit for Kubernetes objects."""
 
 
 def decide_client_quotas(
     known: AnyDocument | None, changes: Mapping[QuotaEntity, Sequence[QuotaChange]]
 ) -> tuple[ClientQuotasDocument, dict[QuotaEntity, ApiError]]:
-    """Return the changed quotas, and the errors of entities whose quotas stay unchanged."""
+    """Return the changed quotas, and an error for each entity whose change is refused."""
     before = known if isinstance(known, ClientQuotasDocument) else ClientQuotasDocument(entities=())
     found = {tuple(sorted(each.entity.items(), key=lambda part: part[0])): each for each in before.entities}
     failures: dict[QuotaEntity, ApiError] = {}
@@ -36,5 +36,5 @@ def decide_client_quotas(
     size = len(encode(after))
     if size <= max(BYTES_MAX, len(encode(before))):
         return after, failures
-    message = f"all quotas together would take {size} bytes; {BYTES_MAX} are allowed: set some for the default instead"
+    message = f"all quotas together would take {size} bytes; at most {BYTES_MAX} are allowed: use default entities"
     return before, dict.fromkeys(changes, ApiError(ErrorCode.INVALID_REQUEST, message)) | failures

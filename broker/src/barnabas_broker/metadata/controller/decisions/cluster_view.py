@@ -1,4 +1,4 @@
-"""The view that decisions have of the cluster at one moment."""
+"""The state of the cluster on which decisions are made."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,9 +9,11 @@ from barnabas_core.config.broker_config import BrokerConfig
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The input of decisions: topics, the racks of registered brokers, the live brokers, and this broker's settings.
+    """The state of the cluster at one moment, on which decisions are made.
 
-    `overrides` has the dynamic configs of each broker by its id as text, and the defaults under ALL_BROKERS.
+    `live_brokers` excludes brokers that are fenced or shutting down. `config` is the config of this broker.
+    `overrides` has the dynamic configs of each broker by its id as text, and the defaults of all brokers under
+    ALL_BROKERS.
     """
 
     topics: Mapping[str, TopicDocument]
@@ -27,7 +29,7 @@ def view_cluster(
     config: BrokerConfig,
     overrides: Mapping[str, Mapping[str, str]],
 ) -> ClusterView:
-    """A view of these; brokers that are fenced or about to stop are registered, but do not count as alive."""
+    """Return the view of the cluster; brokers that are fenced or shutting down do not count as alive."""
     live = [broker for broker, found in brokers.items() if not found.fenced and not found.is_shutting_down]
     return ClusterView(
         topics=topics,

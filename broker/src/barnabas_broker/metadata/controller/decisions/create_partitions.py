@@ -1,4 +1,7 @@
-"""The addition of partitions to topics. There are never fewer: records would be lost, and keys would move."""
+"""The decision on CreatePartitions.
+
+The number of partitions never falls, because records would be lost and keys would move to other partitions.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +22,10 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """The number of partitions that a topic shall have, and the replicas of the added ones (None: by rule)."""
+    """The number of partitions that a topic is to have.
+
+    `assignments` has the replicas of each added partition; None lets the controller choose the replicas.
+    """
 
     name: str
     count: int
@@ -27,7 +33,7 @@ class NewPartitions:
 
 
 def decide_create_partitions(view: ClusterView, wanted: NewPartitions) -> TopicDocument:
-    """The topic's new document. Raises ApiError."""
+    """Return the topic with the added partitions. Raises ApiError if the request is invalid."""
     topic = view.topics.get(wanted.name)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist.")

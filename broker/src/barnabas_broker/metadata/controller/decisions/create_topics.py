@@ -1,4 +1,4 @@
-"""The creation of topics: names, numbers, placement and configs, with Kafka's errors for invalid ones."""
+"""The decision on CreateTopics, with Kafka's errors for invalid requests."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,10 @@ USE_DEFAULT: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. -1 means the broker's default; `assignments` are (partition, replicas), as in the request."""
+    """A topic to create.
+
+    -1 stands for the broker's default. `assignments` has (partition, replicas) pairs, as in the request.
+    """
 
     name: str
     partitions: int = USE_DEFAULT
@@ -36,7 +39,10 @@ class NewTopic:
 def decide_create_topics(
     view: ClusterView, requested: Sequence[NewTopic], random: Random
 ) -> dict[str, TopicDocument | ApiError]:
-    """The documents to write, or why not, by topic name. A topic that is asked for twice is not made at all."""
+    """Return the document of each new topic, or the error, by topic name.
+
+    A topic that is requested twice is not created.
+    """
     times = Counter(topic.name for topic in requested)
     outcomes: dict[str, TopicDocument | ApiError] = {}
     names = KnownNames(view.topics)
@@ -87,10 +93,10 @@ def _configs(view: ClusterView, topic: NewTopic) -> dict[str, str]:
 def _placed(view: ClusterView, topic: NewTopic, random: Random) -> list[PartitionState]:
     partitions, replicas = topic.partitions, topic.replication_factor
     if partitions != USE_DEFAULT and partitions < 1:
-        message = f"Number of partitions was set to {partitions}; must be at least 1, or -1 for the default."
+        message = f"Number of partitions was set to {partitions}; it must be at least 1, or -1 for the default."
         raise ApiError(ErrorCode.INVALID_PARTITIONS, message)
     if replicas != USE_DEFAULT and replicas < 1:
-        message = f"Replication factor was set to {replicas}; must be at least 1, or -1 for the default."
+        message = f"Replication factor was set to {replicas}; it must be at least 1, or -1 for the default."
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     return place(
         view,
@@ -111,7 +117,7 @@ def _assigned(view: ClusterView, topic: NewTopic) -> list[PartitionState]:
         message = f"Found multiple manual partition assignments for partition {twice}"
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     if sorted(by_partition) != list(range(len(by_partition))):
-        message = f"Partitions should be a consecutive 0-based integer sequence; there are {sorted(by_partition)}"
+        message = f"Partitions should be a consecutive 0-based integer sequence; the request has {sorted(by_partition)}"
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     for number in range(len(by_partition)):
         check_assignment(view, by_partition[number], len(by_partition[0]) if number else None)

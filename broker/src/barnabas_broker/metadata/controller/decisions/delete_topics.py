@@ -1,4 +1,4 @@
-"""The choice of the topic that a request to delete one means."""
+"""The decision on DeleteTopics."""
 
 from collections.abc import Callable
 from uuid import UUID
@@ -9,7 +9,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 
 def decide_delete_topic(view: ClusterView, topic: str | UUID, name_of: Callable[[UUID], str | None]) -> TopicDocument:
-    """The topic to delete, by name or id. Raises ApiError."""
+    """Return the topic to delete. Raises ApiError if topic deletion is disabled or no such topic exists."""
     if not view.config.delete_topic_enable:
         raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled: delete.topic.enable=false")
     if isinstance(topic, UUID):

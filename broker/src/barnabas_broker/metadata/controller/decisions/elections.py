@@ -1,8 +1,9 @@
-"""The leader of a partition: of the ISR, then of the eligible leader replicas, then the last known leader (KIP-966).
+"""The election of a partition's leader (KIP-966).
 
-Those have everything that is committed, or nobody has more. Any other replica, and one that is known to lack records,
-leads only where `unclean.leader.election.enable` allows it, or an administrator asks for it; then it is the one with
-the longest log, as far as that is known.
+The candidates are the members of the ISR, then the eligible leader replicas, then the last known leader: such a replica
+has every committed record, or no replica has more of them. In an unclean election, which needs
+`unclean.leader.election.enable` or an administrator's request, the replica with the longest known log leads, even if it
+lacks committed records.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,14 +18,14 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 
 class ElectionType(IntEnum):
-    """The election that ElectLeaders asks for, by the protocol's numbers."""
+    """The type of election in an ElectLeaders request, with the numbers of Kafka's protocol."""
 
     PREFERRED = 0
     UNCLEAN = 1
 
 
 def choose_leader(state: PartitionState, rules: Rules) -> int:
-    """Return the present leader if it may stay; else the best eligible replica; else NO_LEADER."""
+    """Return the current leader if it may stay, else the best candidate, else NO_LEADER."""
     if state.leader in state.isr and rules.may_lead(state.leader):
         return state.leader
     unclean = [sorted(state.replicas, key=rules.log_end, reverse=True)] if rules.unclean else []
@@ -36,7 +37,7 @@ def choose_leader(state: PartitionState, rules: Rules) -> int:
 
 
 def _candidates(state: PartitionState) -> Iterator[Sequence[int]]:
-    """Yield the replicas that have all that is committed, or than which none has more."""
+    """Yield the groups of candidates for a clean election, the best group first."""
     yield [replica for replica in state.replicas if replica in state.isr]
     yield [replica for replica in state.replicas if replica in state.elr]
     last_known = state.last_known_leader
@@ -45,15 +46,15 @@ def _candidates(state: PartitionState) -> Iterator[Sequence[int]]:
 
 
 def is_lost(state: PartitionState) -> bool:
-    """True if there is no leader because every replica that had all committed records now lacks some.
+    """True if a partition has neither a leader nor a candidate for a clean election, because all replicas lack records.
 
-    Only an unclean election can then elect a leader; an administrator asks for it and accepts the loss.
+    An administrator can accept the loss by an unclean election.
     """
     return state.leader == NO_LEADER and not any(candidates for candidates in _candidates(state))
 
 
 def _first(candidates: Sequence[int], leader: int, rules: Rules) -> int:
-    """A broker that is shutting down leads only where no other can; the leader of now, if that is one, stays."""
+    """Return the first candidate that may lead, else the current leader or another live candidate, else NO_LEADER."""
     staying = [broker for broker in candidates if rules.may_lead(broker)]
     if staying:
         return staying[0]
@@ -64,10 +65,11 @@ def _first(candidates: Sequence[int], leader: int, rules: Rules) -> int:
 
 
 def led_by(state: PartitionState, leader: int, rules: Rules) -> PartitionState:
-    """Return `state` in the next leader epoch; a leader that was not in the ISR leads alone.
+    """Return `state` with this leader in the next leader epoch; a leader from outside the ISR becomes its only member.
 
-    Other eligible leader replicas stay so while nothing can have been committed without them. After an unclean election
-    nobody lacks anything, for it is the new leader's log that counts.
+    If the leader has every committed record, the other eligible leader replicas stay eligible as long as the ISR is
+    below min.insync.replicas. After an unclean election no replica counts as lacking records, because the log of
+    the new leader decides.
     """
     if leader == NO_LEADER:
         last_known = state.last_known_leader if state.leader == NO_LEADER else state.leader
@@ -90,9 +92,9 @@ def led_by(state: PartitionState, leader: int, rules: Rules) -> PartitionState:
 
 
 def decide_election(state: PartitionState, election: ElectionType, rules: Rules) -> PartitionState:
-    """Return the partition after the election of an administrator (KIP-460).
+    """Return the partition after an election that an administrator requested (KIP-460).
 
-    Raises ApiError if it is not needed, or no replica can lead.
+    Raises ApiError if no election is needed, or no replica can lead.
     """
     decide = {ElectionType.PREFERRED: _preferred, ElectionType.UNCLEAN: _unclean}[election]
     elected = led_by(state, decide(state, rules), rules)
@@ -112,7 +114,7 @@ def _preferred(state: PartitionState, rules: Rules) -> int:
 
 def _unclean(state: PartitionState, rules: Rules) -> int:
     if state.leader != NO_LEADER:
-        raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"Broker {state.leader} is the leader.")
+        raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"Broker {state.leader} is the leader already.")
     leader = choose_leader(state, replace(rules, unclean=True))
     if leader == NO_LEADER:
         message = f"None of the replicas {list(state.replicas)} is alive."

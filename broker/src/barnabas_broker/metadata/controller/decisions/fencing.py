@@ -1,4 +1,4 @@
-"""The state of a partition after its brokers die, begin a new incarnation or shut down."""
+"""The state of a partition after brokers die, restart or shut down."""
 
 from dataclasses import replace
 
@@ -11,10 +11,10 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 
 
 def remove_fenced(state: PartitionState, rules: Rules) -> PartitionState:
-    """Return the partition without fenced brokers in its ISR; `state` itself if nothing changes.
+    """Return the partition without fenced brokers in its ISR; return `state` itself if nothing changes.
 
-    Fenced brokers are in no ISR. Brokers that are shutting down are in none either, where another one can lead. The ISR
-    may become empty; then there is no leader until an eligible one is back.
+    Brokers that are shutting down leave the ISR as well, as long as another member remains. If no eligible replica
+    is alive, the partition has no leader until one is back.
     """
     if state.leader in state.isr and not state.elr and all(map(rules.may_lead, state.isr)):
         return state
@@ -24,9 +24,10 @@ def remove_fenced(state: PartitionState, rules: Rules) -> PartitionState:
 
 
 def remove_dead(state: PartitionState, rules: Rules) -> PartitionState:
-    """Return the result of `remove_fenced`, but keep a live broker that is shutting down: it moves leadership itself.
+    """Return the result of `remove_fenced`, or `state` itself if all members of the ISR are alive.
 
-    So only one broker writes, and two do not conflict. If it dies meanwhile, it is fenced.
+    A controlled shutdown moves the partitions of its broker itself, so a write by the controller would only cause
+    conflicts.
     """
     if state.leader in state.isr and not state.elr and all(map(rules.is_alive, state.isr)):
         return state
@@ -36,12 +37,12 @@ def remove_dead(state: PartitionState, rules: Rules) -> PartitionState:
 def begin_incarnation(
     state: PartitionState, broker: int, lacks_records: bool, rules: Rules, *, is_past: bool = False
 ) -> PartitionState:
-    """Return the partition before a restarted broker is unfenced: it begins as a follower.
+    """Return the partition for a restarted broker that is about to be unfenced: the broker begins as a follower.
 
-    The partition epoch rises, so that no decision on the incarnation before takes effect any more, for example to take
-    it into the ISR; unless the broker is out of the ISR and the incarnation before `is_past`: a broker that knows the
-    partition as it is now knows that it has ended. Only if it is the one replica, so that nobody can have decided
-    anything, it goes on where it stopped, if it lacks nothing.
+    The partition epoch rises, so that no earlier decision about the previous incarnation takes effect, such as
+    adding the broker to the ISR. The epoch need not rise if the broker is neither leader nor in the ISR, and
+    `is_past`: every broker that can write this state knows that the previous incarnation has ended. A partition
+    whose only replica is this broker stays unchanged, unless its log lacks records.
     """
     if lacks_records:
         return lose(state, broker, rules)
@@ -53,10 +54,10 @@ def begin_incarnation(
 
 
 def lose(state: PartitionState, broker: int, rules: Rules) -> PartitionState:
-    """The partition once it is known that a broker's log lacks records: it is no leader and no candidate.
+    """Return the partition after a broker's log was found to lack records: the broker is no leader and no candidate.
 
-    Where nobody else has what is committed there is no leader until somebody accepts the loss. The partition epoch
-    rises in any case.
+    If no other replica has all committed records, the partition has no leader until an administrator accepts the
+    loss. The partition epoch always rises.
     """
     isr = tuple(replica for replica in state.isr if replica != broker and rules.is_alive(replica))
     wanted = msgspec.structs.replace(state, isr=isr, lacking=_lacking_with(state, broker))
@@ -69,27 +70,29 @@ def _lacking_with(state: PartitionState, broker: int) -> tuple[int, ...]:
 
 
 def relies_on(state: PartitionState, broker: int) -> bool:
-    """True if a broker leads, or may come to lead by itself: then it must not start over with an empty log."""
+    """True if a broker leads the partition or is a candidate in clean elections, so its log must not start empty."""
     is_last_known = broker == state.last_known_leader and broker not in state.lacking
     return broker in (state.leader, *state.isr, *state.elr) or is_last_known
 
 
 def counts_on(state: PartitionState, broker: int, failed_epoch: int) -> bool:
-    """True if the partition still relies on a replica whose log failed in leader epoch `failed_epoch` (-1: before all).
+    """True if a replica whose log failed in leader epoch `failed_epoch` has to give up its place in the partition.
 
-    A log that is available again may lack acknowledged records. So it starts over, in neither ISR nor ELR. The
-    epoch rises, because a fetch from before the failure may still be under way and would bring the replica into the
-    ISR. If no other replica has all committed records, it still leads.
+    A `failed_epoch` of -1 is before every leader epoch. The log may lack acknowledged records when it is available
+    again, so the replica has to leave the ISR and the ELR. The leader epoch has to rise, because a fetch from
+    before the failure could bring the replica back into the ISR. If no other replica has all committed records, the
+    replica keeps its place.
     """
     members = {*state.isr, *state.elr}
     return state.leader_epoch <= failed_epoch or (broker in members and len(members) > 1)
 
 
 def resign(state: PartitionState, broker: int, failed_epoch: int, rules: Rules) -> PartitionState:
-    """Return the partition without a broker that cannot use its log, in the next leader epoch; or `state` unchanged.
+    """Return the partition after a broker's log failed in leader epoch `failed_epoch`; `state` itself if unaffected.
 
-    Its log may lack records when it is back, so it is no candidate before it is in sync. Where nobody else has what is
-    committed the broker leads on in that epoch, once its log is back, if that has all.
+    The log may lack records when it is available again, so the broker is no candidate until it is in sync. If no
+    other replica has all committed records, the broker stays the leader in a new leader epoch, and serves the
+    partition once its log is available.
     """
     if not counts_on(state, broker, failed_epoch):
         return state

@@ -1,4 +1,4 @@
-"""Topics that are created on first use, without a request that says partitions and configs."""
+"""The topics that are created on first use, with their partition counts and configs."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -11,18 +11,18 @@ _MIN_ISR: Final = "transaction.state.log.min.isr"
 
 
 def is_compacted(configs: Mapping[str, str]) -> bool:
-    """True if a topic keeps the last record of each key, as a coordinator needs it."""
+    """True if the configs compact the topic, which coordinators require."""
     return configs.get("cleanup.policy") == "compact"
 
 
 NOT_COMPACTED: Final = (
-    f"{TRANSACTION_STATE} lacks cleanup.policy=compact (an older version made it as an ordinary topic): transactions "
-    "are refused; delete it if nobody needs its records (it is made again on use), or set its cleanup.policy to compact"
+    f"{TRANSACTION_STATE} lacks cleanup.policy=compact, so transactions are refused (an older version created the "
+    "topic with ordinary configs): set its cleanup.policy to compact, or delete the topic if nobody needs its records"
 )
 
 
 def automatic_topic(name: str, config: BrokerConfig) -> NewTopic:
-    """Return a topic as it is created on first use: internal topics as coordinators need them, others by default."""
+    """Return the topic to create on first use; internal topics get the configs that coordinators need."""
     if name == CONSUMER_OFFSETS:
         return NewTopic(
             name,
@@ -51,7 +51,7 @@ def automatic_topic(name: str, config: BrokerConfig) -> NewTopic:
 
 
 def _min_isr(config: BrokerConfig) -> int:
-    """Return min.insync.replicas by the file; its default never stops transactions while one broker is down."""
+    """Return min.insync.replicas of the transaction log; the default allows for one offline replica."""
     if _MIN_ISR in config.originals:
         return config.transaction_state_log_min_isr
     return usual_min_isr(config.transaction_state_log_min_isr, config.transaction_state_log_replication_factor)

@@ -1,4 +1,4 @@
-"""A leader's proposal of another ISR (Kafka's AlterPartition, KIP-497): taken, or refused with Kafka's errors."""
+"""The decision on AlterPartition, by which a leader proposes a new ISR (KIP-497)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,10 +18,11 @@ UNKNOWN_BROKER_EPOCH: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class IsrChange:
-    """`isr` gives for each member the broker epoch of the incarnation that was seen to be in sync (KIP-903).
+    """A leader's proposal of a new ISR.
 
-    A member that the leader has not heard of yet since it leads may have UNKNOWN_BROKER_EPOCH. The other epochs are
-    those of the partition's state that the proposal was made on.
+    `isr` has for each member the broker epoch of the incarnation that was in sync (KIP-903), or
+    UNKNOWN_BROKER_EPOCH if the leader has not heard from the member since it became leader. The other epochs are
+    those of the partition state on which the proposal is based.
     """
 
     topic_partition: TopicPartition
@@ -39,17 +40,16 @@ def check_topic(topic: TopicDocument, change: IsrChange) -> None:
 
 
 def decide_isr_change(state: PartitionState, change: IsrChange, rules: Rules) -> PartitionState:
-    """The partition with the proposed ISR, its reassignment completed where that completes it.
+    """Return the partition with the proposed ISR, which may also complete a reassignment.
 
-    The partition epoch rises even where the ISR is already so: then no earlier proposal, whose outcome the leader does
-    not know, can come true any more. Raises ApiError: FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION,
-    INVALID_REQUEST, INELIGIBLE_REPLICA.
+    The partition epoch rises even if the ISR does not change, so that no earlier proposal can take effect later.
+    Raises ApiError: FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, INVALID_REQUEST, INELIGIBLE_REPLICA.
     """
     _check_epochs(state, change)
     if state.leader not in change.isr or not change.isr.keys() <= set(state.replicas):
         message = (
-            f"The ISR {list(change.isr)} must have the leader {state.leader} in it, "
-            f"and nobody but the replicas {list(state.replicas)}."
+            f"The ISR {list(change.isr)} must contain the leader {state.leader}, "
+            f"and no brokers except the replicas {list(state.replicas)}."
         )
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
     for broker, broker_epoch in change.isr.items():
@@ -71,17 +71,17 @@ def _check_epochs(state: PartitionState, change: IsrChange) -> None:
 
 
 def _complaint(registration: BrokerRegistration | None, broker_epoch: int, is_member: bool) -> str | None:
-    """Return why a broker cannot be in an ISR.
+    """Return why a broker cannot be in an ISR, or None.
 
-    A member of it that is shutting down may stay: it can be the leader itself. One of an unknown incarnation, too: if
-    another one had begun, the partition epoch would have risen.
+    A member that is shutting down may stay, because it can be the leader itself. A member with UNKNOWN_BROKER_EPOCH
+    may stay, because a new incarnation would have raised the partition epoch.
     """
     if registration is None or registration.fenced:
         return "is not alive"
     if is_member and broker_epoch == UNKNOWN_BROKER_EPOCH:
         return None
     if registration.broker_epoch != broker_epoch:
-        return f"lives in broker epoch {registration.broker_epoch}; in sync was that of epoch {broker_epoch}"
+        return f"is registered with broker epoch {registration.broker_epoch}, not {broker_epoch}"
     if registration.is_shutting_down and not is_member:
         return "is shutting down"
     return None

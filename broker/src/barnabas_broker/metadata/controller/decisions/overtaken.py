@@ -1,7 +1,8 @@
-"""The state of a partition whose logs are ahead of the metadata, because an older copy of it was restored.
+"""The state of a partition whose logs are ahead of the metadata, because an older copy of the metadata was restored.
 
-Its ISR says nothing then, for a later leader may have committed without some of it. The logs say more: as in Raft, the
-one with the latest epoch, and of those the longest, has all that the live replicas can know of.
+The ISR of the older copy proves nothing, because a later leader may have committed records without some of its members.
+As in Raft, the log with the latest leader epoch, and the longest of several such logs, has all records that the live
+replicas can know.
 """
 
 from typing import NamedTuple
@@ -13,17 +14,21 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 
 
 class LogAhead(NamedTuple):
-    """A replica's log has a later epoch than the metadata. `waits`: the other replicas still get time to come."""
+    """The leader epoch of a replica's log, if later than the epoch in the metadata.
+
+    While `waits` is True, the partition stays unchanged until the other replicas are alive.
+    """
 
     epoch: int
     waits: bool
 
 
 def overtake(state: PartitionState, ahead: LogAhead, rules: Rules) -> PartitionState:
-    """Return the partition led by its longest log, in an epoch above those of all logs; `state` if it is so already.
+    """Return the partition led by the replica with the longest log, in a leader epoch above that of every log.
 
-    `rules.log_ends` must be of the incarnations that are registered. Replicas whose logs end as the leader's does are
-    in sync with it, all others have to fetch first. Who lacks records does not count.
+    `rules.log_ends` must come from the registered incarnations. Replicas whose logs end where the leader's log ends
+    are in sync; all others have to fetch first. Replicas that lack records are no candidates. Returns `state`
+    itself if the metadata is not behind `ahead`, or other replicas are awaited.
     """
     if ahead.epoch <= state.leader_epoch:
         return state

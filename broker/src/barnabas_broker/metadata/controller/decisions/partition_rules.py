@@ -1,4 +1,4 @@
-"""The rules for decisions on partitions: the live brokers, and the topic's settings for replicas."""
+"""The rules for decisions on partitions: which brokers are alive, and which topic settings apply."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ UNCLEAN: Final = "unclean.leader.election.enable"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`brokers` are all that are registered; `min_isr` and `unclean` are in force for the partition's topic.
+    """The brokers and topic settings that a decision on a partition uses.
 
-    `log_ends` is what the replicas' logs end at, as far as they have reported: asked only where an election may
-    be unclean.
+    `brokers` has all registered brokers. `log_ends` has the log ends that the replicas have reported; only
+    elections that may be unclean, and `overtake`, need them.
     """
 
     brokers: Mapping[int, BrokerRegistration]
@@ -27,12 +27,12 @@ class Rules:
     log_ends: Mapping[int, LogEnd] = field(default_factory=dict)
 
     def log_end(self, broker: int) -> tuple[int, int]:
-        """The latest epoch and the end of a broker's log, to compare; of an unknown one as if it were empty."""
+        """Return the leader epoch and offset at which a broker's log ends; (-1, -1) if unknown."""
         end = self.log_ends.get(broker)
         return (-1, -1) if end is None else (end.epoch, end.offset)
 
     def is_alive(self, broker: int) -> bool:
-        """True if a broker may be in an ISR."""
+        """True if a broker is registered and not fenced."""
         registration = self.brokers.get(broker)
         return registration is not None and not registration.fenced
 
@@ -42,12 +42,15 @@ class Rules:
         return registration is not None and not registration.fenced and not registration.is_shutting_down
 
     def suffices(self, isr: Sequence[int], replicas: Sequence[int]) -> bool:
-        """True if the high watermark may advance with this ISR (KIP-966), by the rule of leaders."""
+        """True if the ISR is large enough for the high watermark to advance (KIP-966)."""
         return len(isr) >= min(self.min_isr, len(replicas))
 
 
 def rules_of(configs: Mapping[str, str], brokers: Mapping[int, BrokerRegistration], config: BrokerConfig) -> Rules:
-    """The rules for a topic's partitions; `configs` are the topic's own, `config` gives their defaults."""
+    """Return the rules for a topic's partitions.
+
+    `configs` has the topic's own settings, and `config` provides the defaults.
+    """
     min_isr = _value(configs, MIN_ISR, config.min_insync_replicas)
     unclean = _value(configs, UNCLEAN, config.unclean_leader_election_enable)
     assert isinstance(min_isr, int), "min.insync.replicas is an integer"
@@ -61,4 +64,4 @@ def _value(configs: Mapping[str, str], name: str, default: Value) -> Value:
     try:
         return parse_value(TOPIC_CONFIGS[name], text)
     except InvalidConfig:
-        return default  # It was checked when it was set. Even if it is unreadable now, leaders must be elected.
+        return default  # Leaders must be elected even if a stored value has become unreadable.

@@ -1,7 +1,7 @@
-"""The reassignment of replicas while a partition is used (KIP-455).
+"""The reassignment of replicas while a partition is in use (KIP-455).
 
-Added replicas join the replicas, and fetch; removed ones stay until all target replicas are in sync. `revisions` ends a
-reassignment, with any change of the ISR that completes it.
+Added replicas fetch as followers; removed replicas stay until all target replicas are in sync. Then `revised` completes
+the reassignment.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ from barnabas_core.errors import ApiError, ErrorCode
 def decide_reassignment(
     state: PartitionState, targets: Sequence[int] | None, rules: Rules, *, may_change_factor: bool = True
 ) -> PartitionState:
-    """The partition on its way to `targets`, the preferred leader first; None ends a reassignment undone.
+    """Return the partition with a reassignment to `targets`, the preferred leader first; None cancels a reassignment.
 
-    One that is in progress is replaced: what it had added and `targets` has not is dropped. Raises ApiError:
-    INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS.
+    A reassignment in progress is replaced: replicas that it added are dropped unless they are in `targets`. Raises
+    ApiError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS.
     """
     original = [replica for replica in state.replicas if replica not in state.adding_replicas]
     if targets is None:
@@ -29,7 +29,7 @@ def decide_reassignment(
         return _revised(state, original, (), (), rules)
     _check_targets(targets, rules)
     if not may_change_factor and len(targets) != len(original):
-        message = f"The replication factor is {len(original)} and must not change; there are {len(targets)} replicas."
+        message = f"The replication factor is {len(original)} and must not change; {len(targets)} replicas are given."
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     adding = tuple(replica for replica in targets if replica not in original)
     removing = tuple(sorted(replica for replica in original if replica not in targets))
@@ -52,12 +52,12 @@ def _complaint(targets: Sequence[int], rules: Rules) -> str | None:
         return "is empty"
     negative = [broker for broker in targets if broker < 0]
     if negative:
-        return f"includes broker {negative[0]}; ids are at least 0"
+        return f"includes broker {negative[0]}; broker ids are at least 0"
     if len(set(targets)) < len(targets):
         return "includes a broker more than once"
     unknown = [broker for broker in targets if broker not in rules.brokers]
     if unknown:
-        return f"includes broker {unknown[0]}; registered are {sorted(rules.brokers)}"
+        return f"includes broker {unknown[0]}; the registered brokers are {sorted(rules.brokers)}"
     return None
 
 
@@ -70,7 +70,9 @@ def _revised(
 ) -> PartitionState:
     have_all = {*state.isr, *state.elr}
     if have_all and have_all.isdisjoint(replicas):
-        message = f"No one of {replicas} has all records: in sync are {list(state.isr)}. Wait until others are, too."
+        message = (
+            f"None of the replicas {replicas} has all records; wait until one of them is in the ISR {list(state.isr)}."
+        )
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     wanted = msgspec.structs.replace(
         with_replicas(state, replicas),

@@ -1,4 +1,4 @@
-"""The replicas of a new partition: placed by the broker, or assigned by the request."""
+"""The choice and validation of the replicas of new partitions."""
 
 from collections.abc import Iterable, Sequence
 from random import Random
@@ -10,20 +10,20 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.placement import assign_replicas, start_index_for_added
 
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
-"""Kafka's own bound. A larger number is a slip of the hand, and would keep the broker busy for minutes."""
+"""The most partitions that one request may create, as in Kafka."""
 
 
 def check_partitions_added(added: int) -> None:
-    """Raise ApiError(POLICY_VIOLATION) for more new partitions than one request may ask for."""
+    """Raise ApiError(POLICY_VIOLATION) if one request creates more partitions than PARTITIONS_PER_REQUEST_MAX."""
     if added > PARTITIONS_PER_REQUEST_MAX:
-        message = f"Excessively large number of partitions per request: {added}; {PARTITIONS_PER_REQUEST_MAX} at most."
+        message = f"Excessively large number of partitions per request: {added}; at most {PARTITIONS_PER_REQUEST_MAX}."
         raise ApiError(ErrorCode.POLICY_VIOLATION, message)
 
 
 def place(view: ClusterView, partitions: int, replication_factor: int, random: Random) -> list[PartitionState]:
-    """The partitions of a new topic, from a random broker on with a random shift.
+    """Return the partitions of a new topic, placed from a random broker on with a random shift.
 
-    Raises ApiError(INVALID_REPLICATION_FACTOR) where there are too few brokers.
+    Raises ApiError(INVALID_REPLICATION_FACTOR) if there are too few brokers.
     """
     brokers = _candidates(view, replication_factor)
     start_index, shift = random.randrange(len(brokers)), random.randrange(len(brokers))
@@ -32,7 +32,7 @@ def place(view: ClusterView, partitions: int, replication_factor: int, random: R
 
 
 def place_added(view: ClusterView, existing: Sequence[PartitionState], added: int) -> list[PartitionState]:
-    """Place more partitions of a topic, in continuation of its first ones. Raises as `place` does."""
+    """Return more partitions of a topic, placed in continuation of the existing ones. Raises as `place` does."""
     replication_factor = replication_factor_of(existing[0])
     brokers = _candidates(view, replication_factor)
     start_index = start_index_for_added(brokers, existing[0].replicas[0])
@@ -43,13 +43,13 @@ def place_added(view: ClusterView, existing: Sequence[PartitionState], added: in
 
 
 def _with_a_live_one(view: ClusterView, replicas: list[int], number: int) -> list[int]:
-    """Put a live broker first if most brokers are down, and all of the replicas are."""
+    """Return the replicas, with a live broker as the first one if none of the replicas is alive."""
     live = view.live_brokers
     return replicas if any(broker in live for broker in replicas) else [live[number % len(live)], *replicas[1:]]
 
 
 def _candidates(view: ClusterView, replication_factor: int) -> list[int]:
-    """Return the brokers to place on: live ones, and fenced ones only if those are too few."""
+    """Return the brokers for new replicas: live brokers, or all registered ones if too few are alive."""
     live, registered = list(view.live_brokers), list(view.racks)
     if replication_factor > len(registered) or not live:
         message = (
@@ -61,12 +61,12 @@ def _candidates(view: ClusterView, replication_factor: int) -> list[int]:
 
 
 def replication_factor_of(state: PartitionState) -> int:
-    """Return how many replicas a partition has, or will have once its reassignment is done."""
+    """Return the replication factor of a partition, not counting replicas that a reassignment removes."""
     return len(state.replicas) - len(state.removing_replicas)
 
 
 def check_assignment(view: ClusterView, replicas: Sequence[int], replication_factor: int | None) -> None:
-    """Raise ApiError(INVALID_REPLICA_ASSIGNMENT) for impossible replicas, or others than `replication_factor` many."""
+    """Raise ApiError(INVALID_REPLICA_ASSIGNMENT) for invalid replicas, or not `replication_factor` many."""
     complaint = _complaint(view, replicas, replication_factor)
     if complaint is not None:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment {complaint}")
@@ -77,7 +77,7 @@ def _complaint(view: ClusterView, replicas: Sequence[int], replication_factor: i
         return "includes an empty replica list."
     unknown = [broker for broker in replicas if broker not in view.racks]
     if unknown:
-        return f"includes broker {unknown[0]}, but no such broker is registered; there are {list(view.racks)}."
+        return f"includes broker {unknown[0]}, but no such broker is registered; registered are {list(view.racks)}."
     if len(set(replicas)) < len(replicas):
         return f"includes a broker more than once: {list(replicas)}."
     if replication_factor is not None and len(replicas) != replication_factor:
@@ -91,7 +91,7 @@ def _complaint(view: ClusterView, replicas: Sequence[int], replication_factor: i
 
 
 def initial_state(view: ClusterView, replicas: Iterable[int]) -> PartitionState:
-    """A new partition: the first replica that is alive leads, all that are alive are in sync."""
+    """Return a new partition: all live replicas are in sync, and the first of them leads."""
     placed = tuple(replicas)
     in_sync = tuple(broker for broker in placed if broker in view.live_brokers)
     return PartitionState(replicas=placed, leader=in_sync[0], leader_epoch=0, isr=in_sync)

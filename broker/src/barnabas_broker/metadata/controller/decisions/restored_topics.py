@@ -1,8 +1,8 @@
-"""The topics that are rewritten from brokers' reports of their logs, if the metadata has lost them. Pure.
+"""The decision on how to restore lost topic documents from the log ends that brokers have reported.
 
-The logs show which broker has which partition, and how far. The longest of the latest epoch leads, and those that end
-as it does are in sync. They do not show the configs: nothing of a topic expires or is compacted until somebody sets
-them.
+The reports show the logs of each broker, and where each log ends. The log with the latest leader
+epoch, and the longest of several such logs, becomes the leader's log; replicas with equal log ends are in sync. If the
+configs of a topic are lost, no record expires or is compacted until an administrator sets configs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,21 +20,21 @@ from barnabas_broker.metadata.model import NO_LEADER, LogEnd, PartitionState, To
 from barnabas_core.config.broker_config import BrokerConfig
 
 KEEPS_ALL: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""The configs for a topic whose own are lost."""
+"""The configs of a restored topic whose own configs are lost; they keep every record."""
 
 Ends = Mapping[int, Mapping[int, LogEnd]]
-"""The ends of the logs of a topic, by partition and broker."""
+"""The log ends of a topic's replicas, by partition and broker id."""
 
 
 class Restored(NamedTuple):
-    """A topic to write; `ends` has the log ends from which its rewritten partitions are made."""
+    """A topic document to write, with the log ends from which its lost partitions are restored."""
 
     document: TopicDocument
     ends: Ends
 
 
 class NotRestored(NamedTuple):
-    """A topic that is not restored, because an administrator has to decide."""
+    """A topic that cannot be restored without an administrator's decision."""
 
     name: str
     topic_id: UUID
@@ -42,13 +42,16 @@ class NotRestored(NamedTuple):
 
 
 def restored_topics(image: MetadataImage, config: BrokerConfig, *, accepts_loss: bool) -> list[Restored | NotRestored]:
-    """Decide on each topic that has logs without metadata; `accepts_loss` lets partitions without a log be empty."""
+    """Decide on each topic that has logs and incomplete metadata.
+
+    `accepts_loss` allows partitions without any log to be restored as empty.
+    """
     held, strays = reported_ends(image), stray_topics(image)
     decided: list[Restored | NotRestored] = []
     for stray in strays:
         others = [each for each in strays if each.name == stray.name and each is not stray]
         if others or stray.name in image.topics:
-            why = "brokers have logs of another topic of that name; `barnabas forget-topic TOPIC_ID` decides for one"
+            why = "brokers have logs of another topic with this name; `barnabas forget-topic TOPIC_ID` deletes one"
             decided.append(NotRestored(stray.name, stray.topic_id, why))
             continue
         document = _head(image, stray.name, stray.topic_id, config)
@@ -63,7 +66,7 @@ def restored_topics(image: MetadataImage, config: BrokerConfig, *, accepts_loss:
 
 
 def _head(image: MetadataImage, name: str, topic_id: UUID, config: BrokerConfig) -> TopicDocument:
-    """Return the topic as the store still has it, in part; or else a new one."""
+    """Return the topic document that the store still has, or a new one."""
     head = image.incomplete.get(name)
     if head is not None and head.topic_id == topic_id:
         return head
@@ -95,22 +98,25 @@ def _restored(
 
 
 def _why_not(ends: Ends) -> str | None:
-    """Return why a topic cannot be restored; a missing log may be on a broker that has not started."""
+    """Return why a topic cannot be restored yet, or None."""
     missing = [number for number, found in ends.items() if not found]
     most = max(map(len, ends.values()), default=0)
     fewer = [number for number, found in ends.items() if len(found) < most]
-    way_on = "start the brokers that are missing, or go on without them by --accept-loss"
+    way_on = "start the missing brokers, or continue without them by --accept-loss"
     if not any(ends.values()):
-        return "no registered broker has a log of it: start its brokers"
+        return "no registered broker has a log of the topic: start the brokers that have one"
     if missing:
         return f"no broker has a log of partition {missing[0]}: {way_on}"
     if fewer:
-        return f"partition {fewer[0]} has {len(ends[fewer[0]])} replicas, others have {most}: {way_on}"
+        return f"partition {fewer[0]} has {len(ends[fewer[0]])} replicas, other partitions have {most}: {way_on}"
     return None
 
 
 def _state(number: int, ends: Mapping[int, LogEnd], image: MetadataImage) -> PartitionState:
-    """Return the partition in an epoch above that of all its logs. Preferred leaders are spread by its number."""
+    """Return the partition in a leader epoch above that of all its logs.
+
+    Its number decides which replica comes first, so that preferred leaders are spread over the brokers.
+    """
     brokers, first = sorted(ends), number % len(ends)
     replicas = (*brokers[first:], *brokers[:first])
     longest = max((end.epoch, end.offset) for end in ends.values())

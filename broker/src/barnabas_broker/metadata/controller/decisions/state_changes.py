@@ -1,4 +1,4 @@
-"""The next state of a partition after a change of replicas or ISR, with all that follows from it."""
+"""The next state of a partition after a change of its replicas or ISR, including the ELR and the leader."""
 
 from collections.abc import Container
 
@@ -10,11 +10,12 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 
 
 def revised(before: PartitionState, wanted: PartitionState, rules: Rules, lost: Container[int] = ()) -> PartitionState:
-    """Return the state after a change of replicas, ISR or reassignment to `wanted`, with all that follows from it.
+    """Return the state after a change from `before` to `wanted`, with a new ELR and leader where needed.
 
-    A reassignment ends once all its targets are in sync. A replica that leaves a too small ISR becomes an eligible
-    leader replica, except those in `lost`, which may lack records; replicas in sync lack nothing. If the leader
-    cannot stay, another one is elected. The epochs rise; `before` itself is returned if nothing changes.
+    A reassignment ends once all its targets are in sync. A replica that leaves an ISR which falls below
+    min.insync.replicas becomes an eligible leader replica, except replicas in `lost`, which may lack records.
+    Replicas in the ISR no longer count as lacking records. The epochs rise; `before` itself is returned if nothing
+    changes.
     """
     after = _completed(wanted)
     elr = _eligible_leader_replicas(before, after, rules, lost)
@@ -30,7 +31,7 @@ def revised(before: PartitionState, wanted: PartitionState, rules: Rules, lost: 
 
 
 def _completed(state: PartitionState) -> PartitionState:
-    """Return the partition without the replicas that are removed, once all others are in sync (KIP-455)."""
+    """Return the partition without the removed replicas, if all target replicas are in sync (KIP-455)."""
     if not state.adding_replicas and not state.removing_replicas:
         return state
     targets = [replica for replica in state.replicas if replica not in state.removing_replicas]
@@ -42,7 +43,7 @@ def _completed(state: PartitionState) -> PartitionState:
 
 
 def with_replicas(state: PartitionState, replicas: list[int]) -> PartitionState:
-    """`state` with other replicas, each with the log directory that it was given; new ones choose for themselves."""
+    """Return `state` with other replicas; each replica that stays keeps its log directory."""
     log_dirs: tuple[str, ...] = ()
     if state.log_dirs:
         given = dict(zip(state.replicas, state.log_dirs, strict=True))
@@ -53,9 +54,10 @@ def with_replicas(state: PartitionState, replicas: list[int]) -> PartitionState:
 def _eligible_leader_replicas(
     before: PartitionState, after: PartitionState, rules: Rules, lost: Container[int]
 ) -> tuple[int, ...]:
-    """Return the eligible leader replicas: since they left the ISR, no record can have been committed.
+    """Return the replicas outside the ISR that still have every committed record (KIP-966).
 
-    With fewer than min ISR the high watermark does not advance.
+    While the ISR is below min.insync.replicas, the high watermark does not advance, so a replica that leaves misses
+    no commit.
     """
     if rules.suffices(after.isr, after.replicas):
         return ()

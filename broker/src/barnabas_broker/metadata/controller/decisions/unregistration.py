@@ -1,4 +1,4 @@
-"""The check that a broker may be unregistered: it has stopped, and has no replicas."""
+"""The check whether a broker may be unregistered: only a stopped broker without replicas may."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -17,7 +17,9 @@ def check_unregistration(
     if registration is None:
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered.")
     if not registration.fenced:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {broker_id} is alive; only one that has stopped can go")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"broker {broker_id} is alive; only a stopped broker can be unregistered"
+        )
     held = (
         f"{topic.name}-{number}"
         for topic in topics

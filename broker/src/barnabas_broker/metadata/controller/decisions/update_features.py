@@ -1,4 +1,4 @@
-"""The levels of features that are finalized next (KIP-584)."""
+"""The decision on UpdateFeatures, which finalizes levels of features (KIP-584)."""
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
@@ -20,7 +20,7 @@ NAMED_MAX: Final = 3
 
 
 class UpgradeType(IntEnum):
-    """The type of an upgrade, by the protocol's numbers. An unsafe downgrade may lose metadata."""
+    """The type of an upgrade, with the numbers of Kafka's protocol. An unsafe downgrade may lose metadata."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -28,7 +28,7 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """One feature and its new level."""
+    """A feature and the level to finalize."""
 
     name: str
     level: int
@@ -36,9 +36,10 @@ class FeatureUpdate(NamedTuple):
 
 
 def with_implied(finalized: Mapping[str, int], updates: Sequence[FeatureUpdate]) -> Sequence[FeatureUpdate]:
-    """Return the updates with the `transaction.version` that a change of the metadata level sets, unless one names it.
+    """Return the updates, with the `transaction.version` that a change of the metadata level implies.
 
-    A version that knows no transactions does not start where that feature has a level.
+    An explicit update of `transaction.version` has precedence. Versions without transactions do not start while any
+    level of `transaction.version` is finalized.
     """
     named = {update.name: update for update in updates}
     change = named.get(METADATA_LEVEL)
@@ -52,7 +53,7 @@ def with_implied(finalized: Mapping[str, int], updates: Sequence[FeatureUpdate])
 
 
 def lowers_transactions(finalized: Mapping[str, int], updates: Sequence[FeatureUpdate]) -> bool:
-    """True if the updates lower `transaction.version`: no transaction may be open then."""
+    """True if the updates lower `transaction.version`, which is refused while transactions are open."""
     before = finalized.get(TRANSACTION_VERSION, 0)
     return any(each.name == TRANSACTION_VERSION and each.level < before for each in with_implied(finalized, updates))
 
@@ -64,25 +65,26 @@ def decide_update_features(
     split_topics: Sequence[str],
     open_transactions: Sequence[str] = (),
 ) -> dict[str, int]:
-    """Return all levels as they are then. Raises ApiError(INVALID_UPDATE_VERSION), and then none changes.
+    """Return all levels after the updates. Raises ApiError(INVALID_UPDATE_VERSION) if one of the updates is refused.
 
-    `registered` are all brokers, those too that are away: one that does not know a level could not come back.
-    `split_topics` have several documents, which a version of a lower level would take for a topic of fewer partitions.
-    `open_transactions` would be ended by other rules than they were begun by. A feature at level 0 is left out.
+    `registered` includes brokers that are not alive, because a broker that does not support a level could not
+    return. `split_topics` are stored in several documents, which versions of a lower metadata level would read as
+    topics with fewer partitions. `open_transactions` prevent a lower `transaction.version`, by which they would be
+    ended under other rules. A feature at level 0 is left out of the result.
     """
     levels = dict(finalized)
     for update in with_implied(finalized, updates):
         if update.name not in SUPPORTED:
-            raise _refusal(update, f"there are {', '.join(sorted(SUPPORTED))}")
+            raise _refusal(update, f"the supported features are {', '.join(sorted(SUPPORTED))}")
         known = levels.get(update.name, 0)
         if update.level < known and update.upgrade_type is UpgradeType.UPGRADE:
-            raise _refusal(update, f"it is at level {known}, and a downgrade has to be asked for")
+            raise _refusal(update, f"level {known} is finalized, and an upgrade cannot lower it")
         if update.name == METADATA_LEVEL and update.level < SPLIT_TOPICS_LEVEL and split_topics:
             named = ", ".join(split_topics[:NAMED_MAX])
-            raise _refusal(update, f"topics of many partitions have several documents ({named}); delete them first")
+            raise _refusal(update, f"topics are stored in several documents ({named}); delete these topics first")
         if update.name == TRANSACTION_VERSION and update.level < known and open_transactions:
             named = ", ".join(open_transactions[:NAMED_MAX])
-            raise _refusal(update, f"transactions are open ({named}); end them first")
+            raise _refusal(update, f"transactions are open ({named}); end these transactions first")
         _check_range(update, "this broker", SUPPORTED[update.name])
         for registration in registered:
             supported = {name: SupportedLevels(*each) for name, each in registration.features.items()} or BASE
@@ -94,7 +96,7 @@ def decide_update_features(
 
 def _check_range(update: FeatureUpdate, who: str, levels: SupportedLevels) -> None:
     if not levels.lowest <= update.level <= levels.highest:
-        raise _refusal(update, f"{who} supports {levels.lowest} to {levels.highest}")
+        raise _refusal(update, f"{who} supports levels {levels.lowest} to {levels.highest}")
 
 
 def _refusal(update: FeatureUpdate, why: str) -> ApiError:

@@ -1,1 +1,4 @@
-"""The metadata store on the Kubernetes API. Imported only where `metadata.store` names it: its HTTP client is large."""
+"""The metadata store on the Kubernetes API.
+
+It is imported only if `metadata.store` names it, because its HTTP client is large.
+"""

@@ -1,6 +1,7 @@
-"""The store's requests to the API server.
+"""The requests of the metadata store to the API server.
 
-What is no answer to the question is StoreUnavailable: no connection, no time, no permission, errors of the server.
+StoreUnavailable means that the API server has not processed a request: there was no connection, no time, no permission,
+or an error of the server.
 """
 
 import asyncio
@@ -14,12 +15,12 @@ from barnabas_kube.access import Access
 from barnabas_kube.client import SILENCE_S, Answer, ApiClient, NoAnswer, StreamRefused, parse_status
 
 REQUEST_S: Final = 3.0
-"""Shorter than a session, so that a lease is tried to be renewed again before it ends."""
+"""The timeout of a request. It is shorter than a session, so that a lease renewal can be repeated in time."""
 BULK_S: Final = 20.0
-"""The seconds for listings, which may be tens of MB."""
+"""The timeout of listings, which may have tens of MB."""
 RETRY_AFTER_S: Final = 1.0
 ANSWER_S: Final = 0.5
-"""The least wait before a request is repeated: without an answer the watches would end, which adds to the load."""
+"""The time that must remain for the answer before a request is repeated."""
 AGENT: Final = "barnabas-broker"
 
 
@@ -38,7 +39,7 @@ class ApiRequests:
         content_type: str = "application/json",
         timeout_s: float = REQUEST_S,
     ) -> Answer:
-        """The answer to a request; one that the server has no time for is made again. Raises StoreUnavailable."""
+        """Return the answer to a request; repeat the request if the server is overloaded. Raises StoreUnavailable."""
         time_s = asyncio.get_running_loop().time
         end_s = time_s() + timeout_s
         try:
@@ -56,9 +57,9 @@ class ApiRequests:
     async def stream(
         self, path: str, query: Mapping[str, str], silence_s: float = SILENCE_S
     ) -> AsyncGenerator[list[bytes], None]:
-        """Yield the lines of a streamed body as they arrive, until the server ends it.
+        """Yield the lines of a streamed body as they arrive, until the server ends the body.
 
-        Raises StoreUnavailable, HistoryCompacted.
+        Raises StoreUnavailable and HistoryCompacted.
         """
         try:
             async with aclosing(self._client.stream(path, query, silence_s)) as stream:
@@ -76,7 +77,7 @@ class ApiRequests:
 
 
 def _check(what: str, answer: Answer) -> None:
-    """Raise StoreUnavailable if the server did not deal with the request."""
+    """Raise StoreUnavailable if the server has not processed the request."""
     refused = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
     if answer.status in refused or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise StoreUnavailable(f"{what}: {answer.status} {parse_status(answer.body).message}")

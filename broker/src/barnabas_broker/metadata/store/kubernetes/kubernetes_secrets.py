@@ -1,7 +1,7 @@
-"""The secrets of brokers in Kubernetes: entries of a few Secrets, each read, watched and patched by its name.
+"""The secrets of brokers in Kubernetes: entries of a few Secrets, which are read, watched and patched by name.
 
-A rule of RBAC that names the Secrets is all that a broker needs: it reads no other Secret of the namespace, and makes
-none. Who may make Secrets may have one filled with the token of any service account.
+A broker needs RBAC rights to these Secrets only. A broker must not create Secrets, because a user who may create
+Secrets can have one filled with the token of any service account.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from barnabas_kube.client import Answer, parse_status
 log = logging.getLogger(__name__)
 
 WATCH_S: Final = 40
-"""The period at which each Secret is read besides its watch: a deleted credential must be gone within a minute."""
+"""The seconds after which a watch ends and its Secret is read again, so that a deletion is seen within a minute."""
 LATE_S: Final = 5.0
-"""A server that is silent for so much longer than its watch was to last does not answer."""
+"""The seconds after the end of a watch's duration at which a silent server counts as unavailable."""
 ATTEMPTS_MAX: Final = 20
 
 
 class KubernetesSecrets:
-    """A SecretStore."""
+    """A SecretStore in Kubernetes."""
 
     def __init__(self, cluster: KubernetesCluster, access: Access) -> None:
-        """Call it within a running loop. Nothing is asked of the API server yet."""
+        """Create the store within a running loop, without a request yet."""
         self._api = ApiRequests(access)
         self._collection = f"/api/v1/namespaces/{cluster.namespace}/secrets"
         self._names = credential_secrets(cluster.cluster)
@@ -43,7 +43,7 @@ class KubernetesSecrets:
         self._closed = False
 
     async def create(self, key: str, value: bytes) -> bytes:
-        """Do as `SecretStore` says."""
+        """Implement `SecretStore.create`."""
         name = self._names[secret_objects.shard_of(key)]
         for _ in range(ATTEMPTS_MAX):
             found = await self._get(name)
@@ -55,7 +55,7 @@ class KubernetesSecrets:
         raise StoreUnavailable(_missing(name))
 
     async def write(self, secrets: Secrets) -> None:
-        """Do as `SecretStore` says."""
+        """Implement `SecretStore.write`."""
         by_shard: dict[int, dict[str, bytes | None]] = {}
         for key, value in secrets.items():
             by_shard.setdefault(secret_objects.shard_of(key), {})[key] = value
@@ -65,13 +65,13 @@ class KubernetesSecrets:
             raise StoreUnavailable(_missing(names[done.index(False)]))
 
     async def read(self) -> Mapping[str, bytes]:
-        """Do as `SecretStore` says."""
+        """Implement `SecretStore.read`."""
         for shard, found in enumerate(await asyncio.gather(*map(self._get, self._names))):
             self._see(shard, found)
         return {key: value for known in self._known for key, value in known.items()}
 
     async def follow(self) -> AsyncIterator[Secrets]:
-        """Do as `SecretStore` says."""
+        """Implement `SecretStore.follow`."""
         heard: asyncio.Queue[Secrets | StoreUnavailable] = asyncio.Queue()
         tasks = [asyncio.ensure_future(self._follow_one(shard, heard)) for shard in range(len(self._names))]
         try:
@@ -99,7 +99,7 @@ class KubernetesSecrets:
             heard.put_nowait(error)
 
     async def _watch(self, name: str, found: SecretObject | None) -> AsyncIterator[SecretObject | None]:
-        """Yield a Secret after each change, None where it was deleted, until the server ends it."""
+        """Yield a Secret after each change, or None after its deletion, until the server ends the watch."""
         query = {"fieldSelector": f"metadata.name={name}", "watch": "1", "timeoutSeconds": str(WATCH_S)}
         if found is not None:
             query["resourceVersion"] = found.metadata.resource_version
@@ -109,7 +109,7 @@ class KubernetesSecrets:
                     yield secret_objects.secret_after(line)
 
     def _see(self, shard: int, found: SecretObject | None) -> Secrets:
-        """Return the secrets that differ from those that this process knew."""
+        """Return the secrets that have changed since this process last saw the Secret."""
         before, after = self._known[shard], {} if found is None else _secrets_in(found)
         self._known[shard] = after
         gone: dict[str, bytes | None] = dict.fromkeys(before.keys() - after.keys())
@@ -123,7 +123,7 @@ class KubernetesSecrets:
         return secret_objects.parse_secret(answer.body)
 
     async def _patch(self, name: str, secrets: Secrets, expected_version: str = "") -> bool:
-        """Patch the Secret; return False if it does not exist, or has another version."""
+        """Patch the Secret; return False if the Secret does not exist, or has another version."""
         body = secret_objects.change(secrets, expected_version)
         path = f"{self._collection}/{name}"
         answer = await self._api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
@@ -133,7 +133,7 @@ class KubernetesSecrets:
         return True
 
     async def close(self) -> None:
-        """Do as `SecretStore` says."""
+        """Implement `SecretStore.close`."""
         self._closed = True
         await self._api.close()
 
@@ -146,10 +146,10 @@ def _secrets_in(found: SecretObject) -> dict[str, bytes]:
 
 
 def _missing(name: str) -> str:
-    return f"Secret {name} is missing, or others keep changing it; the operator creates it, and it may be empty"
+    return f"Secret {name} is missing, or other processes keep changing it; the operator creates a missing Secret"
 
 
 def _expect(name: str, answer: Answer) -> None:
-    """Raise StoreUnavailable for a refusal, as of a Secret that would have more than 1 MiB."""
+    """Raise StoreUnavailable if the API server refuses the request, such as for a Secret above 1 MiB."""
     if answer.status != HTTPStatus.OK:
         raise StoreUnavailable(f"Secret {name}: {answer.status} {parse_status(answer.body).message}")

@@ -1,7 +1,7 @@
-"""The metadata store of brokers in Kubernetes: one custom resource per document, one Lease per lease.
+"""The metadata store in Kubernetes, with a custom resource for each document and a Lease for each lease.
 
-The resource version is both the version of a document and its revision: etcd increments it with every write, and one
-watch over all documents of a cluster reports changes in that order.
+The resource version of an object is both the version of its document and the revision of the store: etcd raises it with
+every write, and one watch over all documents of a cluster reports changes in this order.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ from barnabas_kube.client import Answer, parse_status
 
 WRITES_AT_ONCE: Final = 16
 WATCH_S: Final = 300
-"""The seconds after which the API server ends a watch request; the next one resumes there."""
+"""The seconds after which the API server ends a watch; the next watch continues from the same revision."""
 ATTEMPTS_MAX: Final = 20
 
 T = TypeVar("T")
 
 
 class KubernetesStore:
-    """A MetadataStore in Kubernetes. Leases expire by this process's clock, counted from when it saw a renewal."""
+    """A MetadataStore in Kubernetes. Leases expire on the clock of this process, counted from when it saw a renewal."""
 
     def __init__(self, cluster: KubernetesCluster, access: Access, clock: Clock, pod_uid: str = "") -> None:
         """Create the store within a running loop, without a request yet. `pod_uid` is "" outside of pods."""
@@ -72,7 +72,7 @@ class KubernetesStore:
         return objects.document_of(_parse(answer, objects.StateObject))
 
     async def listing(self, prefix: str) -> Listing:
-        """Implement `MetadataStore.listing`. One request lists all documents of the cluster."""
+        """Implement `MetadataStore.listing`, with one request for all documents of the cluster."""
         answer = await self._request("GET", self._documents, self._ours, timeout_s=BULK_S)
         found = _parse(answer, objects.StateObjectList)
         documents = [objects.document_of(each) for each in found.items if is_document(each, self._cluster)]
@@ -96,17 +96,17 @@ class KubernetesStore:
             version = await self._replace(key, value, None) or await self._create(key, value)
             if version is not None:
                 return version
-        raise StoreUnavailable(f"{key}: others wrote and deleted it {ATTEMPTS_MAX} times meanwhile")
+        raise StoreUnavailable(f"{key}: other processes wrote and deleted the document during {ATTEMPTS_MAX} attempts")
 
     async def _create(self, key: str, value: bytes) -> int | None:
-        """Return the version of the created document, None if it exists already."""
+        """Create a document; return its version, or None if the document exists already."""
         answer = await self._request("POST", self._documents, body=objects.creation(self._cluster, key, value))
         return await self._adopt(key, value) if answer.status == HTTPStatus.CONFLICT else _version(answer)
 
     async def _adopt(self, key: str, value: bytes) -> int | None:
-        """Label and overwrite an object that lost its cluster label, as no list and no watch shows it.
+        """Overwrite an object that lost its cluster label, and set the label, without which no list or watch shows it.
 
-        Return its version, None if it has its label, is gone or was changed meanwhile.
+        Return its version, or None if the object has its label, is gone, or has changed in the meantime.
         """
         answer = await self._request("GET", self._path(key))
         if _is_absent(answer):
@@ -120,7 +120,7 @@ class KubernetesStore:
         return None if is_gone else _version(answer)
 
     async def _replace(self, key: str, value: bytes, expected_version: int | None) -> int | None:
-        """Return the new version, None if the document is absent or not at `expected_version`."""
+        """Replace a document; return its new version, or None if it is absent or not at `expected_version`."""
         body = objects.replacement(key, value, expected_version)
         answer = await self._request("PATCH", self._path(key), body=body, content_type=objects.JSON_PATCH)
         failed_test = expected_version is not None and answer.status == HTTPStatus.UNPROCESSABLE_ENTITY
@@ -152,7 +152,10 @@ class KubernetesStore:
             _expect(answer, HTTPStatus.OK, HTTPStatus.ACCEPTED)
 
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
-        """Implement `MetadataStore.write`. It writes up to WRITES_AT_ONCE keys in parallel, each key in order."""
+        """Implement `MetadataStore.write`.
+
+        Up to WRITES_AT_ONCE keys are written in parallel; the writes of one key are made in order.
+        """
         by_key: dict[str, list[int]] = {}
         for number, write in enumerate(writes):
             by_key.setdefault(write.key, []).append(number)
@@ -170,7 +173,7 @@ class KubernetesStore:
         return results
 
     async def _outcome(self, write: Write) -> int | VersionConflict:
-        """Return the version written, 0 for a deletion (its revision is not known yet), or the conflict."""
+        """Return the version written, the conflict, or 0 for a deletion, whose revision is not known yet."""
         try:
             if write.value is not None:
                 return await self.put(write.key, write.value, write.expected_version)
@@ -182,12 +185,12 @@ class KubernetesStore:
     async def latest_revision(self) -> int:
         """Implement `MetadataStore.latest_revision`.
 
-        It writes a marker object, as no read returns a revision that watches are sure to see.
+        This method writes a marker object, because no read returns a revision that watches are sure to reach.
         """
         return await self._put_whatever_is_there(objects.MARK_KEY, next(self._marks))
 
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
-        """Implement `MetadataStore.watch`. It resumes when the API server ends the request after WATCH_S."""
+        """Implement `MetadataStore.watch`. The watch is resumed when the API server ends a request after WATCH_S."""
         if not from_revision:
             raise HistoryCompacted("the API server has no history before its first revision")
         seen = from_revision
@@ -211,14 +214,16 @@ class KubernetesStore:
                     raise
 
     async def _check_history(self, revision: int) -> None:
-        """Raise HistoryCompacted if the API server is below `revision`, as after an older etcd was restored.
+        """Raise HistoryCompacted if the API server is behind `revision`, as after an older etcd was restored.
 
-        A watch from a future revision would be silent until the server reaches it.
+        A watch from a future revision would be silent until the server reaches that revision.
         """
         answer = await self._request("GET", self._documents, {**self._ours, "limit": "1"})
         latest = int(_parse(answer, objects.StateObjectList).metadata.resource_version)
         if latest < revision:
-            raise HistoryCompacted(f"the API server is at revision {latest}, and was at {revision}: it was put back")
+            raise HistoryCompacted(
+                f"the API server is at revision {latest}, but was at {revision} before: its state was put back"
+            )
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
         """Implement `MetadataStore.acquire_lease`."""
@@ -234,7 +239,7 @@ class KubernetesStore:
         return await self._take(Lease(name, holder, token, duration_ms, now_ms + duration_ms), before)
 
     async def _take(self, lease: Lease, before: LeaseObject | None) -> Lease | None:
-        """Write `lease` and return it, None if another holder was faster."""
+        """Write `lease` and return it, or return None if another holder was faster."""
         body = lease_objects.taken(self._cluster, lease, self._clock.now_ms(), before, self._pod_uid)
         if before is None:
             answer = await self._request("POST", self._leases, body=body)
@@ -250,13 +255,14 @@ class KubernetesStore:
         """Implement `MetadataStore.renew_lease`."""
         renewed = await self._renew(lease)
         if renewed is None:
-            raise LeaseLost(f"{lease.name}: {lease.holder} no longer holds it")
+            raise LeaseLost(f"{lease.name}: {lease.holder} no longer holds this lease")
         return renewed
 
     async def _renew(self, lease: Lease) -> Lease | None:
         """Renew a lease, or return None if it is no longer held.
 
-        For its holder it lasts from before the request, which is earlier than anybody else can see the renewal.
+        Its holder counts the duration from before the request, so the lease ends for its holder before it ends
+        for others.
         """
         now_ms = monotonic_ms(self._clock)
         is_held = await self._patch_held(lease, lease_objects.renewed(lease, self._clock.now_ms()))
@@ -291,7 +297,7 @@ class KubernetesStore:
         return [known[name] for name in sorted(known) if name.startswith(prefix)]
 
     async def _list_leases(self) -> LeaseList:
-        """List and observe all leases, so that a broker that takes one over knows when the others were renewed."""
+        """List all leases, and note when they were renewed, which a broker must know if it becomes the controller."""
         known = self._observations.revision
         listed = _parse(await self._request("GET", self._leases, self._ours), LeaseList)
         self._observations.see_all(listed, known)
@@ -324,7 +330,7 @@ async def _all_of(work: Sequence[Coroutine[object, object, None]]) -> None:
 
 
 def _is_absent(answer: Answer) -> bool:
-    """True if the object does not exist; any other 404 means that its resource definition is missing."""
+    """True if the object does not exist, False if its resource definition is missing."""
     if answer.status != HTTPStatus.NOT_FOUND:
         return False
     status = parse_status(answer.body)

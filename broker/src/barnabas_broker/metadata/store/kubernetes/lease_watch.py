@@ -1,4 +1,4 @@
-"""A cluster's leases, followed by a watch: an idle broker asks the API server for nothing but its own renewals."""
+"""The watch of a cluster's leases, with which an idle broker sends the API server only its own renewals."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from barnabas_kube.client import Status
 WATCH_S: Final = 300
 RETRY_S: Final = 1.0
 CURRENT_MS: Final = 5_000
-"""The silence after which a watch is not trusted: it must at least report this broker's own renewals."""
+"""The silence after which the watch is not trusted, because it must at least report this broker's own renewals."""
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,10 @@ _LEASES: Final = msgspec.json.Decoder(LeaseObject)
 
 
 class LeaseWatch:
-    """`see` lists all leases into `observations`, or raises StoreUnavailable. The watch begins when it is needed."""
+    """The watch of a cluster's leases, which begins when the observations are first needed.
+
+    `see` lists all leases into `observations`, or raises StoreUnavailable.
+    """
 
     def __init__(
         self,
@@ -53,7 +56,7 @@ class LeaseWatch:
         self._task: asyncio.Task[None] | None = None
 
     def is_current(self) -> bool:
-        """True if the observations are current, but for events that are on their way."""
+        """True if the observations are current, except for events under way. The first call starts the watch."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         return self._heard_at_ms is not None and monotonic_ms(self._clock) < self._heard_at_ms + CURRENT_MS
@@ -73,13 +76,13 @@ class LeaseWatch:
                     revision = await self._follow(revision)
             except (StoreUnavailable, HistoryCompacted) as error:
                 if str(error) != why:
-                    log.warning("leases are listed, until they can be watched again: %s", error)
+                    log.warning("the leases cannot be watched, and are listed instead: %s", error)
                 why = str(error)
             self._heard_at_ms = None
             await asyncio.sleep(RETRY_S)
 
     async def _follow(self, revision: str) -> str:
-        """Follow until the server ends the watch; return the revision to continue from."""
+        """Follow the leases until the server ends the watch; return the revision to continue from."""
         query = {
             **self._ours,
             "watch": "1",
@@ -100,7 +103,7 @@ class LeaseWatch:
                     raise_error(msgspec.json.decode(event.object, type=Status))
                 found = _LEASES.decode(event.object)
             except msgspec.MsgspecError as error:
-                raise StoreUnavailable(f"a watch sent something that is no event: {error}") from error
+                raise StoreUnavailable(f"a watch sent an invalid event: {error}") from error
             revision = found.metadata.resource_version
             if event.type != "BOOKMARK":
                 self._observations.see_one(found, is_gone=event.type == "DELETED")

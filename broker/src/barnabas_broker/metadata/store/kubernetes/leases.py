@@ -1,13 +1,13 @@
-"""Leases as objects of coordination.k8s.io, and how long each lasts as this process sees it. No IO.
+"""The leases as objects of coordination.k8s.io, and their expiry as this process sees it.
 
-Machines have different clocks. So a lease lasts from when this process first saw its renewal, not from the time that
-its holder wrote down, as in client-go's leader election.
+The clocks of machines differ, so a lease lasts from the time at which this process first saw its renewal, as in
+client-go's leader election.
 
-A token is a resource version that the API server had reached before the lease changed hands. So it rises with every
-holder, even if somebody deletes the object in between.
+The token of a lease is a resource version that the API server had reached before the lease changed hands. Tokens
+therefore rise with every holder, even if somebody deletes the object.
 
-A lease also names its holder's pod. A pod has one broker at a time. So another broker in the same pod knows that the
-holder is gone, and takes the lease at once: a container that was killed does not wait for its own lease to end.
+A lease also names the pod of its holder, in which only one broker runs at a time. Another broker in the same pod
+therefore takes the lease at once, so that a restarted container need not wait until the lease expires.
 """
 
 from datetime import UTC, datetime
@@ -22,12 +22,12 @@ from barnabas_core.clock import Clock, monotonic_ms
 API_VERSION: Final = "coordination.k8s.io/v1"
 TOKEN: Final = "barnabas.dev/token"
 DURATION_MS: Final = "barnabas.dev/duration-ms"
-"""The spec of a Lease has whole seconds only."""
+"""The annotation with the duration in milliseconds, because the spec of a Lease has only whole seconds."""
 POD_UID: Final = "barnabas.dev/pod-uid"
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """A Lease without a holder has been released."""
+    """The spec of a Lease. A Lease without a holder has been released."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -37,7 +37,7 @@ class LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LeaseObject(msgspec.Struct, frozen=True, rename="camel"):
-    """A Lease (`coordination.k8s.io`) as the API server has it."""
+    """A Lease (`coordination.k8s.io`) of the API server."""
 
     metadata: Metadata
     spec: LeaseSpec = LeaseSpec()
@@ -46,23 +46,23 @@ class LeaseObject(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LeaseList(msgspec.Struct):
-    """The answer to a list request."""
+    """The answer to a request that lists leases."""
 
     metadata: ListMetadata
     items: list[LeaseObject]
 
 
 class _Renewal(NamedTuple):
-    """The fields that differ when a lease was renewed, and when this process saw it first."""
+    """The fields that change with each renewal of a lease, and the time at which this process first saw them."""
 
     token: str | None
     renew_time: str | None
     seen_at_ms: int
-    """The monotonic time."""
+    """The time on this process's monotonic clock."""
 
 
 class Observations:
-    """The leases of a cluster as this process has seen them, by lists and by a watch. `clock` is its own."""
+    """The leases of a cluster as this process has seen them, in lists and in events of a watch."""
 
     def __init__(self, cluster: str, clock: Clock) -> None:
         self._prefix = f"{cluster}."
@@ -70,12 +70,13 @@ class Observations:
         self._objects: dict[str, LeaseObject] = {}
         self._renewals: dict[str, _Renewal] = {}
         self.revision = 0
-        """The revision up to which everything has been seen; lists and the watch may come in any order."""
+        """The revision up to which all changes have been seen; lists and events may arrive in any order."""
 
     def see_all(self, listed: LeaseList, known: int) -> None:
-        """Take a list, in which missing leases are deleted. `known` was the revision when it was requested.
+        """Apply a list; leases that are missing in the list have been deleted.
 
-        Where it is older than that, an older etcd was put back, and nothing that was seen before counts any more.
+        `known` was the revision when the list was requested. If the list is older than `known`, an older etcd
+        was restored, and all earlier observations are dropped.
         """
         revision = int(listed.metadata.resource_version)
         if known <= revision < self.revision:
@@ -86,7 +87,7 @@ class Observations:
         self._renewals = {name: _renewal(before.get(name), each, now_ms) for name, each in self._objects.items()}
 
     def see_one(self, changed: LeaseObject, *, is_gone: bool) -> None:
-        """An event of a watch."""
+        """Apply an event of a watch."""
         name, revision = self._name(changed), int(changed.metadata.resource_version)
         if revision <= self.revision:
             return
@@ -99,7 +100,7 @@ class Observations:
             self._renewals[name] = _renewal(self._renewals.get(name), changed, monotonic_ms(self._clock))
 
     def leases(self) -> dict[str, Lease]:
-        """Return the leases that have or had a holder, by name."""
+        """Return the leases that have a holder, by name, even if they have expired."""
         return {
             name: Lease(
                 name, holder, token_of(each), _duration_ms(each), self._renewals[name].seen_at_ms + _duration_ms(each)
@@ -109,7 +110,7 @@ class Observations:
         }
 
     def object(self, name: str) -> LeaseObject | None:
-        """Return the object as it was last seen."""
+        """Return the Lease as it was last seen, or None."""
         return self._objects.get(name)
 
     def _name(self, found: LeaseObject) -> str:
@@ -124,13 +125,13 @@ def _renewal(known: _Renewal | None, found: LeaseObject, now_ms: int) -> _Renewa
 
 
 def token_of(found: LeaseObject) -> int:
-    """0 where somebody has tampered with it: then it is nobody's."""
+    """Return the token of a lease; 0, which no holder has, if somebody has damaged the annotation."""
     text = found.metadata.annotations.get(TOKEN, "")
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def is_left_over(found: LeaseObject, pod_uid: str) -> bool:
-    """True if an earlier process in this pod held it; False without a pod (`pod_uid` is "")."""
+    """True if an earlier process in this pod held the lease; False if `pod_uid` is "", outside of pods."""
     return pod_uid != "" and found.metadata.annotations.get(POD_UID) == pod_uid
 
 
@@ -140,7 +141,7 @@ def _duration_ms(found: LeaseObject) -> int:
 
 
 def taken(cluster: str, lease: Lease, now_ms: int, before: LeaseObject | None, pod_uid: str) -> bytes:
-    """The body that gives a lease to its holder: a new object, or a merge patch of the one `before`, as it was then."""
+    """Return the body that gives a lease to its holder: a new object, or a merge patch of `before`."""
     now = _micro_time(now_ms)
     metadata = Metadata(
         name=f"{cluster}.{lease.name}",
@@ -159,13 +160,13 @@ def taken(cluster: str, lease: Lease, now_ms: int, before: LeaseObject | None, p
 
 
 def renewed(lease: Lease, now_ms: int) -> bytes:
-    """A JSON patch that fails where the lease has changed hands."""
+    """Return a JSON patch that renews the lease, and that fails if the lease has changed hands."""
     renewal = {"op": "replace", "path": "/spec/renewTime", "value": _micro_time(now_ms)}
     return msgspec.json.encode([*_still_held(lease), renewal])
 
 
 def released(lease: Lease) -> bytes:
-    """A JSON patch that fails where the lease has changed hands. The object stays."""
+    """Return a JSON patch that releases the lease, and that fails if the lease has changed hands."""
     return msgspec.json.encode([*_still_held(lease), {"op": "remove", "path": "/spec/holderIdentity"}])
 
 

@@ -1,6 +1,6 @@
-"""One object for each document: its name, its content, kubectl's columns, and the bodies of requests. No IO.
+"""The custom resources that hold documents: their names, their contents, kubectl's columns, and request bodies.
 
-`crds/statedocuments.internal.barnabas.dev.yaml` is the definition of these objects.
+`crds/statedocuments.internal.barnabas.dev.yaml` defines these custom resources.
 """
 
 import re
@@ -27,7 +27,7 @@ PLURAL: Final = "statedocuments"
 KIND: Final = "StateDocument"
 CLUSTER_LABEL: Final = "barnabas.dev/cluster"
 MARK_KEY: Final = "mark"
-"""The key of the mark: no document, but an object that is written to learn a revision, and that every watch reports."""
+"""The key of the marker, which is no document: it is written to get a revision that every watch reports."""
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 
@@ -46,7 +46,7 @@ class Columns(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """A document under its key, as it is, and a summary of it."""
+    """A document with its key and its summary."""
 
     key: str
     document: msgspec.Raw
@@ -63,7 +63,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class ListMetadata(msgspec.Struct, rename="camel"):
-    """The revision that a list is of."""
+    """The metadata of a list, with the revision of the list."""
 
     resource_version: str
 
@@ -78,7 +78,7 @@ class StateObject(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class StateObjectList(msgspec.Struct):
-    """The answer to a list request."""
+    """The answer to a request that lists custom resources."""
 
     metadata: ListMetadata
     items: list[StateObject]
@@ -98,19 +98,20 @@ _OBJECTS: Final = msgspec.json.Decoder(StateObject)
 
 
 def parse_object(body: bytes | msgspec.Raw) -> StateObject:
-    """A custom resource. Raises msgspec.MsgspecError."""
+    """Return the custom resource in a body. Raises msgspec.MsgspecError."""
     return _OBJECTS.decode(body)
 
 
 def revision_of(body: bytes | msgspec.Raw) -> int:
-    """The resource version of any object. Raises msgspec.MsgspecError."""
+    """Return the resource version of any object in a body. Raises msgspec.MsgspecError."""
     return int(msgspec.json.decode(body, type=_OnlyMetadata).metadata.resource_version)
 
 
 def object_name(cluster: str, key: str) -> str:
-    """Return the object's name, a DNS subdomain: `demo.topics.flights`, or with a hash for other characters.
+    """Return the name of the object for a key: `demo.topics.flights`, or with hashes for unusual characters.
 
-    Dots separate, and labels have none: so no two keys of all clusters in a namespace have the same name.
+    The name is a DNS subdomain. Dots separate its labels, and labels have no dots, so no two keys of the clusters
+    in a namespace get the same name.
     """
     labels = [cluster]
     for part in key.split("/"):
@@ -123,18 +124,18 @@ def object_name(cluster: str, key: str) -> str:
 
 
 def document_of(found: StateObject) -> Document:
-    """The document that an object holds."""
+    """Return the document in an object."""
     return Document(found.spec.key, bytes(found.spec.document), int(found.metadata.resource_version))
 
 
 def creation(cluster: str, key: str, value: bytes) -> bytes:
-    """The body that creates an object."""
+    """Return the body of a request that creates an object."""
     metadata = Metadata(name=object_name(cluster, key), labels={CLUSTER_LABEL: cluster})
     return msgspec.json.encode(StateObject(metadata, _spec(key, value)))
 
 
 def replacement(key: str, value: bytes, expected_version: int | None) -> bytes:
-    """A JSON patch of the document alone, so that labels and owners which others have set stay."""
+    """Return a JSON patch of the document alone, which keeps labels and owners that other processes have set."""
     replace = _JsonPatchStep("replace", "/spec", _spec(key, value))
     if expected_version is None:
         return msgspec.json.encode([replace])
@@ -142,7 +143,10 @@ def replacement(key: str, value: bytes, expected_version: int | None) -> bytes:
 
 
 def adoption(found: StateObject, cluster: str, key: str, value: bytes) -> bytes:
-    """A JSON patch of an object without our label, as it is now, to one of this cluster that holds the document."""
+    """Return a JSON patch that gives an object the label of this cluster, and replaces its document.
+
+    The patch fails if the object has changed since `found` was read.
+    """
     labels = {**found.metadata.labels, CLUSTER_LABEL: cluster}
     steps = [
         _JsonPatchStep("test", "/metadata/resourceVersion", found.metadata.resource_version),
@@ -153,7 +157,7 @@ def adoption(found: StateObject, cluster: str, key: str, value: bytes) -> bytes:
 
 
 def deletion(expected_version: int | None) -> bytes:
-    """The options of a deletion."""
+    """Return the options of a request that deletes an object."""
     options: dict[str, object] = {"apiVersion": "v1", "kind": "DeleteOptions"}
     if expected_version is not None:
         options["preconditions"] = {"resourceVersion": str(expected_version)}
@@ -165,7 +169,7 @@ def _spec(key: str, value: bytes) -> Spec:
 
 
 def columns(key: str, value: bytes) -> Columns:
-    """A summary for people; of a document of no known kind there is none."""
+    """Return the columns of a document, which are empty for most kinds of documents."""
     try:
         document = decode(key, value)
     except MalformedDocument:
@@ -174,14 +178,14 @@ def columns(key: str, value: bytes) -> Columns:
         case TopicDocument(partitions=partitions) | TopicPartDocument(partitions=partitions):
             return _of_partitions(partitions)
         case BrokerRegistration(fenced=fenced, is_shutting_down=is_shutting_down):
-            # Unfenced does not mean alive: with no broker left, none fences the last one.
+            # An unfenced broker may be dead, because no broker is left to fence the last one.
             return Columns(state="Fenced" if fenced else "ShuttingDown" if is_shutting_down else "Unfenced")
         case _:
             return Columns()
 
 
 def _of_partitions(partitions: Sequence[PartitionState]) -> Columns:
-    """The columns of an object; `leaders` counts each broker's led partitions, `isr` in-sync replicas of all."""
+    """Return the columns; `leaders` counts the partitions of each leader, `isr` all in-sync replicas."""
     led = Counter(each.leader for each in partitions)
     leaderless = led.pop(NO_LEADER, 0)
     in_sync, replicas = sum(len(each.isr) for each in partitions), sum(len(each.replicas) for each in partitions)

@@ -1,4 +1,4 @@
-"""The Secrets that hold a cluster's secrets: their content, and patches of it. No IO."""
+"""The content of the Kubernetes Secrets that hold a cluster's secrets, and patches of this content."""
 
 from hashlib import sha256
 
@@ -13,14 +13,14 @@ from barnabas_kube.client import Status
 
 
 class SecretObject(msgspec.Struct, frozen=True, rename="camel"):
-    """The parts of a Secret that are read; its data is base64."""
+    """The parts of a Secret that a broker reads. The API encodes `data` in base64."""
 
     metadata: Metadata
     data: dict[str, bytes] = {}
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """A secret under its key, which may have characters that a name within a Secret cannot."""
+    """A secret with its key, which may contain characters that the keys of a Kubernetes Secret may not."""
 
     key: str
     value: msgspec.Raw
@@ -37,12 +37,12 @@ class _Change(msgspec.Struct):
 
 
 def shard_of(key: str) -> int:
-    """Return the number of the Secret that holds this key: its hash decides."""
+    """Return the number of the Secret that holds a key, which depends on the key's hash."""
     return int(_name(key)[:8], 16) % SHARDS
 
 
 def change(secrets: Secrets, expected_version: str = "") -> bytes:
-    """Return a merge patch of these secrets alone; with a version it is refused if the Secret has another one."""
+    """Return a merge patch of these secrets alone, which fails if the Secret is not at the expected version."""
     data = {
         _name(key): None if value is None else msgspec.json.encode(_Entry(key, msgspec.Raw(value)))
         for key, value in secrets.items()
@@ -65,7 +65,7 @@ def secrets_in(found: SecretObject) -> tuple[dict[str, bytes], list[str]]:
 
 
 def parse_secret(body: bytes) -> SecretObject:
-    """Return the Secret of an answer. Raises StoreUnavailable."""
+    """Return the Secret in the body of an answer. Raises StoreUnavailable."""
     try:
         return msgspec.json.decode(body, type=SecretObject)
     except msgspec.MsgspecError as error:
@@ -73,14 +73,17 @@ def parse_secret(body: bytes) -> SecretObject:
 
 
 def secret_after(line: bytes) -> SecretObject | None:
-    """Return the Secret that a line of a watch brings, None for a deletion. HistoryCompacted, StoreUnavailable."""
+    """Return the Secret in a line of a watch, or None after a deletion.
+
+    Raises HistoryCompacted and StoreUnavailable.
+    """
     try:
         event = msgspec.json.decode(line, type=_Event)
         if event.type == "ERROR":
             raise_error(msgspec.json.decode(event.object, type=Status))
         return None if event.type == "DELETED" else msgspec.json.decode(event.object, type=SecretObject)
     except msgspec.MsgspecError as error:
-        raise StoreUnavailable(f"a watch sent something that is no event: {error}") from error
+        raise StoreUnavailable(f"a watch sent an invalid event: {error}") from error
 
 
 def _name(key: str) -> str:

@@ -1,4 +1,4 @@
-"""The conversion of lines of a watch to changes. No IO."""
+"""The conversion of a watch's lines to changes."""
 
 import logging
 from collections.abc import Sequence
@@ -29,7 +29,10 @@ _EVENTS: Final = msgspec.json.Decoder(_Event)
 
 
 def changes_in(lines: Sequence[bytes], cluster: str, prefix: str) -> Changes | None:
-    """Return the changes in lines of a watch; None if they have none. Raises HistoryCompacted, StoreUnavailable."""
+    """Return the changes in lines of a watch, or None if the lines have no event.
+
+    Raises HistoryCompacted and StoreUnavailable.
+    """
     changes: list[Change] = []
     revision = 0
     for line in lines:
@@ -42,7 +45,7 @@ def changes_in(lines: Sequence[bytes], cluster: str, prefix: str) -> Changes | N
             revision = revision_of(event.object)
             change = None if event.type == "BOOKMARK" else _change(event, cluster)
         except msgspec.MsgspecError as error:
-            raise StoreUnavailable(f"a watch sent something that is no event: {error}") from error
+            raise StoreUnavailable(f"a watch sent an invalid event: {error}") from error
         if change is not None and change.key.startswith(prefix):
             changes.append(change)
     return Changes(revision, changes) if revision else None
@@ -64,6 +67,6 @@ def _change(event: _Event, cluster: str) -> Change | None:
 
 
 def is_document(found: StateObject, cluster: str) -> bool:
-    """True if a broker wrote the object: it is neither the marker nor a copy made by others."""
+    """True if the object holds a document: it is neither the marker nor a copy under another name."""
     key = found.spec.key
     return key != MARK_KEY and found.metadata.name == object_name(cluster, key)

@@ -1,1 +1,1 @@
-"""The store for brokers of one machine."""
+"""The metadata store in SQLite, for brokers on one machine."""

@@ -1,7 +1,8 @@
-"""The signals between processes on one machine: a datagram socket each, in a temporary directory of its own.
+"""The signals between processes on one machine that share a metadata store.
 
-A process that ends, however it ends, leaves a socket that refuses connections: so others see for certain that it is
-gone. A missing socket proves nothing, somebody may have tidied up the directory.
+Each process has a datagram socket in a temporary directory of its own. After the process has ended, for whatever
+reason, the socket refuses connections, which proves that the process has ended. A missing socket proves nothing,
+because somebody may have removed the directory.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ _RING: Final = b"!"
 
 
 class Answer(Enum):
-    """The answer of a process to a ring."""
+    """The state of a process, as a signal to it shows."""
 
     ALIVE = "alive"
     GONE = "gone"
@@ -27,7 +28,10 @@ class Answer(Enum):
 
 
 class ChangeSignal:
-    """The socket of this process; `on_ring` is called on the loop, once for any number of rings since."""
+    """The socket on which this process receives signals.
+
+    `on_ring` is called on the event loop, once for all signals since the last call.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_ring: Callable[[], object]) -> None:
         self._loop = loop
@@ -45,19 +49,22 @@ class ChangeSignal:
         self._on_ring()
 
     def close(self) -> None:
-        """Close the socket, after which no process can ring."""
+        """Close the socket, after which no signal reaches this process."""
         self._loop.remove_reader(self._socket)
         self._socket.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def ring(address: str) -> Answer:
-    """Wake the process at `address`; return whether it lives. UNKNOWN also if this process lacks descriptors."""
+    """Wake the process at `address`, and return whether it is alive.
+
+    UNKNOWN may also mean that this process has no file descriptors left.
+    """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as bell:
             bell.sendto(_RING, address)
     except BlockingIOError:
-        return Answer.ALIVE  # A full queue of signals means that it is alive.
+        return Answer.ALIVE  # The process exists, but its queue of signals is full.
     except ConnectionRefusedError:
         return Answer.GONE
     except OSError:

@@ -1,4 +1,4 @@
-"""The SQLite store's documents and their history, as statements on a connection. Raises sqlite3.Error."""
+"""The SQL statements for documents and the history of changes. All functions may raise sqlite3.Error."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ from barnabas_broker.metadata.store.sqlite.schema import transaction
 
 HISTORY_CHANGES: Final = 20_000
 HISTORY_BYTES: Final = 64 * 1024 * 1024
-"""The changes that are kept for watchers, so many or so large. A watcher that missed more lists again."""
+"""The limits of the history of changes, in number and size. A watcher that missed older changes has to list again."""
 TRIM_EVERY_BYTES: Final = HISTORY_BYTES // 8
 _TRIM_EVERY: Final = 1_000
 _BELOW: Final = "substr(key, 1, length(?1)) = ?1"
 
 
 def get(connection: sqlite3.Connection, key: str) -> Document | None:
-    """The document under a key; None where there is none."""
+    """Return the document under a key, or None."""
     row = connection.execute("SELECT key, value, version FROM documents WHERE key = ?", (key,)).fetchone()
     return None if row is None else Document(*row)
 
 
 def listing(connection: sqlite3.Connection, prefix: str) -> Listing:
-    """All documents below `prefix` with the revision they belong to."""
+    """Return all documents below `prefix`, with the latest revision."""
     connection.execute("BEGIN")
     try:
         latest = latest_revision(connection)
@@ -48,7 +48,7 @@ def changes_since(connection: sqlite3.Connection, prefix: str, seen: int) -> Cha
         return Changes(seen, [])
     rows = connection.execute("SELECT revision, key, value FROM changes WHERE revision > ? ORDER BY revision", (seen,))
     changes = [Change(*row) for row in rows]
-    # Each revision has one change, so a gap at the front is what was trimmed away.
+    # Each revision has one change, so a missing revision means that older changes were trimmed.
     if not changes or changes[0].revision != seen + 1:
         raise HistoryCompacted(f"the changes after revision {seen} are no longer kept; {latest} is the latest")
     return Changes(changes[-1].revision, [change for change in changes if change.key.startswith(prefix)])
@@ -61,7 +61,7 @@ def latest_revision(connection: sqlite3.Connection) -> int:
 
 
 def write_all(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[int | VersionConflict]:
-    """One transaction, in which each write succeeds or fails for itself."""
+    """Apply all writes in one transaction, in which each write succeeds or conflicts independently."""
     with transaction(connection):
         before, untrimmed_bytes = connection.execute("SELECT latest, untrimmed_bytes FROM revision").fetchone()
         results: list[int | VersionConflict] = []
@@ -81,7 +81,10 @@ def write_all(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[i
 
 
 def _trim(connection: sqlite3.Connection, latest: int) -> None:
-    """Sizes are in the rows' heads, so the values are not read. The last change stays, however large it is."""
+    """Delete the oldest changes beyond the limits, but never the latest change.
+
+    SQLite knows the length of a value without reading the value.
+    """
     first_kept, size = max(latest - HISTORY_CHANGES + 1, 1), 0
     rows = connection.execute("SELECT revision, ifnull(length(value), 0) FROM changes ORDER BY revision DESC")
     for revision, value_bytes in rows:

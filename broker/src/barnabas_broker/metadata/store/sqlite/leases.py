@@ -1,7 +1,7 @@
-"""The SQLite store's leases and the doorbells of its processes, as statements on a connection. Raises sqlite3.Error.
+"""The SQL statements for leases and watchers. All functions may raise sqlite3.Error.
 
-A lease ends with its holder's process, too, even before it expires, where that process is gone for certain: so a
-killed broker can start again at once. Times are those since the machine was started, so a lease ends with that, too.
+A lease ends before it expires if the process of its holder has certainly ended, so that a killed broker can start again
+at once. Times count from the boot of the machine, so a reboot ends all leases.
 """
 
 import sqlite3
@@ -18,7 +18,10 @@ _COLUMNS = "name, holder, token, duration_ms, expires_at_ms"
 def acquire(
     connection: sqlite3.Connection, name: str, holder: str, duration_ms: int, now_ms: int, address: str
 ) -> Lease | None:
-    """Acquire a lease for `holder`, whose doorbell is at `address`; return None if another holder has it."""
+    """Acquire a lease for `holder`, or return None if another holder has it.
+
+    `address` is the address at which the process of the holder receives signals.
+    """
     with transaction(connection):
         row = connection.execute(f"SELECT {_COLUMNS}, address FROM leases WHERE name = ?", (name,)).fetchone()
         found = None if row is None else Lease(*row[:-1])
@@ -35,10 +38,10 @@ def _ended(lease: Lease, address: str, now_ms: int) -> bool:
 
 
 def renew(connection: sqlite3.Connection, lease: Lease, now_ms: int) -> Lease:
-    """Renew a lease from now on. Raises LeaseLost if another holder had it meanwhile.
+    """Renew a lease from now on. Raises LeaseLost if another holder has had the lease in the meantime.
 
-    It is not synced: a power cut may undo it, and ends the lease anyway. So no process waits for the disk while it
-    holds the only lock.
+    The renewal is not synced, so that no process waits for the disk while it holds the only write lock. A power
+    failure may undo the renewal, but it ends the lease anyway.
     """
     renewed = lease._replace(expires_at_ms=now_ms + lease.duration_ms)
     with unsynced(connection), transaction(connection):
@@ -47,12 +50,12 @@ def renew(connection: sqlite3.Connection, lease: Lease, now_ms: int) -> Lease:
             (renewed.expires_at_ms, lease.name, lease.holder, lease.token),
         )
         if cursor.rowcount == 0:
-            raise LeaseLost(f"{lease.name}: {lease.holder} no longer holds it")
+            raise LeaseLost(f"{lease.name}: {lease.holder} no longer holds this lease")
     return renewed
 
 
 def release(connection: sqlite3.Connection, lease: Lease) -> None:
-    """Expire a lease if it is still held. Its row stays, so that its token is never used again."""
+    """Expire a lease if it is still held. The row stays, so that its token is never used again."""
     with transaction(connection):
         connection.execute(
             "UPDATE leases SET expires_at_ms = 0, holder = '' WHERE name = ? AND holder = ? AND token = ?",
@@ -61,13 +64,13 @@ def release(connection: sqlite3.Connection, lease: Lease) -> None:
 
 
 def release_all(connection: sqlite3.Connection, address: str) -> None:
-    """Releases every lease of the process at `address`, which closes the store."""
+    """Release all leases of the process at `address`."""
     with transaction(connection):
         connection.execute("UPDATE leases SET expires_at_ms = 0, holder = '' WHERE address = ?", (address,))
 
 
 def below(connection: sqlite3.Connection, prefix: str) -> Sequence[Lease]:
-    """Return all leases whose name begins with `prefix`, expired ones, too, unless their process has ended."""
+    """Return all leases whose name begins with `prefix`, even expired ones, unless their process has ended."""
     rows = connection.execute(
         f"SELECT {_COLUMNS}, address FROM leases WHERE substr(name, 1, length(?1)) = ?1 AND holder != '' ORDER BY name",
         (prefix,),
@@ -76,9 +79,9 @@ def below(connection: sqlite3.Connection, prefix: str) -> Sequence[Lease]:
 
 
 def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, clock: Clock) -> None:
-    """Let every writer ring at `address` from now on; end the leases from before the machine's boot.
+    """Add `address` to the addresses that every writer signals, and end the leases from before the machine's boot.
 
-    Containers may each have a boot id of their own: a process that answers is alive in any case.
+    Containers on a machine may have different boot ids, so the leases of a process that answers are kept.
     """
     _end_leases_of_other_uptimes(connection, clock)
     known = connection.execute("SELECT address, boot_id FROM watchers").fetchall()
@@ -91,10 +94,10 @@ def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, cloc
 
 
 def _end_leases_of_other_uptimes(connection: sqlite3.Connection, clock: Clock) -> None:
-    """End the leases that would last longer than any that was taken or renewed since the machine was started.
+    """End the leases that expire later than any lease of the present boot can.
 
-    The time is read inside the write transaction: otherwise a lease renewed after the reading would seem to last too
-    long.
+    The time is read within the write transaction: otherwise a lease that is renewed after the reading would seem to
+    expire too late.
     """
     with transaction(connection):
         connection.execute(
@@ -104,11 +107,11 @@ def _end_leases_of_other_uptimes(connection: sqlite3.Connection, clock: Clock) -
 
 
 def watchers(connection: sqlite3.Connection) -> list[str]:
-    """The doorbells to ring after a commit."""
+    """Return the addresses to signal after a commit."""
     return [address for (address,) in connection.execute("SELECT address FROM watchers")]
 
 
 def forget_watchers(connection: sqlite3.Connection, addresses: Iterable[str]) -> None:
-    """Remove the addresses of processes that have ended, or are about to."""
+    """Remove the addresses of processes that have ended, or are about to end."""
     with transaction(connection):
         connection.executemany("DELETE FROM watchers WHERE address = ?", [(address,) for address in addresses])

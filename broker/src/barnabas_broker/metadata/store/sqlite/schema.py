@@ -1,7 +1,7 @@
-"""The database file of the SQLite store: its tables, how it is opened, how a transaction runs.
+"""The database file of the SQLite store: its tables, its opening and its transactions.
 
-Several processes use one file. With WAL, readers and the writer do not wait for each other. Each commit is a full sync,
-so that what was answered outlives a power cut.
+Several processes use the same file. In WAL mode, readers and the writer do not wait for each other. Each commit is a
+full sync, so that acknowledged writes survive a power failure.
 """
 
 import sqlite3
@@ -28,13 +28,13 @@ _FROM_1_TO_2: Final = """
 ALTER TABLE watchers ADD COLUMN boot_id TEXT NOT NULL DEFAULT '';
 ALTER TABLE revision ADD COLUMN untrimmed_bytes INTEGER NOT NULL DEFAULT 0
 """
-"""A running broker of the version before still finds all that it uses; its next start is refused."""
+"""The migration from format 1. Running brokers of the version before can use format 2, but cannot start with it."""
 _SCRIPTS: Final[Mapping[int, str]] = {0: _TABLES, 1: _FROM_1_TO_2}
-"""The scripts that make the present tables, by the format that the file has."""
+"""The scripts that create the present tables, by the format of the file."""
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Return a connection to the store at `path`, created if missing. Raises sqlite3.Error and OSError."""
+    """Return a connection to the database at `path`, creating it if absent. Raises sqlite3.Error and OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
@@ -49,7 +49,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch the file to WAL; retry while another process does the same, as SQLite does not wait for that."""
+    """Switch the file to WAL mode; retry while another process does the same, because SQLite does not wait then."""
     deadline_s = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
@@ -74,7 +74,7 @@ def _create_or_check(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing, alone among writers."""
+    """Run a block as one transaction, which excludes other writers."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -87,7 +87,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def unsynced(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit without a sync inside: it reaches the disk with the next synced commit, and never without earlier ones."""
+    """Commit without a sync in a block. Its commits reach the disk in order, with the next synced commit."""
     connection.execute("PRAGMA synchronous = NORMAL")
     try:
         yield

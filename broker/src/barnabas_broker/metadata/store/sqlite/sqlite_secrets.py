@@ -1,4 +1,4 @@
-"""The secrets of brokers on one machine: documents of a SQLite file of their own, which only their user may read."""
+"""The secrets of brokers on one machine, in a SQLite file of their own that only its owner may read."""
 
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -19,25 +19,25 @@ SECRET_MODE: Final = 0o600
 
 
 class SqliteSecrets:
-    """A SecretStore. A change reaches the other processes at once."""
+    """A SecretStore in SQLite. A change reaches the other processes at once."""
 
     def __init__(self, store: SqliteStore) -> None:
-        """Use `open`."""
+        """Do not call this constructor, but `open`."""
         self._store = store
         self._revision = 0
 
     @classmethod
     async def open(cls, path: Path, clock: Clock, boot_id: str = "") -> Self:
-        """Return the store in the file `path`, which is made where there is none. Raises StoreUnavailable."""
+        """Open the store in the file `path`, creating it if absent. Raises StoreUnavailable."""
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, SECRET_MODE))  # The files beside it get the same mode.
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, SECRET_MODE))  # SQLite's other files get the same mode.
             path.chmod(SECRET_MODE)
         except OSError as error:
             raise StoreUnavailable(str(error)) from error
         return cls(await SqliteStore.open(path, clock, boot_id))
 
     async def create(self, key: str, value: bytes) -> bytes:
-        """Do as `SecretStore` says."""
+        """Implement `SecretStore.create`."""
         try:
             await self._store.put(key, value, ABSENT)
         except VersionConflict:
@@ -46,21 +46,21 @@ class SqliteSecrets:
         return value
 
     async def write(self, secrets: Secrets) -> None:
-        """Do as `SecretStore` says."""
+        """Implement `SecretStore.write`."""
         await self._store.write([Write(key, value) for key, value in secrets.items()])
 
     async def read(self) -> Mapping[str, bytes]:
-        """Do as `SecretStore` says."""
+        """Implement `SecretStore.read`."""
         listing = await self._store.listing("")
         self._revision = listing.revision
         return {each.key: each.value for each in listing.documents}
 
     async def follow(self) -> AsyncIterator[Secrets]:
-        """Do as `SecretStore` says."""
+        """Implement `SecretStore.follow`."""
         async for changes in self._store.watch("", self._revision):
             self._revision = changes.revision
             yield {each.key: each.value for each in changes.changes}
 
     async def close(self) -> None:
-        """Do as `SecretStore` says."""
+        """Implement `SecretStore.close`."""
         await self._store.close()

@@ -1,7 +1,7 @@
 """The metadata store of brokers on one machine: one SQLite file that their processes share.
 
-All statements run in one worker thread, so that the event loop never waits for the disk. After a commit the writer
-signals all watching processes; a slow poll of the revision makes up for a lost signal.
+All statements run in one worker thread, so that the event loop never waits for the disk. After a commit, the writer
+signals all watching processes. Each watch also polls the revision every few seconds, in case a signal was lost.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ R = TypeVar("R")
 
 
 class SqliteStore:
-    """A MetadataStore in SQLite. Leases use the time since the machine booted, which all its processes share."""
+    """A MetadataStore in SQLite. Leases use the time since the machine's boot, which all processes share."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock, worker: ThreadPoolExecutor) -> None:
-        """Use `open`."""
+        """Do not call this constructor, but `open`."""
         self._connection = connection
         self._path = path
         self._clock = clock
@@ -49,7 +49,7 @@ class SqliteStore:
     async def open(cls, path: Path, clock: Clock, boot_id: str = "") -> Self:
         """Open the store in the file `path`, creating it if absent. Raises StoreUnavailable.
 
-        `boot_id` differs after each boot of the machine; "" if it is not known.
+        `boot_id` is different after each boot of the machine; "" stands for an unknown id.
         """
         worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-store")
         try:
@@ -132,7 +132,7 @@ class SqliteStore:
         """Implement `MetadataStore.close`."""
         if self._closed:
             return
-        with contextlib.suppress(StoreUnavailable):  # The next writer finds the socket gone, and forgets it.
+        with contextlib.suppress(StoreUnavailable):  # Otherwise the next writer finds out that this process has ended.
             await self._run(leases.release_all, self._change_signal.address)
             await self._run(leases.forget_watchers, [self._change_signal.address])
         self._closed = True
@@ -142,12 +142,15 @@ class SqliteStore:
         self._worker.shutdown()
 
     def _wake_watches(self) -> None:
-        """Wake all watches of this process: each waits for the event that it read before its last poll."""
+        """Wake all watches of this process.
+
+        A watch waits for the event that it read before its last poll, so the event is replaced.
+        """
         self._rung.set()
         self._rung = asyncio.Event()
 
     async def _run(self, work: Callable[Concatenate[sqlite3.Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run `work` in the worker thread. Raises StoreUnavailable for SQLite's errors and on a closed store."""
+        """Run `work` in the worker thread. Raises StoreUnavailable if SQLite fails, or if the store is closed."""
         if self._closed:
             raise StoreUnavailable(f"{self._path}: is closed")
         try:
@@ -160,7 +163,7 @@ class SqliteStore:
 async def _wait(event: asyncio.Event, timeout_s: float) -> None:
     """Wait for the event or the timeout.
 
-    `asyncio.wait_for` is no help: in Python 3.11 it loses a cancellation that comes together with the event.
+    In Python 3.11, `asyncio.wait_for` loses a cancellation that arrives together with the event.
     """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
@@ -172,7 +175,7 @@ def _write_and_ring(connection: sqlite3.Connection, writes: Sequence[Write]) -> 
     addresses = leases.watchers(connection)
     gone = [address for address in addresses if ring(address) is Answer.GONE]
     for address in gone:
-        leases.release_all(connection, address)  # Its process has died and cannot release its leases.
+        leases.release_all(connection, address)  # A dead process cannot release its leases.
         clear_away(address)
     if gone:
         leases.forget_watchers(connection, gone)
