@@ -1,1 +1,1 @@
-"""Cluster state: a store with compare-and-set, watch and leases; its in-memory image; the controller."""
+"""The cluster's metadata: the metadata store, its image in memory, the membership of brokers, and the controller."""

@@ -88,7 +88,7 @@ class TopicPartDocument(Extensible, frozen=True):
 
 
 class TombstoneDocument(Extensible, frozen=True):
-    """The tombstone of a deleted topic. Brokers delete the logs of a topic only if it has a tombstone."""
+    """The tombstone of a deleted topic. Brokers delete the logs of a topic only if the topic has a tombstone."""
 
     name: str
     topic_id: UUID
@@ -130,8 +130,8 @@ class BrokerRegistration(Extensible, frozen=True):
 class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The end of a broker's log of a partition: the latest leader epoch and the log end offset.
 
-    `known` is the highest end that the broker has reported since it was last in sync; lost records are below it.
-    `lacks` is True if the last start may have found fewer records than were acknowledged.
+    `known` is the highest end that the broker has reported since it was last in sync; lost records are below this
+    offset. `lacks` is True if the last start may have found fewer records than were acknowledged.
     """
 
     partition: int

@@ -38,7 +38,7 @@ def _gather(found: _Object, kind: type[Extensible]) -> None:
 
 @functools.cache
 def _known(kind: type[Extensible]) -> frozenset[str]:
-    """Return the names of the fields of `kind` in JSON; they are cached, because msgspec computes them slowly."""
+    """Return the names of the fields of `kind` in JSON, cached because msgspec computes them again at each call."""
     return frozenset(field.encode_name for field in msgspec.structs.fields(kind)) - {_FIELD}
 
 

@@ -1,1 +1,1 @@
-"""The changes of metadata, which run on any broker, and the background work of the controller."""
+"""The changes of metadata, which every broker can make, and the background work of the controller."""

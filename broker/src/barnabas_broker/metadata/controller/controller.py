@@ -51,8 +51,8 @@ class Known(NamedTuple):
 class Controller:
     """The controller task of a broker.
 
-    `run` runs on every broker. On a broker that is not the controller, it only fences suspected brokers, and takes
-    over if the controller has died.
+    `run` runs on every broker. On a broker that is not the controller, `run` only fences suspected brokers, and
+    takes over if the controller has died.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Controller:
         if self._beat and await self._leases_tell_otherwise():
             self._brokers_changed = True
         self._beat = False
-        while self._brokers_changed:  # Partitions are updated later, so that unfenced brokers count as alive.
+        while self._brokers_changed:  # Brokers come before partitions, so that unfenced brokers count as alive.
             self._brokers_changed = False
             await self._care_for_brokers()
         await self._update_partitions()
@@ -316,7 +316,7 @@ def _fenced(registration: BrokerRegistration) -> BrokerRegistration:
 
 
 def _admitted(registration: BrokerRegistration) -> BrokerRegistration:
-    """Return the unfenced registration; from now on `PartitionState.lacking` tells which records it lacks."""
+    """Return the unfenced registration, without `may_lack_records`, which the partitions now show."""
     return msgspec.structs.replace(registration, fenced=False, may_lack_records=False)
 
 

@@ -20,7 +20,7 @@ from barnabas_core.errors import ApiError
 FINISHED_AFTER_MS: Final = 5_000
 """The age of a tombstone at which the controller deletes the topic, because the tombstone's writer has not done so."""
 KEPT_MS: Final = 600_000
-"""The time for which a tombstone is kept, and for which all brokers must then have been alive together."""
+"""The least age of a tombstone before its removal, and the time for which all brokers must be alive before it."""
 KEPT_MAX: Final = 10_000
 """The number of tombstones that are kept while a broker is down.
 
@@ -73,7 +73,7 @@ class Deletions:
         self._parts_seen_at_ms = 0
 
     def begin(self) -> None:
-        """Start over, when this broker becomes the controller."""
+        """Forget all observations, because this broker has become the controller."""
         self._all_alive_since_ms = None
         self._unnamed_since_ms.clear()
 

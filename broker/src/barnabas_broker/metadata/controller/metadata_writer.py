@@ -56,12 +56,12 @@ from barnabas_core.errors import ApiError, ErrorCode
 log = logging.getLogger(__name__)
 
 UNREGISTRATION_MS: Final = 5_000
-"""The longest time for which a starting broker waits if the broker that unregisters it dies."""
+"""The duration of the lease for an unregistration, for which a broker that starts may have to wait."""
 
 ACLS_OF_PATTERN_MAX: Final = 5_000
-"""The most ACLs of one resource pattern, whose document has to stay below the limit for Kubernetes objects."""
+"""The most ACLs of one resource pattern, so that their document fits into a Kubernetes object."""
 ACL_PATTERNS_MAX: Final = 20_000
-"""The most resource patterns with ACLs, because every broker holds all of them in memory."""
+"""The most resource patterns that may have ACLs. Every broker holds all ACLs in memory."""
 
 AclsChange = Callable[[AclsDocument | None], AclsDocument]
 ChangesOf = Callable[[ConfigResource, Mapping[str, str]], Sequence[ConfigChange]]
@@ -306,7 +306,7 @@ class MetadataWriter(PartitionStateWriter):
         rules = self.partitions.rules(altered)
         partitions = tuple(
             remove_fenced(state, rules(n)) for n, state in enumerate(altered.partitions)
-        )  # A new min.insync.replicas changes the ELR.
+        )  # The change may set min.insync.replicas, on which the ELR depends.
         epoch = altered.configs_epoch + 1
         changed = msgspec.structs.replace(altered, partitions=partitions, configs_epoch=epoch)
         return Planned(topic_key(resource.name), changed)

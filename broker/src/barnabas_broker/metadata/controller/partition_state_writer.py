@@ -115,8 +115,8 @@ class PartitionStateWriter:
     ) -> dict[TopicPartition, ApiError | None]:
         """Elect leaders; return for each partition None, or the error that prevented the election.
 
-        `partitions` of None stands for all partitions, and leaves those that need no election out of the
-        result.
+        If `partitions` is None, all partitions are tried, and the result leaves out those that need no
+        election.
         """
         known_ends = KnownEnds(self._image)
 
@@ -140,7 +140,7 @@ class PartitionStateWriter:
     async def alter_reassignments(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, may_change_factor: bool = True
     ) -> dict[TopicPartition, ApiError | None]:
-        """Start reassignments, or cancel them for targets of None; return for each partition None, or the error."""
+        """Start reassignments, or cancel those without targets; return for each partition None, or the error."""
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]

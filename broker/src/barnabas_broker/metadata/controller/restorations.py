@@ -1,7 +1,8 @@
-"""The rewriting of documents that the store has lost, or has in an older version, from the image of a broker.
+"""The rewriting of documents that are missing or outdated in the store, from the image of a broker.
 
-A document that vanished without a mark of its deletion is lost (`MetadataImage.lost`). The controller rewrites it at
-once. The other brokers rewrite it a moment later, because a controller that has just started may not know the document.
+A document that vanished without a mark of its deletion is lost (`MetadataImage.lost`). The controller rewrites lost
+documents at once. The other brokers do so a moment later, because a controller that has just started may not know all
+documents.
 """
 
 import asyncio

@@ -29,7 +29,7 @@ class Planned(NamedTuple):
 
 
 Decide = Callable[[Sequence[Item]], Mapping[Item, Planned | ApiError]]
-"""The function that decides on items by the current image, without waiting. It omits items that need no change."""
+"""The function that decides on items by the current image. It must not wait, and leaves out items without a change."""
 
 
 def each(decide: Callable[[Item], Planned]) -> Decide[Item]:
@@ -60,7 +60,7 @@ class Transitions:
         self._store = store
         self._image = image
         self.rounds = 0
-        """The rounds of deciding and writing so far."""
+        """The number of rounds of deciding and writing so far."""
 
     async def carry_out(
         self, items: Sequence[Item], decide: Decide[Item], size: Callable[[Item], int] = lambda _: 1

@@ -274,7 +274,8 @@ class MetadataImage(ShownDocuments):
         found, is_complete = joined(head, self.stored, known)
         if found is None:
             log.error(
-                "parts of topic %s are missing: it is not served until `barnabas restore-metadata` is run", head.name
+                "parts of topic %s are missing: the topic is not served until `barnabas restore-metadata` is run",
+                head.name,
             )
             self.incomplete[head.name] = head
             return

@@ -31,9 +31,9 @@ class ShownDocuments:
         self.broker_configs: dict[str, Mapping[str, str]] = {}
         self.tombstones: dict[UUID, TombstoneDocument] = {}
         self.next_producer_id = 0
-        """The highest value that the store has ever shown."""
+        """The first unused producer id, by the highest value that the store has shown."""
         self.log_ends: dict[str, LogEndsDocument] = {}
-        """The documents of log ends by key. Listeners do not hear of their changes."""
+        """The log-end documents by key. Listeners are not notified of their changes."""
         self.acls: dict[str, AclsDocument] = {}
         """The ACL documents by key."""
 

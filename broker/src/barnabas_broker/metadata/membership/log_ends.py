@@ -154,7 +154,7 @@ class LogEnds:
         self._pause = pause
         self._broker_epoch = -1
         self._lacking: set[tuple[UUID, int]] = set()
-        """The partitions that lacked records at the start, until the metadata shows that they do."""
+        """The partitions that lacked records at the start, if the metadata may not show it yet."""
         self._unknown_topics: dict[UUID, str] = {}
         """The topics with logs but without metadata, by id, including topics whose log directory has gone offline."""
         self._turns = asyncio.Lock()
@@ -257,7 +257,7 @@ class LogEnds:
             yield thing
 
     def _not_found_again(self, topic: TopicDocument, known: KnownEnds) -> Iterator[LogEnd]:
-        """Yield a missing log for each partition that this broker reported before; existing logs replace them."""
+        """Yield NO_LOG for each partition that this broker reported before; the caller replaces existing logs."""
         for number, state in enumerate(topic.partitions):
             end = known.find(self._broker_id, topic.topic_id, number) if self._broker_id in state.replicas else None
             if end is not None:

@@ -140,7 +140,7 @@ class Membership:
         """True if the expired lease of another broker means that the other broker is dead.
 
         If this broker renews its own lease late, the store or the machine stood still, and other brokers may be
-        late for the same reason. Their leases are not judged until one session later.
+        late for the same reason. This broker then trusts no expiry for one session.
         """
         is_late = self._lease is None or self._lease.expires_at_ms <= now_ms
         return not is_late and now_ms >= self._punctual_from_ms
@@ -165,7 +165,7 @@ class Membership:
     async def admitted(self, image: MetadataImage) -> None:
         """Wait until the controller has unfenced this incarnation. `keep` must run meanwhile."""
         lease = self._lease
-        assert lease is not None, "join was not called"
+        assert lease is not None, "join must be called first"
 
         def is_admitted() -> bool:
             found = image.brokers.get(self._registration.broker_id)

@@ -188,7 +188,7 @@ def _check_dynamic(broker: str, names: Sequence[str]) -> None:
 
 
 def _check_min_isr(broker: str, changes: Sequence[ConfigChange]) -> None:
-    """Raise ApiError if min.insync.replicas could differ between brokers, because the ELR depends on it (KIP-966)."""
+    """Raise ApiError if min.insync.replicas could differ between brokers, because ELRs depend on it (KIP-966)."""
     operations = {change.operation for change in changes if change.name == MIN_ISR}
     if broker == ALL_BROKERS and ConfigOperation.DELETE in operations:
         message = f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled."

@@ -11,7 +11,7 @@ from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
 from barnabas_core.errors import ApiError, ErrorCode
 
 BYTES_MAX: Final = 768 * 1024
-"""The largest size of the quotas document, which keeps it below the limit for Kubernetes objects."""
+"""The largest size of the quotas document, so that the document fits into a Kubernetes object."""
 
 
 def decide_client_quotas(

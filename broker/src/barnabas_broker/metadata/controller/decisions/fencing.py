@@ -40,8 +40,8 @@ def begin_incarnation(
     """Return the partition for a restarted broker that is about to be unfenced: the broker begins as a follower.
 
     The partition epoch rises, so that no earlier decision about the previous incarnation takes effect, such as
-    adding the broker to the ISR. The epoch need not rise if the broker is neither leader nor in the ISR, and
-    `is_past`: every broker that can write this state knows that the previous incarnation has ended. A partition
+    adding the broker to the ISR. The epoch need not rise if `is_past` is True and the broker is neither leader nor
+    in the ISR: every broker that can write this state knows that the previous incarnation has ended. A partition
     whose only replica is this broker stays unchanged, unless its log lacks records.
     """
     if lacks_records:

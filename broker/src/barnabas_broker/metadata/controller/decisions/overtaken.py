@@ -14,7 +14,7 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 
 
 class LogAhead(NamedTuple):
-    """The leader epoch of a replica's log, if later than the epoch in the metadata.
+    """A leader epoch of a replica's log that is later than the leader epoch in the metadata.
 
     While `waits` is True, the partition stays unchanged until the other replicas are alive.
     """

@@ -21,7 +21,7 @@ def check_partitions_added(added: int) -> None:
 
 
 def place(view: ClusterView, partitions: int, replication_factor: int, random: Random) -> list[PartitionState]:
-    """Return the partitions of a new topic, placed from a random broker on with a random shift.
+    """Return the partitions of a new topic, placed from a random first broker with a random shift.
 
     Raises ApiError(INVALID_REPLICATION_FACTOR) if there are too few brokers.
     """
@@ -66,7 +66,7 @@ def replication_factor_of(state: PartitionState) -> int:
 
 
 def check_assignment(view: ClusterView, replicas: Sequence[int], replication_factor: int | None) -> None:
-    """Raise ApiError(INVALID_REPLICA_ASSIGNMENT) for invalid replicas, or not `replication_factor` many."""
+    """Raise ApiError(INVALID_REPLICA_ASSIGNMENT) for invalid replicas, or for a wrong number of replicas."""
     complaint = _complaint(view, replicas, replication_factor)
     if complaint is not None:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment {complaint}")
@@ -77,7 +77,7 @@ def _complaint(view: ClusterView, replicas: Sequence[int], replication_factor: i
         return "includes an empty replica list."
     unknown = [broker for broker in replicas if broker not in view.racks]
     if unknown:
-        return f"includes broker {unknown[0]}, but no such broker is registered; registered are {list(view.racks)}."
+        return f"includes broker {unknown[0]}, but no such broker is registered; the brokers are {list(view.racks)}."
     if len(set(replicas)) < len(replicas):
         return f"includes a broker more than once: {list(replicas)}."
     if replication_factor is not None and len(replicas) != replication_factor:

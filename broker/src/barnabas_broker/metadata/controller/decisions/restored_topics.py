@@ -51,7 +51,7 @@ def restored_topics(image: MetadataImage, config: BrokerConfig, *, accepts_loss:
     for stray in strays:
         others = [each for each in strays if each.name == stray.name and each is not stray]
         if others or stray.name in image.topics:
-            why = "brokers have logs of another topic with this name; `barnabas forget-topic TOPIC_ID` deletes one"
+            why = "brokers have logs of another topic with this name; delete one by `barnabas forget-topic TOPIC_ID`"
             decided.append(NotRestored(stray.name, stray.topic_id, why))
             continue
         document = _head(image, stray.name, stray.topic_id, config)
@@ -113,9 +113,9 @@ def _why_not(ends: Ends) -> str | None:
 
 
 def _state(number: int, ends: Mapping[int, LogEnd], image: MetadataImage) -> PartitionState:
-    """Return the partition in a leader epoch above that of all its logs.
+    """Return the partition in a leader epoch above the epochs of all its logs.
 
-    Its number decides which replica comes first, so that preferred leaders are spread over the brokers.
+    The partition number decides which replica comes first, so that preferred leaders are spread over the brokers.
     """
     brokers, first = sorted(ends), number % len(ends)
     replicas = (*brokers[first:], *brokers[:first])

@@ -1,4 +1,4 @@
-"""The check whether a broker may be unregistered: only a stopped broker without replicas may."""
+"""The check that a broker to unregister has stopped and has no replicas."""
 
 from collections.abc import Iterable
 from itertools import islice

@@ -69,8 +69,8 @@ def decide_update_features(
 
     `registered` includes brokers that are not alive, because a broker that does not support a level could not
     return. `split_topics` are stored in several documents, which versions of a lower metadata level would read as
-    topics with fewer partitions. `open_transactions` prevent a lower `transaction.version`, by which they would be
-    ended under other rules. A feature at level 0 is left out of the result.
+    topics with fewer partitions. `open_transactions` prevent a downgrade of `transaction.version`, after which
+    other rules would end them. A feature at level 0 is left out of the result.
     """
     levels = dict(finalized)
     for update in with_implied(finalized, updates):

@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class KubernetesStore:
-    """A MetadataStore in Kubernetes. Leases expire on the clock of this process, counted from when it saw a renewal."""
+    """A MetadataStore in Kubernetes. The clock of this process measures how long leases last."""
 
     def __init__(self, cluster: KubernetesCluster, access: Access, clock: Clock, pod_uid: str = "") -> None:
         """Create the store within a running loop, without a request yet. `pod_uid` is "" outside of pods."""

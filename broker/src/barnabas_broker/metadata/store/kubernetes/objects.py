@@ -27,7 +27,7 @@ PLURAL: Final = "statedocuments"
 KIND: Final = "StateDocument"
 CLUSTER_LABEL: Final = "barnabas.dev/cluster"
 MARK_KEY: Final = "mark"
-"""The key of the marker, which is no document: it is written to get a revision that every watch reports."""
+"""The key of the marker, an object without a document that is written to get a revision that every watch reports."""
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 

@@ -87,7 +87,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def unsynced(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit without a sync in a block. Its commits reach the disk in order, with the next synced commit."""
+    """Skip the sync of commits in a block, which then reach the disk, in order, with the next synced commit."""
     connection.execute("PRAGMA synchronous = NORMAL")
     try:
         yield

@@ -22,7 +22,7 @@ class SqliteSecrets:
     """A SecretStore in SQLite. A change reaches the other processes at once."""
 
     def __init__(self, store: SqliteStore) -> None:
-        """Do not call this constructor, but `open`."""
+        """Call `open` instead of this constructor."""
         self._store = store
         self._revision = 0
 

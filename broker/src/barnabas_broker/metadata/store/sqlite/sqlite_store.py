@@ -36,7 +36,7 @@ class SqliteStore:
     """A MetadataStore in SQLite. Leases use the time since the machine's boot, which all processes share."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock, worker: ThreadPoolExecutor) -> None:
-        """Do not call this constructor, but `open`."""
+        """Call `open` instead of this constructor."""
         self._connection = connection
         self._path = path
         self._clock = clock
