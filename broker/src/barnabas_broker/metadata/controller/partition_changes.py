@@ -200,7 +200,10 @@ def _decide_one(
     decide: DecidePartition,
 ) -> PartitionOutcome:
     if not 0 <= topic_partition.partition < len(topic.partitions):
-        message = f"Topic {topic.name} has no partition {topic_partition.partition}; it has {len(topic.partitions)} partitions."
+        message = (
+            f"Topic {topic.name} has no partition {topic_partition.partition}; "
+            f"the topic has {len(topic.partitions)} partition(s)."
+        )
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     try:
         return decide(topic_partition, topic, rules(topic_partition.partition))
