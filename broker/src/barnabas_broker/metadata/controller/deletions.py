@@ -20,7 +20,7 @@ from barnabas_core.errors import ApiError
 FINISHED_AFTER_MS: Final = 5_000
 """The age of a tombstone at which the controller deletes the topic, because the tombstone's writer has not done so."""
 KEPT_MS: Final = 600_000
-"""The least age of a tombstone before its removal, and the time for which all brokers must be alive before it."""
+"""The least age of a tombstone at its removal. All brokers must have been alive together for as long."""
 KEPT_MAX: Final = 10_000
 """The number of tombstones that are kept while a broker is down.
 

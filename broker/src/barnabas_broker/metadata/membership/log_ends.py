@@ -154,7 +154,7 @@ class LogEnds:
         self._pause = pause
         self._broker_epoch = -1
         self._lacking: set[tuple[UUID, int]] = set()
-        """The partitions that lacked records at the start, if the metadata may not show it yet."""
+        """The partitions that lacked records at the start, if the metadata may not show the loss yet."""
         self._unknown_topics: dict[UUID, str] = {}
         """The topics with logs but without metadata, by id, including topics whose log directory has gone offline."""
         self._turns = asyncio.Lock()
