@@ -289,7 +289,7 @@ def test_transactions_are_refused_where_their_topic_was_made_as_an_ordinary_one(
     error, node_id, *_, message = found(broker, 4, "payments", key_type=1)
     assert (error, node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
     assert message is not None
-    assert "delete it" in message
+    assert "delete the topic" in message
 
 
 @versions(DESCRIBE)

@@ -22,7 +22,7 @@ RAISED = (
     "MetadataVersionRaised",
     "barnabas.metadata.version from 1 to 2: brokers that do not support it no longer start",
 )
-WHY = "broker 1 supports 1 to 1."
+WHY = "broker 1 supports levels 1 to 1."
 REFUSED = StepRefused(ErrorCode.INVALID_UPDATE_VERSION, WHY)
 
 
