@@ -51,7 +51,7 @@ def documents_of(topic: TopicDocument, stored: Stored) -> dict[str, TopicDocumen
         key, states = topic_part_key(topic.name, part), topic.partitions[part.first : part.first + part.count]
         known = stored(key)
         found[key] = (
-            msgspec.structs.replace(known, partitions=states)  # Unknown fields of a newer version stay.
+            msgspec.structs.replace(known, partitions=states)  # Fields of a newer version are kept.
             if isinstance(known, TopicPartDocument)
             else TopicPartDocument(topic.name, topic.topic_id, part.first, states)
         )

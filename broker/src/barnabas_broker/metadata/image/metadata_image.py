@@ -157,7 +157,7 @@ class MetadataImage(ShownDocuments):
             if not self.has(document):
                 self._put(*document, pending)
         pending.seen_alive |= pending.brokers
-        for key in [key for key in self._stored if key not in present]:  # Tombstones must be applied first.
+        for key in [key for key in self._stored if key not in present]:  # Tombstones must come before removals.
             self._remove(key, pending)
         self._finish(listing.revision, pending)
 
@@ -331,7 +331,7 @@ class MetadataImage(ShownDocuments):
         if isinstance(document, TopicDocument | TopicPartDocument):
             return
         if isinstance(document, TombstoneDocument):
-            self._look_at_topics(pending)  # The tombstone still shows which topics were deleted.
+            self._look_at_topics(pending)  # The tombstone, which is removed now, proves that its topic was deleted.
         if self._is_deleted(document):
             self.lost.pop(key, None)
             self.hide(key, document, pending)
@@ -346,7 +346,7 @@ class MetadataImage(ShownDocuments):
         if isinstance(document, AclsDocument):
             return not document.acls
         if isinstance(document, TombstoneDocument):
-            buried = self.buried.get(document.name)  # The tombstone stays until the topic is deleted.
+            buried = self.buried.get(document.name)  # A tombstone stays until its topic's document is deleted.
             return buried is None or buried.topic_id != document.topic_id
         return isinstance(document, LogEndsDocument)  # A broker writes its missing log ends again.
 

@@ -131,7 +131,7 @@ class KubernetesStore:
     async def _conflict(self, key: str, expected_version: int) -> VersionConflict:
         found = await self.get(key)
         actual = ABSENT if found is None else found.version
-        if actual == expected_version:  # Status 422 means a failed test or an invalid object.
+        if actual == expected_version:  # Then status 422 means an invalid object, not a conflict.
             raise StoreUnavailable(f"{key}: the API server refuses the new value of version {actual}")
         return VersionConflict(key, expected_version, actual)
 

@@ -132,7 +132,7 @@ class SqliteStore:
         """Implement `MetadataStore.close`."""
         if self._closed:
             return
-        with contextlib.suppress(StoreUnavailable):  # Otherwise the next writer finds out that this process has ended.
+        with contextlib.suppress(StoreUnavailable):  # If this fails, the next writer releases the leases.
             await self._run(leases.release_all, self._change_signal.address)
             await self._run(leases.forget_watchers, [self._change_signal.address])
         self._closed = True
