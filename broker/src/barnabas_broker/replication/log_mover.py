@@ -60,7 +60,7 @@ class LogMover:
         """The lock that lets one move copy or swap at a time."""
 
     def resume(self) -> None:
-        """Restart the moves that a stop or a crash interrupted. Partitions must have been created before."""
+        """Restart the moves that a stop or a crash interrupted. The partitions must already exist."""
         for topic_partition, log_dir in self._logs.moves.interrupted.items():
             try:
                 self.move(topic_partition, log_dir)

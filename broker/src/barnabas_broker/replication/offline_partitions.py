@@ -116,7 +116,7 @@ class OfflinePartitions:
             self._rounds.begin()
 
     def look_at_full_dirs(self) -> None:
-        """Log each full log dir that has free space again, so that its next lack of space is logged."""
+        """Log each full log dir that has free space again, so that the next failure for lack of space is logged."""
         for log_dir in self._logs.log_dirs:
             if log_dir.path in self._full and log_dir.state is LogDirState.ONLINE:
                 self._full.remove(log_dir.path)

@@ -61,7 +61,7 @@ class RecordLog:
     def append_marker(
         self, partition: int, marker: Marker, transaction_version: int, done: Callable[[ApiError | None], object]
     ) -> None:
-        """Append a transaction marker; `done` is called as by `append`."""
+        """Append a transaction marker; `done` is called as described for `append`."""
         try:
             with self._replicas.failures.using(self._topic, partition) as hosted:
                 hosted.check_writable(all_replicas=True)

@@ -22,6 +22,6 @@ def held_back(replica: Replica) -> int:
 
 
 def undecided_since_ms(replica: Replica) -> int | None:
-    """Return the time of the last write in the oldest open transaction, None if no open transaction is known."""
+    """Return the time in ms of the last write in the oldest open transaction, None if no transaction is open."""
     states = replica.log.known_producers.states
     return None if states is None else states.oldest_transaction_ms()

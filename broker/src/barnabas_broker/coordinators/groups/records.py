@@ -32,7 +32,7 @@ _VERSION_OFFSET: Final = struct.Struct(">hq")
 _VERSION_OFFSET_EPOCH: Final = struct.Struct(">hqi")
 _NO_TAGS: Final = b"\0"
 TOPIC_ID_FOLLOWS: Final = b"\1\0\x10"
-"""The encoded number of tagged fields (1), tag (0) and size (16) that precede a topic id."""
+"""The bytes before a tagged topic id: the number of tagged fields (1), the tag (0) and the size (16)."""
 
 
 class MalformedRecord(ValueError):

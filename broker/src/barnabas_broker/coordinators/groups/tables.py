@@ -1,7 +1,7 @@
 """The groups and offsets that the records of one partition of `__consumer_offsets` define.
 
 Only records change the durable state: `apply` handles a record that was just committed and a record that was read from
-the log in the same way. The state of a group that is not stored, such as its deadlines, is in `groups`.
+the log in the same way. State that is not stored, such as the deadlines of a group, is in `groups`.
 """
 
 from collections.abc import Iterator

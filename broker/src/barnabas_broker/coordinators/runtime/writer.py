@@ -55,7 +55,7 @@ class CoordinatorLog(Protocol):
     def append_marker(
         self, partition: int, marker: Marker, transaction_version: int, done: Callable[[ApiError | None], object]
     ) -> None:
-        """Append the marker that ends a transaction; `done` is called as by `append`."""
+        """Append the marker that ends a transaction; `done` is called as described for `append`."""
         ...
 
     def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValueSlice | None]:

@@ -82,7 +82,7 @@ class TransactionGate:
     async def ask(
         self, transactional_id: str, by: ProducerEpoch, partition: TopicPartition, *, adds: bool
     ) -> ErrorCode:
-        """Return NONE if the partition is in the producer's open transaction; `adds` allows to add the partition."""
+        """Return NONE if the partition is in the producer's open transaction; `adds` adds a missing partition first."""
         question = _Question(transactional_id, by, adds)
         answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.get(question)
