@@ -235,7 +235,7 @@ CASES: Mapping[str, Case] = {
         Refusal(
             "BrokerHoldsReplicas",
             "broker 2 stays until its replicas have moved: wide-0; wide must have 2 or fewer replicas first: "
-            "set spec.replicas of its Topic; create a Topic if it has none",
+            "set spec.replicas of the Topic; create a Topic if there is none",
         ),
     ),
     "the brokers' own topics get fewer replicas by themselves": (

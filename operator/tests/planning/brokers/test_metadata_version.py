@@ -68,7 +68,7 @@ def raised(before: int, after: int) -> RaiseMetadataVersion:
 
 def unsupported(pinned: int, highest: int, broker: int) -> Refusal:
     what = f"spec.metadataVersion is {pinned}; allowed: 1 to {highest}"
-    why = f"broker {broker} supports no higher one: change spec.brokers.image, or leave spec.metadataVersion out"
+    why = f"broker {broker} supports no higher version: change spec.brokers.image, or leave spec.metadataVersion out"
     return Refusal("NotSupported", f"{what}; {why}")
 
 

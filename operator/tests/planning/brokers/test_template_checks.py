@@ -27,43 +27,51 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "replicas": (
         spec("statefulSet", replicas=5),
         (
-            "spec.template.statefulSet.spec.replicas is 5 (integer), which spec.brokers.replicas sets; "
+            "spec.template.statefulSet.spec.replicas is 5 (integer), because spec.brokers.replicas sets it; "
             "allowed: leave it out"
         ),
     ),
     "the selector": (
         spec("statefulSet", selector={"matchLabels": {}}),
-        "spec.template.statefulSet.spec.selector is a mapping, which finds the brokers' pods; allowed: leave it out",
+        (
+            "spec.template.statefulSet.spec.selector is a mapping, because it selects the brokers' pods; allowed: "
+            "leave it out"
+        ),
     ),
     "the pods by their set": (
         spec("statefulSet", template={"spec": {}}),
         (
-            "spec.template.statefulSet.spec.template is a mapping, which spec.template.pod and "
-            "spec.template.brokerContainer change; allowed: leave it out"
+            "spec.template.statefulSet.spec.template is a mapping, because spec.template.pod "
+            "and spec.template.brokerContainer change it; allowed: leave it out"
         ),
     ),
     "the broker's container by the pod": (
         spec("pod", containers=[{"name": "other", "image": "x"}, {"name": "broker", "image": "x"}]),
         (
-            "spec.template.pod.spec.containers[1].name is 'broker' (string), which "
-            "spec.template.brokerContainer changes; "
+            "spec.template.pod.spec.containers[1].name is 'broker' (string), "
+            "because spec.template.brokerContainer changes it; "
             "allowed: leave it out"
         ),
     ),
     "a disk": (
         spec("pod", volumes=[{"name": "volume-0", "emptyDir": {}}]),
-        "spec.template.pod.spec.volumes[0].name is 'volume-0' (string), which spec.storage sets; allowed: leave it out",
+        (
+            "spec.template.pod.spec.volumes[0].name is 'volume-0' (string), because spec.storage sets it; allowed: "
+            "leave it out"
+        ),
     ),
     "a disk that goes": (
         spec("pod", volumes=[{"name": "volume-0", "$patch": "delete"}]),
-        "spec.template.pod.spec.volumes[0].name is 'volume-0' (string), which spec.storage sets; allowed: leave it out",
+        (
+            "spec.template.pod.spec.volumes[0].name is 'volume-0' (string), because spec.storage sets it; allowed: "
+            "leave it out"
+        ),
     ),
     "all volumes instead": (
         spec("pod", volumes=[{"$patch": "replace"}, {"name": "x", "emptyDir": {}}]),
         (
             "spec.template.pod.spec.volumes[0].$patch is replace, but spec.volumes.config "
-            "stays, which has the brokers' "
-            "settings; allowed: without $patch here"
+            "must stay, because it holds the brokers' settings; allowed: leave $patch out"
         ),
     ),
     "a name that is none": (
@@ -77,32 +85,36 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a way around the guard of replication": (
         spec("networkPolicy", policyTypes=["Egress"], egress=[{}]),
         (
-            "spec.template.networkPolicy.spec.policyTypes lacks Ingress, which guards replication; "
+            "spec.template.networkPolicy.spec.policyTypes lacks Ingress, which protects replication; "
             "allowed: [Ingress] or [Ingress, Egress]"
         ),
     ),
     "the image": (
         {"brokerContainer": {"image": "x"}},
-        "spec.template.brokerContainer.image is 'x' (string), which spec.brokers.image sets; allowed: leave it out",
+        (
+            "spec.template.brokerContainer.image is 'x' (string), because spec.brokers.image sets it; allowed: leave "
+            "it out"
+        ),
     ),
     "the memory": (
         {"brokerContainer": {"resources": {}}},
         (
-            "spec.template.brokerContainer.resources is a mapping, which spec.brokers.resources sets; "
+            "spec.template.brokerContainer.resources is a mapping, because spec.brokers.resources sets it; "
             "allowed: leave it out"
         ),
     ),
     "the broker's own port": (
         {"brokerContainer": {"ports": [{"containerPort": 9091, "hostPort": 9091}]}},
         (
-            "spec.template.brokerContainer.ports[0].containerPort is 9091 (integer), by which brokers replicate; "
+            "spec.template.brokerContainer.ports[0].containerPort is 9091 (integer), because brokers replicate "
+            "over it; "
             "allowed: leave it out"
         ),
     ),
     "a listener's port": (
         {"brokerContainer": {"ports": [{"containerPort": 9092, "name": "x"}]}},
         (
-            "spec.template.brokerContainer.ports[0].containerPort is 9092 (integer), which spec.listeners sets; "
+            "spec.template.brokerContainer.ports[0].containerPort is 9092 (integer), because spec.listeners sets it; "
             "allowed: leave it out"
         ),
     ),
@@ -110,29 +122,29 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"brokerContainer": {"volumeMounts": [{"name": "x", "mountPath": "/var/lib/barnabas/volume-0"}]}},
         (
             "spec.template.brokerContainer.volumeMounts[0].mountPath is "
-            "'/var/lib/barnabas/volume-0' (string), which has "
-            "the brokers' disks; allowed: leave it out"
+            "'/var/lib/barnabas/volume-0' (string), because it "
+            "holds the brokers' disks; allowed: leave it out"
         ),
     ),
     "a mount without a path": (
         {"brokerContainer": {"volumeMounts": [{"name": "x"}]}},
         (
             "spec.template.brokerContainer.volumeMounts[0].mountPath is missing; "
-            "allowed: that of an entry to change, or a new one"
+            "allowed: the key of an entry to change or add"
         ),
     ),
     "what tells that a broker is ready": (
         {"brokerContainer": {"readinessProbe": {"periodSeconds": 5, "httpGet": {"path": "/"}}}},
         (
-            "spec.template.brokerContainer.readinessProbe.httpGet is a mapping, because it shows the broker's state; "
+            "spec.template.brokerContainer.readinessProbe.httpGet is a mapping, because it checks the broker's state; "
             "allowed: leave it out"
         ),
     ),
     "another probe": (
         {"brokerContainer": {"readinessProbe": {"$patch": "replace", "exec": {"command": ["true"]}}}},
         (
-            "spec.template.brokerContainer.readinessProbe.$patch is replace, but readinessProbe.httpGet stays, because "
-            "it shows the broker's state; allowed: without $patch here"
+            "spec.template.brokerContainer.readinessProbe.$patch is replace, but readinessProbe.httpGet must stay, "
+            "because it checks the broker's state; allowed: leave $patch out"
         ),
     ),
     "environment as a mapping": (
@@ -143,7 +155,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         spec("pod", securityContext={"runAsUser": None}),
         (
             "spec.template.pod.spec.securityContext.runAsUser is empty; allowed: a value, or "
-            "{$patch: delete}, which removes it"
+            "{$patch: delete} to remove the field"
         ),
     ),
     "a directive that is none": (
@@ -168,13 +180,13 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "the type of the Service for pods": (
         spec("bootstrapService", type="LoadBalancer"),
         (
-            "spec.template.bootstrapService.spec.type is 'LoadBalancer' (string), which spec.listeners sets; "
+            "spec.template.bootstrapService.spec.type is 'LoadBalancer' (string), because spec.listeners sets it; "
             "allowed: leave it out"
         ),
     ),
     "another port of a Service": (
         spec("bootstrapService", ports=[{"port": 80}]),
-        "spec.template.bootstrapService.spec.ports[0].port is 80 (integer); allowed: 9092, by spec.listeners",
+        "spec.template.bootstrapService.spec.ports[0].port is 80 (integer); allowed: 9092, as in spec.listeners",
     ),
     "one node for all": (
         spec("pod", nodeName="n-1"),
@@ -207,7 +219,7 @@ OF_LISTENERS: dict[str, tuple[Any, list[str]]] = {
         [
             (
                 "spec.listeners[1].template.brokerService.spec.ports[0].port is 9095 (integer); "
-                "allowed: 9094, by spec.listeners"
+                "allowed: 9094, as in spec.listeners"
             )
         ],
     ),

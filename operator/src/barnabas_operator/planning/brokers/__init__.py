@@ -1,1 +1,1 @@
-"""The decisions about brokers. Pure."""
+"""The planning of the brokers of a Cluster and of their Kubernetes objects."""

@@ -1,12 +1,13 @@
-"""The authorities of a Cluster: the content of their Secrets, and when which key signs. Pure except for the keys.
+"""The certificate authorities of a Cluster: the content of their Secrets, and the replacement of their keys.
 
-Each authority has two Secrets, named and keyed as Strimzi's: NAME with `ca.key`, which only the operator reads, and
-NAME-cert with `ca.crt`, `ca.p12` and `ca.password` for clients. NAME has `ca.crt`, too: so one write changes all, and
-the other Secret is made of it. The first certificate in `ca.crt` is of the key that signs.
+Each authority has two Secrets with the names and keys that Strimzi uses: NAME with `ca.key`, which only the operator
+reads, and NAME-cert with `ca.crt`, `ca.p12` and `ca.password` for clients. NAME holds `ca.crt` as well, so that one
+write changes the key and its certificate together, and NAME-cert is derived from NAME. The first certificate in
+`ca.crt` belongs to the key that signs.
 
-At two thirds of its lifetime another authority is added, which everybody trusts and which signs nothing (`next.key`).
-It signs after 30 days, when clients have had the time to fetch it. The former stays until it expires. Annotations of
-the first Secret bring that forward (`authority_requests.py`).
+At two thirds of the lifetime of an authority its successor is created (`next.key`). The successor is trusted at once,
+and signs after 30 days, when clients have fetched its certificate. The old authority is trusted until it expires.
+Annotations of the Secret NAME replace the key sooner (`authority_requests.py`).
 """
 
 import datetime as dt
@@ -23,16 +24,16 @@ from barnabas_operator.planning.refusal import Refusal
 
 BROKEN_SECRET: Final = "BrokenSecret"
 TRUSTED_FIRST: Final = dt.timedelta(days=30)
-"""The time for which an authority is trusted before it signs."""
+"""The time for which a new authority is trusted before it signs."""
 LAST_MOMENT: Final = dt.timedelta(days=1)
-"""The time before its predecessor expires in which it signs anyway: the operator may have been away."""
+"""The time before the old authority expires from which its successor signs in any case."""
 
 Data = Mapping[str, bytes]
 """The content of a Secret."""
 
 
 class AuthoritySecrets(NamedTuple):
-    """The two Secrets of an authority, None for one that does not exist, and the annotations of the first."""
+    """The content of the two Secrets of an authority, None for a missing Secret, and the annotations of the first."""
 
     key: Data | None
     certificate: Data | None
@@ -42,7 +43,7 @@ class AuthoritySecrets(NamedTuple):
 class AuthorityPlan(NamedTuple):
     """The authority that signs, the trusted certificates, and the content of the two Secrets.
 
-    `marks` are the annotations of the first Secret, `given` the Secrets that are not the operator's to write.
+    `marks` are the annotations of the first Secret. `given` are the names of the Secrets that the user provides.
     """
 
     signer: Authority
@@ -54,7 +55,7 @@ class AuthorityPlan(NamedTuple):
 
 
 class _Keys(NamedTuple):
-    """The keys and certificates of an authority: `signer` signs, `successor` is trusted ahead, `others` still are."""
+    """The keys of an authority: `signer` signs, `successor` signs later, and `others` are old but still trusted."""
 
     signer: Pem
     successor: Pem | None = None
@@ -64,7 +65,7 @@ class _Keys(NamedTuple):
 def plan_authority(
     name: str, found: AuthoritySecrets, now: dt.datetime, new_password: Callable[[], str]
 ) -> AuthorityPlan | Refusal:
-    """Return the wanted state of an authority, or why there is none. `name` is that of its first Secret."""
+    """Return the wanted state of an authority, or a refusal if its Secrets are broken; `name` is its first Secret."""
     asked = asked_by(found.marks, now)
     if found.key is None and found.certificate is None:
         keys = _Keys(Authority.create(name, now).pem)
@@ -89,7 +90,7 @@ def _read(secret: Data, now: dt.datetime) -> _Keys:
 
 
 def _as_asked(name: str, keys: _Keys, asked: Asked, now: dt.datetime) -> _Keys:
-    """Return the keys after the step that annotations ask for now."""
+    """Return the keys after the step that the annotations request now."""
     if asked.renews:
         keys = keys._replace(signer=Authority(keys.signer, now).renewed())
     match asked.step:
@@ -103,7 +104,7 @@ def _as_asked(name: str, keys: _Keys, asked: Asked, now: dt.datetime) -> _Keys:
 
 
 def _advanced(name: str, keys: _Keys, now: dt.datetime) -> _Keys:
-    """Return the keys after the changes that are due now."""
+    """Return the keys after the changes that the lifetimes of the certificates require now."""
     signer, others = _certificate(keys.signer), [each for each in keys.others if each.not_valid_after_utc > now]
     keys = keys._replace(others=others)
     if keys.successor is None and now >= renewed_at(signer):
@@ -143,6 +144,6 @@ def _certificate(pem: Pem) -> x509.Certificate:
 
 def _broken(name: str, error: Exception) -> Refusal:
     why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
-    message = f"Secret {name} does not hold an authority: {why}; allowed: the Secret as it was, from a backup"
+    message = f"Secret {name} does not hold an authority: {why}; allowed: the Secret restored from a backup"
     both = f"or delete {name} and {certificate_name(name)}, and give all clients the new ca.crt"
     return Refusal(BROKEN_SECRET, f"{message}, {both}")

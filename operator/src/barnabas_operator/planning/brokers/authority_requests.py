@@ -1,17 +1,17 @@
-"""The annotations of an authority's Secret, which ask for another certificate or another key at once. Pure.
+"""The annotations of an authority's Secret that request a new certificate or a new key at once.
 
-`force-renew: "true"` asks for a certificate of the same key. `force-replace: "true"` asks for another key, in three
-steps an hour apart. The annotation says which one was the last, and is written together with the keys, so that an
-operator that is killed goes on where it was:
+`force-renew: "true"` requests a new certificate for the same key. `force-replace: "true"` requests a new key, which is
+introduced in three steps, an hour apart. The operator writes the last step into the annotation together with the keys,
+so that an operator that restarts continues with the next step:
 
-| annotation | is trusted | signs | next, after an hour |
+| annotation | trusted keys | signing key | next step |
 |---|---|---|---|
-| "true" | the former | the former | at once: the new one is trusted |
-| "trusted since TIME" | both | the former | the new one signs |
-| "signs since TIME" | both | the new one | the former is forgotten |
+| "true" | old key | old key | the new key is trusted, at once |
+| "trusted since TIME" | both keys | old key | the new key signs, after an hour |
+| "signs since TIME" | both keys | new key | the old key is removed, after an hour |
 
-Brokers, operator and Users get certificates of the new key as soon as it signs. Where somebody takes the annotation
-away, it goes on as at two thirds of a lifetime.
+Brokers, operator and Users get certificates of the new key as soon as the new key signs. If a user removes the
+annotation, the replacement continues at the pace of a replacement at two thirds of the lifetime.
 """
 
 import datetime as dt
@@ -22,9 +22,9 @@ RENEW: Final = "barnabas.dev/force-renew"
 REPLACE: Final = "barnabas.dev/force-replace"
 ASKED: Final = "true"
 DONE: Final = "done"
-"""The last word of an annotation; the next write takes it away."""
+"""The last value of an annotation; the next write removes the annotation."""
 STEP: Final = dt.timedelta(hours=1)
-"""The time that clients have to fetch `ca.crt`, and then certificates of their own."""
+"""The time between two steps, in which clients fetch `ca.crt` and then their own certificates."""
 _TRUSTED: Final = "trusted since "
 _SIGNS: Final = "signs since "
 
@@ -32,7 +32,7 @@ DueStep = Literal["trust", "sign", "forget"]
 
 
 class Asked(NamedTuple):
-    """The steps that are due now, and the annotations once they are taken."""
+    """The steps that are due now, and the annotations after these steps."""
 
     renews: bool
     step: DueStep | None
@@ -40,7 +40,7 @@ class Asked(NamedTuple):
 
 
 def asked_by(marks: Mapping[str, str], now: dt.datetime) -> Asked:
-    """Return the requests of annotations that are not carried out yet."""
+    """Return the requests in the annotations `marks` that are due now."""
     renews, replace = marks.get(RENEW) == ASKED, marks.get(REPLACE, "")
     step = _step(replace, now)
     said: Mapping[DueStep | None, str] = {
@@ -62,7 +62,7 @@ def _step(replace: str, now: dt.datetime) -> DueStep | None:
 
 
 def _is_over(replace: str, since: str, now: dt.datetime) -> bool:
-    """True if a step was taken at least an hour ago. A time that cannot be parsed counts as long ago."""
+    """True if a step was taken at least `STEP` ago, or its time cannot be parsed."""
     if not replace.startswith(since):
         return False
     try:

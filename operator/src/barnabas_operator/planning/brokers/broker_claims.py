@@ -1,4 +1,4 @@
-"""The claims of a Cluster's disks, and the brokers that keep a place because of their claims. Pure."""
+"""The PersistentVolumeClaims of a Cluster's brokers, and the decisions about keeping or deleting them."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from barnabas_operator.resources.cluster import Cluster
 
 
 class BrokerClaim(NamedTuple):
-    """The claim of one disk of one broker: its size, and its `storage_class`.
+    """The PersistentVolumeClaim for one volume of one broker.
 
-    `is_bound`: it has, or had, a volume, which may hold records. `version` is that of the object.
-    `is_emptied`: its broker held no replicas when it was removed. One that `is_ending` was deleted: it is
-    lost with its records when its pod ends. `resize`: the progress of Kubernetes in growing it.
+    `is_bound` is True if the claim has or had a volume, which may hold records. `is_emptied` is True if the broker held
+    no replicas when it was removed. `is_ending` is True if the claim was deleted; its records are lost when its pod
+    ends. `resize` is the progress of a resize, and `version` the resource version of the claim.
     """
 
     name: str
@@ -30,15 +30,12 @@ class BrokerClaim(NamedTuple):
 
 
 def brokers_claimed(claims: Iterable[BrokerClaim]) -> int:
-    """Return how many brokers there were, by their claims. Removed brokers with emptied claims do not count."""
+    """Return the number of brokers that the claims belong to, without brokers whose claims are emptied."""
     return max((claim.broker_id for claim in claims if not claim.is_emptied and not claim.is_ending), default=-1) + 1
 
 
 def brokers_holding(state: ClusterState | None, count: int) -> int:
-    """Return how many brokers are needed, at least `count`, so that each registered one with replicas has a place.
-
-    A broker that was removed in the ordinary way has no replicas.
-    """
+    """Return the number of brokers, at least `count`, that includes every registered broker with replicas."""
     beyond = {broker for broker in state.registered if broker >= count} if state is not None else set()
     if state is None or not beyond:
         return count
@@ -47,12 +44,12 @@ def brokers_holding(state: ClusterState | None, count: int) -> int:
 
 
 def claims_to_empty(claims: Iterable[BrokerClaim], broker_id: int) -> list[BrokerClaim]:
-    """Return the claims to mark as emptied when this broker is removed."""
+    """Return the claims of a broker that must be marked as emptied when the broker is removed."""
     return [claim for claim in claims if claim.broker_id == broker_id and not claim.is_emptied]
 
 
 def claims_in_use_again(claims: Iterable[BrokerClaim], places: int) -> list[BrokerClaim]:
-    """Return the claims that are marked as emptied although their broker has a place again."""
+    """Return the claims that are marked as emptied although their broker, below `places`, exists again."""
     return [claim for claim in claims if claim.is_emptied and claim.broker_id < places]
 
 
@@ -61,7 +58,7 @@ def claims_to_delete(
 ) -> list[BrokerClaim]:
     """Return the emptied claims of removed brokers whose volume has `deleteClaim`.
 
-    A broker that is still registered may have got a new topic's replica before it stopped, and needs its claims.
+    The claims of a registered broker are kept, because it may have received replicas of a new topic before it stopped.
     """
     erased = _erased_volumes(cluster)
     gone = (each for each in claims if each.is_emptied and each.broker_id >= places)
@@ -69,7 +66,7 @@ def claims_to_delete(
 
 
 def claims_to_erase(cluster: Cluster, claims: Iterable[BrokerClaim]) -> list[BrokerClaim]:
-    """Return the claims to delete with the Cluster: all of them, or those of volumes with `deleteClaim`."""
+    """Return the claims to delete with the Cluster: all claims, or only those of volumes with `deleteClaim`."""
     if cluster.spec.deletion_policy == "Delete":
         return list(claims)
     erased = _erased_volumes(cluster)
@@ -77,7 +74,7 @@ def claims_to_erase(cluster: Cluster, claims: Iterable[BrokerClaim]) -> list[Bro
 
 
 def named(claims: Sequence[BrokerClaim]) -> str:
-    """Return the first claim's name, and the number of others."""
+    """Return the name of the first claim, and the number of the others."""
     first = min(claim.name for claim in claims)
     return first if len(claims) == 1 else f"{first} and {len(claims) - 1} more"
 

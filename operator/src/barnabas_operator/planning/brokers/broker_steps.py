@@ -1,6 +1,6 @@
-"""The next step of a Cluster's brokers: one at a time, each decided on the state at that time. Pure.
+"""The next step for the brokers of a Cluster: start, restart, remove, or balance leaders.
 
-Brokers are numbered from 0, so those with the highest numbers are removed.
+Each step is decided from the current state. Broker ids begin at 0, and the highest ids are removed first.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,12 +24,12 @@ NAMED_MAX: Final = 3
 
 
 class BrokerView(NamedTuple):
-    """A broker that has a place; `is_changed`: it runs with other settings than it should have.
+    """A broker that the StatefulSet includes.
 
-    `lacks_volume`: its pod was made before a volume was added. The controller of StatefulSets cannot mend such a pod,
-    and until it is replaced makes no pod with a higher number. `is_down`: its process does not run, or has lost its
-    access to Kubernetes; a broker that is only not ready may still serve. `ending` names its pod or claim that is being
-    deleted.
+    `is_changed` is True if the broker runs with outdated settings. `lacks_volume` is True if its pod was created before
+    a volume was added; the StatefulSet creates no pod with a higher number until that pod is replaced. `is_down` is
+    True if the process does not run or has lost access to Kubernetes; a broker that is not ready may still serve
+    clients. `ending` names the pod or claims of the broker that are being deleted.
     """
 
     broker_id: int
@@ -43,45 +43,45 @@ class BrokerView(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StartBrokers:
-    """The step that starts these brokers, all at once."""
+    """The step that starts brokers, all at the same time."""
 
     broker_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RestartBroker:
-    """The step that restarts a broker, so that it takes its new settings."""
+    """The step that restarts a broker with its new settings."""
 
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveBroker:
-    """The step that removes a broker for good; its files stay."""
+    """The step that removes a broker from the cluster and keeps its files."""
 
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class BalanceLeaders:
-    """The step that gives leadership back to the preferred replicas, from which restarts have moved it."""
+    """The step that elects the preferred leaders after restarts have moved the leadership."""
 
 
 BrokerStep = StartBrokers | RestartBroker | RemoveBroker | BalanceLeaders
 
 
 def balances_leaders(cluster: Cluster) -> bool:
-    """True if leadership must return to the preferred replicas; brokers do so themselves only minutes later."""
+    """True unless the Cluster sets `auto.leader.rebalance.enable` to false."""
     return str(cluster.spec.config.get("auto.leader.rebalance.enable", True)).lower() != "false"
 
 
 def next_step(
     wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None, *, unbalanced: bool = False
 ) -> BrokerStep | Refusal | None:
-    """Return the next step, or why it has to wait; None if the brokers are as wanted.
+    """Return the next step, or a refusal if it has to wait, or None if the brokers are as wanted.
 
-    `wanted` is the number of brokers, `state` their own report, None if none of them answers; `unbalanced` says whether
-    leaders have to be balanced when all restarts are over.
+    `wanted` is the declared number of brokers. `state` is None if no broker answers. `unbalanced` is True if leaders
+    have to be balanced after all restarts.
     """
     missing = tuple(broker.broker_id for broker in brokers if not broker.is_running)
     outdated = next((broker for broker in brokers if broker.lacks_volume), None)
@@ -89,9 +89,9 @@ def next_step(
         return _release(outdated, frozenset(missing), brokers, state)
     changed = [broker for broker in brokers if broker.is_changed] if outdated is None else [outdated]
     down = next((broker.broker_id for broker in changed if broker.is_down), None)
-    if down is not None:  # It is down already, and new settings may repair it.
+    if down is not None:  # The broker is down already, and its new settings may repair it.
         return nothing_ends(down, brokers, state) or RestartBroker(down)
-    if missing:  # After the restart: a broken pod may hold the quota for these.
+    if missing:  # Brokers that are down restart first, because their pods may use up the quota.
         return StartBrokers(missing)
     if changed:
         return _one_of(changed, brokers, state)
@@ -104,7 +104,7 @@ def next_step(
 def step_without_restarts(
     wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None, *, unbalanced: bool = False
 ) -> BrokerStep | Refusal | None:
-    """Return the next step while `rolling.pause` is set: no restart, which is reported if nothing else is left."""
+    """Return the next step that is no restart, while `rolling.pause` is set; a refusal names the brokers to restart."""
     to_restart = [broker for broker in brokers if broker.is_changed or broker.lacks_volume]
     calm = [broker._replace(is_changed=False, lacks_volume=False) for broker in brokers]
     step = next_step(wanted, calm, state, unbalanced=unbalanced)
@@ -117,14 +117,14 @@ def step_without_restarts(
 
 
 def _turn(broker_id: int) -> int:
-    """Return the turn in which Kubernetes handles a pod: 1, 2, 4, ... of them at a time, until a turn fails."""
+    """Return the batch in which the StatefulSet controller handles a pod; batches hold 1, 2, 4, ... pods."""
     return (broker_id + 1).bit_length()
 
 
 def _release(
     outdated: BrokerView, missing: frozenset[int], brokers: Sequence[BrokerView], state: ClusterState | None
 ) -> RestartBroker | Refusal:
-    """Restart the broker that blocks the StatefulSet, without waiting for the missing ones that it blocks."""
+    """Restart the broker that blocks the StatefulSet, without waiting for the missing brokers."""
     there = [broker for broker in brokers if broker.is_running]
     if outdated.is_down:
         return nothing_ends(outdated.broker_id, there, state) or RestartBroker(outdated.broker_id)
@@ -136,9 +136,10 @@ def _release(
 def _one_of(
     changed: Iterable[BrokerView], brokers: Sequence[BrokerView], state: ClusterState | None
 ) -> RestartBroker | Refusal:
-    """Restart a changed broker, first one that is not ready: others wait for it, and new settings may cure it.
+    """Return the restart of one changed broker, or why it has to wait.
 
-    The controller restarts last: otherwise its work would move more than once.
+    Brokers that are not ready restart first, because the other brokers wait for them and new settings may repair them.
+    The controller restarts last, so that the controller role moves only once.
     """
     controller = state.controller_id if state else None
     first = min(changed, key=lambda each: (each.is_ready, each.broker_id == controller, each.broker_id)).broker_id
@@ -147,7 +148,7 @@ def _one_of(
 
 
 def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
-    """Balance the leaders once every replica is in sync again, as only those can lead."""
+    """Return the step that balances leaders, or a refusal until all replicas are in sync."""
     if state is None:
         return Refusal(BROKERS_UNREACHABLE, "waiting until a broker reports which replicas are in sync")
     behind = [
@@ -159,7 +160,7 @@ def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
 
 
 def nothing_ends(broker_id: int, brokers: Sequence[BrokerView], _state: ClusterState | None) -> Refusal | None:
-    """Refuse while a pod or claim is being deleted: another broker ends, or a disk would be lost with its pod."""
+    """Refuse a restart while a pod or claim is being deleted, because the disk would be lost with its pod."""
     ending = [each.ending for each in brokers if each.ending]
     if not ending:
         return None
@@ -167,12 +168,12 @@ def nothing_ends(broker_id: int, brokers: Sequence[BrokerView], _state: ClusterS
 
 
 def brokers_answer(_broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
-    """Refuse while no broker reports which replicas are in sync."""
+    """Refuse a restart while no broker reports which replicas are in sync."""
     return None if state else Refusal(BROKERS_UNREACHABLE, "waiting until a broker reports which replicas are in sync")
 
 
 def others_ready(broker_id: int, brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
-    """Refuse while another broker is not ready: a second one down could leave partitions without a leader."""
+    """Refuse a restart while another broker is not ready, because partitions could lose their leader."""
     alive = state.racks if state else {}
     others = (each for each in brokers if each.broker_id != broker_id)
     down = [each.broker_id for each in others if not each.is_ready or each.broker_id not in alive]
@@ -183,9 +184,9 @@ def others_ready(broker_id: int, brokers: Sequence[BrokerView], state: ClusterSt
 
 
 def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
-    """Refuse while this broker may hold the last replica in sync.
+    """Refuse a restart while a partition with a replica on the broker lacks in-sync replicas.
 
-    A move may take hours. It blocks no restart if as many replicas are in sync as the partition will have after it.
+    A partition that is being reassigned needs only as many in-sync replicas as it has target replicas.
     """
     if state is None:
         return None
@@ -201,7 +202,7 @@ def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: Clus
 
 
 def _replicas_to_be(trouble: Trouble, state: ClusterState) -> float:
-    """Return the number of replicas that a moving partition will have; infinity for one that does not move."""
+    """Return the number of target replicas of a reassignment, or infinity if the partition is not reassigned."""
     topic = state.topics.get(trouble.topic)
     target = topic.moving.get(trouble.partition) if topic is not None else None
     return inf if target is None else len(target)
@@ -225,12 +226,12 @@ def _removal(broker_id: int, wanted: int, state: ClusterState | None) -> RemoveB
     message = f"broker {broker_id} stays until its replicas have moved: {_some(held, len(held))}"
     if too_wide:
         message += f"; {_some(too_wide, len(too_wide))} must have {wanted} or fewer replicas first: "
-        message += "set spec.replicas of its Topic; create a Topic if it has none"
+        message += "set spec.replicas of the Topic; create a Topic if there is none"
     return Refusal(HOLDS_REPLICAS, message)
 
 
 def replicas_on(broker_id: int, state: ClusterState) -> list[str]:
-    """Return the partitions that a broker has a replica of, as `topic-partition`."""
+    """Return the partitions that have a replica on the broker, as `topic-partition`."""
     return [
         f"{name}-{number}"
         for name, topic in sorted(state.topics.items())
@@ -240,6 +241,5 @@ def replicas_on(broker_id: int, state: ClusterState) -> list[str]:
 
 
 def _some(items: Iterable[str], count: int) -> str:
-    """Return the first few items, and the number of others."""
     listed = ", ".join(islice(items, NAMED_MAX))
     return listed if count <= NAMED_MAX else f"{listed} and {count - NAMED_MAX} more"

@@ -1,4 +1,4 @@
-"""The times at which the certificates of a Cluster end, for its status. Pure."""
+"""The expiry times of the certificates of a Cluster, for its status."""
 
 import datetime as dt
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from barnabas_operator.resources.security import CertificateStatus
 
 
 def certificate_status(name: str, certificate: x509.Certificate, *, is_given: bool = False) -> CertificateStatus:
-    """Return when a certificate ends that the Secret of this name holds. The operator renews no given one."""
+    """Return the expiry and renewal time of the certificate in Secret `name`; a given certificate is never renewed."""
     renewal = None if is_given else _text(renewed_at(certificate))
     return CertificateStatus(name=name, not_after=_text(certificate.not_valid_after_utc), renewal_time=renewal)
 
@@ -19,12 +19,12 @@ def certificate_status(name: str, certificate: x509.Certificate, *, is_given: bo
 def with_users(
     own: tuple[CertificateStatus, ...] | None, users: Iterable[Json]
 ) -> tuple[CertificateStatus, ...] | None:
-    """Return a Cluster's certificates, and of its Users the one that ends first; None while its own are unknown."""
+    """Return the certificates of a Cluster and the User certificate that expires first, or None if `own` is None."""
     found = (each.get("status", {}).get("certificate") for each in users)
     first = sorted((each["notAfter"], each["name"], each["renewalTime"]) for each in found if each)[:1]
     return own and (*own, *(CertificateStatus(name=name, not_after=end, renewal_time=at) for end, name, at in first))
 
 
 def _text(moment: dt.datetime) -> str:
-    """Return a moment as a `Time` of Kubernetes, which sorts as text."""
+    """Return a moment as a Kubernetes `Time`; such times sort as texts."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""The differences between existing and declared disks: claims to grow, and changes to refuse. Pure."""
+"""The differences between existing claims and declared volumes: claims to grow, and changes to refuse."""
 
 from collections.abc import Collection, Iterable, Iterator
 from decimal import Decimal
@@ -14,7 +14,7 @@ from barnabas_operator.resources.quantity import quantity_value
 
 
 def same_disks(cluster: Cluster, volumes: Iterable[Volume]) -> bool:
-    """True if the volumes are the declared ones, with the declared sizes and classes."""
+    """True if the volumes have the declared ids, sizes and storage classes."""
     return _kinds(volumes) == _kinds(cluster.spec.storage.volumes)
 
 
@@ -23,9 +23,9 @@ def _kinds(volumes: Iterable[Volume]) -> dict[int, tuple[Decimal, str | None]]:
 
 
 def refuse_disks(cluster: Cluster, volumes: Iterable[Volume], claims: Iterable[BrokerClaim]) -> Refusal | None:
-    """Refuse the declared disks instead of `volumes` if records would be left behind.
+    """Refuse a change from `volumes` to the declared volumes if claims with records would be left behind.
 
-    A volume without a claim that was ever bound has no records: it can be removed, or declared otherwise.
+    A volume whose claims were never bound holds no records, so it can be removed or changed.
     """
     bound = [claim for claim in claims if claim.is_bound]
     with_records = {claim.volume_id for claim in bound}
@@ -40,24 +40,21 @@ def refuse_disks(cluster: Cluster, volumes: Iterable[Volume], claims: Iterable[B
 
 
 def refuse_smaller(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | None:
-    """Refuse a size below that of the claims: Kubernetes never shrinks a claim.
-
-    A size that no claim could grow to may go back to that of the claims.
-    """
+    """Refuse a declared size below the size of the claims, because Kubernetes never shrinks a claim."""
     for index, volume, of_volume in _volumes_with_claims(cluster, claims):
         least = min(of_volume, key=lambda claim: quantity_value(claim.size)).size
         if quantity_value(volume.size) < quantity_value(least):
             message = f"spec.storage.volumes[{index}].size is {volume.size}; allowed: {least} or more"
-            return Refusal(NOT_SUPPORTED, f"{message}, which its claims have")
+            return Refusal(NOT_SUPPORTED, f"{message}, the size of its claims")
     return None
 
 
 def refuse_growth(cluster: Cluster, claims: Iterable[BrokerClaim], rigid: Collection[str]) -> Refusal | None:
-    """Refuse a larger size for claims of a `rigid` storage class, whose volumes cannot grow."""
+    """Refuse a larger size for claims of the storage classes in `rigid`, whose volumes cannot grow."""
     for index, volume, of_volume in _volumes_with_claims(cluster, claims):
         for claim in of_volume:
             if claim.storage_class in rigid and quantity_value(claim.size) < quantity_value(volume.size):
-                message = f"spec.storage.volumes[{index}].size is {volume.size}; allowed: {claim.size}, as"
+                message = f"spec.storage.volumes[{index}].size is {volume.size}; allowed: {claim.size}, because"
                 why = (
                     f"the storage class {claim.storage_class} of its claims cannot grow volumes (allowVolumeExpansion)"
                 )
@@ -66,16 +63,16 @@ def refuse_growth(cluster: Cluster, claims: Iterable[BrokerClaim], rigid: Collec
 
 
 def ungrown(name: str, asked: str, said: str) -> Refusal:
-    """Return the refusal for a claim that Kubernetes does not let grow."""
+    """Return the refusal of a growth to the size `asked` that Kubernetes rejects with the error `said`."""
     message = f"the claim {name} cannot grow to {asked}: {said}"
-    allowed = "allowed: set the size of the volume back to what its claims have, or allowVolumeExpansion in its class"
+    allowed = "allowed: set the volume's size back to that of its claims, or set allowVolumeExpansion in its class"
     return Refusal(CANNOT_GROW, f"{message}; {allowed}")
 
 
 def _volumes_with_claims(
     cluster: Cluster, claims: Iterable[BrokerClaim]
 ) -> Iterator[tuple[int, Volume, list[BrokerClaim]]]:
-    """Yield the index of each volume, the volume, and its claims that brokers use; skip volumes without any."""
+    """Yield the index of each volume, the volume, and its claims in use; volumes without claims in use are skipped."""
     used = [claim for claim in claims if claim.is_bound and not claim.is_emptied]
     for index, volume in enumerate(cluster.spec.storage.volumes):
         of_volume = [claim for claim in used if claim.volume_id == volume.id]
@@ -84,19 +81,19 @@ def _volumes_with_claims(
 
 
 def _left_behind(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | None:
-    """Refuse to leave claims with records undeclared; they may be those of an earlier Cluster of this name."""
+    """Refuse volumes that leave out claims with records, even claims of an earlier Cluster of the same name."""
     declared = {volume.id for volume in cluster.spec.storage.volumes}
     left = [claim for claim in claims if claim.volume_id not in declared and not claim.is_emptied]
     if not left:
         return None
     volume = min(claim.volume_id for claim in left)
     names = named([claim for claim in left if claim.volume_id == volume])
-    message = f"spec.storage.volumes lacks the id {volume}, and disks of that id are there with their records: {names}"
-    return Refusal(NOT_SUPPORTED, f"{message}; allowed: declare the id {volume}, or delete these claims")
+    message = f"spec.storage.volumes lacks the id {volume}, but claims with that id hold records: {names}"
+    return Refusal(NOT_SUPPORTED, f"{message}; allowed: declare the id {volume}, or delete the claims")
 
 
 def claims_to_grow(cluster: Cluster, claims: Iterable[BrokerClaim]) -> dict[str, str]:
-    """Return the size to ask for, by the name of each claim that is too small."""
+    """Return the size to request for each claim that is too small, by claim name."""
     sizes = {volume.id: str(volume.size) for volume in cluster.spec.storage.volumes}
     return {
         claim.name: sizes[claim.volume_id]

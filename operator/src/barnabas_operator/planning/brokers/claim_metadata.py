@@ -1,6 +1,6 @@
-"""The labels and annotations of the templates that a Cluster's claims lack. Pure.
+"""The labels and annotations that templates add to the claims of a Cluster.
 
-They are set on existing claims, because a StatefulSet's claim templates never change.
+The operator sets them on existing claims, because the claim templates of a StatefulSet cannot be changed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ FIELDS: Final = ("labels", "annotations")
 
 
 def claim_changes(cluster: Cluster, claims: Iterable[Json]) -> Iterator[dict[str, Any]]:
-    """Yield what to apply so that claims have the templates' labels and annotations, and none of earlier templates."""
+    """Yield the patches that bring the labels and annotations of claims in line with the templates."""
     template = cluster.spec.template
     wanted = {
         field: {**getattr(template.metadata, field), **getattr(template.persistent_volume_claim.metadata, field)}

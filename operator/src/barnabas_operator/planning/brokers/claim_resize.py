@@ -1,4 +1,4 @@
-"""The progress of Kubernetes in growing a claim, from the claim's status. Pure."""
+"""The progress of the resize of a claim, as the claim's status reports it."""
 
 from typing import Final, NamedTuple
 
@@ -12,25 +12,25 @@ CANNOT_GROW: Final = "VolumeCannotGrow"
 _ERRORS: Final = frozenset({"ControllerResizeError", "NodeResizeError"})
 _INFEASIBLE: Final = frozenset({"ControllerResizeInfeasible", "NodeResizeInfeasible"})
 _ON: Final = (
-    "its file system grows when the node mounts it; if that lasts, restart the broker: "
+    "its file system grows when the node mounts the volume; if the size does not change, restart the broker: "
     "kubectl annotate pod {pod} barnabas.dev/manual-rolling-update=true"
 )
 
 
 class Resize(NamedTuple):
-    """The progress: `RESIZING`, `PENDING` or `FAILED`, and a sentence."""
+    """The progress of a resize: the reason `RESIZING`, `PENDING` or `FAILED`, and a message."""
 
     reason: str
     message: str
 
 
 def resize_of(found: Json, pod: str) -> Resize | None:
-    """Return the progress for the claim of a pod; None if it has its size already, or no disk yet."""
+    """Return the progress of the resize of a pod's claim, or None if it has the requested size or no volume yet."""
     status, asked = found.get("status", {}), str(found["spec"]["resources"]["requests"]["storage"])
     has = status.get("capacity", {}).get("storage")
     if has is None or quantity_value(has) >= quantity_value(asked):
         return None
-    sizes = f"asks for {asked}, has {has}"
+    sizes = f"requests {asked}, but has {has}"
     said = {each["type"]: each.get("message", "") for each in status.get("conditions", ()) if each["status"] == "True"}
     state = status.get("allocatedResourceStatuses", {}).get("storage", "")
     failed = [f"{kind}: {said[kind]}" for kind in sorted(_ERRORS & said.keys())]

@@ -1,7 +1,7 @@
-"""The claims that a broker needs before it restarts with more volumes, and those that were never bound. Pure.
+"""The claims that must exist before a broker restarts with more volumes, and the claims that were never bound.
 
-A broker whose claim finds no disk does not start again. So its claims are made while it runs, and it restarts once they
-are bound, or where their class binds them only when a pod uses them.
+A broker cannot start while one of its claims is unbound. So the operator creates the new claims while the broker runs,
+and restarts the broker once the claims are bound, or if their storage class binds claims only when a pod uses them.
 """
 
 from typing import Final
@@ -18,12 +18,12 @@ NOT_BOUND: Final = "ClaimNotBound"
 
 
 def added_volumes(cluster: Cluster, pod: BrokerPod) -> list[Volume]:
-    """Return the declared volumes that a pod was made without."""
+    """Return the declared volumes that a pod does not have."""
     return [volume for volume in cluster.spec.storage.volumes if claim_name(volume.id) not in pod.volumes]
 
 
 def claims_to_make(cluster: Cluster, pods: PodsState, pod: BrokerPod, classes: StorageClasses) -> list[str]:
-    """Return the names of the claims that this pod will use and that do not exist yet."""
+    """Return the names of the missing claims that a pod needs for its added volumes."""
     there = {claim.name for claim in pods.claims}
     wanted = (each for each in added_volumes(cluster, pod) if not classes.gives_late(each))
     names = (f"{claim_name(volume.id)}-{pod.name}" for volume in wanted)
@@ -31,26 +31,26 @@ def claims_to_make(cluster: Cluster, pods: PodsState, pod: BrokerPod, classes: S
 
 
 def refuse_restart(cluster: Cluster, pods: PodsState, pod: BrokerPod, classes: StorageClasses) -> Refusal | None:
-    """Return the reason why a pod with more volumes would not start, or None."""
+    """Return why a pod with added volumes would not start, or None."""
     bound = {claim.name for claim in pods.claims if claim.is_bound and not claim.is_ending}
     for volume in added_volumes(cluster, pod):
         name = f"{claim_name(volume.id)}-{pod.name}"
         if name not in bound and not classes.gives_late(volume):
             why = f"there is no StorageClass {volume.storage_class}" if classes.lacks(volume) else "it has no disk yet"
             message = f"broker {pod.broker_id} restarts once the claim {name} is bound: {why}"
-            way_out = f"the volume {volume.id} can be declared otherwise, or removed, until then"
+            way_out = f"until then the volume {volume.id} can be changed or removed"
             return Refusal(NOT_BOUND, f"{message}; {way_out}")
     return None
 
 
 def claims_to_discard(cluster: Cluster, pods: PodsState, classes: StorageClasses) -> list[BrokerClaim]:
-    """Return the claims that were never bound and are not as declared; new ones take their place if still declared."""
+    """Return the claims to delete because they were never bound and differ from the declared volumes."""
     never = (claim for claim in pods.claims if not (claim.is_bound or claim.is_ending))
     return [claim for claim in never if _is_outdated(cluster, pods, claim, classes)]
 
 
 def _is_outdated(cluster: Cluster, pods: PodsState, claim: BrokerClaim, classes: StorageClasses) -> bool:
-    """True if the claim differs from its declaration, and the StatefulSet would not make the same one again."""
+    """True if the claim differs from its volume, and the StatefulSet would not create the same claim again."""
     template = next((volume for volume in pods.volumes if volume.id == claim.volume_id), None)
     volume = next((each for each in cluster.spec.storage.volumes if each.id == claim.volume_id), None)
     if volume is None:
@@ -63,7 +63,10 @@ def _alike(one: Volume, other: Volume) -> bool:
 
 
 def _differs(claim: BrokerClaim, volume: Volume, classes: StorageClasses) -> bool:
-    """True if size or class differ; Kubernetes sets the default class on a claim without one, once there is one."""
+    """True if the size or the storage class of a claim differs from its volume.
+
+    Kubernetes sets the default class on a claim without a class.
+    """
     wanted = classes.of(volume)
     is_other = claim.storage_class is not None and claim.storage_class != wanted and (wanted or volume.storage_class)
     return bool(is_other) or quantity_value(claim.size) != quantity_value(volume.size)

@@ -1,4 +1,4 @@
-"""The checks that refuse a change of a running Cluster that would leave data behind."""
+"""The checks that refuse changes to a running Cluster."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -12,26 +12,29 @@ ChangeCheck = Callable[[Cluster, Cluster], Refusal | None]
 
 
 def refuse_change(before: Cluster, after: Cluster, *, in_pods: bool = False) -> Refusal | None:
-    """Return the first refusal, if there is any. Disks of pods are checked by their claims (`refuse_disks`)."""
+    """Return the first refusal of a change to a Cluster, or None.
+
+    For brokers `in_pods`, `refuse_disks` checks the volumes.
+    """
     objections = (check(before, after) for check in (CHECKS_IN_PODS if in_pods else CHECKS))
     return next((objection for objection in objections if objection is not None), None)
 
 
 def refuse_while_running(before: Cluster, after: Cluster) -> Refusal | None:
-    """Return the objection to a change that brokers on this machine take over only all at once."""
+    """Refuse a change to TLS or authentication of local brokers, which must all restart for it at the same time."""
     for was, now in zip(before.spec.listeners, after.spec.listeners, strict=False):
         for field, one, other in (
             ("tls", was.tls, now.tls),
             ("authentication", was.authentication, now.authentication),
         ):
             if one != other:
-                message = f"spec.listeners[0].{field} has changed; allowed: as it was, while `barnabas up` runs"
-                return Refusal(NOT_SUPPORTED, f"{message}. Stop it, and start it with the new manifest")
+                message = f"spec.listeners[0].{field} has changed; allowed: the old value while `barnabas up` runs"
+                return Refusal(NOT_SUPPORTED, f"{message}. Stop `barnabas up`, and start it with the new manifest")
     return None
 
 
 def same_cluster(before: Cluster, after: Cluster) -> Refusal | None:
-    """The data belongs to the cluster that wrote it."""
+    """Refuse another Cluster name, because the data belongs to the Cluster that wrote it."""
     if before.metadata.name == after.metadata.name:
         return None
     message = f"The data belongs to the Cluster {before.metadata.name}, not to {after.metadata.name}"
@@ -39,23 +42,23 @@ def same_cluster(before: Cluster, after: Cluster) -> Refusal | None:
 
 
 def no_volume_removed(before: Cluster, after: Cluster) -> Refusal | None:
-    """A removed disk would take its partitions along."""
+    """Refuse the removal of a volume, because its partitions would be lost."""
     kept = {volume.id for volume in after.spec.storage.volumes}
     gone = [volume.id for volume in before.spec.storage.volumes if volume.id not in kept]
     if not gone:
         return None
     listed = ", ".join(map(str, gone))
     message = f"Removing volumes is not supported: spec.storage.volumes lacks the id {listed}"
-    return Refusal(NOT_SUPPORTED, f"{message}; allowed: all ids there were")
+    return Refusal(NOT_SUPPORTED, f"{message}; allowed: keep all volume ids")
 
 
 def same_storage_class(before: Cluster, after: Cluster) -> Refusal | None:
-    """A claim stays where it was made."""
+    """Refuse another storage class for a volume, because existing claims cannot change their class."""
     for index, (was, volume) in enumerate(_volumes_of_both(before, after)):
         if volume.storage_class != was.storage_class:
             field = f"spec.storage.volumes[{index}].storageClass"
             now, allowed = volume.storage_class or "missing", was.storage_class or "leave it out"
-            return Refusal(NOT_SUPPORTED, f"{field} is {now}; allowed: {allowed}, for its disks have records")
+            return Refusal(NOT_SUPPORTED, f"{field} is {now}; allowed: {allowed}, because its claims hold records")
     return None
 
 
@@ -65,9 +68,9 @@ def _volumes_of_both(before: Cluster, after: Cluster) -> Iterator[tuple[Volume, 
 
 
 def no_lower_metadata_version(before: Cluster, after: Cluster) -> Refusal | None:
-    """Refuse a lower metadata version than that in the status, as data of newer brokers would stay.
+    """Refuse a metadata version below the version in the status.
 
-    The status of a paused Cluster may be old, so its brokers are asked later.
+    A paused Cluster is not checked, because its status may be outdated.
     """
     if before.status is None or before.spec.pause or after.spec.metadata_version == before.spec.metadata_version:
         return None
@@ -75,7 +78,7 @@ def no_lower_metadata_version(before: Cluster, after: Cluster) -> Refusal | None
 
 
 def leaves_passing_port(before: Cluster, after: Cluster) -> Refusal | None:
-    """Refuse a listener at the port that brokers need while a Cluster is secured, or opened."""
+    """Refuse a listener on the port that brokers need while security is being turned on or off."""
     return refuse_passing_port(after, reported_stage(before))
 
 

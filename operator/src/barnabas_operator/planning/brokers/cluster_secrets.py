@@ -1,7 +1,7 @@
 """The Secrets of a secured Cluster: its authorities, and the certificates of brokers and of the Cluster's own clients.
 
-All is pure, and decided from what the Secrets hold now, so an operator that is killed between two writes goes on where
-it was.
+The plan depends only on the current content of the Secrets, so that an operator that is killed between two writes
+continues after its restart.
 """
 
 import datetime as dt
@@ -49,15 +49,15 @@ from barnabas_operator.resources.cluster import Cluster, Listener
 from barnabas_operator.resources.security import CertificateAuthority, CertificateStatus
 
 CERTIFICATES_IN: Final = frozenset({BROKER_PEM, KEYSTORE, "tls.crt", "user.crt"})
-"""The keys of Secrets that hold a certificate; each Secret has one of them at most."""
+"""The keys under which Secrets hold a certificate; a Secret has at most one of these keys."""
 DOMAIN: Final = "cluster.local"
 """The default domain of Kubernetes clusters."""
 
 
 class WantedSecret(NamedTuple):
-    """A Secret in its wanted state, with its annotations.
+    """The wanted content and annotations of a Secret.
 
-    `outlives`: it stays as long as the disks do, so no owner takes it along.
+    `outlives` is True if the Secret has no owner, so that it is kept as long as the claims of the brokers.
     """
 
     name: str
@@ -67,7 +67,7 @@ class WantedSecret(NamedTuple):
 
 
 class SecretsPlan(NamedTuple):
-    """All Secrets in the order in which they are written, and when the certificates in them end."""
+    """The Secrets in the order in which they are written, and the expiry times of their certificates."""
 
     secrets: tuple[WantedSecret, ...]
     certificates: tuple[CertificateStatus, ...]
@@ -79,9 +79,9 @@ class SecretsPlan(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The input of a plan, beside the Cluster: the content and the annotations of Secrets, by name.
+    """The input of a plan besides the Cluster: the content and the annotations of existing Secrets, by name.
 
-    `foreign` are those that are not of this Cluster.
+    `foreign` are the names of Secrets that do not belong to the Cluster.
     """
 
     found: Mapping[str, Data]
@@ -92,7 +92,7 @@ class Moment(NamedTuple):
 
 
 def secret_names(cluster: Cluster) -> tuple[str, ...]:
-    """Return the names of all Secrets that a plan needs."""
+    """Return the names of all Secrets of a secured Cluster."""
     name = cluster.metadata.name
     authorities = (cluster_authority_name(name), clients_authority_name(name))
     own = (broker_certificates_name(name), operator_certificate_name(name), administrator_name(name))
@@ -100,7 +100,7 @@ def secret_names(cluster: Cluster) -> tuple[str, ...]:
 
 
 def plan_secrets(cluster: Cluster, hosts: Set[str], external: ExternalAccess, moment: Moment) -> SecretsPlan | Refusal:
-    """Return the wanted content of all Secrets. `hosts` are those of `broker_hosts`."""
+    """Return the wanted content of all Secrets, or a refusal; `hosts` is the result of `broker_hosts`."""
     name = cluster.metadata.name
     authorities = []
     spec, found = cluster.spec, (cluster_authority_name(name), clients_authority_name(name))
@@ -132,13 +132,13 @@ def plan_secrets(cluster: Cluster, hosts: Set[str], external: ExternalAccess, mo
 
 
 def _companions(cluster: Cluster) -> tuple[str, ...]:
-    """Return the names of their Secrets: a MaintenanceJob may come at any time, a lag exporter is declared."""
+    """Return the names of the Secrets for MaintenanceJobs and, if the Cluster declares one, the lag exporter."""
     exporter, runs = companion_names(cluster)
     return (runs,) if cluster.spec.lag_exporter is None else (exporter, runs)
 
 
 def _ends(made: Iterable[WantedSecret]) -> Iterator[CertificateStatus]:
-    """Yield when the certificates end that are no authority's."""
+    """Yield the expiry times of the certificates in the given Secrets."""
     for each in made:
         for key in CERTIFICATES_IN & each.data.keys():
             (certificate,) = certificates_in(each.data[key].decode())
@@ -146,7 +146,7 @@ def _ends(made: Iterable[WantedSecret]) -> Iterator[CertificateStatus]:
 
 
 def given_secrets(cluster: Cluster) -> frozenset[str]:
-    """Return the names of the Secrets that may have another owner."""
+    """Return the names of the Secrets that the user provides, which may have another owner."""
     name, spec = cluster.metadata.name, cluster.spec
     declared = {cluster_authority_name(name): spec.cluster_ca, clients_authority_name(name): spec.clients_ca}
     given = {each for each, authority in declared.items() if not authority.generate_certificate_authority}
@@ -163,7 +163,7 @@ def _authority(name: str, declared: CertificateAuthority, moment: Moment) -> Aut
 
 
 def broker_hosts(cluster: Cluster, external: ExternalAccess, node_addresses: Set[str]) -> frozenset[str]:
-    """Return the names and addresses by which clients and other brokers reach the brokers."""
+    """Return the host names and IP addresses that the certificate of the brokers must hold."""
     namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
     inside = (bootstrap_name(name), brokers_name(name), f"*.{brokers_name(name)}")
     domains = (f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.{DOMAIN}")
@@ -177,7 +177,7 @@ def broker_hosts(cluster: Cluster, external: ExternalAccess, node_addresses: Set
 def _of_brokers(
     cluster: Cluster, hosts: Set[str], of_cluster: AuthorityPlan, of_clients: AuthorityPlan, moment: Moment
 ) -> Data:
-    """Return the one certificate of all brokers, and the authorities that they trust."""
+    """Return the Secret with the certificate that all brokers share, and the authorities that the brokers trust."""
     before = moment.found.get(broker_certificates_name(cluster.metadata.name), {})
     common_name, _ = own_names(cluster)
     keystore = before.get(BROKER_PEM, b"")
@@ -230,7 +230,7 @@ def _asks_for_certificates(cluster: Cluster) -> bool:
 
 
 def _preferred(cluster: Cluster) -> Iterator[Listener]:
-    """Yield the listeners where clients authenticate, internal ones first."""
+    """Yield the listeners with authentication, internal listeners first."""
     found = (each for each in cluster.spec.listeners if each.authentication is not None)
     yield from sorted(found, key=lambda each: each.type != "internal")
 
@@ -253,7 +253,7 @@ def _user_pem(
 
 
 def _holds(pem: bytes, hosts: Set[str], signer: Authority, now: dt.datetime) -> bool:
-    """Return whether a certificate is of the authority that signs now, has these hosts, and need not be renewed yet."""
+    """Return whether a certificate is issued by `signer`, holds all `hosts`, and need not be renewed yet."""
     try:
         (certificate,) = certificates_in(pem.decode())
     except ValueError:

@@ -1,4 +1,4 @@
-"""The dynamic settings of running brokers: the differences between set and declared ones."""
+"""The dynamic configs of running brokers, and the changes that bring them in line with the Cluster."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,19 +10,19 @@ from barnabas_operator.resources.cluster import Cluster
 RACK: Final = "broker.rack"
 HOSTS: Final = "advertised.hosts"
 THROTTLES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-"""The throttles, which the operator leaves to the user who moves replicas by hand."""
+"""The throttle configs, which the operator never resets because a user may have set them for a reassignment."""
 
 BrokerConfigs = Mapping[int, Mapping[str, str]]
 Settings = Mapping[str, str | None]
-"""The settings to set; None resets one to its default."""
+"""The settings to change; None resets a setting to its default."""
 Changes = dict[int, Settings]
 
 
 def setting_changes(cluster: Cluster, overrides: BrokerConfigs, places: Mapping[int, Settings]) -> Changes:
-    """Return the changes by broker.
+    """Return the changes to dynamic configs, by broker.
 
-    `overrides` are the settings that are set on each broker alone, `places` its `place_settings`. Settings that others
-    have set are reset, as for a topic.
+    `overrides` holds the dynamic configs that are set on each broker, and `places` the result of `place_settings`. A
+    config that is set but not declared is reset, except throttles, rack and hosts.
     """
     declared = dynamic_settings(cluster)
     changes = {number: _of_broker({**declared, **places.get(number, {})}, found) for number, found in overrides.items()}
@@ -30,8 +30,8 @@ def setting_changes(cluster: Cluster, overrides: BrokerConfigs, places: Mapping[
 
 
 def place_settings(cluster: Cluster, pods: PodsState) -> dict[int, Settings]:
-    """Return, by broker, the settings that depend on its node; a setting that is unknown yet is left out."""
-    old = pods.remaining()  # An old broker may not know the setting.
+    """Return, by broker, the settings that depend on the node of its pod; unknown values are left out."""
+    old = pods.remaining()  # A broker of an older version may not know `advertised.hosts`.
     return {
         number: {**_rack(cluster, pod), **(_hosts(cluster, pods, pod) if pod.host_ip and number not in old else {})}
         for number, pod in pods.pods.items()
@@ -43,7 +43,7 @@ def _rack(cluster: Cluster, pod: BrokerPod) -> Settings:
 
 
 def _hosts(cluster: Cluster, pods: PodsState, pod: BrokerPod) -> Settings:
-    """Return the setting of the node's addresses; None resets it if the pod was started with the only address."""
+    """Return the setting for the addresses of the node, or None to reset it if the only address is the host IP."""
     hosts = {
         each.name: pods.external.node_hosts[each.name, pod.broker_id]
         for each in cluster.spec.listeners

@@ -1,4 +1,4 @@
-"""The facts beside a Cluster that its brokers' settings need: addresses and uids of Kubernetes, and their stage."""
+"""The facts from Kubernetes that the settings of brokers need: addresses, the ServiceAccount, the security stage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ExternalAccess:
-    """The outside addresses of each broker, by listener and broker id, and the ServiceAccount of the brokers' pods.
+    """The external addresses of each broker, by listener and broker id, and other facts from Kubernetes.
 
-    `node_ports` are the ports of Services of type NodePort. `balancer_hosts` are the hosts of load balancers.
-    `node_hosts` are the addresses of the nodes that run the brokers' pods. `bootstrap_ports` are the node ports at
-    which any broker answers, by listener. `account_uid` is the uid of the ServiceAccount, "" until there is one.
-    `stage` is that of the brokers' security; None for a Cluster that is made as it is declared.
+    `node_ports` are the ports of Services of type NodePort, and `balancer_hosts` the hosts of load balancers.
+    `node_hosts` are the addresses of the nodes that run the brokers' pods. `bootstrap_ports` are the node ports of
+    bootstrap Services, by listener. `account_uid` is the uid of the brokers' ServiceAccount, or "" before it exists.
+    `stage` is the security stage for new pods, or None for the declared security.
     """
 
     node_ports: Mapping[tuple[str, int], int] = field(default_factory=dict)
@@ -30,13 +30,13 @@ class ExternalAccess:
     stage: SecurityStage | None = None
 
     def stage_of(self, cluster: Cluster) -> SecurityStage:
-        """Return the wanted stage of security of pods."""
+        """Return the security stage for new pods of the Cluster."""
         return wanted_stage(cluster) if self.stage is None else self.stage
 
     def advertised(self, listener: Listener, broker_id: int) -> Address | None:
-        """Return the address that a broker advertises on an outside listener; None until Kubernetes assigns one.
+        """Return the address that a broker advertises on an external listener, or None until Kubernetes assigns it.
 
-        An empty host stands for the node's, which is unknown before the pod has a node.
+        An empty host stands for the address of the node, which is known only once the pod is scheduled.
         """
         key = listener.name, broker_id
         if listener.type == "loadbalancer":
@@ -46,14 +46,14 @@ class ExternalAccess:
         return (listener.advertised_host or "", port) if port else None
 
     def address_outside(self, listener: Listener, broker_id: int) -> Address | None:
-        """Return the address that clients get for such a listener; its host is empty while the pod is on no node."""
+        """Return the address of an external listener for clients; the host is empty until the pod is scheduled."""
         found = self.advertised(listener, broker_id)
         if found is None:
             return None
         return found[0] or self.node_hosts.get((listener.name, broker_id), ""), found[1]
 
     def lacking(self, cluster: Cluster, places: int = 0) -> list[str]:
-        """Return, as text, the missing addresses of all declared brokers, and of all with an id below `places`."""
+        """Return a description of each missing address of declared brokers and of brokers with an id below `places`."""
         return [
             f"an address of listener {listener.name} for broker {broker_id}"
             for listener in cluster.spec.listeners
@@ -64,11 +64,11 @@ class ExternalAccess:
 
 
 def is_outside(cluster: Cluster) -> bool:
-    """True if the Cluster has a listener for clients outside of Kubernetes."""
+    """True if the Cluster has a listener for clients outside Kubernetes."""
     return any(each.type != "internal" for each in cluster.spec.listeners)
 
 
 def node_host(addresses: Mapping[str, str], host_ip: str, preferred: str | None) -> str:
-    """Return the node's address (of those by type) that a broker advertises, else `host_ip`, which pods know."""
+    """Return the address of a node that a broker advertises: the preferred type, another type, or `host_ip`."""
     order = (preferred, *get_args(NodeAddressType))
     return next((addresses[kind] for kind in order if kind in addresses), host_ip)

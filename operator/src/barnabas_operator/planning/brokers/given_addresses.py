@@ -1,7 +1,7 @@
-"""The addresses that Kubernetes assigned to the outside Services, and their changes. Pure.
+"""The addresses that Kubernetes assigned to the Services of external listeners, and their changes.
 
-Brokers advertise them from their start, and clients keep them. So a Service that is made again asks for its earlier
-port; if it gets another, the brokers that advertise the old one have to restart.
+A broker advertises the address that it had at its start, and clients keep it. So a Service that is recreated asks for
+its old port; if Kubernetes assigns another port, the brokers that advertise the old port have to restart.
 """
 
 from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES, ExternalAccess
@@ -12,7 +12,7 @@ from barnabas_operator.resources.cluster import Cluster, Listener
 
 
 def given_addresses(cluster: Cluster, external: ExternalAccess) -> dict[str, str]:
-    """Return the assigned addresses of the Services of all declared listeners."""
+    """Return the assigned addresses of all external listeners, by the name of the Service."""
     name, found = cluster.metadata.name, {}
     for listener in cluster.spec.listeners:
         if listener.type == "nodeport" and (port := external.bootstrap_ports.get(listener.name)):
@@ -31,7 +31,7 @@ def _given(listener: Listener, broker_id: int, external: ExternalAccess) -> str:
 
 
 def stale_brokers(cluster: Cluster, pods: PodsState) -> dict[int, str]:
-    """Return, by broker, the outdated address that it advertises; brokers without a pod will start with the new one."""
+    """Return, by broker with a pod, a description of the outdated address that it advertises."""
     before = pods.broker_set.given if pods.broker_set is not None else {}
     now, found = given_addresses(cluster, pods.external), {}
     for listener in cluster.spec.listeners:
@@ -40,12 +40,12 @@ def stale_brokers(cluster: Cluster, pods: PodsState) -> dict[int, str]:
             was, is_now = before.get(service), now.get(service)
             if None not in (was, is_now) and was != is_now:
                 found[broker_id] = (
-                    f"still gives clients the address {was} for listener {listener.name}, which is now {is_now}"
+                    f"still advertises the address {was} for listener {listener.name}, which is now {is_now}"
                 )
     return found
 
 
 def stale_addresses(pods: PodsState) -> Refusal | None:
-    """Return the refusal about pods that advertise an outdated address and have to restart, or None."""
+    """Return the refusal that names the pods with an outdated address, which have to restart, or None."""
     stale = [f"{pod.name} {pod.stale}" for pod in pods.pods.values() if pod.stale]
     return Refusal(WAITING_FOR_ADDRESSES, f"{'; '.join(stale)}: restarts") if stale else None

@@ -1,7 +1,7 @@
-"""An authority of the user: the content that its Secrets must have, and its use. Pure except for the keys.
+"""The certificate authority that a user provides in Secrets.
 
-The first Secret has the key, as `ca.key` (Strimzi) or as `tls.key` (cert-manager). Its certificates are in `ca.crt` of
-the Secret NAME-cert, or beside the key, in `tls.crt` or `ca.crt`; then the operator makes NAME-cert for clients.
+The Secret NAME holds the key, as `ca.key` (Strimzi) or as `tls.key` (cert-manager). The certificates are in `ca.crt` of
+the Secret NAME-cert, or in `tls.crt` or `ca.crt` of NAME; then the operator creates NAME-cert for clients.
 """
 
 import datetime as dt
@@ -18,9 +18,9 @@ from barnabas_operator.planning.refusal import Refusal
 def plan_given(
     name: str, found: AuthoritySecrets, now: dt.datetime, new_password: Callable[[], str], *, makes_certificate: bool
 ) -> AuthorityPlan | Refusal:
-    """Return the given authority, or why it is invalid. `name` is that of its first Secret.
+    """Return the authority that the user provides, or why it is invalid; `name` is the Secret with the key.
 
-    `makes_certificate`: the second Secret is the operator's own, or missing.
+    `makes_certificate` is True if the operator creates the Secret with the certificates.
     """
     try:
         signer, certificates = _read(name, found, now, makes_certificate)
@@ -34,7 +34,7 @@ def plan_given(
 
 
 def signer_first(key: str, certificates: Iterable[x509.Certificate]) -> Sequence[x509.Certificate]:
-    """Return certificates, the one of the key first. Raises ValueError if there is none."""
+    """Return the certificates with that of the key first. Raises ValueError if no certificate belongs to the key."""
     found = list(certificates)
     for each in found:
         if _fits(key, each):
@@ -50,7 +50,7 @@ def _fits(key: str, certificate: x509.Certificate) -> bool:
 def _read(
     name: str, found: AuthoritySecrets, now: dt.datetime, makes_certificate: bool
 ) -> tuple[Authority, Sequence[x509.Certificate]]:
-    """Return the authority, and all certificates that are trusted. Raises ValueError."""
+    """Return the authority and all its trusted certificates. Raises ValueError."""
     if found.key is None:
         raise ValueError(f"Secret {name} is missing")
     key = found.key.get("ca.key") or found.key.get("tls.key")
@@ -65,7 +65,7 @@ def _read(
 
 
 def _check(certificate: x509.Certificate, now: dt.datetime) -> None:
-    """Raise ValueError where a certificate is none that everybody may trust."""
+    """Raise ValueError unless a certificate is that of a self-signed authority and valid now."""
     subject = f"the certificate {certificate.subject.rfc4514_string()}"
     if not _may_sign(certificate):
         raise ValueError(f"{subject} is not the certificate of an authority (CA:TRUE, keyCertSign)")

@@ -1,4 +1,4 @@
-"""The checks of a Cluster's lag exporter for errors that would otherwise show only in its pod's log. Pure."""
+"""The checks of a Cluster's lag exporter, whose errors would otherwise appear only in the log of its pod."""
 
 import re
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ EXPRESSIONS: Final = {
 
 
 def lag_exporter_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield each invalid field with its problem."""
+    """Yield each invalid regular expression of the lag exporter: the field and the problem."""
     for name, attribute in EXPRESSIONS.items() if cluster.spec.lag_exporter is not None else ():
         text = getattr(cluster.spec.lag_exporter, attribute)
         try:
             re.compile(text)
-        except (re.error, OverflowError, RecursionError) as error:  # A number is too large, or parentheses too many.
+        except (re.error, OverflowError, RecursionError) as error:  # Numbers may be too large, groups too deep.
             path = ("spec", "lagExporter", name)
             yield path, f"{dotted(path)} is {text!r}; allowed: a regular expression of Python; {error}"

@@ -1,11 +1,11 @@
-"""The options of a lag exporter for the names that its Cluster wants. Pure."""
+"""The command line options of a lag exporter."""
 
 from barnabas_kafka.security import Tls
 from barnabas_operator.resources.lag_exporter import LagExporter
 
 
 def name_options(declared: LagExporter) -> list[str]:
-    """The options of `barnabas lag-exporter` that name groups and topics."""
+    """Return the options of `barnabas lag-exporter` that select topics and groups."""
     return [
         f"--topic.filter={declared.topic_regex}",
         f"--topic.exclude={declared.topic_exclude_regex}",
@@ -15,7 +15,7 @@ def name_options(declared: LagExporter) -> list[str]:
 
 
 def tls_options(tls: Tls | None) -> list[str]:
-    """Return the options with which it connects by a certificate; none where the brokers are open."""
+    """Return the TLS options of `barnabas lag-exporter`, or none if the brokers have no TLS."""
     if tls is None:
         return []
     files = {"ca-file": tls.ca_file, "cert-file": tls.cert_file, "key-file": tls.key_file}

@@ -1,7 +1,6 @@
-"""The security of brokers on this machine: their settings, and the files of clients. Pure.
+"""The security of local brokers: their settings, and the files of their clients.
 
-Brokers and `barnabas up` speak to each other through a listener of their own, with certificates. So nobody needs a
-password before there are users.
+Brokers and `barnabas up` communicate over a replication listener with TLS certificates, so they need no passwords.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from barnabas_operator.resources.schema_check import Path, dotted
 
 HOST: Final = "127.0.0.1"
 ADMINISTRATOR: Final = "admin"
-"""The user that always exists, and may do everything."""
+"""The super user that every secured Cluster has."""
 BROKER: Final = "broker"
 OPERATOR: Final = "operator"
 OWN_USERS: Final = (BROKER, OPERATOR)
@@ -29,69 +28,69 @@ _OF_LISTENERS: Final = ("ssl.", "sasl.", "listener.name.")
 
 
 class UserFiles(NamedTuple):
-    """The files of one user, by their paths: its credentials, and settings for clients."""
+    """The paths of the files of one user: credentials, and client settings."""
 
     name: str
     folder: str
 
     @property
     def certificate(self) -> str:
-        """The path of the certificate, as PEM."""
+        """The path of the certificate in PEM format."""
         return f"{self.folder}/user.crt"
 
     @property
     def key(self) -> str:
-        """The path of the certificate's key, as PEM."""
+        """The path of the private key in PEM format."""
         return f"{self.folder}/user.key"
 
     @property
     def both(self) -> str:
-        """The path of key and certificate in one file, as Kafka's tools take them."""
+        """The path of the PEM file with key and certificate, which Kafka's tools read."""
         return f"{self.folder}/user.pem"
 
     @property
     def authority(self) -> str:
-        """The path of the certificate of the authority."""
+        """The path of the certificate of the cluster's authority."""
         return f"{self.folder}/ca.crt"
 
     @property
     def password(self) -> str:
-        """The path of the password."""
+        """The path of the file with the password."""
         return f"{self.folder}/password"
 
     @property
     def java_settings(self) -> str:
-        """The path of the settings for Kafka's tools."""
+        """The path of the client settings for Kafka's tools."""
         return f"{self.folder}/client.properties"
 
     @property
     def librdkafka_settings(self) -> str:
-        """The path of the settings for kcat, and whatever uses librdkafka."""
+        """The path of the client settings for kcat and other clients based on librdkafka."""
         return f"{self.folder}/kcat.conf"
 
 
 class BrokerSecrets(NamedTuple):
-    """The files with the brokers' certificates, and the passwords of users."""
+    """The paths of the brokers' keystore and truststore, and the passwords of users."""
 
     keystore: str
     truststore: str
     passwords: Mapping[str, str]
-    """The passwords of PLAIN, by user."""
+    """The passwords for the SASL mechanism PLAIN, by user."""
 
 
 def is_secured(cluster: Cluster) -> bool:
-    """Return whether the brokers need certificates or passwords."""
+    """Return whether the Cluster declares TLS, authentication or authorization."""
     listeners = cluster.spec.listeners
     return cluster.spec.authorization is not None or any(each.tls or each.authentication for each in listeners)
 
 
 def mechanism_of(listener: Listener) -> str | None:
-    """Return the mechanism of SASL by Kafka's name; None without SASL."""
+    """Return Kafka's name of the SASL mechanism of a listener, or None if it has no SASL."""
     return MECHANISMS.get(listener.authentication.type) if listener.authentication is not None else None
 
 
 def users_of(cluster: Cluster) -> Sequence[str]:
-    """Return the names of the users that are made: the super users. A listener with TLS alone has `admin`, too."""
+    """Return the names of the users to create for a secured Cluster: `admin`, and the declared super users."""
     if not is_secured(cluster):
         return ()
     authorization = cluster.spec.authorization
@@ -99,7 +98,7 @@ def users_of(cluster: Cluster) -> Sequence[str]:
 
 
 def security_settings(cluster: Cluster, addresses: Mapping[str, str], secrets: BrokerSecrets) -> dict[str, str]:
-    """Return a broker's settings of listeners and rights. `addresses` are those of REPLICATION and the listener."""
+    """Return a broker's settings for listeners and authorization; `addresses` holds the address of each listener."""
     (listener,) = cluster.spec.listeners
     name = listener.name.upper()
     protocols = {name: protocol_of(listener), REPLICATION: "SSL"}
@@ -119,7 +118,7 @@ def security_settings(cluster: Cluster, addresses: Mapping[str, str], secrets: B
 
 
 def protocol_of(listener: Listener) -> str:
-    """Return a listener's security protocol by Kafka's name."""
+    """Return Kafka's name of the security protocol of a listener."""
     return ("SASL_" if mechanism_of(listener) else "") + ("SSL" if listener.tls else "PLAINTEXT")
 
 
@@ -136,7 +135,7 @@ def _of_listener(listener: Listener, passwords: Mapping[str, str]) -> dict[str, 
 
 
 def authorization_settings(cluster: Cluster, own_users: Sequence[str]) -> dict[str, str]:
-    """Return a broker's settings for the authorizer; `own_users` are the brokers and their helpers."""
+    """Return a broker's settings for the authorizer; `own_users` become super users besides those of the Cluster."""
     if cluster.spec.authorization is None:
         return {}
     names = (*own_users, *users_of(cluster))
@@ -149,14 +148,14 @@ def authorization_settings(cluster: Cluster, own_users: Sequence[str]) -> dict[s
 
 
 def owner_of(cluster: Cluster, setting: str) -> str | None:
-    """Return the field that sets a setting, which the manifest's config must not contradict."""
+    """Return the field of the Cluster that sets a broker setting, or None if spec.config may set it."""
     if cluster.spec.authorization is not None and setting in _OF_AUTHORIZATION:
         return "spec.authorization"
     return "spec.listeners" if is_secured(cluster) and setting.startswith(_OF_LISTENERS) else None
 
 
 def java_settings(listener: Listener, files: UserFiles, bootstrap: str, password: str) -> dict[str, str]:
-    """Return the settings of Kafka's tools, for `--command-config`."""
+    """Return the client settings that Kafka's tools read with `--command-config`."""
     mechanism = mechanism_of(listener)
     settings = {"bootstrap.servers": bootstrap, "security.protocol": protocol_of(listener)}
     if listener.tls:
@@ -168,12 +167,12 @@ def java_settings(listener: Listener, files: UserFiles, bootstrap: str, password
 
 
 def login_of(mechanism: str, user: str, password: str) -> str:
-    """Return the line by which clients of Java log in."""
+    """Return the value of `sasl.jaas.config` with which a Java client logs in."""
     return f'{_LOGIN_MODULES[mechanism]} required username="{user}" password="{password}";'
 
 
 def librdkafka_settings(listener: Listener, files: UserFiles, bootstrap: str, password: str) -> dict[str, str]:
-    """Return the settings of kcat and other clients that use librdkafka."""
+    """Return the client settings for kcat and other clients based on librdkafka."""
     mechanism = mechanism_of(listener)
     settings = {"bootstrap.servers": bootstrap, "security.protocol": protocol_of(listener)}
     if listener.tls:
@@ -185,7 +184,7 @@ def librdkafka_settings(listener: Listener, files: UserFiles, bootstrap: str, pa
 
 
 def security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield the problems that the types allow and brokers do not: the field, and what is wrong."""
+    """Yield the problems that the schema allows but brokers would refuse: the field and the message."""
     for index, listener in enumerate(cluster.spec.listeners):
         kind = listener.authentication.type if listener.authentication else None
         path = ("spec", "listeners", index, "authentication")
@@ -193,13 +192,13 @@ def security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
             why = "needs a TLS listener" if kind == "tls" else "sends passwords in clear without TLS"
             yield (*path, "type"), f"{dotted(path)}.type is {kind}, which {why}; allowed: scram-sha-512, or tls: true"
         if is_secured(cluster) and listener.name == REPLICATION.lower():
-            allowed = "any other name, because the listener between brokers has this one"
+            allowed = "any other name, because the listener between brokers has this name"
             yield (
                 ("spec", "listeners", index, "name"),
                 f"spec.listeners[{index}].name is replication; allowed: {allowed}",
             )
         if kind is None and cluster.spec.authorization is not None:
-            allowed = "one of tls, scram-sha-512, plain, or no spec.authorization as long as this listener exists"
+            allowed = "one of tls, scram-sha-512, plain, or leave spec.authorization out"
             yield ("spec", "authorization"), f"{dotted(path)} is missing; allowed: {allowed}"
     for index, name in enumerate(cluster.spec.authorization.super_users if cluster.spec.authorization else ()):
         if name in OWN_USERS:
@@ -207,7 +206,7 @@ def security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
             yield (
                 where,
                 (
-                    f"{dotted(where)} is {name}, which is a user of Barnabas itself; allowed: any "
+                    f"{dotted(where)} is {name}, which is a user of Barnabas itself; allowed: any name "
                     f"but {', '.join(OWN_USERS)}"
                 ),
             )

@@ -1,4 +1,4 @@
-"""The checks between the manifests of one directory, after each was found right by itself."""
+"""The checks across all manifests of one directory, for local brokers."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from barnabas_operator.resources.yaml_documents import ManifestError, Place
 
 
 def manifest_problems(manifests: Manifests, directory: str) -> tuple[ManifestError, ...]:
-    """Return all errors, each with its place. If a manifest is wrong by itself, only such errors are returned."""
+    """Return all errors with their places. Errors within single manifests are returned alone, if there are any."""
     if manifests.errors:
         return manifests.errors
     clusters = [item for item in manifests.declared if isinstance(item.resource, Cluster)]
@@ -21,14 +21,14 @@ def manifest_problems(manifests: Manifests, directory: str) -> tuple[ManifestErr
 def _other_clusters(clusters: list[Declared]) -> Iterator[ManifestError]:
     first, *others = clusters
     for other in others:
-        yield ManifestError(other.place(), f"a second Cluster beside that of {first.place()}; allowed: exactly one")
+        yield ManifestError(other.place(), f"a second Cluster besides {first.place()}; allowed: exactly one Cluster")
 
 
 def _invalid_cluster(declared: Declared) -> Iterator[ManifestError]:
     assert isinstance(declared.resource, Cluster)
     listeners = declared.resource.spec.listeners
     if len(listeners) > 1:
-        message = f"spec.listeners has {len(listeners)} entries; allowed: one, where brokers are local processes"
+        message = f"spec.listeners has {len(listeners)} entries; allowed: one if brokers are local processes"
         yield ManifestError(declared.place(("spec", "listeners")), message)
         return
     for path, message in cluster_problems(declared.resource):
@@ -39,5 +39,5 @@ def _of_another(manifests: Manifests, cluster: Declared) -> Iterator[ManifestErr
     name = cluster.resource.metadata.name
     for item in manifests.declared:
         if not isinstance(item.resource, Cluster) and item.resource.spec.cluster not in (None, name):
-            message = f"spec.cluster is {item.resource.spec.cluster!r}; allowed: {name}, the Cluster declared here"
+            message = f"spec.cluster is {item.resource.spec.cluster!r}; allowed: {name}, the Cluster of these manifests"
             yield ManifestError(item.place(("spec", "cluster")), message)

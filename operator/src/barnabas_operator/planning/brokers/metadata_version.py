@@ -1,7 +1,7 @@
-"""The level of `barnabas.metadata.version` that the brokers finalize next. Pure.
+"""The level of `barnabas.metadata.version` that the brokers finalize next.
 
-A level is a form of the metadata that older brokers cannot read: once it is finalized, they do not start. So it is
-raised when a roll is over, and never lowered here.
+Brokers that do not support a finalized level cannot start. So the operator raises the level only after a roll has
+ended, and never lowers the level.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from barnabas_operator.resources.cluster import Cluster
 
 
 class Supported(NamedTuple):
-    """The lowest and highest level that a broker supports, both inclusive."""
+    """The lowest and the highest level that a broker supports, both inclusive."""
 
     lowest: int
     highest: int
@@ -24,32 +24,31 @@ class Supported(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RaiseMetadataVersion:
-    """The step that raises the level for all brokers; it is never lowered again."""
+    """The step that raises the finalized level for all brokers."""
 
     before: int
     after: int
 
     def __str__(self) -> str:
-        """Return the step as messages name it."""
+        """Return the step in words for a message."""
         return f"raise {METADATA_LEVEL} from {self.before} to {self.after}"
 
 
 def metadata_version_of(state: ClusterState | None) -> int | None:
-    """Return the finalized level; None if no broker has reported it."""
+    """Return the finalized level, or None if no broker has reported it."""
     return state.metadata_versions.finalized if state is not None and state.metadata_versions is not None else None
 
 
 def reported_metadata_version(cluster: Cluster, state: ClusterState | None) -> int | None:
-    """Return the finalized level for the status, which keeps the last one while no broker answers."""
+    """Return the finalized level for the status, or the last reported level while no broker answers."""
     before = cluster.status.metadata_version if cluster.status is not None else None
     return metadata_version_of(state) or before
 
 
 def may_raise(cluster: Cluster, brokers: Sequence[BrokerView], state: ClusterState) -> bool:
-    """True if each broker must be asked for its supported levels: a higher one is wanted, and the roll is over.
+    """True if a higher level is wanted and the roll is over, so that brokers must be asked for their supported levels.
 
-    `brokers` are all that have a place. As long as one has to restart, is away, or lacks records that others have, the
-    brokers can return to the previous image.
+    The roll is not over while a broker has to restart, is down, or has replicas out of sync.
     """
     versions, pinned = state.metadata_versions, cluster.spec.metadata_version
     if versions is None or cluster.spec.pause:
@@ -71,9 +70,9 @@ def _is_as_wanted(broker: BrokerView) -> bool:
 def next_version(
     cluster: Cluster, state: ClusterState, supported: Mapping[int, Supported]
 ) -> RaiseMetadataVersion | Refusal | None:
-    """Return the step to the pinned level, or to the highest that all brokers support; None if there is none.
+    """Return the step to the pinned level, or to the highest level that all brokers support, or None.
 
-    `supported` has the brokers that reported it. The level stays unless all live brokers have.
+    `supported` holds the levels by broker. The level is not raised until every live broker has reported its levels.
     """
     versions, pinned = state.metadata_versions, cluster.spec.metadata_version
     if versions is None or not state.racks or not supported.keys() >= state.racks.keys():
@@ -81,7 +80,7 @@ def next_version(
     least = min(state.racks, key=lambda broker: supported[broker].highest)
     highest = supported[least].highest
     if pinned is not None and pinned > highest:
-        why = f"broker {least} supports no higher one: change spec.brokers.image, or leave spec.metadataVersion out"
+        why = f"broker {least} supports no higher version: change spec.brokers.image, or leave spec.metadataVersion out"
         allowed = f"allowed: {versions.finalized} to {highest}"
         return Refusal(NOT_SUPPORTED, f"spec.metadataVersion is {pinned}; {allowed}; {why}")
     wanted = highest if pinned is None else pinned
@@ -89,16 +88,16 @@ def next_version(
 
 
 def refuse_older_image(cluster: Cluster, state: ClusterState | None, running: str, released: str) -> Refusal | None:
-    """Refuse this release's image for brokers whose level it does not support, as they would not start again.
+    """Refuse the image of the chart if it does not support the finalized level, because brokers could not start again.
 
-    `running` is the image that they have, `released` the one of the chart. Nobody knows what other images support.
+    `running` is the image of the brokers, and `released` is the image of the chart. Other images are not checked.
     """
     finalized = reported_metadata_version(cluster, state)
     if cluster.spec.brokers.image or running in ("", released) or (finalized or 0) <= METADATA_LEVEL_MAX:
         return None
     is_so = f"brokerImage is {released}, whose brokers support {METADATA_LEVEL} up to {METADATA_LEVEL_MAX}"
-    allowed = f"allowed: one that supports {finalized}, the level that the brokers have finalized"
-    return Refusal(NOT_SUPPORTED, f"{is_so}; {allowed}. They keep {running}: upgrade the chart again")
+    allowed = f"allowed: an image that supports {finalized}, the level that the brokers have finalized"
+    return Refusal(NOT_SUPPORTED, f"{is_so}; {allowed}. The brokers keep {running}: upgrade the chart again")
 
 
 def refuse_lower(cluster: Cluster, finalized: int | None) -> Refusal | None:
@@ -107,9 +106,9 @@ def refuse_lower(cluster: Cluster, finalized: int | None) -> Refusal | None:
     if pinned is None or finalized is None or pinned >= finalized:
         return None
     is_so = f"spec.metadataVersion is {pinned}; allowed: {finalized} or more, or leave it out"
-    why = "the brokers have finalized it, and the operator never lowers it"
+    why = "the brokers have finalized that level, and the operator never lowers the level"
     how = f"kafka-features.sh downgrade --feature {METADATA_LEVEL}={pinned}"
     way_back = (
-        f"to go back set spec.pause: true, run {how}, then set spec.metadataVersion and spec.pause: false at once"
+        f"to lower it, set spec.pause: true, run {how}, then set spec.metadataVersion and spec.pause: false at once"
     )
     return Refusal(NOT_SUPPORTED, f"{is_so}: {why}; {way_back}")

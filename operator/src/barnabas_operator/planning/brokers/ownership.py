@@ -1,4 +1,4 @@
-"""The ownership of objects in Kubernetes: a Cluster changes and deletes only its own. Pure."""
+"""The ownership of Kubernetes objects; a Cluster changes and deletes only its own objects."""
 
 from barnabas_operator.planning.object_names import CLUSTER_LABEL, MANAGED_BY, MANAGED_BY_LABEL
 from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
@@ -8,9 +8,9 @@ from barnabas_operator.resources.object_meta import API_VERSION
 
 
 def is_owned(cluster: Cluster, found: Json) -> bool:
-    """True if the Cluster made the object, or an earlier Cluster of this name.
+    """True if the object belongs to the Cluster, or to an earlier Cluster of the same name.
 
-    A copy that was restored from a backup may have lost its owner, and kept its labels; these decide then.
+    The labels decide if the object has no owner, which may have been lost in a restore from a backup.
     """
     meta = found["metadata"]
     clusters = [each["name"] for each in _owners(found) if _is_cluster(each)]
@@ -22,7 +22,7 @@ def is_owned(cluster: Cluster, found: Json) -> bool:
 
 
 def conflict(cluster: Cluster, wanted: Json, found: Json) -> Refusal:
-    """Return the refusal for an object that has the name of one that the Cluster needs."""
+    """Return the refusal for a foreign object whose name the Cluster needs for its own object."""
     kind, name = wanted["kind"], wanted["metadata"]["name"]
     whose = ", ".join(f"{each['kind']} {each['name']}" for each in _owners(found)) or "no Cluster"
     message = f"{kind} {name} already exists and belongs to {whose}; allowed: delete or rename it,"
@@ -35,6 +35,6 @@ def _owners(found: Json) -> list[Json]:
 
 
 def _is_cluster(owner: Json) -> bool:
-    """True if the owner is a Cluster of this operator's API group; others have a kind of that name, too."""
+    """True if the owner is a Cluster of the operator's API group, because other groups have a kind Cluster, too."""
     group = API_VERSION.partition("/")[0]
     return bool(owner["kind"] == "Cluster" and owner["apiVersion"].partition("/")[0] == group)

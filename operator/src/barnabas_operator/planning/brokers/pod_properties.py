@@ -1,4 +1,4 @@
-"""A Cluster's brokers as pods: each broker's `server.properties`, from the resource and its addresses."""
+"""The `server.properties` of brokers in pods, from the Cluster and the addresses of its brokers."""
 
 import hashlib
 import re
@@ -39,10 +39,10 @@ _HOST: Final = re.compile(r"\[[0-9a-fA-F:.%]+\]|[^][:/,\s]+")
 
 
 def pod_properties(cluster: Cluster, broker_id: int, external: ExternalAccess) -> dict[str, str]:
-    """One broker's settings by Kafka's names; the resource's config comes last.
+    """Return one broker's settings by Kafka's names; spec.config comes last.
 
-    What running brokers take over (`dynamic_settings`) is not among them: in a file it would be as it was at the last
-    start. The brokers replicate through a listener of their own; one without an outside address yet is left out.
+    Dynamic settings (`dynamic_settings`) are left out, because a file would hold the values of the last start.
+    Listeners whose external address is not assigned yet are left out, too.
     """
     namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
     protocol_of, stage = protocols(cluster), external.stage_of(cluster)
@@ -71,25 +71,25 @@ def pod_properties(cluster: Cluster, broker_id: int, external: ExternalAccess) -
 
 
 def volume_folder(volume_id: int) -> str:
-    """Return the path at which a disk is mounted."""
+    """Return the path at which a volume is mounted."""
     return f"{DATA_FOLDER}/volume-{volume_id}"
 
 
 def log_dir(volume_id: int) -> str:
-    """A folder below the mount: file systems have a `lost+found` of their own at the top."""
+    """Return the log dir of a volume, below the mount point, because a file system may have `lost+found` at its top."""
     return f"{volume_folder(volume_id)}/log"
 
 
 def dynamic_settings(cluster: Cluster) -> dict[str, str]:
-    """The declared settings that running brokers take over without a restart (KIP-226)."""
+    """Return the declared settings that running brokers apply without a restart (KIP-226)."""
     texts = declared_texts(cluster.spec.config)
     return {name: text for name, text in texts.items() if _is_dynamic(name)}
 
 
 def restart_hash(cluster: Cluster, external: ExternalAccess) -> str:
-    """Differs when brokers have to restart for their settings.
+    """Return a hash of the settings that take effect only after a restart.
 
-    The same for all brokers and any number of them, so that one more does not restart the others.
+    The hash does not depend on the broker id or the number of brokers, so that a new broker restarts no other broker.
     """
     left_out = {
         "node.id",
@@ -105,7 +105,7 @@ def restart_hash(cluster: Cluster, external: ExternalAccess) -> str:
 
 
 def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield (field, error) for all that the Cluster's type allows and brokers in pods do not."""
+    """Yield field and message of each problem that the schema allows but brokers in pods would refuse."""
     owned = owned_settings(cluster)
     for name, owner in owned.items():
         yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
@@ -136,17 +136,17 @@ def _strange_hosts(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     for index, each in enumerate(cluster.spec.listeners):
         if each.advertised_host and _HOST.fullmatch(each.advertised_host) is None:
             path = ("spec", "listeners", index, "advertisedHost")
-            allowed = "a name or an address without a port, an IPv6 address in [ ]"
+            allowed = "a host name or an IP address without a port, with an IPv6 address in [ ]"
             yield path, f"{dotted(path)} is {each.advertised_host}; allowed: {allowed}"
 
 
 def _one_address_for_all(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Refuse one host for all brokers behind balancers, which have the same port: addresses would be equal."""
+    """Refuse one host for several load balancers, because all of them have the same port."""
     brokers = cluster.spec.brokers.replicas
     for index, each in enumerate(cluster.spec.listeners):
         if each.type == "loadbalancer" and each.advertised_host and brokers > 1:
             path = ("spec", "listeners", index, "advertisedHost")
-            why = f"one address for {brokers} brokers, as each balancer has the port {each.port}"
+            why = f"one address for {brokers} brokers, because each load balancer has port {each.port}"
             yield path, f"{dotted(path)} is {each.advertised_host}, {why}; allowed: leave it out, or the type nodeport"
 
 
@@ -177,28 +177,28 @@ def _outside(cluster: Cluster) -> list[Listener]:
 
 
 def _is_dynamic(name: str) -> bool:
-    """True if each broker takes over a change by itself; `min.insync.replicas` is refused on one (KIP-966)."""
+    """True if a running broker applies the setting; no single broker can set `min.insync.replicas` (KIP-966)."""
     definition = BROKER_CONFIGS.get(name)
     return definition is not None and definition.dynamic is Dynamic.CLUSTER_WIDE and name != MIN_ISR
 
 
 def _listeners_in_conflict(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Names and ports are each listener's own; two ports are the brokers' own."""
-    taken: dict[int, str] = {REPLICATION_PORT: "the brokers' replication", HTTP_PORT: "the brokers' metrics"}
+    """Yield listeners whose name or port is taken by another listener or by the brokers."""
+    taken: dict[int, str] = {REPLICATION_PORT: "the replication port", HTTP_PORT: "the metrics port"}
     names = set(LISTENERS_OF_BROKERS)
     for index, listener in enumerate(cluster.spec.listeners):
         where = f"spec.listeners[{index}]"
         if listener.port in taken or listener.port < PORT_MIN:
-            why = f"that is {taken[listener.port]}" if listener.port in taken else _why_not(listener.port)
+            why = f"which is {taken[listener.port]}" if listener.port in taken else _why_not(listener.port)
             message = f"{where}.port is {listener.port}, {why}; allowed: {PORT_MIN} to 65535, each once"
             yield ("spec", "listeners", index, "port"), message
         if listener.name in names:
             allowed = f"each name once, and not {' or '.join(LISTENERS_OF_BROKERS)}"
             message = f"{where}.name is {listener.name!r}; allowed: {allowed}"
             yield ("spec", "listeners", index, "name"), message
-        taken.setdefault(listener.port, f"that of {listener.name}")
+        taken.setdefault(listener.port, f"the port of {listener.name}")
         names.add(listener.name)
 
 
 def _why_not(port: int) -> str:
-    return "pods need a fixed port" if port == 0 else "and only root may listen there"
+    return "but pods need a fixed port" if port == 0 else "but only root may listen on low ports"

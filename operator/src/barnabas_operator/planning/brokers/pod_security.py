@@ -1,8 +1,8 @@
-"""The security of brokers in pods: their settings, and the refused declarations. Pure.
+"""The security of brokers in pods: their settings, and the declarations that are refused.
 
-Where it is declared, brokers and operator speak to each other with certificates of the cluster's authority alone. Their
-subjects have an organization, which no certificate of a user has, and no User may have their names (`own_users`). So
-have the certificates of lag exporter and maintenance runs, which come in there, too.
+In a secured Cluster brokers, operator, lag exporter and maintenance runs use the listener between brokers, which
+accepts only certificates of the cluster's authority. The subjects of these certificates have an organization, which the
+certificates of users never have, and a User may not have one of their names (`own_users`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ from barnabas_operator.resources.object_meta import GROUP
 from barnabas_operator.resources.schema_check import Path
 
 CERTIFICATES: Final = "barnabas-certificates"
-"""The volume of the brokers' pods with their certificate."""
+"""The volume of the brokers' pods that holds their certificate."""
 CERTIFICATES_FOLDER: Final = "/etc/barnabas-certificates"
 BROKER_PEM: Final = "broker.pem"
 CLUSTER_AUTHORITY: Final = "cluster-ca.crt"
@@ -41,20 +41,20 @@ _BETWEEN_BROKERS: Final = f"listener.name.{REPLICATION_TLS.lower()}"
 
 
 def protocols(cluster: Cluster) -> Mapping[str, str]:
-    """Return the security protocol by the name of a listener, those between brokers among them."""
+    """Return the security protocol of each listener by name, including the listeners between brokers."""
     found = {each.name.upper(): protocol_of(each) for each in cluster.spec.listeners}
     return {REPLICATION: "PLAINTEXT", REPLICATION_TLS: "SSL", **found}
 
 
 def between_brokers(stage: SecurityStage) -> Mapping[str, int]:
-    """Return the ports of the listeners between brokers at a stage, by name."""
+    """Return the ports of the listeners between brokers at a security stage, by listener name."""
     row = STAGES[stage]
     in_clear = {REPLICATION: REPLICATION_PORT} if row.in_clear else {}
     return in_clear if row.tls_port is None else {**in_clear, REPLICATION_TLS: row.tls_port}
 
 
 def security_of_pods(cluster: Cluster, stage: SecurityStage) -> dict[str, str]:
-    """Return a broker's settings of certificates, users and rights; none for an open Cluster."""
+    """Return a broker's settings for TLS, SASL and authorization, which are empty at the stage OPEN."""
     if stage is SecurityStage.OPEN:
         return {}
     of_rights = authorization_settings(cluster, _super_users(cluster)) if STAGES[stage].has_rights else {}
@@ -64,7 +64,7 @@ def security_of_pods(cluster: Cluster, stage: SecurityStage) -> dict[str, str]:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": f"{CERTIFICATES_FOLDER}/{CLIENTS_AUTHORITY}",
         "ssl.principal.mapping.rules": "RULE:^CN=([^,]+)$/$1/,DEFAULT",
-        "ssl.allow.san.changes": "true",  # The addresses of nodes and balancers change.
+        "ssl.allow.san.changes": "true",  # Certificates change with the addresses of nodes and load balancers.
         f"{_BETWEEN_BROKERS}.ssl.truststore.location": f"{CERTIFICATES_FOLDER}/{CLUSTER_AUTHORITY}",
         f"{_BETWEEN_BROKERS}.ssl.client.auth": "required",
         **_listener_settings(cluster),
@@ -79,28 +79,28 @@ def own_names(cluster: Cluster) -> tuple[str, str]:
 
 
 def subject(common_name: str) -> str:
-    """Return the subject of a certificate of the cluster's authority, as Java prints it."""
+    """Return the subject of a certificate of the cluster's authority in the form that Java prints."""
     return f"CN={common_name},O={ORGANIZATION}"
 
 
 def own_users(cluster: Cluster) -> list[str]:
-    """Return the names of the super users that are brokers and operator."""
+    """Return the principal names of the brokers and of the operator, which are super users."""
     return [subject(name) for name in own_names(cluster)]
 
 
 def companion_names(cluster: Cluster) -> tuple[str, str]:
-    """Return the common names of the certificates of lag exporter and maintenance runs, and of their Secrets."""
+    """Return the common names, also the Secret names, of the certificates of lag exporter and maintenance runs."""
     name = cluster.metadata.name
     return lag_exporter_name(name), maintenance_name(name)
 
 
 def companion_users(cluster: Cluster) -> list[str]:
-    """Return the names of the users that are lag exporter and maintenance runs."""
+    """Return the principal names of the lag exporter and of maintenance runs."""
     return [subject(name) for name in companion_names(cluster)]
 
 
 def _super_users(cluster: Cluster) -> list[str]:
-    """Return the Cluster's helpers that have no ACLs (`planning/users/companion_rights.py` says when)."""
+    """Return the super users: brokers and operator, and also lag exporter and maintenance runs if they get no ACLs."""
     authorization = cluster.spec.authorization
     is_open_else = authorization is not None and authorization.allow_everyone_if_no_acl_found
     return [*own_users(cluster), *(companion_users(cluster) if is_open_else else [])]
@@ -119,17 +119,17 @@ def _listener_settings(cluster: Cluster) -> dict[str, str]:
 
 
 def has_administrator(cluster: Cluster) -> bool:
-    """True if clients must authenticate, so that an administrator must exist first."""
+    """True if a listener has authentication, so that the Cluster needs the user `admin`."""
     return any(each.authentication is not None for each in cluster.spec.listeners)
 
 
 def needs_password(cluster: Cluster) -> bool:
-    """Return whether the administrator has a password."""
+    """Return whether a listener has SASL, so that the user `admin` needs a password."""
     return any(mechanism_of(each) is not None for each in cluster.spec.listeners)
 
 
 def pod_security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield what a secured Cluster cannot be, in pods or at all: the field, and what is wrong."""
+    """Yield the field and message of each problem with the security of brokers in pods."""
     yield from _open_listeners(cluster)
     if not is_secured(cluster):
         for field, authority in (("clusterCa", cluster.spec.cluster_ca), ("clientsCa", cluster.spec.clients_ca)):
@@ -146,16 +146,16 @@ def pod_security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 
 
 def _open_listeners(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield each open listener that `spec.insecure` does not allow."""
+    """Yield each listener without TLS and authentication unless `spec.insecure` allows it."""
     for index, each in enumerate(cluster.spec.listeners):
         if each.is_open and not cluster.spec.insecure:
             where, allowed = ("spec", "listeners", index), "tls: true and authentication: {type: scram-sha-512}"
-            why = "or spec.insecure: true, which lets anybody in who reaches the brokers"
+            why = "or spec.insecure: true, which lets in anybody who can reach the brokers"
             yield where, f"spec.listeners[{index}] has neither tls nor authentication; allowed: {allowed}, {why}"
 
 
 def client_settings(listener: Listener, bootstrap: str, files: Mapping[str, bytes]) -> str:
-    """Return the administrator's `client.properties`, with all certificates in it: it holds wherever the file is."""
+    """Return the `client.properties` of the user `admin`, which contains the certificates and needs no other file."""
     mechanism, found = mechanism_of(listener), {"security.protocol": protocol_of(listener)}
     if listener.tls:
         found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": files["ca.crt"].decode()}

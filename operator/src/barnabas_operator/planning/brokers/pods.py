@@ -1,4 +1,4 @@
-"""The brokers of a Cluster as Kubernetes has them: their pods, templates and addresses."""
+"""The state of a Cluster's brokers in Kubernetes: StatefulSet, pods, claims and addresses."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,16 +13,14 @@ from barnabas_operator.resources.cluster import Cluster, Volume
 
 
 class BrokerPod(NamedTuple):
-    """A broker's pod. `revision` is that of the template it was made from.
+    """The pod of a broker. A pod that replaces it has the same name and another `uid`.
 
-    `is_down`: its broker's process does not run, as far as Kubernetes knows; `trouble` says why, "" if unknown.
-    `made_at` and `ends_at` are in RFC 3339: the latter is when a deleted pod should have ended, "" of others.
-    `volumes` are the names of the claim templates that it has a volume of. `host_ip` is its node's address as the pod
-    knows it, "" until it runs there; `node_addresses` are all of the node, by type. `stale` is the outdated address
-    that it advertises. `is_cut_off`: its ServiceAccount was deleted, so it can neither read nor write the metadata.
-    `stage` is that of its security.
-
-    The pod that is made in its place has the same name and another `uid`.
+    `revision` is the revision of the pod's template. `is_down` is True if Kubernetes reports that the process does not
+    run, and `trouble` says why, if known. `made_at` and `ends_at` are in RFC 3339; `ends_at` is the deadline of a
+    deleted pod, or "". `volumes` holds the names of the claim templates of the pod's volumes. `host_ip` is the address
+    of the node in the pod's status, or ""; `node_addresses` are all addresses of the node, by type. `stale` describes
+    the outdated address that the broker advertises. `is_cut_off` is True if the pod's ServiceAccount was deleted, so
+    that the broker can neither read nor write metadata. `stage` is the security stage of the pod.
     """
 
     broker_id: int
@@ -46,22 +44,23 @@ class BrokerPod(NamedTuple):
 
     @property
     def is_lost(self) -> bool:
-        """True if waiting for it saves nothing: it does not run, or any broker that restarts takes it for dead."""
+        """True if the broker does not run, or has lost its access to the metadata."""
         return self.is_down or self.is_cut_off
 
     @property
     def is_ending(self) -> bool:
-        """True if it was deleted and still exists."""
+        """True if the pod was deleted but still exists."""
         return self.ends_at != ""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSet:
-    """The StatefulSet: `replicas` is its wanted number of pods; `revision` is that of its template, "" while unknown.
+    """The StatefulSet of the brokers.
 
-    `volumes` are its claim templates' volumes by template name. While `is_ending`, no new one can have its name.
-    `given` are the outside addresses that its brokers advertise, by Service; `image` is the one that they run.
-    `stage` is that of the security of pods that are made now.
+    `replicas` is the wanted number of pods. `revision` is the revision of the pod template, or "" if unknown. `volumes`
+    holds the volumes of the claim templates by template name. `is_ending` is True if the StatefulSet is being deleted.
+    `given` holds the external addresses that brokers advertise, by Service. `image` is the image of the brokers, and
+    `stage` the security stage of new pods.
     """
 
     replicas: int
@@ -75,7 +74,7 @@ class BrokerSet:
 
 @dataclass(frozen=True, slots=True)
 class PodsState:
-    """The objects of a Cluster found on Kubernetes."""
+    """The objects of a Cluster that exist in Kubernetes."""
 
     broker_set: BrokerSet | None
     pods: Mapping[int, BrokerPod] = field(default_factory=dict)
@@ -84,34 +83,34 @@ class PodsState:
 
     @property
     def volumes(self) -> Collection[Volume]:
-        """Return the volumes that the StatefulSet gives its pods."""
+        """Return the volumes of the StatefulSet's claim templates."""
         return self.broker_set.volumes.values() if self.broker_set is not None else ()
 
     @property
     def stages(self) -> Collection[SecurityStage]:
-        """Return the stages of security that pods have, or would have if they were made now."""
+        """Return the security stages of the existing pods and of new pods."""
         of_pods = {pod.stage for pod in self.pods.values()}
         return of_pods if self.broker_set is None else of_pods | {self.broker_set.stage}
 
     def next_stage(self, cluster: Cluster) -> SecurityStage:
-        """Return the stage of security for pods that are made from now on."""
+        """Return the security stage that new pods should have next."""
         wanted, of_pods = wanted_stage(cluster), [pod.stage for pod in self.pods.values()]
         present = self.broker_set.stage if self.broker_set is not None else min(of_pods, default=wanted)
         return next_stage(present, wanted, of_pods)
 
     def at_stage(self, stage: SecurityStage) -> "PodsState":
-        """Return the pods' state with the wanted stage of security."""
+        """Return the state with `stage` as the security stage for new pods."""
         return replace(self, external=replace(self.external, stage=stage))
 
     @property
     def count(self) -> int:
-        """Return the number of brokers that have a place; pods and claims keep theirs while there is no StatefulSet."""
+        """Return the replicas of the StatefulSet or, if there is none, the highest id of pods and claims plus 1."""
         if self.broker_set is not None:
             return self.broker_set.replicas
         return max(brokers_claimed(self.claims), max(self.pods, default=-1) + 1)
 
     def views(self) -> list[BrokerView]:
-        """Return every broker that has a place, for the next step."""
+        """Return a view of every broker for the decision about the next step."""
         return [self._view(number) for number in range(self.count)]
 
     def _view(self, number: int) -> BrokerView:
@@ -123,7 +122,7 @@ class PodsState:
         return BrokerView(number, True, is_ready, self._is_changed(pod), self._lacks_volume(pod), pod.is_lost, ending)
 
     def _ending(self, pod: BrokerPod) -> Iterator[str]:
-        """Yield the broker's objects that are being deleted; a deleted claim stays as long as its pod."""
+        """Yield the pod and the claims of the broker that are being deleted."""
         if pod.is_ending:
             yield f"pod {pod.name}"
         for claim in self.claims:
@@ -135,12 +134,12 @@ class PodsState:
         return not pod.is_ending and not wanted <= pod.volumes
 
     def _is_changed(self, pod: BrokerPod) -> bool:
-        """True if the pod must restart; one that is terminating does so already."""
+        """True if the pod must restart and is not terminating already."""
         revision = self.broker_set.revision if self.broker_set is not None else ""
         return not pod.is_ending and (pod.restart_asked or (revision != "" and pod.revision != revision))
 
     def remaining(self) -> tuple[int, ...]:
-        """Return the brokers that still have to restart."""
+        """Return the ids of the brokers that still have to restart."""
         return tuple(view.broker_id for view in self.views() if view.is_changed)
 
     @property
@@ -149,9 +148,9 @@ class PodsState:
         return self.broker_set is not None and self.broker_set.revision != "" and not self.remaining()
 
     def unready(self) -> tuple[int, ...]:
-        """Return the brokers that are missing or not ready."""
+        """Return the ids of the brokers that are missing or not ready."""
         return tuple(view.broker_id for view in self.views() if not view.is_ready)
 
     def troubles(self) -> str:
-        """Return the troubles of pods that do not run, as Kubernetes reports them."""
+        """Return the problems of pods that do not run, in the words of Kubernetes."""
         return "; ".join(pod.trouble for _, pod in sorted(self.pods.items()) if pod.trouble)

@@ -1,4 +1,4 @@
-"""The checks of the amounts that a Cluster asks for, which Kubernetes would reject only for its pods. Pure."""
+"""The checks of the CPU, memory and disk sizes that a Cluster declares."""
 
 from collections.abc import Iterator
 
@@ -9,24 +9,24 @@ from barnabas_operator.resources.schema_check import Path, dotted
 
 
 def resource_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield each wrong field with its problem."""
+    """Yield each field with an invalid quantity, and the message."""
     yield from _requests_above_limits(cluster)
     yield from _too_little_memory(cluster)
     yield from _tiny_disks(cluster)
 
 
 def _requests_above_limits(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield each request above its limit; a request has a default, which a low limit must not undercut."""
+    """Yield each request, declared or default, that is above its limit."""
     resources = cluster.spec.brokers.resources
     for name, asked in resources.requests.items():
         limit = resources.limits.get(name)
         if limit is not None and quantity_value(asked) > quantity_value(limit):
             path = ("spec", "brokers", "resources", "requests", name)
-            yield path, f"{'.'.join(path)} is {asked}; allowed: at most {limit}, its limit"
+            yield path, f"{'.'.join(path)} is {asked}; allowed: at most {limit}, the limit"
 
 
 def _too_little_memory(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield memory below the minimum. A number without a unit is bytes: a broker would not even start."""
+    """Yield each memory amount below the minimum, such as a number whose unit was forgotten."""
     resources = cluster.spec.brokers.resources
     for field, amounts in (("requests", resources.requests), ("limits", resources.limits)):
         memory = amounts.get("memory")

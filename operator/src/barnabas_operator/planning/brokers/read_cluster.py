@@ -1,4 +1,4 @@
-"""A Cluster read from the API server, with what is wrong with it. Pure."""
+"""The reading of a Cluster from the API server, with the problems in its spec."""
 
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.refusal import INVALID_CONFIG, INVALID_SPEC, Refusal
@@ -8,7 +8,7 @@ from barnabas_operator.resources.json_types import Json
 
 
 def read_cluster(body: Json) -> tuple[Cluster, Refusal | None]:
-    """Return the Cluster as far as it can be parsed, and what is wrong with it."""
+    """Return the readable part of a Cluster, and the refusal if its spec is invalid."""
     try:
         cluster = resource_of(Cluster, body)
     except InvalidResource as error:
@@ -18,8 +18,8 @@ def read_cluster(body: Json) -> tuple[Cluster, Refusal | None]:
 
 
 def why_left(cluster: Cluster, problem: Refusal | None) -> str:
-    """Return why the Cluster is left alone, and what to do, for the status of its Topics."""
+    """Return why the Cluster is not reconciled, and what to do, for the status of its Topics."""
     name = cluster.metadata.name
     if problem is None:
-        return f"Cluster {name} is paused: set its spec.pause to false"
+        return f"Cluster {name} is paused: set spec.pause of the Cluster to false"
     return f"Cluster {name} must be fixed first: {problem.message}"

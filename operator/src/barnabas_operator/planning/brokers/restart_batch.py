@@ -1,4 +1,4 @@
-"""The brokers that restart together: others of the first one's rack that share no partition with it. Pure."""
+"""The brokers that restart together: brokers of one rack that share no partition."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,10 +7,10 @@ from barnabas_operator.planning.cluster_state import ClusterState
 
 
 def restart_batch(first: int, brokers: Sequence[BrokerView], state: ClusterState | None, count_max: int) -> list[int]:
-    """Return `first` and up to `count_max` - 1 others.
+    """Return the id `first` and up to `count_max` - 1 other brokers that can restart at the same time.
 
-    Each partition loses one replica at most, as when brokers restart one by one. The controller joins no other, for it
-    restarts last. Without a rack, while replicas move or volumes are added, a broker restarts alone.
+    Each partition loses at most one replica, as when brokers restart one by one. The controller joins no batch, because
+    it restarts last. A broker restarts alone if it has no rack, while replicas move, and while volumes are added.
     """
     batch = [first]
     grows = any(broker.lacks_volume for broker in brokers)
@@ -23,7 +23,7 @@ def restart_batch(first: int, brokers: Sequence[BrokerView], state: ClusterState
 
 
 def _is_ready(first: int, brokers: Sequence[BrokerView]) -> bool:
-    """True if the first broker is ready; while it is not, each partition that it shares lacks a replica already."""
+    """True if the first broker is ready; otherwise its partitions lack a replica already."""
     return any(broker.broker_id == first and broker.is_ready for broker in brokers)
 
 

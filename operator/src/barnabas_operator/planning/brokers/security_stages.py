@@ -1,8 +1,8 @@
-"""The stages by which an open Cluster becomes a secured one under traffic, and back. Pure.
+"""The stages in which the security of a Cluster is turned on or off while it serves clients.
 
-Brokers of neighbouring stages reach each other, so a roll goes from one stage to the next, in either direction. A
-broker connects to the listener of the other whose name is its own inter.broker.listener.name, at the port that the
-other advertises. So the listener with certificates has a name of its own, and moves to 9091 in the last roll.
+Brokers of neighbouring stages can connect to each other, so each roll moves all brokers one stage forward or back. A
+broker connects to the listener of another broker that has the name in its own inter.broker.listener.name, at the port
+that the other broker advertises. So the TLS listener has its own name, and moves to port 9091 in the last roll.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,11 +15,11 @@ from barnabas_operator.planning.refusal import NOT_SUPPORTED, Refusal
 from barnabas_operator.resources.cluster import Cluster, SecurityStageName
 
 REPLICATION_TLS: Final = "REPLICATION-TLS"
-"""The listener between brokers that asks for certificates. No listener of a Cluster can have this name."""
+"""The name of the listener between brokers that requires certificates; no declared listener may have this name."""
 
 
 class SecurityStage(IntEnum):
-    """The stage of security that a broker has, or all brokers of a Cluster have."""
+    """The security stage of a broker, or of all brokers of a Cluster."""
 
     OPEN = 0
     OFFERED = 1
@@ -28,7 +28,7 @@ class SecurityStage(IntEnum):
 
 
 class StageRow(NamedTuple):
-    """The listeners between brokers at one stage, and whether rights hold: a broker in clear would have none."""
+    """The listeners between brokers at one stage, and whether the stage has authorization."""
 
     in_clear: bool
     tls_port: int | None
@@ -52,53 +52,53 @@ _OF_NAMES: Final[Mapping[str | None, SecurityStage]] = {name: stage for stage, n
 
 
 def wanted_stage(cluster: Cluster) -> SecurityStage:
-    """Return the stage at which the Cluster is as declared."""
+    """Return the stage that the Cluster declares: SECURED or OPEN."""
     return SecurityStage.SECURED if is_secured(cluster) else SecurityStage.OPEN
 
 
 def next_stage(present: SecurityStage, wanted: SecurityStage, of_pods: Collection[SecurityStage]) -> SecurityStage:
-    """Return the stage for the pods that are made from now on: one further, once no broker is more than one behind."""
+    """Return the stage for new pods: one closer to `wanted` if all pods are at most one stage away, else `present`."""
     further = SecurityStage(present + (wanted > present) - (wanted < present))
     return further if all(abs(each - further) <= 1 for each in of_pods) else present
 
 
 def stage_name(stage: SecurityStage) -> SecurityStageName | None:
-    """Return the name of a stage for the status; None for an open Cluster."""
+    """Return the name of a stage for the status, or None for the stage OPEN."""
     return _NAMES[stage]
 
 
 def stage_in(text: str) -> SecurityStage:
-    """Return the stage in an annotation of the brokers' pods; open without one."""
+    """Return the stage that a pod's annotation names, or OPEN if it names none."""
     return _OF_NAMES.get(text or None, SecurityStage.OPEN)
 
 
 def reported_stage(cluster: Cluster) -> SecurityStage:
-    """Return the stage that all brokers have reached, by the status; without one, the Cluster is new."""
+    """Return the stage in the status of the Cluster, or the wanted stage if the Cluster is new."""
     return _OF_NAMES[cluster.status.security_stage] if cluster.status is not None else wanted_stage(cluster)
 
 
 def is_reached_by_tls(cluster: Cluster) -> bool:
-    """True if the operator reaches all brokers with its certificate, else it reaches all in clear."""
+    """True if the operator must connect to the brokers with TLS, and False if it must use plaintext."""
     return STAGES[reported_stage(cluster)].dials == REPLICATION_TLS
 
 
 def is_passing(cluster: Cluster) -> bool:
-    """True if brokers may be of different stages."""
+    """True if the brokers have not reached the wanted stage, so that their stages may differ."""
     return reported_stage(cluster) is not wanted_stage(cluster)
 
 
 def ports_between_brokers(cluster: Cluster) -> tuple[int, ...]:
-    """Return the ports at which the operator tries each broker, as `is_reached_by_tls` tells how."""
+    """Return the ports that the operator tries, in this order, to connect to a broker."""
     return (PASSING_PORT, REPLICATION_PORT) if reported_stage(cluster) is SecurityStage.USED else (REPLICATION_PORT,)
 
 
 def refuse_passing_port(cluster: Cluster, stage: SecurityStage) -> Refusal | None:
-    """Return the refusal of a listener at the port that brokers need on the way from `stage` to the declared one."""
+    """Refuse a listener on the port that brokers need until the Cluster has gone from `stage` to its declared stage."""
     if stage is wanted_stage(cluster):
         return None
     for index, each in enumerate(cluster.spec.listeners):
         if each.port == PASSING_PORT:
-            why = "which brokers use for replication while an open Cluster becomes secured, or a secured one open"
+            why = "which brokers use for replication while the security of the Cluster is turned on or off"
             allowed = "another port, until status.securityStage is Secured or missing"
             return Refusal(NOT_SUPPORTED, f"spec.listeners[{index}].port is {PASSING_PORT}, {why}; allowed: {allowed}")
     return None

@@ -1,4 +1,4 @@
-"""A Cluster's brokers as local processes: each broker's `server.properties`, from the manifest."""
+"""The `server.properties` of brokers that are local processes, from the manifest of the Cluster."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from barnabas_operator.planning.configs import declared_texts
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.schema_check import Path
 
-# Settings that come from other fields: the manifest's config must not contradict them.
+# The settings that other fields of the Cluster set, so that spec.config must not set them.
 OWNED_BY: Final[Mapping[str, str]] = {
     "node.id": "spec.brokers",
     "broker.id": "spec.brokers",
@@ -41,9 +41,9 @@ REPLICAS_OF_INTERNAL_TOPICS_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class BrokerPlace:
-    """The place of one broker on this machine: its number, ports, folder, and the metadata file that all brokers share.
+    """The id, ports and folder of one local broker, and the metadata file that all brokers share.
 
-    Secured brokers reach each other at `replication_port`.
+    Secured brokers connect to each other at `replication_port`.
     """
 
     broker_id: int
@@ -55,22 +55,22 @@ class BrokerPlace:
 
     @property
     def address(self) -> str:
-        """The `host:port` at which clients reach the broker."""
+        """The `host:port` at which clients connect to the broker."""
         return f"{HOST}:{self.port}"
 
     @property
     def replication_address(self) -> str:
-        """The `host:port` at which secured brokers and `barnabas up` reach the broker."""
+        """The `host:port` at which secured brokers and `barnabas up` connect to the broker."""
         return f"{HOST}:{self.replication_port}"
 
     @property
     def metrics_url(self) -> str:
-        """The address of the broker's metrics, for Prometheus and people."""
+        """The URL of the broker's Prometheus metrics."""
         return f"http://{HOST}:{self.http_port}/metrics"
 
 
 def server_properties(cluster: Cluster, place: BrokerPlace, secrets: BrokerSecrets | None = None) -> dict[str, str]:
-    """One broker's settings by Kafka's names; the manifest's config comes last. Without `secrets` it is open."""
+    """Return one broker's settings by Kafka's names; spec.config comes last. Without `secrets` it has no TLS."""
     log_dirs = (f"{place.folder}/volume-{volume.id}" for volume in cluster.spec.storage.volumes)
     return {
         "node.id": str(place.broker_id),
@@ -98,18 +98,18 @@ def _listener_settings(cluster: Cluster, place: BrokerPlace, secrets: BrokerSecr
 
 
 def internal_replicas(cluster: Cluster) -> int:
-    """The default replication factor of the brokers' own topics."""
+    """Return the default replication factor of the internal topics."""
     return min(REPLICAS_OF_INTERNAL_TOPICS_MAX, cluster.spec.brokers.replicas)
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """The file's text. Backslashes are the format's escapes."""
+    """Return the properties as the text of a properties file, with backslashes and newlines escaped."""
     lines = (f"{name}={value}".replace("\\", "\\\\").replace("\n", "\\n") for name, value in properties.items())
     return "".join(f"{line}\n" for line in lines)
 
 
 def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield (field, error) for all that the Cluster's type allows and a broker does not."""
+    """Yield field and message of each problem that the schema allows but local brokers would refuse."""
     owned = owned_settings(cluster)
     for name, owner in owned.items():
         yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
@@ -130,13 +130,13 @@ def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 
 
 def owned_settings(cluster: Cluster) -> dict[str, str]:
-    """The settings in the manifest's config that come from other fields, and which."""
+    """Return the settings in spec.config that other fields set, with these fields."""
     owners = {name: OWNED_BY.get(name) or owner_of(cluster, name) for name in cluster.spec.config}
     return {name: owner for name, owner in owners.items() if owner is not None}
 
 
 def volumes_twice(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Each disk has an id of its own."""
+    """Yield each volume whose id an earlier volume has."""
     ids = [volume.id for volume in cluster.spec.storage.volumes]
     for index, volume_id in enumerate(ids):
         if volume_id in ids[:index]:
@@ -145,18 +145,18 @@ def volumes_twice(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 
 
 def _ports_too_high(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Broker n listens at the declared port + n."""
+    """Yield each listener whose port is too high, because broker n listens at the declared port + n."""
     brokers = cluster.spec.brokers.replicas
     port_max = PORT_MAX - brokers + 1
     for index, listener in enumerate(cluster.spec.listeners):
         if listener.port > port_max:
-            why = f"as each of {brokers} brokers has a port of its own"
+            why = f"because each of the {brokers} brokers has its own port"
             message = f"spec.listeners[{index}].port is {listener.port}; allowed: 0 to {port_max}, {why}"
             yield ("spec", "listeners", index, "port"), message
 
 
 def impossible_replicas(cluster: Cluster, config: BrokerConfig) -> Iterator[tuple[Path, str]]:
-    """Topics that the brokers make by themselves must fit on them, and every write with acks=all must be possible."""
+    """Yield replication factors above the number of brokers, and a `min.insync.replicas` above these factors."""
     brokers = cluster.spec.brokers.replicas
     factors = {
         "default.replication.factor": config.default_replication_factor,

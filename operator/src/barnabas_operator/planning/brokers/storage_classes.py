@@ -1,4 +1,4 @@
-"""The StorageClasses of Kubernetes, and the abilities of their volumes. Pure."""
+"""The StorageClasses of the Kubernetes cluster, and what their volumes support."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -13,43 +13,46 @@ LATE: Final = "WaitForFirstConsumer"
 
 
 class StorageClass(NamedTuple):
-    """A StorageClass. `is_late`: it binds a claim only when a pod uses it. `can_grow`: its volumes can grow."""
+    """A StorageClass.
+
+    `is_late` is True if claims are bound only when a pod uses them. `can_grow` is True if volumes can be expanded.
+    """
 
     is_late: bool
     can_grow: bool
 
 
 class StorageClasses(NamedTuple):
-    """The StorageClasses by name; `default` is the class of claims without one, "" if there is none."""
+    """The StorageClasses by name; `default` is the default class, or "" if there is none."""
 
     by_name: Mapping[str, StorageClass]
     default: str = ""
 
     def of(self, volume: Volume) -> str:
-        """Return the name of the class that claims of this volume get; "" if none."""
+        """Return the name of the storage class for the claims of a volume, or "" if they get none."""
         return self.default if volume.storage_class is None else volume.storage_class
 
     def gives_late(self, volume: Volume) -> bool:
-        """True if its claims are bound only when a broker starts with them."""
+        """True if the claims of a volume are bound only when a pod uses them."""
         found = self.by_name.get(self.of(volume))
         return found is not None and found.is_late
 
     def lacks(self, volume: Volume) -> bool:
-        """True if it names a class that does not exist."""
+        """True if a volume names a storage class that does not exist."""
         return bool(volume.storage_class) and volume.storage_class not in self.by_name
 
     def with_names(self, names: Iterable[str]) -> "StorageClasses":
-        """Return these classes and those that exist only as names on volumes; the latter neither bind late nor grow."""
+        """Return the classes and, for each other name, a class that neither binds late nor grows."""
         return self._replace(by_name={**dict.fromkeys(names, StorageClass(False, False)), **self.by_name})
 
     @property
     def allowed(self) -> str:
-        """The names of the classes as messages list them."""
+        """The allowed values of `storageClass`, for a message."""
         return ", ".join(sorted(self.by_name)) or "leave it out, because there is no StorageClass"
 
 
 def storage_classes_of(found: Iterable[Json]) -> StorageClasses:
-    """Return the classes found; the newest of several default classes is the default, as in Kubernetes."""
+    """Return the StorageClasses; the newest of several default classes is the default, as in Kubernetes."""
     listed = sorted(found, key=lambda each: (each["metadata"].get("creationTimestamp", ""), each["metadata"]["name"]))
     defaults = [each["metadata"]["name"] for each in listed if _annotations(each).get(DEFAULT) == "true"]
     return StorageClasses({each["metadata"]["name"]: _class(each) for each in listed}, defaults[-1] if defaults else "")
@@ -64,16 +67,16 @@ def _annotations(found: Json) -> Mapping[str, str]:
 
 
 def new_disks(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Mapping[int, Volume]:
-    """Return by index each volume that names a class and has no bound claim; a bound one needs its class no more."""
+    """Return, by index, each volume that names a storage class and has no bound claim."""
     bound = {claim.volume_id for claim in claims if claim.is_bound}
     volumes = enumerate(cluster.spec.storage.volumes)
     return {index: volume for index, volume in volumes if volume.storage_class and volume.id not in bound}
 
 
 def refuse_missing_class(cluster: Cluster, claims: Iterable[BrokerClaim], classes: StorageClasses) -> Refusal | None:
-    """Return the reason why a new volume can get no disk: its class does not exist."""
+    """Refuse a new volume whose storage class does not exist."""
     for index, volume in new_disks(cluster, claims).items():
         if classes.lacks(volume):
             field = f"spec.storage.volumes[{index}].storageClass is {volume.storage_class}"
-            return Refusal(NOT_SUPPORTED, f"{field}, and there is no such StorageClass; allowed: {classes.allowed}")
+            return Refusal(NOT_SUPPORTED, f"{field}, but there is no such StorageClass; allowed: {classes.allowed}")
     return None

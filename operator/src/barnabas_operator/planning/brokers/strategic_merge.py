@@ -1,6 +1,6 @@
-"""A partial object merged over a whole one, as Kubernetes merges a strategic merge patch. Pure.
+"""The merge of a template into an object of the operator, by the rules of a strategic merge patch in Kubernetes.
 
-The lists that are keyed here are those that the operator makes entries of and Kubernetes' own schema keys.
+Lists are merged by key only if the operator creates their entries and the schema of Kubernetes defines a merge key.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,23 +21,23 @@ LIST_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "spec.template.spec.topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
     "spec.template.spec.volumes": ("name",),
 }
-"""The fields that identify the entries of a list, by its path in the object; all other lists are replaced."""
+"""The merge keys of lists, by the path of the list; all other lists are replaced."""
 
 KEY_DEFAULTS: Final = {"protocol": "TCP"}
 
 
 def merged(base: Json, patch: Json) -> dict[str, Any]:
-    """Return `base` with `patch` merged over it; neither is changed."""
+    """Return a new object: `base` with `patch` merged over it."""
     return _mapping(base, patch, "")
 
 
 def entry_key(entry: Json, keys: Sequence[str]) -> tuple[object, ...]:
-    """Return the key of an entry in its list, with None for a missing field."""
+    """Return the merge key of a list entry, with None for a missing field."""
     return tuple(entry.get(key, KEY_DEFAULTS.get(key)) for key in keys)
 
 
 def joined(path: str, name: str) -> str:
-    """Return the path of a field below another."""
+    """Return the path of the field `name` below `path`."""
     return f"{path}.{name}" if path else name
 
 

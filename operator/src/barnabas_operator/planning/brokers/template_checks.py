@@ -1,4 +1,4 @@
-"""The checks of a Cluster's templates: parts that the operator needs, or that other fields set, are fixed. Pure."""
+"""The checks of a Cluster's templates, which may not change fields that the operator or other fields set."""
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -43,18 +43,22 @@ LEAVE_OUT: Final = "; allowed: leave it out"
 
 
 class Entry(NamedTuple):
-    """One template: where it stands, where its root is in the object, what in it is not to be changed, and why."""
+    """One template to check.
+
+    `where` is its path in the Cluster, `root` its path in the Kubernetes object, and `fixed` the fields that it may not
+    change, with the reasons.
+    """
 
     where: Path
     patch: Mapping[str, Any]
     fixed: Mapping[Steps, str]
     root: str = ""
     ports: frozenset[int] | None = None
-    """The only ports that its Service has, where it is one."""
+    """The allowed ports of a Service; None if the template is not for a Service."""
 
 
 def template_problems(cluster: Cluster) -> Iterator[Problem]:
-    """Each field of a template that cannot be, and why."""
+    """Yield each field of a template that is not allowed, and the message."""
     for entry in _entries(cluster):
         metadata = entry.patch.get("metadata")
         if isinstance(metadata, TemplateMetadata):
@@ -117,15 +121,15 @@ def _owned_metadata(where: Path, metadata: TemplateMetadata, cluster: str) -> It
 
 
 def _problems(entry: Entry, value: object, where: Path, steps: Steps, path: str) -> Iterator[Problem]:
-    """Yield the problems of a value and of all in it.
+    """Yield the problems of a value and of the values in it.
 
-    `where` is the value's place in the resource, `steps` that below the template, `path` that in the object.
+    The place of the value is `where` in the Cluster, `steps` in the template, and `path` in the Kubernetes object.
     """
     fixed = _why_fixed(entry, steps)
     if fixed is not None:
         yield where, f"{dotted(where)} is {shown(value)}, {fixed}" + ("" if "allowed:" in fixed else LEAVE_OUT)
     elif value is None:
-        yield where, f"{dotted(where)} is empty; allowed: a value, or {{{DIRECTIVE}: {DELETE}}}, which removes it"
+        yield where, f"{dotted(where)} is empty; allowed: a value, or {{{DIRECTIVE}: {DELETE}}} to remove the field"
     elif path in LIST_KEYS:
         yield from _keyed_problems(entry, value, where, steps, path)
     elif isinstance(value, Mapping):
@@ -154,7 +158,7 @@ def _keyed_problems(entry: Entry, value: object, where: Path, steps: Steps, path
             yield from _directive_problems(entry, each, place, steps)
         elif None in entry_key(each, keys):
             lacking = next(key for key in keys if each.get(key) is None)
-            yield place, f"{dotted((*place, lacking))} is missing; allowed: that of an entry to change, or a new one"
+            yield place, f"{dotted((*place, lacking))} is missing; allowed: the key of an entry to change or add"
         elif strange := next((key for key in keys if isinstance(each.get(key), Mapping | list)), None):
             yield place, f"{dotted((*place, strange))} is {shown(each[strange])}; allowed: a text or a number"
         else:
@@ -174,15 +178,15 @@ def _entry_problems(
 
 
 def _directive_problems(entry: Entry, value: Mapping[str, object], where: Path, steps: Steps) -> Iterator[Problem]:
-    """Refuse a `$patch` that would remove a fixed part."""
+    """Yield each `$patch` that is invalid or would remove a fixed field."""
     directive, place = value.get(DIRECTIVE), (*where, DIRECTIVE)
     if directive not in (None, REPLACE, DELETE):
         yield place, f"{dotted(place)} is {shown(directive)}; allowed: {REPLACE} or {DELETE}"
     elif directive is not None:
         lost = next((each for each in entry.fixed if len(each) > len(steps) and _matches(steps, each)), None)
         if lost is not None:
-            why = f"but {'.'.join(lost)} stays, {entry.fixed[lost]}"
-            yield place, f"{dotted(place)} is {directive}, {why}; allowed: without {DIRECTIVE} here"
+            why = f"but {'.'.join(lost)} must stay, {entry.fixed[lost]}"
+            yield place, f"{dotted(place)} is {directive}, {why}; allowed: leave {DIRECTIVE} out"
 
 
 def _why_fixed(entry: Entry, steps: Steps) -> str | None:
@@ -201,11 +205,11 @@ def _strange_ports(entry: Entry) -> Iterator[Problem]:
         if port is not None and port not in (entry.ports or ()):
             path = (*entry.where, "spec", "ports", index, "port")
             allowed = " or ".join(map(str, sorted(entry.ports or ()))) or "none"
-            yield path, f"{dotted(path)} is {shown(port)}; allowed: {allowed}, by spec.listeners"
+            yield path, f"{dotted(path)} is {shown(port)}; allowed: {allowed}, as in spec.listeners"
 
 
 def _strange_brokers(cluster: Cluster) -> Iterator[Problem]:
-    """Templates of Services that there are none of, or two for one broker."""
+    """Yield templates for Services that do not exist, and second templates for the same broker."""
     for index, listener in enumerate(cluster.spec.listeners):
         where = ("spec", "listeners", index, "template")
         if listener.type == "internal" and listener.template != type(listener.template)():
@@ -219,8 +223,8 @@ def _strange_brokers(cluster: Cluster) -> Iterator[Problem]:
 
 
 def _unguarded(cluster: Cluster) -> Iterator[Problem]:
-    """Refuse a NetworkPolicy without ingress, which would open the replication port to everybody."""
+    """Yield a NetworkPolicy without Ingress, which would open the replication port to everybody."""
     types = cluster.spec.template.network_policy.spec.get("policyTypes")
     if isinstance(types, list) and "Ingress" not in types:
         path = ("spec", "template", "networkPolicy", "spec", "policyTypes")
-        yield path, f"{dotted(path)} lacks Ingress, which guards replication; allowed: [Ingress] or [Ingress, Egress]"
+        yield path, f"{dotted(path)} lacks Ingress, which protects replication; allowed: [Ingress] or [Ingress, Egress]"

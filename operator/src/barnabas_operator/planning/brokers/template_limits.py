@@ -1,4 +1,4 @@
-"""The fields that a template may not change, each with the reason: the operator relies on it, or a field sets it."""
+"""The fields that a template may not change, with the reasons."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -6,53 +6,53 @@ from typing import Final
 from barnabas_operator.planning.object_names import HTTP_PORT, LAG_EXPORTER_PORT, REPLICATION_PORT
 
 Steps = tuple[str, ...]
-"""Fields, and the keys of entries of keyed lists (`9092,TCP`); as a pattern, `*` stands for anything."""
+"""The path of a field: field names, and merge keys of list entries (`9092,TCP`). A `*` matches anything."""
 
-RIGHTS: Final = "with which the brokers access the Kubernetes API"
-SELECTOR: Final = "which finds the brokers' pods"
-BY_LISTENER: Final = "which spec.listeners sets"
+RIGHTS: Final = "because brokers need it to access the Kubernetes API"
+SELECTOR: Final = "because it selects the brokers' pods"
+BY_LISTENER: Final = "because spec.listeners sets it"
 
 STATEFUL_SET: Final[Mapping[Steps, str]] = {
-    ("spec", "replicas"): "which spec.brokers.replicas sets",
-    ("spec", "template"): "which spec.template.pod and spec.template.brokerContainer change",
-    ("spec", "volumeClaimTemplates"): "which spec.storage sets",
+    ("spec", "replicas"): "because spec.brokers.replicas sets it",
+    ("spec", "template"): "because spec.template.pod and spec.template.brokerContainer change it",
+    ("spec", "volumeClaimTemplates"): "because spec.storage sets it",
     ("spec", "selector"): SELECTOR,
-    ("spec", "serviceName"): "by which brokers find each other",
-    ("spec", "podManagementPolicy"): "because all brokers start at the same time",
+    ("spec", "serviceName"): "because brokers find each other by it",
+    ("spec", "podManagementPolicy"): "because all brokers must start at the same time",
     ("spec", "updateStrategy"): "because only the operator restarts brokers",
     ("spec", "ordinals"): "because brokers are numbered from 0",
-    ("spec", "persistentVolumeClaimRetentionPolicy"): "which deletionPolicy and deleteClaim set",
+    ("spec", "persistentVolumeClaimRetentionPolicy"): "because deletionPolicy and deleteClaim set it",
 }
 POD: Final[Mapping[Steps, str]] = {
-    ("spec", "containers", "broker"): "which spec.template.brokerContainer changes",
-    ("spec", "initContainers", "broker"): "which is the name of the brokers' container",
-    ("spec", "volumes", "config"): "which has the brokers' settings",
+    ("spec", "containers", "broker"): "because spec.template.brokerContainer changes it",
+    ("spec", "initContainers", "broker"): "because the brokers' container has that name",
+    ("spec", "volumes", "config"): "because it holds the brokers' settings",
     ("spec", "volumes", "access"): RIGHTS,
-    ("spec", "volumes", "barnabas-certificates"): "which has the brokers' certificates",
-    ("spec", "volumes", "volume-*"): "which spec.storage sets",
+    ("spec", "volumes", "barnabas-certificates"): "because it holds the brokers' certificates",
+    ("spec", "volumes", "volume-*"): "because spec.storage sets it",
     ("spec", "serviceAccountName"): RIGHTS,
     ("spec", "serviceAccount"): RIGHTS,
-    ("spec", "hostname"): "by which brokers find each other",
-    ("spec", "subdomain"): "by which brokers find each other",
+    ("spec", "hostname"): "because brokers find each other by it",
+    ("spec", "subdomain"): "because brokers find each other by it",
     ("spec", "nodeName"): "because all brokers would be on one node; allowed: nodeSelector or affinity",
-    ("spec", "restartPolicy"): "because a broker that ends is started again",
+    ("spec", "restartPolicy"): "because a broker that ends must start again",
 }
 CONTAINER: Final[Mapping[Steps, str]] = {
-    ("name",): "by which the operator finds it",
-    ("image",): "which spec.brokers.image sets",
-    ("resources",): "which spec.brokers.resources sets",
-    ("command",): "by which the operator starts brokers",
-    ("args",): "by which the operator starts brokers",
-    **{("env", name): "from which the broker learns about its pod" for name in ("POD_NAME", "POD_UID", "HOST_IP")},
-    ("volumeMounts", "/etc/barnabas*"): "which has the brokers' settings",
-    ("volumeMounts", "/var/lib/barnabas*"): "which has the brokers' disks",
+    ("name",): "because the operator finds the container by it",
+    ("image",): "because spec.brokers.image sets it",
+    ("resources",): "because spec.brokers.resources sets it",
+    ("command",): "because the operator starts brokers with it",
+    ("args",): "because the operator starts brokers with it",
+    **{("env", name): "because the broker reads it" for name in ("POD_NAME", "POD_UID", "HOST_IP")},
+    ("volumeMounts", "/etc/barnabas*"): "because it holds the brokers' settings",
+    ("volumeMounts", "/var/lib/barnabas*"): "because it holds the brokers' disks",
     ("volumeMounts", "/var/run/secrets/kubernetes.io/serviceaccount*"): RIGHTS,
     **{
-        (f"{probe}Probe", "httpGet"): "because it shows the broker's state"
+        (f"{probe}Probe", "httpGet"): "because it checks the broker's state"
         for probe in ("startup", "liveness", "readiness")
     },
-    ("ports", f"{REPLICATION_PORT},*"): "by which brokers replicate",
-    ("ports", f"{HTTP_PORT},*"): "by which brokers report their state",
+    ("ports", f"{REPLICATION_PORT},*"): "because brokers replicate over it",
+    ("ports", f"{HTTP_PORT},*"): "because brokers report their state on it",
 }
 SERVICE: Final[Mapping[Steps, str]] = {
     ("spec", "selector"): SELECTOR,
@@ -69,25 +69,25 @@ HEADLESS: Final[Mapping[Steps, str]] = {
 SELECTING: Final[Mapping[Steps, str]] = {("spec", "selector"): SELECTOR}
 NETWORK_POLICY: Final[Mapping[Steps, str]] = {
     ("spec", "podSelector"): SELECTOR,
-    ("spec", "ingress"): "which spec.listeners[].networkPolicyPeers sets",
+    ("spec", "ingress"): "because spec.listeners[].networkPolicyPeers sets it",
 }
-BY_EXPORTER: Final = "which finds the lag exporter's pod"
+BY_EXPORTER: Final = "because it selects the lag exporter's pod"
 DEPLOYMENT: Final[Mapping[Steps, str]] = {
-    ("spec", "replicas"): "because two would export every series twice",
+    ("spec", "replicas"): "because two exporters would export every series twice",
     ("spec", "selector"): BY_EXPORTER,
-    ("spec", "strategy"): "because two would export every series twice",
-    ("spec", "template"): "which template.pod and template.container change",
+    ("spec", "strategy"): "because two exporters would export every series twice",
+    ("spec", "template"): "because template.pod and template.container change it",
 }
 EXPORTER_POD: Final[Mapping[Steps, str]] = {
-    ("spec", "containers", "lag-exporter"): "which template.container changes",
-    ("spec", "restartPolicy"): "because an exporter that ends is started again",
+    ("spec", "containers", "lag-exporter"): "because template.container changes it",
+    ("spec", "restartPolicy"): "because an exporter that ends must start again",
 }
 EXPORTER_CONTAINER: Final[Mapping[Steps, str]] = {
-    ("name",): "by which the operator finds it",
-    ("image",): "which spec.lagExporter.image sets",
-    ("resources",): "which spec.lagExporter.resources sets",
-    ("command",): "by which the operator starts it",
-    ("args",): "by which the operator starts it",
-    ("ports", f"{LAG_EXPORTER_PORT},*"): "which Prometheus reads",
+    ("name",): "because the operator finds the container by it",
+    ("image",): "because spec.lagExporter.image sets it",
+    ("resources",): "because spec.lagExporter.resources sets it",
+    ("command",): "because the operator starts the exporter with it",
+    ("args",): "because the operator starts the exporter with it",
+    ("ports", f"{LAG_EXPORTER_PORT},*"): "because Prometheus reads it",
 }
 EXPORTER_MONITOR: Final[Mapping[Steps, str]] = {("spec", "selector"): BY_EXPORTER}
