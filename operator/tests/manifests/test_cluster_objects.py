@@ -295,7 +295,7 @@ PROBLEMS = {
     "the port of replication": (
         with_listeners(Listener(name="plain", port=9091)),
         [
-            "spec.listeners[0].port is 9091, that is the brokers' replication; allowed: 1024 to 65535, each once",
+            "spec.listeners[0].port is 9091, which is the replication port; allowed: 1024 to 65535, each once",
         ],
     ),
     "any free port": (
@@ -304,7 +304,7 @@ PROBLEMS = {
     ),
     "a port of root": (
         with_listeners(Listener(name="plain", port=80)),
-        ["spec.listeners[0].port is 80, and only root may listen there; allowed: 1024 to 65535, each once"],
+        ["spec.listeners[0].port is 80, but only root may listen on low ports; allowed: 1024 to 65535, each once"],
     ),
     "two listeners on a port": (
         with_listeners(INSIDE, Listener(name="other", port=9092)),

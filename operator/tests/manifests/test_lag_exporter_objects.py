@@ -107,11 +107,11 @@ def test_what_the_operator_relies_on_and_what_is_no_expression_is_refused_with_i
     assert said[0].startswith(f"{here}.topicRegex is '('; allowed: a regular expression of Python; missing )")
     assert said[1:] == [
         (
-            f"{here}.template.deployment.spec.replicas is 2 (integer), because two would export "
-            f"every series twice{leave_out}"
+            f"{here}.template.deployment.spec.replicas is 2 (integer), because two exporters "
+            f"would export every series twice{leave_out}"
         ),
-        f"{here}.{pod}.name is 'lag-exporter' (string), which template.container changes{leave_out}",
-        f"{here}.template.container.args is a list, by which the operator starts it{leave_out}",
+        f"{here}.{pod}.name is 'lag-exporter' (string), because template.container changes it{leave_out}",
+        f"{here}.template.container.args is a list, because the operator starts the exporter with it{leave_out}",
     ]
 
 

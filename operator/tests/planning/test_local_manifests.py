@@ -26,11 +26,11 @@ PROBLEMS: Mapping[str, tuple[str, list[str]]] = {
     "no Cluster": (TOPIC + "spec: {}\n", ["dir:1:1: no manifest declares a Cluster; allowed: exactly one"]),
     "two Clusters": (
         CLUSTER + "---\n" + CLUSTER.replace("quickstart", "second"),
-        ["a.yaml:5:1: a second Cluster beside that of a.yaml:1:1; allowed: exactly one"],
+        ["a.yaml:5:1: a second Cluster besides a.yaml:1:1; allowed: exactly one Cluster"],
     ),
     "a Topic of another Cluster": (
         CLUSTER + "---\n" + TOPIC + "spec: {cluster: other}\n",
-        ["a.yaml:8:17: spec.cluster is 'other'; allowed: quickstart, the Cluster declared here"],
+        ["a.yaml:8:17: spec.cluster is 'other'; allowed: quickstart, the Cluster of these manifests"],
     ),
     "a config out of range": (
         CLUSTER + "spec:\n  config:\n    num.partitions: 0\n",
@@ -59,7 +59,7 @@ PROBLEMS: Mapping[str, tuple[str, list[str]]] = {
     ),
     "two listeners": (
         CLUSTER + "spec: {listeners: [{name: plain}, {name: other}]}\n",
-        ["a.yaml:4:19: spec.listeners has 2 entries; allowed: one, where brokers are local processes"],
+        ["a.yaml:4:19: spec.listeners has 2 entries; allowed: one if brokers are local processes"],
     ),
     "more copies of internal topics than brokers": (
         CLUSTER + "spec:\n  brokers: {replicas: 2}\n  config:\n    offsets.topic.replication.factor: 3\n",
@@ -128,7 +128,7 @@ CHANGES: Mapping[str, tuple[Cluster, Cluster, str | None]] = {
     "a volume less": (
         cluster(storage=Storage(volumes=(Volume(id=0), Volume(id=1), Volume(id=2)))),
         cluster(storage=Storage(volumes=(Volume(id=1),))),
-        "Removing volumes is not supported: spec.storage.volumes lacks the id 0, 2; allowed: all ids there were",
+        "Removing volumes is not supported: spec.storage.volumes lacks the id 0, 2; allowed: keep all volume ids",
     ),
     "a broker more": (cluster(brokers=Brokers(replicas=3)), cluster(brokers=Brokers(replicas=4)), None),
     "a broker less": (cluster(brokers=Brokers(replicas=3)), cluster(brokers=Brokers(replicas=2)), None),
@@ -185,6 +185,6 @@ def test_a_rebalance_that_names_a_run_is_refused_for_files_declare_none() -> Non
     text = CLUSTER.replace("quickstart}", "quickstart, annotations: {barnabas.dev/rebalance: even}}")
     wanted = remember(parse_manifests({"a.yaml": text}), None, "T", lambda: "uid")
     assert wanted.named is not None
-    assert "is even: this Cluster has no MaintenanceJob of this name; allowed: approve" in wanted.named.refusal
+    assert "is even: the Cluster has no such MaintenanceJob; allowed: approve" in wanted.named.refusal
     assert msgspec.json.decode(msgspec.json.encode(wanted), type=DesiredState) == wanted, "as the data directory has it"
     assert remember(parse_manifests({"a.yaml": CLUSTER}), wanted, "T", lambda: "uid").named is None

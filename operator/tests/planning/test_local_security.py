@@ -44,14 +44,14 @@ SECRETS = BrokerSecrets("/data/security/broker/user.pem", "/data/security/ca.crt
             "  authorization: {}\n",
             (
                 "spec.listeners[0].authentication is missing;"
-                " allowed: one of tls, scram-sha-512, plain, or no spec.authorization as long as this listener exists"
+                " allowed: one of tls, scram-sha-512, plain, or leave spec.authorization out"
             ),
         ),
         (
             WITH_USERS + "  authorization: {superUsers: [broker]}\n",
             (
                 "spec.authorization.superUsers[0] is broker, which is a user of Barnabas itself; "
-                "allowed: any but broker, operator"
+                "allowed: any name but broker, operator"
             ),
         ),
         (

@@ -41,15 +41,15 @@ def claims(here: World) -> dict[str, bool]:
     [
         (
             [{"id": 0}],
-            "Removing volumes is not supported: spec.storage.volumes lacks the id 1; allowed: all ids there were",
+            "Removing volumes is not supported: spec.storage.volumes lacks the id 1; allowed: keep all volume ids",
         ),
         (
             [{"id": 0}, {"id": 1, "size": "1Gi"}],
-            "spec.storage.volumes[1].size is 1Gi; allowed: 10Gi or more, which its claims have",
+            "spec.storage.volumes[1].size is 1Gi; allowed: 10Gi or more, the size of its claims",
         ),
         (
             [{"id": 0}, {"id": 1, "storageClass": "x"}],
-            "spec.storage.volumes[1].storageClass is x; allowed: leave it out, for its disks have records",
+            "spec.storage.volumes[1].storageClass is x; allowed: leave it out, because its claims hold records",
         ),
     ],
 )
@@ -70,8 +70,8 @@ def test_a_cluster_that_is_made_again_has_all_disks_that_were_retained(play: Pla
     async def scenario(here: World) -> None:
         for volume, broker_id in ((0, 0), (1, 0), (1, 1)):
             here.api.put(claim_of(volume, broker_id))
-        left = "and disks of that id are there with their records: volume-1-one-broker-0 and 1 more"
-        allowed = "allowed: declare the id 1, or delete these claims"
+        left = "but claims with that id hold records: volume-1-one-broker-0 and 1 more"
+        allowed = "allowed: declare the id 1, or delete the claims"
         await disks_are_refused(here, f"spec.storage.volumes lacks the id 1, {left}; {allowed}")
         assert not here.api.of_kind("ConfigMap")
 
@@ -326,7 +326,7 @@ def test_a_broker_restarts_with_one_more_disk_once_it_has_it_or_its_class_waits_
             for _ in range(2):
                 await here.round()
             why = "broker 0 restarts once the claim volume-1-one-broker-0 is bound: it has no disk yet"
-            way_out = "the volume 1 can be declared otherwise, or removed, until then"
+            way_out = "until then the volume 1 can be changed or removed"
             assert here.said("Cluster", "one") == ("False", "ClaimNotBound", f"{why}; {way_out}")
             assert here.api.found("Pod", "one-broker-0") is not None
             claim = here.api.found("PersistentVolumeClaim", "volume-1-one-broker-0") or {}

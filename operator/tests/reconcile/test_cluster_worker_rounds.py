@@ -133,7 +133,7 @@ def test_a_finalizer_that_is_refused_is_told_and_holds_no_other_topic_up(play: P
     play(scenario)
 
 
-PAUSED = "Cluster one is paused: set its spec.pause to false"
+PAUSED = "Cluster one is paused: set spec.pause of the Cluster to false"
 AWAY = "Cluster one does not answer yet"
 
 

@@ -170,7 +170,7 @@ def test_more_partitions_are_told_to_move_keys_also_when_nothing_is_stored(askin
     kubectl(*IN, "apply", "-f-", stdin=topic("wider", partitions=6))
     done = kubectl.ask(*IN, "apply", "--dry-run=server", "-f-", stdin=topic("wider", partitions=12))
     assert done.returncode == 0
-    assert "Warning: 6 to 12 partitions: keys map to other partitions" in done.stderr
+    assert "Warning: a change from 6 to 12 partitions: keys map to other partitions" in done.stderr
     assert kubectl(*IN, "get", "topic", "wider", "-o", "jsonpath={.spec.partitions}") == "6"
 
 

@@ -37,7 +37,7 @@ EDITS: Final[Mapping[str, Edit]] = {
     "brokers.rack": Edit({"topologyKey": "nobodys.example/label"}),
     "storage.volumes.id": Edit(7, "Removing volumes is not supported: spec.storage.volumes lacks the id 0"),
     "storage.volumes.size": Edit("2Gi", "cannot grow volumes"),
-    "storage.volumes.storageClass": Edit("nobodys", "for its disks have records"),
+    "storage.volumes.storageClass": Edit("nobodys", "because its claims hold records"),
     "storage.volumes.deleteClaim": Edit(True),
     "insecure": Edit(False, "has neither tls nor authentication"),
     "listeners.name": Edit("http", "any other"),

@@ -113,7 +113,7 @@ def test_a_broker_whose_node_port_another_service_took_restarts_and_the_cluster_
         assert RESTART_ASKED not in outside.annotations(1)
         told = stale_addresses(found)
         message = (
-            f"castle-broker-0 still gives clients the address {before} for listener outside, "
+            f"castle-broker-0 still advertises the address {before} for listener outside, "
             f"which is now {after}: restarts"
         )
         assert told == ("WaitingForAddresses", message)

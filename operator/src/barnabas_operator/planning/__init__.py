@@ -1,1 +1,1 @@
-"""The plans: checks and diffs that turn what is declared and what exists into steps. Pure."""
+"""The planning: pure functions that compare the declared resources with the cluster and return the steps to take."""

@@ -1,4 +1,4 @@
-"""The state of a cluster as it was found: the input of planning."""
+"""The state of a cluster as its brokers report it: the input of planning."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,15 +7,15 @@ from typing import NamedTuple, Self
 from barnabas_operator.planning.disk_space import Disks
 
 ReplicaIds = tuple[int, ...]
-"""The broker ids of one partition, the preferred leader first."""
+"""The broker ids of the replicas of one partition, preferred leader first."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """One topic as the cluster has it. `overrides` holds only the configs that are set on the topic itself.
+    """One topic of the cluster. `overrides` holds only the configs that are set on the topic itself.
 
-    `moving` has those partitions whose replicas are being moved, and what they will be; until then `partitions` has
-    the ones that come and those that go.
+    `partitions` holds the current replicas of each partition. During a reassignment these are the replicas being added
+    and removed as well, and `moving` holds the target replicas.
     """
 
     topic_id: str
@@ -25,7 +25,7 @@ class TopicState:
 
     @property
     def targets(self) -> tuple[ReplicaIds, ...]:
-        """The replicas of each partition when nothing moves any more."""
+        """The replicas of each partition after all reassignments have ended."""
         return tuple(self.moving.get(number, replicas) for number, replicas in enumerate(self.partitions))
 
     @property
@@ -36,10 +36,11 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A partition whose replicas are not all in sync; nobody leads where it is `offline`.
+    """A partition whose replicas are not all in sync.
 
-    `lost` says what is known of it where nobody leads because every replica lacks records. One that is `under_min_isr`
-    has a leader, and fewer replicas in sync than its topic's `min.insync.replicas`.
+    `offline` is True if the partition has no leader. `lost` describes the lost records if no replica can become leader
+    because every replica lacks records. `under_min_isr` is True if the partition has a leader, and fewer in-sync
+    replicas than `min.insync.replicas`.
     """
 
     topic: str
@@ -51,16 +52,16 @@ class Trouble:
     under_min_isr: bool = False
 
     def __str__(self) -> str:
-        """Return the trouble as messages name it."""
+        """Return the partition and its problem for a message."""
         why = "without a leader" if self.offline else f"without broker {', '.join(map(str, self.missing))}"
         return f"{self.topic}-{self.partition} ({why})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrayLog:
-    """A log that a broker keeps and does not serve, for the metadata knows nothing of its topic.
+    """A log that a broker keeps but does not serve, because the cluster metadata does not contain its topic.
 
-    `offline` is its log dir: then it is known only as it was seen last.
+    `offline` is True if the log dir is offline; then `size_bytes` is the size that was seen last.
     """
 
     broker_id: int
@@ -69,12 +70,12 @@ class StrayLog:
     offline: bool = False
 
     def __str__(self) -> str:
-        """Return the log as messages name it."""
+        """Return the broker and the directory of the log for a message."""
         return f"broker {self.broker_id} {self.directory}" + (" (its log dir is offline)" if self.offline else "")
 
 
 class MetadataVersions(NamedTuple):
-    """The levels of `barnabas.metadata.version`: the finalized one, and the highest of the broker that was asked."""
+    """The levels of `barnabas.metadata.version`: the finalized one, and the highest that the broker supports."""
 
     finalized: int
     offered: int
@@ -82,13 +83,13 @@ class MetadataVersions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Live brokers (id to rack), topics by name, and what the brokers give a topic that says no number.
+    """Live brokers (id to rack), topics by name, and the defaults of the brokers for new topics.
 
-    `troubles` are the partitions that are not fully replicated now. `declared` is the number of brokers in the Cluster;
-    0 where it says none. `leaving` are the brokers to be removed. `registered` are all that have ever joined, the dead
-    ones too. While brokers are `awaited`, no replicas are placed. While some are `restarting`, or have to restart,
-    nothing is rebalanced. `disks` are known only where something is to move. `metadata_versions` is None where brokers
-    know no such level.
+    `troubles` are the partitions that are not fully replicated. `declared` is the declared number of brokers, or 0.
+    `leaving` are the brokers to be removed. `registered` are all brokers that have ever joined, dead brokers included.
+    No replicas are placed while brokers are `awaited`, and no rebalance begins while brokers are `restarting` or have
+    to restart. `disks` is None unless replicas have to move. `metadata_versions` is None if the brokers do not support
+    `barnabas.metadata.version`.
     """
 
     racks: Mapping[int, str | None]
@@ -108,20 +109,21 @@ class ClusterState:
     metadata_versions: MetadataVersions | None = None
 
     def with_brokers(self, count: int) -> Self:
-        """Return the state when only the brokers below `count` are wanted; dead ones leave, too."""
+        """Return the state with all brokers from id `count` on marked as leaving, dead brokers included."""
         holders = (broker for topic in self.topics.values() for row in topic.partitions for broker in row)
         known = (*self.racks, *self.registered, *holders)
         return replace(self, declared=count, leaving=frozenset(broker for broker in known if broker >= count))
 
     def with_overrides(self, overrides: Mapping[str, Mapping[str, str]]) -> Self:
-        """Return the state with the configs that are set on topics, by their names."""
+        """Return the state with the given configs of topics, by topic name."""
         changed = {name: replace(self.topics[name], overrides=found) for name, found in overrides.items()}
         return replace(self, topics={**self.topics, **changed})
 
     def awaiting(self, count: int, informed: Mapping[int, str | None]) -> Self:
-        """The same when the brokers below `count` have to join; `informed` know their settings, with their racks.
+        """Return the state with the brokers marked as awaited that have to join, or to restart with another rack.
 
-        A cluster without topics is new: its first topics are spread over all brokers, not over those that came first.
+        `informed` holds the declared rack of each broker that has its settings. Only a cluster without topics waits for
+        all brokers below `count`, so that its first topics are spread over all of them.
         """
         behind = (broker for broker, rack in self.racks.items() if informed.get(broker, "") not in (None, rack))
         new = frozenset[int]() if self.topics else frozenset(range(count)) - self.registered
@@ -129,18 +131,18 @@ class ClusterState:
 
     @property
     def complete(self) -> Self:
-        """The same when brokers that are dead, or have not joined yet, are alive."""
+        """The state with dead and awaited brokers counted as alive."""
         away = self.registered | self.awaited
         return replace(self, racks={**dict.fromkeys(away), **self.racks})
 
     @property
     def is_moving(self) -> bool:
-        """True if replicas of any topic are moving to other brokers."""
+        """True if any topic has a reassignment in progress."""
         return any(topic.moving for topic in self.topics.values())
 
     @property
     def homes(self) -> Mapping[int, str | None]:
-        """The brokers that may get replicas, and their racks."""
+        """The live brokers that may get replicas, with their racks."""
         return {broker: rack for broker, rack in self.racks.items() if broker not in self.leaving}
 
     @property

@@ -1,4 +1,4 @@
-"""A resource's conditions: whether it is as declared, or why not, or that nothing is done for it. Pure."""
+"""The conditions `Ready` and `ReconciliationPaused` of a resource."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
@@ -24,9 +24,9 @@ def conditions_of(
     status: Literal["False", "Unknown"] = "False",
     note: str = "",
 ) -> Iterator[Condition]:
-    """`Ready` always, for the columns show nothing else; that it is paused beside it. `now` in RFC 3339.
+    """Yield the condition `Ready` and, if the resource is paused, `ReconciliationPaused`; `now` is in RFC 3339.
 
-    `status` is that of a `problem`, `note` what one that is ready says besides.
+    `status` is the status of `Ready` if there is a `problem`, and `note` is the message if there is none.
     """
     if problem is not None:
         yield condition(resource, READY, status, problem.reason, problem.message, now)
@@ -46,7 +46,7 @@ def condition(
     message: str,
     now: str,
 ) -> Condition:
-    """Return a condition about the resource as it is declared now."""
+    """Return a condition for the current generation of the resource."""
     return Condition(
         type=kind,
         status=status,
@@ -58,7 +58,7 @@ def condition(
 
 
 def with_problem(resource: ResourceT, problem: Refusal | None, now: str) -> ResourceT:
-    """Return the resource with its conditions as they are now, `now` in RFC 3339; the rest of its status stays."""
+    """Return the resource with `Ready` and `ReconciliationPaused` brought up to date; `now` is in RFC 3339."""
     before = resource.status or KINDS[resource.kind].status()
     conditions = merge_conditions(before.conditions, conditions_of(resource, problem, now))
     generation = resource.metadata.generation
@@ -66,6 +66,6 @@ def with_problem(resource: ResourceT, problem: Refusal | None, now: str) -> Reso
 
 
 def condition_before(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """The condition of that type in a status as JSON; empty where it has none."""
+    """Return the condition of type `kind` in a status as JSON, or an empty mapping if there is none."""
     found: Mapping[str, Any] = next((each for each in status.get("conditions", ()) if each["type"] == kind), {})
     return found

@@ -1,4 +1,4 @@
-"""A topic's configs: what is declared against what the topic has."""
+"""The comparison of a topic's declared configs with the configs that are set on the topic."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,25 +12,25 @@ from barnabas_operator.resources.topic import ConfigValue
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
 THROTTLED: Final = frozenset({LEADERS, FOLLOWERS})
-"""The configs of replicas that move: they belong to the operator or the tool that moves them, as long as they move."""
+"""The throttle configs, which belong to the operator or the tool that moves the replicas."""
 
 _DEFAULT_BROKER: Final = parse_broker_config({})
 
 
 def config_text(value: str | int | float) -> str:
-    """A manifest's value as Kafka's text."""
+    """Return a config value of a manifest as the text that Kafka expects."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
 
 
 def declared_texts(config: Mapping[str, ConfigValue]) -> dict[str, str]:
-    """The keys to set. Keys declared as null are left alone."""
+    """Return the configs to set as texts. A config that is declared as null is not changed."""
     return {name: config_text(value) for name, value in config.items() if value is not None}
 
 
 def config_problems(config: Mapping[str, ConfigValue]) -> list[str]:
-    """Return everything that is wrong with a declared config: key, value and what is allowed."""
+    """Return all problems of a declared config; each names the key, the value and what is allowed."""
     unknown = [f"{name}: {no_setting(name)}" for name in config if name not in TOPIC_CONFIGS]
     known = {name: text for name, text in declared_texts(config).items() if name in TOPIC_CONFIGS}
     try:
@@ -43,8 +43,8 @@ def config_problems(config: Mapping[str, ConfigValue]) -> list[str]:
 def config_changes(config: Mapping[str, ConfigValue], overrides: Mapping[str, str]) -> dict[str, str | None]:
     """Return the changes that give the topic its declared config: a text to set, or None to reset to the default.
 
-    The topic gets exactly what is declared, so a key that is not named is reset to its default. A key that is declared
-    as null may be anything, and so may the lists of replicas that move.
+    A config that is not declared is reset to its default. A config that is declared as null is not changed, and neither
+    are the throttle configs unless they are declared.
     """
     wanted = declared_texts(config)
     changes: dict[str, str | None] = {

@@ -1,4 +1,4 @@
-"""Resources over time: what the API server keeps for an object, kept here for objects that are files."""
+"""Resources that are declared in files, with the metadata and status that the API server would keep for them."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from barnabas_operator.resources.user import User
 
 
 class DesiredState(NamedTuple):
-    """The declared resources, with what is remembered of them, and the topics, groups and users that are to go."""
+    """The declared resources, and the topics, groups and users that are no longer declared."""
 
     cluster: Cluster
     topics: tuple[Topic, ...]
@@ -23,19 +23,22 @@ class DesiredState(NamedTuple):
     groups: tuple[ConsumerGroup, ...] = ()
     removed_groups: tuple[ConsumerGroup, ...] = ()
     named: NamedRebalance | None = None
-    """The plan that the Cluster's annotation names."""
+    """The rebalance plan that the annotation of the Cluster names."""
     users: tuple[User, ...] = ()
     removed_users: tuple[User, ...] = ()
 
     @property
     def resources(self) -> tuple[Resource, ...]:
-        """All resources of all kinds."""
+        """All resources of all kinds, with those that are no longer declared."""
         kept = (*self.groups, *self.removed_groups, *self.users, *self.removed_users)
         return (self.cluster, *self.topics, *self.removed, *kept)
 
 
 def remember(manifests: Manifests, known: DesiredState | None, now: str, new_uid: Callable[[], str]) -> DesiredState:
-    """Give each declared resource its uid, creation time, generation and last status; exactly one is a Cluster."""
+    """Give each declared resource its uid, creation time, generation and last status.
+
+    `manifests` must hold exactly one Cluster.
+    """
     topics = (*known.topics, *known.removed) if known else ()
     groups = (*known.groups, *known.removed_groups) if known else ()
     users = (*known.users, *known.removed_users) if known else ()
@@ -50,7 +53,7 @@ def remember(manifests: Manifests, known: DesiredState | None, now: str, new_uid
         _no_more(topics, declared),
         declared_groups,
         _no_more(groups, declared_groups),
-        named_rebalance(name, None) if name is not None else None,  # Files declare no MaintenanceJobs.
+        named_rebalance(name, None) if name is not None else None,  # Files cannot declare a MaintenanceJob.
         declared_users,
         _no_more(users, declared_users),
     )

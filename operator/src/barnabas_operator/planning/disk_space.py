@@ -1,4 +1,4 @@
-"""Sizes of replicas, and the room that brokers have for more, by what their log dirs report. Pure."""
+"""The sizes of replicas and the free space of brokers, as DescribeLogDirs reports them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,9 +9,9 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class LogDirContent(NamedTuple):
-    """The content of one log dir that is online: its disk, and the bytes of the replicas there.
+    """One online log dir: its disk space, and the bytes of each replica that it holds.
 
-    `coming` are the replicas that come from another log dir of the same broker, with the bytes that are copied so far.
+    `coming` holds the future replicas, which are copied from another log dir, with the bytes that are copied so far.
     """
 
     space: DiskSpace
@@ -21,14 +21,14 @@ class LogDirContent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Disks:
-    """The log dirs of the brokers that answered, and the bytes of each replica there (by broker, topic and number)."""
+    """The disks of the brokers that answered, and the bytes of each replica by broker and partition."""
 
     spaces: Mapping[int, tuple[DiskSpace, ...]]
     replicas: Mapping[int, Mapping[TopicPartition, int]]
     log_dirs: Mapping[int, Mapping[str, LogDirContent]] = field(default_factory=dict)
-    """The contents by broker and path."""
+    """The content of each log dir by broker and path."""
     sizes: Mapping[TopicPartition, int] = field(init=False)
-    """The largest replica of each partition."""
+    """The bytes of the largest replica of each partition."""
 
     def __post_init__(self) -> None:
         sizes: dict[TopicPartition, int] = {}
@@ -38,12 +38,15 @@ class Disks:
         object.__setattr__(self, "sizes", sizes)
 
     def to_come_bytes(self, broker: int, partition: TopicPartition) -> int:
-        """Return the bytes of a partition that a broker has still to copy."""
+        """Return the bytes of a partition that a broker still has to copy."""
         held = self.replicas.get(broker, {}).get(partition, 0)
         return max(0, self.sizes.get(partition, 0) - held)
 
     def room_bytes(self, broker: int) -> int:
-        """The most that one log dir can take besides what comes from another one; 0 of a broker that did not answer."""
+        """Return the free bytes of the broker's emptiest log dir, less the bytes that moves between log dirs still add.
+
+        The result is 0 if the broker did not answer.
+        """
         spaces = self.spaces.get(broker, ())
         return max((space.room_bytes - self._coming_bytes(broker, space) for space in spaces), default=0)
 
@@ -54,10 +57,10 @@ class Disks:
 
     @property
     def usual_bytes(self) -> int:
-        """The average of the partitions that are not empty: an empty one is taken to become like them."""
+        """The average size of the partitions that are not empty, used as the expected size of an empty partition."""
         filled = [size for size in self.sizes.values() if size]
         return sum(filled) // len(filled) if filled else 1
 
     def weight(self, partition: TopicPartition) -> int:
-        """The bytes that a replica is counted with."""
+        """Return the bytes of a replica, or the expected size if the partition is empty."""
         return self.sizes.get(partition, 0) or self.usual_bytes

@@ -1,4 +1,4 @@
-"""Reviews, Events and statuses of one kind, beyond what holds for all kinds. Pure."""
+"""The functions with which one kind of resource is reviewed, reported in Events, and given a status."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -20,14 +20,13 @@ def _nothing(_first: object, _second: object) -> Iterable[Any]:
 
 
 class KindRules(NamedTuple):
-    """Functions of a kind's own type: each kind gets resources of its type alone."""
+    """The functions of one kind, called only with resources of that kind."""
 
     review: Callable[[Any, Any, AdmissionContext], Verdict] = _allowed
-    """The review of the wanted resource, the one before (None if it is new or unreadable), and the context."""
+    """Review the wanted resource; the second argument is the stored one, or None if it is new or cannot be read."""
     warnings: Callable[[Json | None, Json | None], Iterable[str]] = _nothing
-    """The warnings about the object before (None: a new one) and after (None: it is to be deleted), whatever changes.
-    """
+    """Return warnings about a change from an old object (None on creation) to a new object (None on deletion)."""
     events: Callable[[Any, Json], Iterable[Said]] = _nothing
-    """The Events for the resource with its new status, and the status before."""
+    """Return the Events for a resource with its new status and for its previous status."""
     without_cluster: Callable[[Any, Refusal, str], Resource] = with_problem
-    """The resource with the status that says why it has no Cluster, now (RFC 3339)."""
+    """Return the resource with a status that says why it has no Cluster; the last argument is the time in RFC 3339."""

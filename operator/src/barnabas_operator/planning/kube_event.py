@@ -1,4 +1,4 @@
-"""A Kubernetes Event about a resource, as `kubectl describe` finds it. Pure."""
+"""The Kubernetes Event for a resource, in the form that `kubectl describe` shows."""
 
 from typing import Any, Final, Literal
 
@@ -11,11 +11,11 @@ MESSAGE_LENGTH_MAX: Final = 1_024
 
 EventType = Literal["Normal", "Warning"]
 Said = tuple[EventType, str, str]
-"""Type, reason and message of an Event."""
+"""The type, the reason and the message of an Event."""
 
 
 def kube_event(about: Resource, kind: EventType, reason: str, message: str, now: str) -> dict[str, Any]:
-    """`reason` is the word that monitoring looks for; `now` in RFC 3339. Too long a message is cut."""
+    """Return an Event as JSON; `now` is in RFC 3339. Messages above `MESSAGE_LENGTH_MAX` are shortened."""
     namespace = about.metadata.namespace or "default"
     return {
         "apiVersion": "v1",

@@ -1,6 +1,7 @@
-"""A Lease of `coordination.k8s.io`: its holder, its end, and its content when taken or released, as in client-go.
+"""Leader election with a Lease of `coordination.k8s.io`, by the rules of client-go.
 
-Nobody compares clocks: a lease is over when it has not changed for its duration, by the observer's own clock.
+No clocks of different machines are compared: a lease has expired when an observer has not seen it change for its
+duration, by the observer's own monotonic clock.
 """
 
 from collections.abc import Mapping
@@ -9,39 +10,42 @@ from typing import Any, Final, NamedTuple
 Spec = Mapping[str, Any]
 
 DURATION_S: Final = 14
-"""The time without a renewal after which others take a lease."""
+"""The time without a renewal after which another operator may take a lease."""
 RENEW_S: Final = 10.0
-"""The time without a renewal after which the holder stops acting: its work has ended before others begin."""
+"""The time without a renewal after which the holder stops its work, before another operator can take the lease."""
 RETRY_S: Final = 1.0
-"""The time between two renewals, or two looks: with the duration, another operator acts within 15 s."""
+"""The time between two renewals by the holder, and between two reads by another operator.
+
+Together with the duration it means that another operator takes over within 15 s.
+"""
 
 
 class Sighting(NamedTuple):
-    """The content of a lease, and when it was first seen, by a monotonic clock."""
+    """The content of a lease, and the monotonic time at which this content was first seen."""
 
     spec: Spec
     seen_s: float
 
 
 def sighting(spec: Spec, before: Sighting | None, now_s: float) -> Sighting:
-    """Return the sighting; an unchanged content keeps the time at which it was first seen."""
+    """Return a sighting of the lease; unchanged content keeps the time at which it was first seen."""
     return before if before is not None and before.spec == spec else Sighting(spec, now_s)
 
 
 def holder_of(spec: Spec) -> str:
-    """Return the holder; "" if there is none."""
+    """Return the identity of the holder, or "" if nobody holds the lease."""
     return spec.get("holderIdentity") or ""
 
 
 def free_in_s(seen: Sighting, now_s: float) -> float:
-    """Return the seconds until anybody may take it, unless renewed; 0 if it was released or not renewed in time."""
+    """Return the seconds until the lease expires unless it is renewed, or 0 if it is released or expired."""
     if not holder_of(seen.spec):
         return 0.0
     return max(0.0, seen.seen_s + float(seen.spec.get("leaseDurationSeconds", DURATION_S)) - now_s)
 
 
 def taken(spec: Spec, identity: str, time_of_day: str) -> dict[str, Any]:
-    """Return the lease as `identity` takes or renews it; `time_of_day` is for people."""
+    """Return the lease spec with which `identity` takes or renews the lease; `time_of_day` is shown, never compared."""
     renewed = {"holderIdentity": identity, "leaseDurationSeconds": DURATION_S, "renewTime": time_of_day}
     if holder_of(spec) == identity:
         return renewed
@@ -50,5 +54,5 @@ def taken(spec: Spec, identity: str, time_of_day: str) -> dict[str, Any]:
 
 
 def released(time_of_day: str) -> dict[str, Any]:
-    """Return the lease as its holder releases it: the next one takes it at once. A null removes a field."""
+    """Return the merge patch of the spec with which a holder releases the lease, so that it can be taken at once."""
     return {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": time_of_day}

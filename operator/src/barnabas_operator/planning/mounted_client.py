@@ -1,4 +1,4 @@
-"""The files of a client with a certificate, as pods mount them: a Secret as a folder. Pure."""
+"""The files of a TLS client that pods mount from a Secret."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -16,4 +16,4 @@ CLIENT_PROPERTIES: Final[Mapping[str, str]] = {
     "ssl.keystore.type": "PEM",
     "ssl.keystore.location": f"{FOLDER}/{KEYSTORE}",
 }
-"""Kafka's client properties, with the files where they are mounted."""
+"""The Kafka client properties for a pod that mounts the Secret at `FOLDER`."""

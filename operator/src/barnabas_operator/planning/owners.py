@@ -1,6 +1,6 @@
-"""The choice of the owner of several resources that are about the same in Kafka. Pure.
+"""The choice of the owner if several resources declare the same topic, user or group.
 
-Only those that can be read count: nobody knows for sure what one with an invalid spec is about.
+Resources with an invalid spec are left out, because their topic, user or group is not known.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from barnabas_operator.resources.resource import Resource
 
 
 def owners(declared: Iterable[ResourceT], subject: Callable[[ResourceT], str]) -> dict[str, ResourceT]:
-    """Return the owner of each subject: the oldest of several resources, and the first of those as old."""
+    """Return the owner of each subject: the oldest resource, or the first in order if several are equally old."""
     found: dict[str, ResourceT] = {}
     for each in declared:
         owner = found.get(subject(each))
@@ -22,12 +22,12 @@ def owners(declared: Iterable[ResourceT], subject: Callable[[ResourceT], str]) -
 
 
 def owned_by(owner: Resource, name: str) -> Refusal:
-    """Return why a younger resource that is about the same waits; `name` is Kafka's."""
+    """Return the refusal of a younger resource; `name` is the topic, user or group in Kafka."""
     thing = KINDS[owner.kind].thing.capitalize()
     message = f"{thing} {name} is managed by the older resource {owner.metadata.name}"
-    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: one {owner.kind} each")
+    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: only one {owner.kind}")
 
 
 def _age(resource: Resource) -> tuple[bool, str]:
-    created = resource.metadata.creation_timestamp  # RFC 3339 in UTC, whose order is that of the text.
+    created = resource.metadata.creation_timestamp  # RFC 3339 times in UTC sort as texts.
     return created is None, created or ""

@@ -1,4 +1,4 @@
-"""The request in a Cluster's annotation: a rebalance, or one that a run of the job `skew` has planned. Pure."""
+"""The annotation with which a Cluster asks for a rebalance, or for the plan of a MaintenanceJob with job `skew`."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ ALLOWED: Final = (
 
 
 class PlannedPartition(msgspec.Struct, frozen=True):
-    """The replicas that a partition shall have, and those that the plan saw.
+    """The planned replicas of a partition, and the replicas that it had `before`, when the plan was made.
 
-    `log_dirs` are the paths for them, one for each; those of replicas that stay on their broker count.
+    `log_dirs` holds the path of the log dir for each planned replica, or is None if the plan names no log dirs.
     """
 
     topic: str
@@ -34,7 +34,7 @@ class PlannedPartition(msgspec.Struct, frozen=True):
 
 
 class SkewPlan(msgspec.Struct, frozen=True):
-    """The plan as the job writes it."""
+    """The rebalance plan that the job `skew` writes into the status of its MaintenanceJob."""
 
     version: Literal[1]
     partitions: tuple[PlannedPartition, ...]
@@ -42,9 +42,9 @@ class SkewPlan(msgspec.Struct, frozen=True):
 
 
 class NamedRebalance(NamedTuple):
-    """The run that a Cluster names, and its plan; or why there is none.
+    """The MaintenanceJob that the annotation names, with its plan or, if it has no plan, the reason for that.
 
-    `unlisted`: how many partitions the run planned besides, which its status had no room for.
+    `unlisted` is the number of planned partitions that did not fit into the status of the MaintenanceJob.
     """
 
     run: str
@@ -54,12 +54,12 @@ class NamedRebalance(NamedTuple):
 
 
 def named_run(cluster: Cluster) -> str | None:
-    """The MaintenanceJob whose plan shall be carried out."""
+    """Return the name of the MaintenanceJob whose plan the Cluster asks for, or None."""
     return _run_of(cluster.metadata.annotations)
 
 
 def names_another_run(old: Json | None, new: Json) -> bool:
-    """True if a change of a Cluster asks for a plan. A plan that is no longer asked for needs no review."""
+    """True if a change to a Cluster names a MaintenanceJob that the annotation did not name before."""
     name, before = (_run_of(each["metadata"].get("annotations") or {}) for each in (new, old or {"metadata": {}}))
     return new["kind"] == Cluster.__name__ and name is not None and name != before
 
@@ -70,23 +70,23 @@ def _run_of(annotations: Mapping[str, str]) -> str | None:
 
 
 def named_rebalance(name: str, run: MaintenanceJob | None) -> NamedRebalance:
-    """`run` is the Cluster's of this name; None where it has none."""
+    """Return the plan of the MaintenanceJob `name`; `run` is None if the Cluster has no such MaintenanceJob."""
     if run is None:
-        return _refused(name, "this Cluster has no MaintenanceJob of this name")
+        return _refused(name, "the Cluster has no such MaintenanceJob")
     if run.spec.job != SKEW:
-        return _refused(name, f"its job is {run.spec.job}, which makes no plan")
+        return _refused(name, f"the MaintenanceJob's job is {run.spec.job}, which makes no plan")
     if run.status is None or run.status.phase != "Succeeded":
         phase = run.status.phase if run.status is not None else None
-        return _refused(name, f"its phase is {phase or 'Pending'}")
+        return _refused(name, f"the MaintenanceJob's phase is {phase or 'Pending'}")
     said = run.status.result.get("plan", "")
     plan = foreign_json(said, SkewPlan) if isinstance(said, str) else None
     if plan is None:
-        return _refused(name, "its status.result.plan is not a plan")
+        return _refused(name, "status.result.plan of the MaintenanceJob is not a valid plan")
     if not plan.partitions:
-        return _refused(name, "its plan moves nothing")
+        return _refused(name, "the plan of the MaintenanceJob is empty")
     places = Counter(f"{each.topic}-{each.partition}" for each in plan.partitions)
     if len(places) < len(plan.partitions):
-        return _refused(name, f"its plan has {max(places, key=places.__getitem__)} more than once")
+        return _refused(name, f"the plan contains {max(places, key=places.__getitem__)} more than once")
     planned = run.status.result.get("planned_partitions")
     unlisted = planned - len(plan.partitions) if isinstance(planned, int) else 0
     return NamedRebalance(name, plan, unlisted=max(0, unlisted))

@@ -1,4 +1,4 @@
-"""The reason why nothing is done, in a word and a sentence. Pure."""
+"""The refusal of a resource: a reason in CamelCase for machines, and a message for people."""
 
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ INVALID_SPEC: Final = "InvalidSpec"
 
 
 class Refusal(NamedTuple):
-    """The reason why nothing is done: a word for machines and a sentence for people."""
+    """The reason in CamelCase and the message of a condition that says why a resource is not reconciled."""
 
     reason: str
     message: str

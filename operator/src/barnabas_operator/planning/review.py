@@ -1,6 +1,6 @@
-"""The review of a change before it is stored, for what the API server cannot know by itself. Pure.
+"""The admission review of changes, for rules that the schema of a CRD cannot express.
 
-Conditions say the same afterwards; here the user who applies the change learns it before anything has happened.
+Conditions report the same problems later; the review reports them to the user before the change is stored.
 """
 
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
@@ -12,7 +12,7 @@ from barnabas_operator.resources.kinds import KINDS
 
 
 def review(old: Json | None, new: Json | None, context: AdmissionContext) -> Verdict:
-    """`old` is None for a resource to be created, `new` for one to be deleted."""
+    """Review a change from `old` to `new`; `old` is None on creation, and `new` is None on deletion."""
     kind = (new or old or {})["kind"]
     rules = rules_of(kind)
     if new is None and _is_protected(old or {}):
@@ -29,12 +29,12 @@ def review(old: Json | None, new: Json | None, context: AdmissionContext) -> Ver
 
 
 def changes(old: Json | None, new: Json) -> bool:
-    """True if the spec changes, and not only a status, a label or a finalizer."""
+    """True if the resource is new or its spec changes."""
     return old is None or old.get("spec") != new.get("spec")
 
 
 def _before(kind: type[ResourceT], old: Json | None) -> ResourceT | None:
-    """Return the stored resource; None also if this version cannot read it."""
+    """Return the stored resource, or None if it is new or this version of the operator cannot read it."""
     try:
         return resource_of(kind, old) if old is not None else None
     except InvalidResource:

@@ -1,4 +1,4 @@
-"""The rules of each kind. A kind without a line has none of its own."""
+"""The functions of each kind of resource for reviews, Events and statuses."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -30,9 +30,9 @@ RULES: Final[Mapping[str, KindRules]] = {
     CONSUMER_GROUP.name: KindRules(review_group, events=group_events, without_cluster=unheard),
     MAINTENANCE_JOB.name: KindRules(review_run, events=run_events, without_cluster=run_without_cluster),
 }
-"""The rules by the field `kind`."""
+"""The rules of each kind, by its name."""
 
 
 def rules_of(kind: str) -> KindRules:
-    """Return the rules of the kind of that name."""
+    """Return the rules of a kind, which are the defaults if the kind has no entry in `RULES`."""
     return RULES.get(kind, KindRules())

@@ -1,6 +1,6 @@
-"""The Kubernetes Events for a change of a resource's status. Pure.
+"""The Kubernetes Events for a change to a resource's status.
 
-Each is one more write, and Topics come by the thousand: that one is created, or ready, only its status says.
+A resource that is created or becomes ready gets no Event, because thousands of Topics would mean thousands of writes.
 """
 
 from collections.abc import Iterator
@@ -23,25 +23,28 @@ from barnabas_operator.resources.resource import Resource
 UNDER_WAY: Final = frozenset(
     {DELETING, HOLDS_REPLICAS, OTHER_RUN, PODS_ENDING, REPLICAS_MOVING, RUNNING, WAITING_FOR_ADDRESSES}
 )
-"""Conditions of work under way. Their messages count what is left, so only the first becomes an Event."""
+"""The reasons of work in progress. Messages with them count the remaining work, so only the first becomes an Event."""
 QUIET: Final = frozenset({CLUSTER_NOT_READY, PAUSED})
 
 
 def status_events(resource: Resource, before: Json, now: str) -> list[dict[str, Any]]:
-    """The Events of a resource with its new status; `before` is the one that it had, as JSON; `now` in RFC 3339."""
+    """Return the Events of a resource with its new status; `before` is the old status as JSON, `now` is in RFC 3339."""
     of_kind = rules_of(resource.kind).events(resource, before)
     events = [*_not_ready(resource, before), *_losses(resource, before), *of_kind]
     return [kube_event(resource, kind, reason, message, now) for kind, reason, message in events]
 
 
 def _not_ready(resource: Resource, before: Json) -> Iterator[Said]:
-    """Yield why the resource is not ready, once until the reason changes or, for some reasons, the message."""
+    """Yield why the resource is not ready, unless an earlier Event has reported the same reason.
+
+    A new message with the same reason is reported again unless the reason is one of `UNDER_WAY`.
+    """
     conditions = resource.conditions
     ready = condition_of(conditions, READY)
     if ready is None or ready.status == "True" or ready.reason in QUIET:
         return
     if condition_of(conditions, ready.reason) is not None:
-        return  # It has its own condition, reported below.
+        return  # Another condition with this reason as its type gets the Event.
     was = condition_before(before, READY)
     is_under_way = ready.reason in UNDER_WAY
     if was.get("reason") != ready.reason:
@@ -51,7 +54,7 @@ def _not_ready(resource: Resource, before: Json) -> Iterator[Said]:
 
 
 def _losses(resource: Resource, before: Json) -> Iterator[Said]:
-    """Yield lost records and disks, and logs that are set aside: once for each change, whatever a Cluster waits for."""
+    """Yield lost records, deleted claims and logs set aside, each time that the message of the condition changes."""
     conditions = resource.conditions
     for kind in (RECORDS_LOST, LOGS_SET_ASIDE, CLAIMS_DELETED):
         reported = condition_of(conditions, kind)

@@ -1,4 +1,4 @@
-"""Resources whose brokers cannot be asked now, or are not to be: who may go, and what the others report. Pure."""
+"""Resources whose Cluster cannot be reached now: which of them may be deleted, and what the others report."""
 
 from typing import Final
 
@@ -11,21 +11,21 @@ from barnabas_operator.resources.object_meta import READY, condition_of
 from barnabas_operator.resources.resource import Resource
 
 PASSING: Final = (None, CLUSTER_NOT_FOUND, CLUSTER_NOT_READY, INVALID_SPEC)
-"""The reasons for not being ready in which brokers had no part: they may hold no more."""
+"""The reasons of `Ready` that do not come from the brokers and may therefore be outdated."""
 
 
 def may_go(resource: Resource) -> bool:
-    """True if nothing is to be done, or to be reported, before the resource is gone."""
+    """True if the resource can be deleted without asking the brokers."""
     return bool(resource.spec.deletion_policy == "Retain") or resource.is_paused
 
 
 def with_waiting(resource: ResourceT, why: str, now: str) -> ResourceT:
-    """Return the resource with the status of one that waits; unchanged if its status still holds."""
+    """Return the resource with a status that says why it waits, or unchanged if its status is up to date."""
     return with_problem(resource, why_waiting(resource, why), now) if has_news(resource) else resource
 
 
 def has_news(resource: Resource) -> bool:
-    """True if its status is not yet about the resource as it is declared now."""
+    """True if the status of the resource has to change while it waits."""
     if resource.metadata.deletion_timestamp is not None or resource.status is None:
         return True
     ready = condition_of(resource.status.conditions, READY)
@@ -34,11 +34,11 @@ def has_news(resource: Resource) -> bool:
 
 
 def why_waiting(resource: Resource, why: str) -> Refusal | None:
-    """Return what the status says about why a resource waits."""
+    """Return why a resource waits, or None if it is paused."""
     if resource.metadata.deletion_timestamp is None:
         return None if resource.is_paused else Refusal(CLUSTER_NOT_READY, why)
     thing, policy = KINDS[resource.kind].thing, resource.spec.deletion_policy
     if policy == "Protect":
         return deletion_protected(f"{thing.capitalize()} {resource.metadata.name}", "another policy")
     at_once = f"with spec.deletionPolicy Retain this resource is deleted at once, and its {thing} is kept"
-    return Refusal(CLUSTER_NOT_READY, f"{why}; then {policy} is carried out; {at_once}")
+    return Refusal(CLUSTER_NOT_READY, f"{why}; afterwards spec.deletionPolicy {policy} is carried out; {at_once}")

@@ -25,7 +25,8 @@ def at_level(level: int, **spec: object) -> JsonObject:
 
 
 NEVER_LOWERED = (
-    "the brokers have finalized it, and the operator never lowers it; to go back set spec.pause: true, run "
+    "the brokers have finalized that level, and the operator never lowers the level; to lower it, set "
+    "spec.pause: true, run "
     "kafka-features.sh downgrade --feature barnabas.metadata.version=1, then set spec.metadataVersion and "
     "spec.pause: false at once"
 )
@@ -35,7 +36,7 @@ BALANCED = {"name": "outside", "port": 9094, "type": "loadbalancer"}
 SAFE = {"name": "safe", "tls": True, "authentication": {"type": "tls"}}
 OPEN_LISTENER = (
     "spec.listeners[1] has neither tls nor authentication; allowed: tls: true and authentication: {type: "
-    "scram-sha-512}, or spec.insecure: true, which lets anybody in who reaches the brokers"
+    "scram-sha-512}, or spec.insecure: true, which lets in anybody who can reach the brokers"
 )
 CLUSTERS: Mapping[str, tuple[JsonObject | None, JsonObject | None, str | None]] = {
     "a good one": (None, cluster(brokers={"replicas": 3}), None),
@@ -66,16 +67,16 @@ CLUSTERS: Mapping[str, tuple[JsonObject | None, JsonObject | None, str | None]] 
         None,
         cluster(brokers={"replicas": 3}, listeners=[{**BALANCED, "advertisedHost": "kafka.example"}]),
         (
-            "spec.listeners[0].advertisedHost is kafka.example, one address for 3 brokers, as each balancer has the "
-            "port 9094; allowed: leave it out, or the type nodeport"
+            "spec.listeners[0].advertisedHost is kafka.example, one address for 3 brokers, because each load "
+            "balancer has port 9094; allowed: leave it out, or the type nodeport"
         ),
     ),
     "a host with its port": (
         None,
         cluster(listeners=[{**BALANCED, "advertisedHost": "kafka.example:9094"}]),
         (
-            "spec.listeners[0].advertisedHost is kafka.example:9094; allowed: a name or an address without a port, "
-            "an IPv6 address in [ ]"
+            "spec.listeners[0].advertisedHost is kafka.example:9094; allowed: a host name or an IP address without "
+            "a port, with an IPv6 address in [ ]"
         ),
     ),
     "a listener by the name of the port of probes": (
@@ -166,10 +167,10 @@ def test_addresses_without_effect_are_told_once() -> None:
     disks = {"volumes": [{"id": 0}]}
     asked = cluster(listeners=listeners, storage=disks)
     assert review(None, asked, AdmissionContext()).warnings == (
-        "spec.listeners[0].advertisedHost has no effect: clients in pods get each broker's own name",
+        "spec.listeners[0].advertisedHost has no effect: clients in pods connect to the brokers' pods",
         (
             "spec.listeners[1].preferredNodePortAddressType has no effect: "
-            "it is for the type nodeport without advertisedHost"
+            "only listeners of type nodeport without advertisedHost use the field"
         ),
     )
     assert (
@@ -188,7 +189,7 @@ def test_disks_that_nobody_asked_for_are_told_once() -> None:
 def test_insecure_that_no_listener_needs_brings_a_warning() -> None:
     disks = {"volumes": [{"id": 0}]}
     (told,) = review(None, cluster(storage=disks, listeners=[SAFE]), AdmissionContext()).warnings
-    assert told.startswith("spec.insecure is true, and no listener needs it")
+    assert told.startswith("spec.insecure is true, but no listener is open")
     assert review(None, cluster(storage=disks), AdmissionContext()) == ALLOWED
 
 
@@ -200,7 +201,7 @@ def annotated(**annotations: str) -> JsonObject:
 
 def test_a_rebalance_that_nobody_planned_is_refused_when_it_is_asked_for() -> None:
     told = (
-        "the annotation barnabas.dev/rebalance is yes: this Cluster has no MaintenanceJob of this name; allowed: "
+        "the annotation barnabas.dev/rebalance is yes: the Cluster has no such MaintenanceJob; allowed: "
         "approve, or the name of a MaintenanceJob of this Cluster with job skew that has succeeded"
     )
     assert review(annotated(), annotated(rebalance="yes"), AdmissionContext()).refusal == told

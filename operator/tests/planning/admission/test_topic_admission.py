@@ -91,7 +91,7 @@ TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContex
         topic("a-b", topicName="c_d"),
         AdmissionContext(state=LIVE, collides_with="c.d"),
         (
-            "topic c_d and that of the Topic c.d differ only in '.' and '_', which metrics cannot tell apart; "
+            "topic c_d and the topic of the Topic c.d differ only in '.' and '_', so metrics cannot tell them apart; "
             "allowed: another name"
         ),
     ),
@@ -222,13 +222,13 @@ WARNINGS: Mapping[str, tuple[JsonObject | None, JsonObject, AdmissionContext, tu
         topic(partitions=6),
         topic(partitions=12),
         AdmissionContext(),
-        ("6 to 12 partitions: keys map to other partitions",),
+        ("a change from 6 to 12 partitions: keys map to other partitions",),
     ),
     "more partitions than the topic has": (
         None,
         topic(partitions=7, replicas=3),
         AdmissionContext(state=LIVE),
-        ("6 to 7 partitions: keys map to other partitions",),
+        ("a change from 6 to 7 partitions: keys map to other partitions",),
     ),
     "one replica": (
         None,
@@ -265,7 +265,7 @@ WARNINGS: Mapping[str, tuple[JsonObject | None, JsonObject, AdmissionContext, tu
         None,
         noted('{"spec":{"config":{"retention.ms":null,"segment.ms":5}}}'),
         AdmissionContext(),
-        ("spec.config retention.ms: kubectl apply drops a null, which means the default; --server-side keeps it",),
+        ("spec.config retention.ms: kubectl apply drops a null, which resets the config; --server-side keeps it",),
     ),
     "a note that is none": (None, noted("no JSON"), AdmissionContext(), ()),
     "a note of something else": (None, noted('{"spec":{"config":[1]}}'), AdmissionContext(), ()),

@@ -151,8 +151,8 @@ MORE_MOVED = ("True", "PlanUnderWay", "2 of 9 partitions of the plan of Maintena
 OF_ANOTHER = ("True", "PlanUnderWay", "0 of 3 partitions of the plan of MaintenanceJob uneven are moved")
 DONE = ("False", "PlanDone", "9 of 9 partitions of the plan of MaintenanceJob even are moved")
 ANOTHER_DONE = ("False", "PlanDone", "3 of 3 partitions of the plan of MaintenanceJob uneven are moved")
-REFUSED = ("False", "PlanRefused", "the annotation barnabas.dev/rebalance is even: its phase is Pending")
-REFUSED_AGAIN = ("False", "PlanRefused", "the annotation barnabas.dev/rebalance is even: its phase is Failed")
+REFUSED = ("False", "PlanRefused", "the annotation barnabas.dev/rebalance is even: the phase is Pending")
+REFUSED_AGAIN = ("False", "PlanRefused", "the annotation barnabas.dev/rebalance is even: the phase is Failed")
 
 
 @pytest.mark.parametrize(

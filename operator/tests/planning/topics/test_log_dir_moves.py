@@ -189,7 +189,7 @@ def test_a_plan_that_has_a_partition_twice_is_refused() -> None:
     assert (plan.log_dir_moves, plan.is_rebalanced) == ((), False)
     reason, message = told(plan)
     assert reason == "PlanRefused"
-    assert message.startswith("the annotation barnabas.dev/rebalance is even: its plan has t-3 more than once; allowed")
+    assert message.startswith("the annotation barnabas.dev/rebalance is even: the plan contains t-3 more than once;")
 
 
 def test_a_paused_topic_stays_in_its_log_dirs() -> None:

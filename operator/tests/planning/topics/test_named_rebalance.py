@@ -195,11 +195,11 @@ def test_a_plan_waits_for_a_broker_that_does_not_report_its_free_space(silent: i
 
 
 REFUSED: Mapping[str, MaintenanceJob | None] = {
-    "this Cluster has no MaintenanceJob of this name": None,
-    "its job is audit, which makes no plan": run(job="audit"),
-    "its phase is Running": run(phase="Running"),
-    "its status.result.plan is not a plan": run("7 items; see the log of the pod"),
-    "its plan moves nothing": run({**PLAN, "partitions": []}),
+    "the Cluster has no such MaintenanceJob": None,
+    "the MaintenanceJob's job is audit, which makes no plan": run(job="audit"),
+    "the MaintenanceJob's phase is Running": run(phase="Running"),
+    "status.result.plan of the MaintenanceJob is not a valid plan": run("7 items; see the log of the pod"),
+    "the plan of the MaintenanceJob is empty": run({**PLAN, "partitions": []}),
 }
 
 

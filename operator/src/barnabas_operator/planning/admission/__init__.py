@@ -1,1 +1,1 @@
-"""The review of a change of a resource before it is stored."""
+"""The admission review of changes to resources before the API server stores them."""

@@ -1,4 +1,4 @@
-"""The review of a change of a Cluster before it is stored. Pure."""
+"""The admission review of a change to a Cluster, as pure functions."""
 
 from collections.abc import Iterator
 
@@ -34,26 +34,25 @@ def review_cluster(wanted: Cluster, before: Cluster | None, context: AdmissionCo
 
 
 def _needless_insecure(wanted: Cluster) -> Iterator[str]:
-    """Yield a warning about `insecure` where no listener is open."""
     if wanted.spec.insecure and not any(each.is_open for each in wanted.spec.listeners):
-        yield "spec.insecure is true, and no listener needs it; leave it out, so that none becomes open by mistake"
+        yield "spec.insecure is true, but no listener is open; leave it out, so that none becomes open by mistake"
 
 
 def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
-    """Yield warnings about addresses of new or changed listeners that have no effect."""
+    """Yield warnings about address fields that have no effect in new or changed listeners."""
     known = before.spec.listeners if before is not None else ()
     for index, each in enumerate(wanted.spec.listeners):
         if each in known:
             continue
         if each.advertised_host and each.type == "internal":
-            yield f"spec.listeners[{index}].advertisedHost has no effect: clients in pods get each broker's own name"
+            yield f"spec.listeners[{index}].advertisedHost has no effect: clients in pods connect to the brokers' pods"
         if each.preferred_node_port_address_type and not each.is_at_node:
             idle = f"spec.listeners[{index}].preferredNodePortAddressType has no effect"
-            yield f"{idle}: it is for the type nodeport without advertisedHost"
+            yield f"{idle}: only listeners of type nodeport without advertisedHost use the field"
 
 
 def cluster_warnings(old: Json | None, new: Json | None) -> Iterator[str]:
-    """Yield warnings about what a user who applies or deletes a Cluster may overlook."""
+    """Yield warnings about disks that are created or deleted with the Cluster though nobody may expect that."""
     if new is None:
         yield from _lost_disks(old or {})
     else:
@@ -61,7 +60,7 @@ def cluster_warnings(old: Json | None, new: Json | None) -> Iterator[str]:
 
 
 def _lost_disks(old: Json) -> Iterator[str]:
-    """Yield a warning about disks that are deleted with a Cluster that keeps all else."""
+    """Yield a warning if `deleteClaim` deletes disks although the deletion policy of the Cluster is Retain."""
     spec = old.get("spec", {})
     volumes = spec.get("storage", {}).get("volumes", ())
     ids = ", ".join(str(volume["id"]) for volume in volumes if volume.get("deleteClaim"))
@@ -71,7 +70,7 @@ def _lost_disks(old: Json) -> Iterator[str]:
 
 
 def _unasked_disks(old: Json | None, new: Json) -> Iterator[str]:
-    """Disks cost money, and never shrink."""
+    """Yield a warning if a new Cluster declares no storage, because disks cost money and never shrink."""
     if old is None and "storage" not in new.get("spec", {}):
         disk = ClusterSpec().storage.volumes[0]
         yield f"spec.storage is left out: each broker gets a disk of {disk.size}, which can grow and never shrink"

@@ -1,4 +1,4 @@
-"""The translation of the API server's messages about an object to the fields of its resource. Pure."""
+"""The translation of field paths in the API server's messages to fields of Barnabas resources."""
 
 import re
 from typing import Final
@@ -33,7 +33,10 @@ _FIELDS: Final = {
 
 
 def in_declared_fields(kind: str, message: str) -> str:
-    """Translate a message about an object of that kind to declared fields; the operator's own fields stay."""
+    """Return the message with the field paths of the object replaced by those of the resource that declares them.
+
+    Paths of fields that only the operator sets stay as they are.
+    """
     said = _ABOUT.sub("", message)
     for theirs, ours in _FIELDS.get(kind, ()):
         said = re.sub(theirs, ours, said)

@@ -1,4 +1,4 @@
-"""The review of a MaintenanceJob before it is stored. Pure."""
+"""The admission review of a new MaintenanceJob, as a pure function."""
 
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.maintenance.run_checks import run_problems
@@ -6,5 +6,5 @@ from barnabas_operator.resources.maintenance_job import MaintenanceJob
 
 
 def review_run(wanted: MaintenanceJob, _before: MaintenanceJob | None, _context: AdmissionContext) -> Verdict:
-    """Return the problems that its job would refuse: such a run could never succeed, as its spec never changes."""
+    """Return the problems for which the job would fail, because a MaintenanceJob cannot be corrected later."""
     return Verdict("; ".join(run_problems(wanted.spec)) or None)

@@ -1,4 +1,4 @@
-"""The review of a change of a Topic before it is stored. Pure."""
+"""The admission review of a change to a Topic, as pure functions."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -23,16 +23,15 @@ class _AppliedSpec(msgspec.Struct):
 
 
 class _Applied(msgspec.Struct):
-    """The manifest that `kubectl apply` was given, as it notes it."""
+    """The last applied manifest, which `kubectl apply` stores in an annotation."""
 
     spec: _AppliedSpec = msgspec.field(default_factory=_AppliedSpec)
 
 
 def review_topic(wanted: Topic, before: Topic | None, context: AdmissionContext) -> Verdict:
-    """Review a Topic; if no broker has answered yet, only by the rules of every cluster.
+    """Review a Topic against the state of the cluster, with brokers that restart counted as alive.
 
-    Brokers that restart will be back. A paused Topic is reviewed in the same way, whatever exists: nothing is done to
-    it, and everybody can pause it.
+    If no broker has answered yet, or the Topic is paused, only the rules that hold in every cluster are checked.
     """
     if wanted.spec.pause:
         context = AdmissionContext()
@@ -60,12 +59,12 @@ def _taken(wanted: Topic, context: AdmissionContext) -> str | None:
 
 
 def _collides(wanted: Topic, before: Topic | None, context: AdmissionContext) -> str | None:
-    """Return why the second of two Topics that come before either topic exists is refused."""
+    """Return the refusal of a new topic whose name differs only in '.' and '_' from the topic of another Topic."""
     is_there = before is not None or (context.state is not None and wanted.topic_name in context.state.topics)
     if context.collides_with is None or is_there:
         return None
-    why = f"topic {wanted.topic_name} and that of the Topic {context.collides_with} differ only in '.' and '_'"
-    return f"{why}, which metrics cannot tell apart; allowed: another name"
+    why = f"topic {wanted.topic_name} and the topic of the Topic {context.collides_with} differ only in '.' and '_'"
+    return f"{why}, so metrics cannot tell them apart; allowed: another name"
 
 
 def _decreased(wanted: Topic, before: Topic | None) -> str | None:
@@ -77,7 +76,7 @@ def _decreased(wanted: Topic, before: Topic | None) -> str | None:
 
 
 def _elsewhere(wanted: Topic, before: Topic | None) -> Iterator[str]:
-    """Yield why the topic's name and cluster cannot change: another topic is another resource."""
+    """Yield refusals of a change to the topic's name or cluster, because another topic needs another resource."""
     was, now = (before or wanted).spec, wanted.spec
     if was.topic_name != now.topic_name:
         had = was.topic_name or "leave it out"
@@ -94,24 +93,27 @@ def _topic_warnings(wanted: Topic, before: Topic | None, context: AdmissionConte
 
 
 def keys_move(wanted: Topic, before: Topic | None, context: AdmissionContext) -> str | None:
-    """A key's partition is its hash modulo the number of partitions."""
+    """Return a warning if the number of partitions grows, because keys then map to other partitions."""
     found = context.state.topics.get(wanted.topic_name) if context.state is not None else None
     had = len(found.partitions) if found is not None else (before.spec.partitions if before else None)
     has = wanted.spec.partitions
     if had is None or has is None or has <= had:
         return None
-    return f"{had} to {has} partitions: keys map to other partitions"
+    return f"a change from {had} to {has} partitions: keys map to other partitions"
 
 
 def one_replica(wanted: Topic, _before: Topic | None, _context: AdmissionContext) -> str | None:
-    """Every restart of its broker is an outage."""
+    """Return a warning if the topic has one replica, because every restart of its broker is an outage."""
     if wanted.spec.replicas != 1:
         return None
     return "spec.replicas is 1: the topic is offline whenever its broker is; 3 is usual"
 
 
 def no_spare_replica(wanted: Topic, _before: Topic | None, context: AdmissionContext) -> str | None:
-    """Warns of `min.insync.replicas`, of the topic or of its Cluster, that no broker may be away for."""
+    """Return a warning if `min.insync.replicas` leaves no replica that may be offline.
+
+    The value is that of the topic or, without one, that of the Cluster.
+    """
     own = declared_texts(wanted.spec.config).get("min.insync.replicas")
     fewest, whose = (own, "") if own is not None else (context.min_insync_replicas, ", which the Cluster declares,")
     by_default = context.state.default_replication_factor if context.state is not None else None
@@ -121,19 +123,19 @@ def no_spare_replica(wanted: Topic, _before: Topic | None, context: AdmissionCon
     if int(fewest) > replicas:
         return f"min.insync.replicas={fewest}{whose} of {replicas} replicas: every write with acks=all is refused"
     if replicas == 1:
-        return None  # Another warning explains it.
+        return None  # The warning about one replica covers this case.
     return (
         f"min.insync.replicas={fewest}{whose} of {replicas} replicas: while any replica is offline, acks=all is refused"
     )
 
 
 def lost_nulls(wanted: Topic, _before: Topic | None, _context: AdmissionContext) -> str | None:
-    """Warn of nulls, which `kubectl apply` stores in its annotation only."""
+    """Return a warning about nulls in the config, which `kubectl apply` keeps in its annotation only."""
     applied = foreign_json(wanted.metadata.annotations.get(APPLIED, "{}"), _Applied) or _Applied()
     lost = [name for name, value in applied.spec.config.items() if value is None and name not in wanted.spec.config]
     if not lost:
         return None
-    return f"spec.config {', '.join(lost)}: kubectl apply drops a null, which means the default; --server-side keeps it"
+    return f"spec.config {', '.join(lost)}: kubectl apply drops a null, which resets the config; --server-side keeps it"
 
 
 Warn = Callable[[Topic, Topic | None, AdmissionContext], str | None]

@@ -1,4 +1,4 @@
-"""The review of a User before it is stored. Pure."""
+"""The admission review of a change to a User, as pure functions."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from barnabas_operator.resources.user import User
 
 
 def review_user(wanted: User, before: User | None, context: AdmissionContext) -> Verdict:
-    """Return the problems that do not depend on brokers; conditions report the others."""
+    """Return the first problem that can be found without asking the brokers; conditions report the others."""
     return Verdict(next(_refusals(wanted, before, context), None))
 
 

@@ -1,4 +1,4 @@
-"""The verdict about a change before it is stored. Pure."""
+"""The result of an admission review, and the facts that the review needs."""
 
 from typing import NamedTuple
 
@@ -7,19 +7,18 @@ from barnabas_operator.resources.maintenance_job import MaintenanceJob
 
 
 class Verdict(NamedTuple):
-    """`refusal` names the field, the value and what is allowed; None allows it. `warnings` are sent either way."""
+    """The result of a review: a refusal, or None if the change is allowed, and warnings for the user."""
 
     refusal: str | None = None
     warnings: tuple[str, ...] = ()
 
 
 class AdmissionContext(NamedTuple):
-    """The surroundings of a resource of a Cluster.
+    """The facts about a Cluster and its resources that a review needs.
 
-    `taken_by` is a resource about the same topic or group, by name; `state` is the last answer of the brokers;
-    `collides_with` is a Topic whose topic differs in `.` and `_` only. For a Cluster, `rebalance_run` is the
-    MaintenanceJob whose plan its annotation names. `min_insync_replicas` is what the Cluster declares for topics that
-    declare none.
+    `taken_by` is the name of another resource for the same topic, user or group. `state` is the last state that the
+    brokers reported. `collides_with` is the name of a Topic whose topic differs only in `.` and `_`. `rebalance_run` is
+    the MaintenanceJob that the annotation of the Cluster names. `min_insync_replicas` is the default of the Cluster.
     """
 
     taken_by: str | None = None
