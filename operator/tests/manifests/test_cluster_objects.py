@@ -300,7 +300,7 @@ PROBLEMS = {
     ),
     "any free port": (
         with_listeners(Listener(name="plain", port=0)),
-        ["spec.listeners[0].port is 0, pods need a fixed port; allowed: 1024 to 65535, each once"],
+        ["spec.listeners[0].port is 0, but pods need a fixed port; allowed: 1024 to 65535, each once"],
     ),
     "a port of root": (
         with_listeners(Listener(name="plain", port=80)),
@@ -308,7 +308,7 @@ PROBLEMS = {
     ),
     "two listeners on a port": (
         with_listeners(INSIDE, Listener(name="other", port=9092)),
-        ["spec.listeners[1].port is 9092, that is that of plain; allowed: 1024 to 65535, each once"],
+        ["spec.listeners[1].port is 9092, which is the port of plain; allowed: 1024 to 65535, each once"],
     ),
     "a name twice": (
         with_listeners(INSIDE, Listener(name="plain", port=9093)),

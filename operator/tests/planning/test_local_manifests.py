@@ -53,7 +53,7 @@ PROBLEMS: Mapping[str, tuple[str, list[str]]] = {
         [
             (
                 "a.yaml:4:64: spec.listeners[0].port is 65528; allowed: 0 to 65527, "
-                "as each of 9 brokers has a port of its own"
+                "because each of the 9 brokers has its own port"
             )
         ],
     ),

@@ -58,7 +58,7 @@ SECRETS = BrokerSecrets("/data/security/broker/user.pem", "/data/security/ca.crt
             "  listeners: [{name: replication, tls: true}]\n",
             (
                 "spec.listeners[0].name is replication;"
-                " allowed: any other name, because the listener between brokers has this one"
+                " allowed: any other name, because the listener between brokers has this name"
             ),
         ),
         (

@@ -54,7 +54,7 @@ def test_nobody_restarts_while_a_claim_goes_with_its_pod_which_is_told(play: Pla
         assert here.said("Cluster", "one", "ClaimsDeleted")[:2] == ("True", "InUse")
         status, _, shown = here.said("Cluster", "one")
         assert status == "True"
-        assert "deleted while a broker uses it: volume-0-one-broker-1" in shown
+        assert "claims were deleted while in use: volume-0-one-broker-1" in shown
         assert all(here.api.found("Pod", f"one-broker-{number}") for number in range(2))
         assert "ClaimsDeleted" in [reason for reason, _ in here.api.events()]
 

@@ -142,8 +142,8 @@ def test_a_plan_of_the_job_skew_is_carried_out_and_told_at_its_end(play: Play) -
         told = [(reason, said) for reason, said in here.api.events() if reason.startswith("Plan")]
         assert [reason for reason, _ in told] == ["PlanRefused", "PlanUnderWay", "PlanDone"]
         assert told[-1][1] == (
-            "1 of 2 partitions of the plan of MaintenanceJob even are moved; left out: flights-2 (it has other replicas"
-            " than when the plan was made)"
+            "1 of 2 partitions of the plan of MaintenanceJob even are moved; left out: flights-2 (the replicas have "
+            "changed since the plan was made)"
         )
         await here.round()
         assert "Rebalancing" not in here.conditions("Cluster", "one")

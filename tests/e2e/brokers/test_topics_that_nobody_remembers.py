@@ -53,7 +53,7 @@ def test_kubectl_tells_of_logs_without_metadata_and_of_the_command_that_brings_t
     forget(folder, "topics/flights")
     broker.start()
     told = wait_for(lambda: described(world, "cluster one"), lambda text: "Warning LogsSetAside" in text, PATIENCE_S)
-    assert f"broker 0 {folder / 'logs' / 'flights-0'}; `barnabas restore-metadata` brings their topics back" in told
+    assert f"broker 0 {folder / 'logs' / 'flights-0'}; `barnabas restore-metadata` restores the topics" in told
     assert "Reason: UnknownTopics Status: True Type: LogsSetAside" in told
     told = wait_for(lambda: described(world, "topic flights"), lambda text: "restore-metadata" in text, PATIENCE_S)
     assert "Topic 'flights' has lost its metadata; brokers 0 keep its logs" in told

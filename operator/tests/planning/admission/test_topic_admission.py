@@ -147,7 +147,7 @@ TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContex
         None,
         topic("x", topicName="__consumer_offsets"),
         AdmissionContext(),
-        "spec.topicName is __consumer_offsets, a topic of the brokers; allowed: another name",
+        "spec.topicName is __consumer_offsets, an internal topic; allowed: another name",
     ),
     "a config that is none": (
         None,

@@ -49,7 +49,10 @@ SIZES: Mapping[str, tuple[str, list[BrokerClaim], str | None]] = {
     "more, where the class cannot": (
         "2Gi",
         [claim("1Gi", "rigid")],
-        "is 2Gi; allowed: 1Gi, as the storage class rigid of its claims cannot grow volumes (allowVolumeExpansion)",
+        (
+            "is 2Gi; allowed: 1Gi, because the storage class rigid of its claims cannot grow volumes "
+            "(allowVolumeExpansion)"
+        ),
     ),
 }
 

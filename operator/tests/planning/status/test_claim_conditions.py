@@ -35,7 +35,7 @@ def test_nothing_is_told_of_disks_that_are_as_they_should_be() -> None:
 def test_a_claim_that_is_deleted_while_its_broker_uses_it_is_told() -> None:
     ((kind, status, reason, message),) = told(claim(0, is_ending=True))
     assert (kind, status, reason) == ("ClaimsDeleted", "True", "InUse")
-    assert message.startswith("deleted while a broker uses it: volume-0-main-broker-0. ")
+    assert message.startswith("claims were deleted while in use: volume-0-main-broker-0. ")
 
 
 def test_a_claim_that_goes_and_that_nobody_uses_is_none() -> None:

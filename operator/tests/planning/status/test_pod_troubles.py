@@ -40,7 +40,9 @@ def unplaced(reason: str, message: str = "") -> dict[str, Any]:
     return {"metadata": {"name": "main-broker-1"}, "spec": {}, "status": {"phase": "Pending", "conditions": [told]}}
 
 
-OUT_OF_MEMORY = "main-broker-1 was OOMKilled (exit 137) at a limit of 24Mi; raise spec.brokers.resources.limits.memory"
+OUT_OF_MEMORY = (
+    "main-broker-1 was OOMKilled (exit 137) at the limit of 24Mi; raise spec.brokers.resources.limits.memory"
+)
 NODE_WITHOUT_MEMORY = (
     "main-broker-1 was OOMKilled (exit 137): its node ran out of memory; "
     "set spec.brokers.resources.requests.memory to what a broker needs"
@@ -53,7 +55,7 @@ CASES: Mapping[str, tuple[Json, str]] = {
     ),
     "it runs again, and is not ready yet": (
         pod({"running": {}}, ended(137), conditions=[{"type": "Ready", "status": "False"}]),
-        "main-broker-1 was killed (exit 137); it has restarted and is not ready yet",
+        "main-broker-1 was killed (exit 137); the broker has restarted and is not ready yet",
     ),
     "it runs again, was ready and is so no more": (
         pod(
@@ -65,7 +67,7 @@ CASES: Mapping[str, tuple[Json, str]] = {
         pod(
             {"running": {"startedAt": "2026-01-01T00:00:05Z"}}, ended(137), conditions=[unready("2026-01-01T00:00:05Z")]
         ),
-        "main-broker-1 was killed (exit 137); it has restarted and is not ready yet",
+        "main-broker-1 was killed (exit 137); the broker has restarted and is not ready yet",
     ),
     "it starts": (pod({"waiting": {"reason": "ContainerCreating"}}), ""),
     "it has ended in order": (pod(ended(0, "Completed")), ""),

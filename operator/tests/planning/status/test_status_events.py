@@ -117,10 +117,10 @@ def test_a_cluster_that_is_ready_again_tells_it_and_what_was_the_matter(before: 
     cluster = Cluster(metadata=META, status=ClusterStatus(conditions=conditions(READY)))
     (event,) = status_events(cluster, msgspec.to_builtins(ClusterStatus(conditions=conditions(before))), NOW)
     assert (event["type"], event["reason"]) == ("Normal", "Ready")
-    assert event["message"] == f"is ready; before, it was not, because of {before[1]}: {before[2]}"
+    assert event["message"] == f"is ready again; it was not ready because of {before[1]}: {before[2]}"
 
 
-CALM = ("False", "NoRestarts", "no broker is to restart")
+CALM = ("False", "NoRestarts", "no broker has to restart")
 ROLLS = ("True", "Restarting", "0 of 3 brokers run with the declared settings; broker 1 restarts")
 ROLLS_ON = ("True", "UnderReplicated", "1 of 3 brokers run with the declared settings; waiting for a-0")
 HELD_UP = ("True", "RollingPaused", "1 of 3 brokers run with the declared settings; spec.rolling.pause is true")
@@ -185,11 +185,11 @@ def test_a_plan_is_told_when_it_begins_also_in_the_place_of_another_one_and_when
     ("declared", "had", "has", "said"),
     [
         (12, 6, 12, "from 6 to 12 partitions"),
-        (12, 6, 9, "from 6 to 9 partitions"),
+        (12, 6, 9, "the number of partitions rose from 6 to 9"),
         (12, 12, 12, ""),
         (6, None, 6, ""),
-        (6, 6, 9, "from 6 to 9 partitions, by somebody else"),
-        (None, 6, 9, "from 6 to 9 partitions, by somebody else"),
+        (6, 6, 9, "the number of partitions rose from 6 to 9, raised by another client"),
+        (None, 6, 9, "the number of partitions rose from 6 to 9, raised by another client"),
     ],
 )
 def test_more_partitions_are_told_with_who_made_them_and_a_new_topic_is_not(
@@ -212,7 +212,11 @@ def test_configs_that_others_changed_are_told_when_they_are_set_back() -> None:
     step = AlterConfigs("flights", {"retention.ms": "5", "leader.replication.throttled.replicas": "*"})
     was = TopicStatus(conditions=conditions(READY), observed_generation=META.generation)
     said = drift_undone(Topic(metadata=META, spec=TopicSpec(), status=was), step)
-    assert said == ("Normal", "DriftUndone", "another client had changed its configs: set flights: retention.ms=5")
+    assert said == (
+        "Normal",
+        "DriftUndone",
+        "another client had changed configs of the topic: set flights: retention.ms=5",
+    )
     assert drift_undone(Topic(metadata=META, spec=TopicSpec(), status=TopicStatus()), step) is None
 
 

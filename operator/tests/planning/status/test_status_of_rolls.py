@@ -78,14 +78,15 @@ def test_how_far_it_is_and_what_it_waits_for_is_told_beside_ready() -> None:
     assert said(waiting, ROLLING) == ("True", "UnderReplicated", message)
     assert said(waiting) == ("True", "Reconciled", message)
     assert said(BEGUN, ROLLING)[1] == "Restarting"
-    assert said(WHOLE, ROLLING) == ("False", "NoRestarts", "no broker is to restart")
+    assert said(WHOLE, ROLLING) == ("False", "NoRestarts", "no broker has to restart")
 
 
 def test_replicas_that_are_behind_leave_it_ready_and_too_few_in_sync_or_no_leader_do_not() -> None:
     pods = broker(0), broker(1, False)
     assert said(look(BEGUN, "waiting", *pods, troubles=(BEHIND,)))[0] == "True"
     few = (
-        "1 partition has fewer replicas in sync than min.insync.replicas, writers with acks=all are refused: flights-0"
+        "1 partition has fewer replicas in sync than min.insync.replicas, so writes with acks=all are refused: "
+        "flights-0"
     )
     assert said(look(BEGUN, "waiting", *pods, troubles=(SHORT,))) == ("False", "UnderMinIsr", few)
     offline = said(look(BEGUN, "waiting", *pods, troubles=(SHORT, OFFLINE)))

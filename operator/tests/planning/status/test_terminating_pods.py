@@ -35,6 +35,6 @@ def test_what_can_be_done_depends_on_the_node() -> None:
         "if the node is gone for good, run: kubectl delete node node-2"
     )
     assert why_not_ended([ENDING], ()) == (
-        f"main-broker-1 should have ended at {AT}; its node node-2 is ready; check its kubelet"
+        f"main-broker-1 should have ended at {AT}; its node node-2 is ready; check the kubelet"
     )
     assert why_not_ended([], ()) == ""

@@ -159,9 +159,9 @@ def test_log_dirs_on_one_disk_share_its_room() -> None:
 @pytest.mark.parametrize(
     ("partition", "why"),
     [
-        (within(3, "/data/9"), "broker 0 has no log dir /data/9 that is online"),
+        (within(3, "/data/9"), "broker 0 has no online log dir /data/9"),
         (within(3, replicas=[1, 0]), "broker 1 has no log dir /data/2 that is online"),
-        (within(3, before=[0, 5]), "it has other replicas than when the plan was made"),
+        (within(3, before=[0, 5]), "the replicas have changed since the plan was made"),
     ],
 )
 def test_what_cannot_be_is_left_out(partition: dict[str, Any], why: str) -> None:
@@ -196,13 +196,13 @@ def test_a_paused_topic_stays_in_its_log_dirs() -> None:
     paused = Topic(metadata=ObjectMeta(name="mine"), spec=TopicSpec(topic_name="t", pause=True))
     plan = planned(found(), within(3), topics=(paused,))
     assert (plan.log_dir_moves, plan.is_rebalanced) == ((), True)
-    assert told(plan)[1].endswith("left out: t-3 (its Topic is paused)")
+    assert told(plan)[1].endswith("left out: t-3 (the Topic is paused)")
 
 
 def test_nothing_moves_while_a_broker_is_away() -> None:
     plan = planned(replace(found(), racks={0: None}), within(3))
     assert (plan.log_dir_moves, plan.is_rebalanced) == ((), False)
-    assert "the next ones begin when all brokers are ready, all replicas are in sync" in told(plan)[1]
+    assert "the next moves begin when all brokers are ready, all replicas are in sync" in told(plan)[1]
 
 
 def test_a_broker_that_does_not_report_its_disks_is_waited_for() -> None:

@@ -100,9 +100,9 @@ def test_a_plan_is_done_when_all_of_it_has_moved() -> None:
 
 OTHER_TOPIC = replace(found(), topics={"t": TopicState("another", ((0,), (0,)), {})})
 LEFT_OUT: Mapping[str, ClusterState] = {
-    "its topic was deleted": replace(found(), topics={}),
-    "its topic was deleted and created again": OTHER_TOPIC,
-    "it has other replicas than when the plan was made": found(((2,), (2,), (0,))),
+    "the topic was deleted": replace(found(), topics={}),
+    "the topic was deleted and created again": OTHER_TOPIC,
+    "the replicas have changed since the plan was made": found(((2,), (2,), (0,))),
     "broker 1 has no room": found(room={1: DiskSpace(10 * GIB, 100 * GIB)}),
 }
 
@@ -121,19 +121,19 @@ def test_what_is_no_longer_as_the_plan_saw_it_is_left_out(why: str) -> None:
 
 def test_a_paused_topic_is_left_out() -> None:
     paused = Topic(metadata=ObjectMeta(name="mine"), spec=TopicSpec(topic_name="t", pause=True))
-    assert "t-0 (its Topic is paused)" in told(planned(found(), PLAN, paused), found())[2]
+    assert "t-0 (the Topic is paused)" in told(planned(found(), PLAN, paused), found())[2]
 
 
 @pytest.mark.parametrize(
     ("by_hand", "why"),
     [
-        ({"replicas": [1]}, "its replicas are to be 1; allowed: as many as before, each on another broker"),
-        ({"replicas": []}, "its replicas are to be none; allowed: as many as before, each on another broker"),
-        ({"replicas": [2, 2]}, "its replicas are to be 2,2; allowed: as many as before, each on another broker"),
-        ({"replicas": [0, 1, 2]}, "its replicas are to be 0,1,2; allowed: as many as before, each on another broker"),
-        ({"log_dirs": ["/a"]}, "it has 1 log_dirs; allowed: one for each of its replicas, 2"),
-        ({"partition": -1}, "its topic has no such partition"),
-        ({"partition": 3}, "its topic has no such partition"),
+        ({"replicas": [1]}, "the planned replicas are 1; allowed: as many as before, each on another broker"),
+        ({"replicas": []}, "the planned replicas are none; allowed: as many as before, each on another broker"),
+        ({"replicas": [2, 2]}, "the planned replicas are 2,2; allowed: as many as before, each on another broker"),
+        ({"replicas": [0, 1, 2]}, "the planned replicas are 0,1,2; allowed: as many as before, each on another broker"),
+        ({"log_dirs": ["/a"]}, "the plan has 1 log_dirs; allowed: one for each replica, 2"),
+        ({"partition": -1}, "the topic has no such partition"),
+        ({"partition": 3}, "the topic has no such partition"),
     ],
 )
 def test_a_plan_that_was_written_by_hand_changes_no_number_of_replicas(by_hand: dict[str, object], why: str) -> None:
@@ -159,7 +159,7 @@ def test_the_beginning_of_a_long_plan_is_told_as_such() -> None:
     plan = plan_reconcile(DesiredState(declared(), (), (), named=named_rebalance("even", long)), state)
     status, reason, message = told(plan, state)
     assert (status, reason) == ("False", "PlanDone")
-    assert message.endswith(" are moved; 48 more did not fit into its status: run skew again for them")
+    assert message.endswith(" are moved; 48 more did not fit into the plan: run skew again for them")
 
 
 def test_moves_of_one_plan_share_the_room_of_a_broker() -> None:
@@ -174,7 +174,7 @@ def test_nothing_moves_while_a_broker_is_away() -> None:
     state = replace(found(), racks={0: None, 1: None})
     plan = planned(state)
     assert (plan.steps, plan.is_rebalanced) == ((), False)
-    assert ("moved; the next ones begin when all brokers are ready, all replicas are in sync, and no") in told(
+    assert ("moved; the next moves begin when all brokers are ready, all replicas are in sync, and no") in told(
         plan, state
     )[2]
 

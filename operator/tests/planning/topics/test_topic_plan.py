@@ -157,7 +157,7 @@ REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
         Refusal(
             "InvalidConfig",
             "spec.replicas is 1; allowed: 2 or more, the Cluster's min.insync.replicas, "
-            "or a smaller one in spec.config",
+            "or set a smaller value in spec.config",
         ),
     ),
     "fewer partitions": (
@@ -260,7 +260,7 @@ REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
     "a topic of the brokers": (
         topic(topic_name="__consumer_offsets", partitions=60),
         ONE_BROKER,
-        Refusal("NotSupported", "spec.topicName is __consumer_offsets, a topic of the brokers; allowed: another name"),
+        Refusal("NotSupported", "spec.topicName is __consumer_offsets, an internal topic; allowed: another name"),
     ),
 }
 

@@ -32,8 +32,7 @@ def plan(topic: Topic, found: TopicState | None) -> TopicPlan:
 
 
 REFUSAL = (
-    "topic flights existed before and spec.adopt is false; "
-    "allowed: true, which takes it over, or a topic that does not exist"
+    "topic flights existed before and spec.adopt is false; allowed: true to adopt it, or a topic that does not exist"
 )
 ADOPTION: Mapping[str, tuple[Topic, TopicState | None, bool]] = {
     "one that is not there": (DECLARED, None, True),
@@ -62,7 +61,9 @@ def test_a_topic_that_others_made_again_is_not_the_resources_own_in_any_round() 
     for _round in range(2):
         planned = plan(topic, other)
         assert planned.refusal is not None
-        assert "was deleted and created again by others (its id was id, and is other)" in planned.refusal.message
+        assert (
+            "was deleted and created again by others (the topic id was id, and is now other)" in planned.refusal.message
+        )
         assert planned.steps == ()
         topic = after(topic, planned, other)
     assert plan(topic, TopicState("id", ELSEWHERE, {})).refusal is None, "its own may come back"
@@ -97,7 +98,7 @@ def test_what_others_change_is_undone() -> None:
 def test_what_others_change_is_only_told_where_drift_is_no_more_than_a_warning() -> None:
     topic = ready(DECLARED, policy="Warn")
     planned = plan(topic, CHANGED)
-    said = "spec.driftPolicy is Warn, so this was not done: set flights: retention.ms=5"
+    said = "spec.driftPolicy is Warn, so these steps were skipped: set flights: retention.ms=5"
     assert (planned.steps, planned.drift) == ((), (said,))
     status = topic_status(topic, CHANGED, None, "T2", drift=planned.drift)
     told = {each.type: (each.status, each.message) for each in status.conditions}
@@ -119,7 +120,9 @@ def test_fewer_replicas_by_others_are_told_and_the_resource_stays_ready() -> Non
     fewer = TopicState("id", tuple(row[:1] for row in PLACED), SET)
     planned = plan(topic, fewer)
     assert planned.steps == ()
-    assert planned.drift[0].startswith("spec.driftPolicy is Warn, so this was not done: move replicas of flights: 0 to")
+    assert planned.drift[0].startswith(
+        "spec.driftPolicy is Warn, so these steps were skipped: move replicas of flights: 0 to"
+    )
     status = topic_status(topic, fewer, None, "T2", drift=planned.drift)
     assert [each.reason for each in status.conditions] == ["Reconciled", "ChangedByOthers"]
 
@@ -156,7 +159,7 @@ def test_what_others_set_while_replicas_move_stays_where_drift_is_no_more_than_a
     assert plan(topic, moving).steps == ()
     there = after(topic, plan(topic, moving), CHANGED)
     assert plan(there, CHANGED).drift == (
-        "spec.driftPolicy is Warn, so this was not done: set flights: retention.ms=5",
+        "spec.driftPolicy is Warn, so these steps were skipped: set flights: retention.ms=5",
     )
     undone = replace(topic, spec=replace(topic.spec, drift_policy="Revert"))
     assert plan(undone, moving).steps == REPAIR
@@ -197,7 +200,7 @@ def test_every_change_of_others_is_told_where_drift_is_no_more_than_a_warning() 
         planned = plan(topic, RAISED)
         assert (planned.steps, planned.refusal) == ((), None)
         topic = after(topic, planned, RAISED)
-        left = "spec.driftPolicy is Warn, so this was not done: set flights: retention.ms=5"
+        left = "spec.driftPolicy is Warn, so these steps were skipped: set flights: retention.ms=5"
         assert conditions(topic) == {"Ready": ("True", ""), "Drifted": ("True", f"not undone: {TOO_MANY}; {left}")}
 
 

@@ -1,1 +1,1 @@
-"""The words of a status, of its conditions and of Events."""
+"""The status of a Cluster, with its conditions and Events."""

@@ -1,4 +1,4 @@
-"""The conditions of a Cluster about its disks: those deleted while a broker uses them, and those that grow. Pure."""
+"""The conditions of a Cluster for claims that are deleted while a broker uses them, and for claims that are resized."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -16,7 +16,7 @@ IN_USE: Final = "InUse"
 
 
 def claim_conditions(cluster: Cluster, now: str, pods: PodsState | None) -> Iterator[Condition]:
-    """Yield the conditions, only while there is something to report; `now` in RFC 3339."""
+    """Yield the conditions about claims, if there are any; `now` is in RFC 3339."""
     if pods is None:
         yield from as_before(cluster, CLAIMS_DELETED)
         yield from as_before(cluster, VOLUMES_RESIZING)
@@ -31,7 +31,7 @@ def claim_conditions(cluster: Cluster, now: str, pods: PodsState | None) -> Iter
 
 
 def resize_failure(pods: PodsState) -> Refusal | None:
-    """Return why disks do not get the declared size, if Kubernetes has tried and failed."""
+    """Return the refusal for claims whose resize has failed, or None."""
     failed = [claim for claim in pods.claims if claim.resize is not None and claim.resize.reason == FAILED]
     return Refusal(CANNOT_GROW, _resizing(failed)) if failed else None
 
@@ -43,6 +43,6 @@ def _resizing(claims: Sequence[BrokerClaim]) -> str:
 def _deleted(claims: Sequence[BrokerClaim]) -> str:
     names = named([claim.name for claim in claims])
     return (
-        f"deleted while a broker uses it: {names}. Its records are lost when the broker's pod ends, so no broker "
-        "restarts until then. When every partition has other replicas in sync, delete the pod; it gets a new disk"
+        f"claims were deleted while in use: {names}. Their records are lost when the broker's pod ends, so no broker "
+        "restarts until then. When every partition has other replicas in sync, delete the pod to get a new disk"
     )

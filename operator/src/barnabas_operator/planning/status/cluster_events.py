@@ -1,4 +1,4 @@
-"""The Kubernetes Events for a change of a Cluster's status. Pure."""
+"""The Kubernetes Events for changes to the status of a Cluster."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -34,7 +34,7 @@ REPLICAS_MOVED: Final = "ReplicasMoved"
 
 
 def cluster_events(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Yield the Events of a Cluster with its new status; `before` is the one that it had, as JSON."""
+    """Yield the Events of a Cluster with its new status; `before` is the old status as JSON."""
     yield from _recovered(cluster, before)
     yield from _rolls(cluster, before)
     yield from _security(cluster, before)
@@ -47,14 +47,14 @@ def cluster_events(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def _recovered(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Yield that the Cluster is ready again, and why it was not."""
+    """Yield an Event if the Cluster is ready again, with the earlier reason."""
     ready, was = condition_of(cluster.conditions, READY), condition_before(before, READY)
     if ready is not None and ready.status == "True" and was.get("status", "True") != "True" and was["reason"] != PAUSED:
-        yield "Normal", READY, f"is ready; before, it was not, because of {was['reason']}: {was.get('message', '')}"
+        yield "Normal", READY, f"is ready again; it was not ready because of {was['reason']}: {was.get('message', '')}"
 
 
 def _rolls(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Yield that brokers begin to restart, that this is paused, and that it is over."""
+    """Yield an Event when a roll begins, is paused, or has ended."""
     rolling, was = condition_of(cluster.conditions, ROLLING), condition_before(before, ROLLING)
     if rolling is None or _phase(rolling.status, rolling.reason) == _phase(was.get("status"), was.get("reason")):
         return
@@ -68,7 +68,7 @@ def _phase(status: str | None, reason: str | None) -> str:
 
 
 def _security(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Yield each step from an open Cluster to a secured one, or back, and that the last one is over."""
+    """Yield an Event for each step that turns security on or off, and an Event after the last step."""
     step, was = condition_of(cluster.conditions, SECURITY_CHANGING), condition_before(before, SECURITY_CHANGING)
     if step is not None and step.reason != was.get("reason"):
         yield "Normal", step.reason, step.message
@@ -78,11 +78,11 @@ def _security(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def _marked_insecure(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Yield that the operator has written `insecure` into a Cluster that was made when listeners were open."""
+    """Yield an Event if the operator has set `insecure` in a Cluster from before `spec.insecure` existed."""
     status = cluster.status
     if before and "security" not in before and status is not None and status.security == "Insecure":
-        why = "for this Cluster was made when open listeners were the default"
-        yield "Normal", MARKED_INSECURE, f"spec.insecure is true now, {why}; the brokers stay as they are"
+        why = "because the Cluster was created when open listeners were the default"
+        yield "Normal", MARKED_INSECURE, f"spec.insecure is true now, {why}; the brokers do not change"
 
 
 def _administrator(cluster: Cluster, before: Json) -> Iterator[Said]:
@@ -92,14 +92,14 @@ def _administrator(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def _proposal(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Yield a proposed rebalance once, though its numbers change."""
+    """Yield an Event for a new proposal to rebalance; changes to its numbers are not reported."""
     proposed = condition_of(cluster.conditions, REBALANCE_PROPOSED)
     if proposed is not None and not condition_before(before, REBALANCE_PROPOSED):
         yield "Normal", REBALANCE_PROPOSED, proposed.message
 
 
 def _moves(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Return the Event after a move of replicas; `moves_begin` returns the one before it."""
+    """Yield an Event when the last reassignment has ended."""
     moving, was = condition_of(cluster.conditions, REPLICAS_MOVING), condition_before(before, REPLICAS_MOVING)
     is_known = cluster.status is not None and cluster.status.topics is not None
     if moving is None and was and is_known:
@@ -107,7 +107,7 @@ def _moves(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> Said | None:
-    """Return that replicas begin to move by these steps, which were taken: once, though partitions move by turns."""
+    """Return an Event if the steps start the first reassignment, or None if replicas were moving already."""
     moved = {step.topic: len(step.assignments) for step in steps if isinstance(step, MoveReplicas)}
     if not moved or condition_of(cluster.conditions, REPLICAS_MOVING) is not None:
         return None
@@ -117,11 +117,11 @@ def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> Said | None:
 
 
 def _plan(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Yield the Events of a plan: that it is carried out or refused, and that it is done, with what was left out."""
+    """Yield an Event when a named rebalance plan begins, is refused, or is done."""
     plan, was = condition_of(cluster.conditions, REBALANCING), condition_before(before, REBALANCING)
     if plan is None:
         return
-    is_refused = plan.reason == PLAN_REFUSED  # Its message has no changing numbers: a new text is a new refusal.
+    is_refused = plan.reason == PLAN_REFUSED  # A refusal contains no changing numbers, so a new text is a new refusal.
     before_said = was.get("message", "")
     is_another = (is_refused and plan.message != before_said) or _is_of_another_run(cluster, plan.message, before_said)
     if plan.reason != was.get("reason") or is_another:
@@ -129,7 +129,7 @@ def _plan(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def _is_of_another_run(cluster: Cluster, message: str, before: str) -> bool:
-    """True if the Cluster named another plan before: the numbers of one plan change."""
+    """True if the message is about the named plan, and the earlier message was about another plan."""
     words = plan_words(named_run(cluster) or "")
     return words in message and words not in before
 
@@ -138,5 +138,5 @@ def _metadata_version(cluster: Cluster, before: Json) -> Iterator[Said]:
     had = before.get("metadataVersion")
     has = cluster.status.metadata_version if cluster.status is not None else None
     if has is not None and had is not None and has > had:
-        message = f"{METADATA_LEVEL} from {had} to {has}: brokers that do not support it no longer start"
+        message = f"{METADATA_LEVEL} rose from {had} to {has}: brokers without support for it can no longer start"
         yield "Normal", METADATA_VERSION_RAISED, message

@@ -1,4 +1,4 @@
-"""A Cluster's status on Kubernetes, from the state of its pods and its brokers."""
+"""The status of a Cluster, from the state of its pods and brokers."""
 
 from collections.abc import Iterator
 
@@ -35,9 +35,10 @@ from barnabas_operator.resources.object_meta import CLAIMS_DELETED, ROLLING, Con
 
 
 def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findings = NOTHING_FOUND) -> ClusterStatus:
-    """Return the new status. `why` is what the brokers wait for, or the resource's problem; `now` in RFC 3339.
+    """Return the new status of a Cluster; `now` is in RFC 3339.
 
-    What is not known now stays away rather than as it was; conditions of rolls and losses stay.
+    `why` is the problem of the resource, or what the next step for the brokers waits for. Topic and partition counts
+    are left out while no broker reports them, but conditions about rolls and lost records are kept.
     """
     before, pods, state = cluster.status or ClusterStatus(), found.pods, found.state
     rolling = rolling_of(before.rolling, pods, why) if pods is not None else None
@@ -81,14 +82,14 @@ def _conditions(
 
 
 def _security(cluster: Cluster, pods: PodsState | None) -> SecurityName | None:
-    """Return whether listeners may be open. Without it, the Cluster counts as one from before (`with_security`)."""
+    """Return whether `spec.insecure` is set, or the earlier value while the pods are unknown."""
     if pods is None and cluster.status is not None:
         return cluster.status.security
     return "Insecure" if cluster.spec.insecure else "Secured"
 
 
 def _administrator(cluster: Cluster, found: Findings) -> str | None:
-    """Return the name of the administrator's Secret, once the Secrets have been made."""
+    """Return the name of the Secret of the user `admin` after the Secrets have been created."""
     return administrator_name(cluster.metadata.name) if found.certificates and has_administrator(cluster) else None
 
 
@@ -99,7 +100,7 @@ def _security_stage(cluster: Cluster, before: ClusterStatus, pods: PodsState | N
 
 
 def _metrics(cluster: Cluster, pods: PodsState) -> tuple[str, ...]:
-    """Return the URL of each placed broker's metrics for Prometheus."""
+    """Return the URL of each broker's Prometheus metrics."""
     name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
     hosts = (pod_host(name, namespace, view.broker_id) for view in pods.views())
     return tuple(f"http://{host}:{HTTP_PORT}/metrics" for host in hosts)
@@ -116,9 +117,9 @@ def _listeners(cluster: Cluster, external: ExternalAccess) -> tuple[ListenerStat
 
 
 def _bootstrap(cluster: Cluster, listener: Listener, external: ExternalAccess, reported: str) -> str:
-    """Return one name for all brokers inside Kubernetes, or each broker's own address outside.
+    """Return the bootstrap Service of an internal listener, or the addresses of all brokers of an external listener.
 
-    The address of a broker whose pod is on no node stays as it was: at nodes, each broker has a port of its own.
+    A broker whose pod is not scheduled keeps its reported host, which is found by its port.
     """
     if listener.type == "internal":
         namespace = cluster.metadata.namespace or "default"

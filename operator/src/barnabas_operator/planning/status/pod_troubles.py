@@ -1,4 +1,4 @@
-"""The reason why a broker's pod does not run, in words, from its status. Pure."""
+"""The description, from a pod's status, of why a broker does not run."""
 
 import re
 from typing import Final
@@ -7,12 +7,12 @@ from barnabas_operator.resources.json_types import Json
 
 CONTAINER: Final = "broker"
 QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
-"""The reasons for which a container waits without trouble."""
+"""The reasons for which a container waits while it starts normally."""
 BACK_OFF: Final = "CrashLoopBackOff"
-"""The reason of a back-off; how the process ended explains more."""
+"""The reason of a container in back-off, which is replaced by the reason of its last end."""
 OUT_OF_MEMORY: Final = "OOMKilled"
 KILLED: Final = 137
-"""128 and the number of SIGKILL."""
+"""The exit code after SIGKILL: 128 plus the signal number."""
 
 _SEVERE: Final = re.compile(r"\b(ERROR|CRITICAL)\b")
 _TIME_OF_DAY: Final = re.compile(r"^\[[^\]]*\] ")
@@ -20,18 +20,18 @@ _PREEMPTION: Final = re.compile(r"\.? preemption: .*", re.DOTALL)
 
 
 def runs(pod: Json) -> bool:
-    """True if the broker's process runs, as far as Kubernetes knows: it has nothing new from a node that is away."""
+    """True if the broker's container runs according to the pod's status, which may be outdated if its node is down."""
     return "running" in _state(_container(pod))
 
 
 def pod_trouble(pod: Json) -> str:
-    """A sentence about the pod; "" where it is ready, or just starts."""
+    """Return a description of the problem of a pod, or "" if the pod is ready or starts normally."""
     name, container = pod["metadata"]["name"], _container(pod)
     waiting = _other_container(pod) or _state(container).get("waiting", {})
     ended = _state(container).get("terminated") or container.get("lastState", {}).get("terminated")
     if runs(pod):
         why = _end(pod, ended) if ended is not None and not _was_ready_since(pod, container) else ""
-        return f"{name} {why}; it has restarted and is not ready yet" if why else ""
+        return f"{name} {why}; the broker has restarted and is not ready yet" if why else ""
     if ended is not None and waiting.get("reason", "") in QUIET | {BACK_OFF} and (why := _end(pod, ended)):
         return f"{name} {why}"
     if waiting.get("reason", "") not in QUIET:
@@ -40,7 +40,7 @@ def pod_trouble(pod: Json) -> str:
 
 
 def _was_ready_since(pod: Json, container: Json) -> bool:
-    """True if it is ready, or was after its last start: how it ended before explains nothing then."""
+    """True if the pod has been ready since its last start, so that an earlier end explains nothing."""
     found = (each for each in pod.get("status", {}).get("conditions", ()) if each["type"] == "Ready")
     ready: Json = next(found, {})
     started_at, changed_at = _state(container)["running"].get("startedAt"), ready.get("lastTransitionTime")
@@ -48,7 +48,7 @@ def _was_ready_since(pod: Json, container: Json) -> bool:
 
 
 def _end(pod: Json, ended: Json) -> str:
-    """Return how the process ended; "" if it just ended without a fault."""
+    """Return how the process ended, or "" if it was not killed and logged nothing."""
     code = ended.get("exitCode", 0)
     if ended.get("reason") == OUT_OF_MEMORY:
         return f"was OOMKilled (exit {code}){_at_limit(pod)}"
@@ -63,12 +63,12 @@ def _at_limit(pod: Json) -> str:
     container: Json = next(specs, {})
     limit = container.get("resources", {}).get("limits", {}).get("memory")
     if limit is None:
-        return ": its node ran out of memory; set spec.brokers.resources.requests.memory to what a broker needs"
-    return f" at a limit of {limit}; raise spec.brokers.resources.limits.memory"
+        return ": the node ran out of memory; set spec.brokers.resources.requests.memory to what a broker needs"
+    return f" at the limit of {limit}; raise spec.brokers.resources.limits.memory"
 
 
 def _last_words(log: str) -> str:
-    """Return the last line of a log that reports an error; or the last line, if none does."""
+    """Return the last line of a log that reports an error, or else the last line."""
     lines = [line for line in log.strip().splitlines() if line.strip()]
     severe = [line for line in lines if _SEVERE.search(line)]
     return _TIME_OF_DAY.sub("", (severe or lines or [""])[-1]).strip()
@@ -86,7 +86,7 @@ def _state(container: Json) -> Json:
 
 
 def _other_container(pod: Json) -> Json:
-    """Return the waiting state of an init container that blocks the broker."""
+    """Return the waiting state of an init container that blocks the broker, or an empty mapping."""
     status = pod.get("status", {})
     for each in status.get("initContainerStatuses", ()):
         waiting: Json = _state(each).get("waiting", {})
@@ -96,14 +96,14 @@ def _other_container(pod: Json) -> Json:
 
 
 def _unplaced(pod: Json) -> str:
-    """Return the scheduler's message, without its part about preemption."""
+    """Return the message of the scheduler, without its part about preemption."""
     found = (each for each in pod.get("status", {}).get("conditions", ()) if each.get("reason") == "Unschedulable")
     unplaced: Json = next(found, {})
     return _PREEMPTION.sub("", unplaced.get("message", "")).strip()
 
 
 def _failed(pod: Json) -> str:
-    """Return why the kubelet ended the pod, for example for want of disk or memory on the node."""
+    """Return why the kubelet ended the pod, for example because the node lacked disk space or memory."""
     status = pod.get("status", {})
     return f"{pod['metadata']['name']}: {_words(status)}" if status.get("phase") == "Failed" else ""
 

@@ -1,6 +1,6 @@
-"""The readiness of a Cluster: whether its brokers serve clients as they should, and whether they roll. Pure.
+"""The conditions `Ready` and `Rolling` of a Cluster.
 
-A roll that leaves every partition with a leader and enough replicas in sync is a condition of its own.
+A Cluster stays ready during a roll in which every partition keeps a leader and enough in-sync replicas.
 """
 
 from collections.abc import Sequence
@@ -32,16 +32,16 @@ UNDER_MIN_ISR: Final = "UnderMinIsr"
 RESTARTING: Final = "Restarting"
 NO_RESTARTS: Final = "NoRestarts"
 WAITS: Final = frozenset({NOT_READY, UNDER_REPLICATED, ROLLING_PAUSED, EVICTION_REFUSED, BROKERS_UNREACHABLE})
-"""The reasons for which a step with brokers waits. Pods and partitions show whether that is bad for clients."""
+"""The reasons for which a step waits. They alone do not make the Cluster unready."""
 TOLD_LAST: Final = frozenset({HOLDS_REPLICAS, CANNOT_GROW, NOT_BOUND, WAITING_FOR_ADDRESSES})
-"""The reasons that may last for hours; problems of clients are reported before them."""
+"""The reasons that may last for hours, so that problems of clients are reported first."""
 
 
 class Findings(NamedTuple):
-    """The findings about a Cluster; None if no broker could report.
+    """The state of a Cluster's pods and brokers; a field is None if it could not be read.
 
-    `trouble` says why pods do not run, `silence` why no broker has answered the operator for a while, `ahead` what is
-    to move later, `certificates` when those of a secured Cluster end.
+    `trouble` says why pods do not run. `silence` says why no broker has answered the operator for a while. `ahead`
+    holds the pending moves of replicas. `certificates` holds the expiry times of certificates in a secured Cluster.
     """
 
     pods: PodsState | None = None
@@ -57,14 +57,20 @@ NOTHING_FOUND: Final = Findings()
 
 
 class Unready(NamedTuple):
-    """The condition Ready. It is `Unknown` if the brokers report nothing, as they may serve others."""
+    """The problem and the status of the condition `Ready`.
+
+    The status is `Unknown` if no broker answers the operator, because brokers may still serve clients.
+    """
 
     problem: Refusal | None
     status: Literal["False", "Unknown"] = "False"
 
 
 def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: RollingStatus | None) -> Unready:
-    """Return why the Cluster is not ready, if it is not. `why` is the reconciliation's problem, or its wait."""
+    """Return why the Cluster is not ready, if it is not ready.
+
+    `why` is the problem of the resource, or what the next step waits for.
+    """
     last = why if why is not None and why.reason in TOLD_LAST else None
     if is_fault(why):
         return Unready(why)
@@ -80,12 +86,12 @@ def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: Rol
 
 
 def is_fault(why: Refusal | None) -> bool:
-    """True if a user must fix something, above all the resource, which is reported before problems of clients."""
+    """True if a user must fix a problem, which is reported before problems of clients."""
     return why is not None and why.reason not in WAITS | TOLD_LAST
 
 
 def _away(cluster: Cluster, why: Refusal | None, pods: PodsState, rolling: RollingStatus | None) -> str:
-    """The brokers that are not there, or not in sync, and that no roll has restarted."""
+    """Return which brokers are not ready although no roll has restarted them."""
     rolls = rolling is not None and not cluster.spec.rolling.pause
     if why is not None and why.reason == NOT_READY and not rolls:
         return why.message
@@ -95,13 +101,13 @@ def _away(cluster: Cluster, why: Refusal | None, pods: PodsState, rolling: Rolli
 
 
 def _surplus(cluster: Cluster, pods: PodsState) -> Refusal | None:
-    """Return that brokers will be removed; leaders are balanced before that step is decided."""
+    """Return the refusal for surplus brokers, which are removed in a later step."""
     leaving = [str(number) for number in range(cluster.spec.brokers.replicas, pods.count)]
     return Refusal(HOLDS_REPLICAS, f"broker {', '.join(leaving)} is to be removed") if leaving else None
 
 
 def unserved(state: ClusterState) -> Refusal | None:
-    """Return the problem of partitions that cannot be read, or not be written with acks=all."""
+    """Return the problem of partitions that clients cannot read, or cannot write to with acks=all."""
     lost = lost_in_cluster(state)
     if lost is not None:
         return lost
@@ -110,7 +116,7 @@ def unserved(state: ClusterState) -> Refusal | None:
         return Refusal(PARTITIONS_OFFLINE, f"{_count(offline)} no leader: {_names(offline)}")
     short = [each for each in state.troubles if each.under_min_isr]
     if short:
-        what = "fewer replicas in sync than min.insync.replicas, writers with acks=all are refused"
+        what = "fewer replicas in sync than min.insync.replicas, so writes with acks=all are refused"
         return Refusal(UNDER_MIN_ISR, f"{_count(short)} {what}: {_names(short)}")
     return None
 
@@ -124,9 +130,9 @@ def _names(troubles: Sequence[Trouble]) -> str:
 
 
 def rolling_of(before: RollingStatus | None, pods: PodsState, why: Refusal | None) -> RollingStatus | None:
-    """Return the roll; None if no broker must restart.
+    """Return the status of the roll, or None if no broker has to restart.
 
-    A roll that began is over when its last broker is ready again.
+    A roll ends when its last broker is ready again.
     """
     remaining, away = pods.remaining(), pods.unready()
     restarting = tuple(number for number in away if number not in remaining)
@@ -139,15 +145,15 @@ def rolling_of(before: RollingStatus | None, pods: PodsState, why: Refusal | Non
 
 
 def progress(rolling: RollingStatus, pods: PodsState) -> str:
-    """Return the progress of a roll, and what it waits for."""
+    """Return the progress of a roll and what the roll waits for, in words."""
     done = pods.count - len(rolling.remaining) - len(rolling.restarting)
     message = f"{done} of {pods.count} brokers run with the declared settings"
     return f"{message}; {rolling.message}" if rolling.message else message
 
 
 def rolling_condition(cluster: Cluster, rolling: RollingStatus | None, pods: PodsState, now: str) -> Condition:
-    """Return the condition, which always exists, so that it can be waited for; `now` in RFC 3339."""
+    """Return the condition `Rolling`, which always exists, so that `kubectl wait` works; `now` is in RFC 3339."""
     if rolling is None:
-        return condition(cluster, ROLLING, "False", NO_RESTARTS, "no broker is to restart", now)
+        return condition(cluster, ROLLING, "False", NO_RESTARTS, "no broker has to restart", now)
     reason = RESTARTING if rolling.blocked_by in ("", NOT_READY) else rolling.blocked_by
     return condition(cluster, ROLLING, "True", reason, progress(rolling, pods), now)

@@ -1,4 +1,4 @@
-"""The conditions of a Cluster about replicas that move to other brokers, and about those that may move. Pure."""
+"""The conditions of a Cluster for reassignments in progress, named plans, and proposals to rebalance."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -19,15 +19,15 @@ PLAN_UNDER_WAY: Final = "PlanUnderWay"
 PLAN_DONE: Final = "PlanDone"
 PLAN_REFUSED: Final = "PlanRefused"
 HELD_UP: Final = (
-    "the next ones begin when all brokers are ready, all replicas are in sync, and no broker restarts or is removed"
+    "the next moves begin when all brokers are ready, all replicas are in sync, and no broker restarts or is removed"
 )
 
 
 class PendingMoves(NamedTuple):
-    """The partitions that wait for their turn to move, and the rebalance that is planned or under way.
+    """The number of partitions that wait to be moved, and the rebalance that is proposed or in progress.
 
-    `is_rebalanced`: one that was asked for is done. `without_room` are those that no broker has room for,
-    `refused` what brokers did not do, in words, of what no Topic is about.
+    `is_rebalanced` is True if a requested rebalance is done. `without_room` are the partitions that no broker has
+    enough space for. `refused` describes steps for undeclared topics that the brokers refused.
     """
 
     waiting: int = 0
@@ -36,18 +36,18 @@ class PendingMoves(NamedTuple):
     without_room: tuple[TopicPartition, ...] = ()
     refused: Sequence[str] = ()
     named: NamedProgress | None = None
-    """The progress of the plan that the Cluster names."""
+    """The progress of the rebalance plan that the Cluster names."""
 
     @property
     def are_within(self) -> bool:
-        """True if replicas move between the log dirs of a broker, which no other state shows."""
+        """True if replicas are moving between log dirs of a broker."""
         return self.named is not None and self.named.within > 0
 
 
 def reassignment_conditions(
     cluster: Cluster, now: str, state: ClusterState | None, ahead: PendingMoves | None
 ) -> Iterator[Condition]:
-    """Return the conditions during reassignments, which do not affect Ready. `now` in RFC 3339."""
+    """Yield the conditions about reassignments, which do not affect `Ready`; `now` is in RFC 3339."""
     moving = {name: len(topic.moving) for name, topic in sorted(state.topics.items()) if topic.moving} if state else {}
     waiting = ahead.waiting if ahead is not None else 0
     stays = f"{_lacking(ahead.without_room)}{_refused(ahead.refused)}" if ahead is not None else ""
@@ -68,7 +68,7 @@ def _of_plan(cluster: Cluster, plan: NamedProgress, now: str) -> Condition:
         return condition(cluster, REBALANCING, "False", PLAN_REFUSED, plan.refusal, now)
     left_out = f"; left out: {named(plan.left_out)}" if plan.left_out else ""
     held_up = f"; {HELD_UP}" if plan.is_held_up else ""
-    rest = f"; {plan.unlisted} more did not fit into its status: run skew again for them" if plan.unlisted else ""
+    rest = f"; {plan.unlisted} more did not fit into the plan: run skew again for them" if plan.unlisted else ""
     moved = f"{plan.done} of {plan.total} partitions {plan_words(plan.run)}"
     message = f"{moved}{held_up}{rest}{left_out}"
     if plan.is_done:
@@ -77,12 +77,12 @@ def _of_plan(cluster: Cluster, plan: NamedProgress, now: str) -> Condition:
 
 
 def plan_words(run: str) -> str:
-    """Return the words about a plan by which its condition differs from that of another."""
+    """Return the words that identify a plan in the message of its condition."""
     return f"of the plan of MaintenanceJob {run} are moved"
 
 
 def _lacking(without_room: Iterable[TopicPartition]) -> str:
-    """Return which partitions no broker has room for: they wait for people."""
+    """Return a description of the partitions that no broker has enough space for, or an empty text."""
     names = [f"{topic}-{number}" for topic, number in without_room]
     what_helps = "enlarge volumes, add brokers or delete records"
     return f"; no broker has room for {named(names)}: {what_helps}" if names else ""

@@ -1,4 +1,4 @@
-"""The Kubernetes Event about a Cluster when a broker restarts, and why. Pure."""
+"""The Kubernetes Event for the restart of a broker, with the reason."""
 
 from typing import Any, Final
 
@@ -10,20 +10,20 @@ BROKER_RESTARTED: Final = "BrokerRestarted"
 
 
 def why_restarted(pod: BrokerPod) -> str:
-    """Return why a pod must restart."""
+    """Return why the pod of a broker must restart."""
     if pod.stale:
         return f"it {pod.stale}"
     if pod.restart_asked:
-        return "its annotation requests it"
+        return "an annotation of its pod requests a restart"
     if pod.is_cut_off:
-        return "its ServiceAccount was deleted, and with it its access to the Kubernetes API"
+        return "its ServiceAccount was deleted, so the broker has no access to the Kubernetes API"
     if pod.is_down:
-        return "it is not running, and the Cluster has changed since its pod was created"
+        return "the broker is not running, and the Cluster has changed since its pod was created"
     return "the Cluster has changed since its pod was created"
 
 
 def restart_event(cluster: Cluster, pod: BrokerPod, now: str) -> dict[str, Any]:
-    """The Event of a restart; `now` in RFC 3339."""
+    """Return the Event for the restart of a broker; `now` is in RFC 3339."""
     message = f"broker {pod.broker_id} restarts: {why_restarted(pod)}"
     event = kube_event(cluster, "Normal", BROKER_RESTARTED, message, now)
     namespace = event["involvedObject"]["namespace"]

@@ -1,4 +1,4 @@
-"""The condition of a Cluster that is being changed from open to secured, or back. Pure."""
+"""The condition of a Cluster whose security is being turned on or off."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -35,7 +35,10 @@ _STEPS: Final = len(_UP)
 
 
 def security_conditions(cluster: Cluster, now: str, pods: PodsState | None) -> Iterator[Condition]:
-    """Yield the step that brokers take by restarting; nothing once all are as declared. `now` in RFC 3339."""
+    """Yield the condition for the current security step, or nothing once all brokers have the declared security.
+
+    `now` is in RFC 3339.
+    """
     if pods is None:
         yield from as_before(cluster, SECURITY_CHANGING)
         return

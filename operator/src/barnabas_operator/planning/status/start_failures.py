@@ -1,4 +1,4 @@
-"""The reason why Kubernetes makes no pod, or no disk for it: the last Events of its controllers. Pure."""
+"""The reasons, from the Events of Kubernetes controllers, why a pod or its volume is not created."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
@@ -13,9 +13,9 @@ _SECOND: Final = len("2026-01-31T23:59:59")
 
 
 def why_not_made(pods: Collection[str], events: Iterable[Json]) -> str:
-    """Return why the first of these pods could not be made, by the StatefulSet's Events; empty if none failed.
+    """Return why the first pod in `pods` could not be created, from the StatefulSet's Events, or an empty text.
 
-    An older failure that a success followed is none any more: the pod has gone since, and will be made again.
+    A failure before a later success is ignored.
     """
     for pod in pods:
         about = [event for event in events if f"Pod {pod} " in f"{event.get('message', '')} "]
@@ -25,7 +25,7 @@ def why_not_made(pods: Collection[str], events: Iterable[Json]) -> str:
 
 
 def why_not_bound(claims: Collection[str], events: Iterable[Json]) -> str:
-    """Return the warning about the first claim whose name begins with one of these; empty if there is none."""
+    """Return the warning about the first claim whose name begins with one of `claims`, or an empty text."""
     about = [event for event in events if event["involvedObject"]["name"].startswith(tuple(claims))]
     if not about:
         return ""
@@ -35,13 +35,13 @@ def why_not_bound(claims: Collection[str], events: Iterable[Json]) -> str:
 
 
 def last_warning(name: str, events: Iterable[Json]) -> str:
-    """The last one about the object of that name; empty where there is none."""
+    """Return the last warning about the object `name`, or an empty text."""
     about = [event for event in events if event["involvedObject"]["name"] == name]
     return _reason(max(about, key=_when)) if about else ""
 
 
 def is_slow(made_at: str, now: str) -> bool:
-    """True if a pod has had the time to start, images and disks included; both in RFC 3339."""
+    """True if more than `START_S` seconds have passed since `made_at`; both times are in RFC 3339."""
     return made_at != "" and (datetime.fromisoformat(now) - datetime.fromisoformat(made_at)).total_seconds() > START_S
 
 
@@ -50,6 +50,6 @@ def _reason(event: Json) -> str:
 
 
 def _when(event: Json) -> str:
-    """Return the time of an Event of either API, the older or the newer, to the second."""
+    """Return the time of an Event of the old or the new Events API, to the second."""
     at = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or ""
     return str(at)[:_SECOND]

@@ -1,1 +1,1 @@
-"""The decisions about topics. Pure."""
+"""The planning of topics: creation, changes, moves of replicas, and deletion."""

@@ -1,4 +1,4 @@
-"""The replication factors of the brokers' own topics, which follow their Cluster as no Topic declares them. Pure."""
+"""The replication factors and configs of internal topics, which are derived from the Cluster."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -16,19 +16,20 @@ _FACTORS: Final[Mapping[str, str]] = {
     TRANSACTION_STATE: "transaction.state.log.replication.factor",
 }
 _MIN_ISR_MAX: Final = 2
-"""The default of transaction.state.log.min.isr."""
+"""The default of `transaction.state.log.min.isr`."""
 
 
 def internal_factors(cluster: Cluster) -> dict[str, int]:
-    """Return by topic the factor in the Cluster's config, else the number of brokers, three at most."""
+    """Return, by topic, the replication factor in spec.config, or else the number of brokers, up to three."""
     declared, usual = declared_texts(cluster.spec.config), internal_replicas(cluster)
     return {topic: int(declared.get(name, usual)) for topic, name in _FACTORS.items()}
 
 
 def internal_configs(cluster: Cluster, state: ClusterState) -> Iterator[AlterConfigs]:
-    """Set the min.insync.replicas of `__transaction_state` by the Cluster's config, or else the default.
+    """Yield the step that sets `min.insync.replicas` of `__transaction_state`, if the topic needs a change.
 
-    The usual one goes by the replicas that it has and those that it shall have: the fewer of both.
+    Without a value in spec.config, the default depends on the current or the wanted number of replicas, whichever is
+    lower.
     """
     found = state.topics.get(TRANSACTION_STATE)
     if found is None or not found.partitions:

@@ -1,6 +1,6 @@
-"""The moves of a plan between log dirs of one broker: those left, and those that begin now. Pure.
+"""The moves of replicas between log dirs of one broker that a rebalance plan asks for.
 
-Brokers copy such replicas themselves, and go on after a restart. So their reports are all the state.
+Brokers copy such replicas themselves, and continue after a restart. So the operator keeps no state of its own.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from barnabas_operator.planning.rebalance_request import PlannedPartition
 from barnabas_operator.planning.topics.move_turns import is_full
 
 ANY: Final = "any"
-"""The word in the place of a path for a replica that may stay in any log dir."""
+"""The word that stands for a path if a replica may stay in any log dir."""
 
 
 class LogDirMove(NamedTuple):
@@ -29,7 +29,7 @@ class LogDirMove(NamedTuple):
 
 
 def log_dir_moves(planned: PlannedPartition, disks: Disks) -> list[LogDirMove]:
-    """Return the moves of replicas that stay on their broker and are not in their log dir yet."""
+    """Return the moves of replicas that stay on their broker but are not in the planned log dir yet."""
     partition = TopicPartition(planned.topic, planned.partition)
     named = zip(planned.replicas, planned.log_dirs or (), strict=False)
     wanted = [LogDirMove(partition, *each) for each in named if each[0] in planned.before and each[1] != ANY]
@@ -37,13 +37,13 @@ def log_dir_moves(planned: PlannedPartition, disks: Disks) -> list[LogDirMove]:
 
 
 def is_under_way(move: LogDirMove, disks: Disks) -> bool:
-    """True if its broker is copying the replica there."""
+    """True if the broker is copying the replica to the planned log dir."""
     content = _content(move, disks)
     return content is not None and move.partition in content.coming
 
 
 class LogDirRoom:
-    """The free space of log dirs. Log dirs of one broker that report the same space count as one disk."""
+    """The free space of log dirs, where log dirs of one broker that report the same space count as one disk."""
 
     def __init__(self, disks: Disks) -> None:
         self._disks = disks
@@ -56,13 +56,13 @@ class LogDirRoom:
             self._take(move)
 
     def why_not(self, moves: Iterable[LogDirMove]) -> str | None:
-        """Return the reason why the moves cannot begin; if they can, return None and reserve their room."""
+        """Return why the moves cannot begin, or reserve their space and return None if they can."""
         moves = tuple(moves)
         for move in moves:
             if move.broker_id not in self._disks.log_dirs:
                 return f"broker {move.broker_id} does not report its free space"
             if _content(move, self._disks) is None:
-                return f"broker {move.broker_id} has no log dir {move.path} that is online"
+                return f"broker {move.broker_id} has no online log dir {move.path}"
             if self._room[move.broker_id, move.path] < _left_bytes(move, self._disks):
                 return f"broker {move.broker_id} has no room in {move.path}"
         for move in moves:
@@ -77,7 +77,7 @@ class LogDirRoom:
 
 
 def begin_log_dir_moves(wanted: Iterable[LogDirMove], disks: Disks) -> tuple[LogDirMove, ...]:
-    """Return the moves that begin now: a few at a time on each broker, as between brokers."""
+    """Return the moves that begin now, within the limits on copies and bytes for each broker."""
     copies, under_way = Counter[int](), Counter[int]()
     for move in _coming(disks):
         copies[move.broker_id] += 1
@@ -93,7 +93,7 @@ def begin_log_dir_moves(wanted: Iterable[LogDirMove], disks: Disks) -> tuple[Log
 
 
 def _coming(disks: Disks) -> Iterator[LogDirMove]:
-    """Yield all moves under way within brokers, also those that others have requested."""
+    """Yield all moves in progress between log dirs, including moves that other clients have requested."""
     for broker, contents in disks.log_dirs.items():
         for path, content in contents.items():
             for partition in content.coming:

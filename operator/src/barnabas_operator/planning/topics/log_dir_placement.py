@@ -1,4 +1,4 @@
-"""The log dir of its broker for each new replica: the brokers' own rule, over all that is planned together."""
+"""The choice of a log dir for each new replica, by the brokers' rule, over all planned replicas together."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -24,7 +24,7 @@ class NewReplica(NamedTuple):
 
 
 def new_replicas(steps: Iterable[TopicStep], topics: Mapping[str, TopicState]) -> dict[int, list[NewReplica]]:
-    """Return by broker the replicas that it gets by these steps and does not have yet."""
+    """Return, by broker, the replicas that the steps add."""
     found: dict[int, list[NewReplica]] = {}
     for step in steps:
         had = topics[step.topic].partitions if step.topic in topics else ()
@@ -51,7 +51,7 @@ def _rows(step: TopicStep) -> Iterable[tuple[int, Sequence[int]]]:
 def place_in_log_dirs(
     replicas: Iterable[NewReplica], log_dirs: Sequence[LogDirLoad], cluster: Cluster
 ) -> dict[NewReplica, str]:
-    """The path for each new replica of a broker with these log dirs; none where there is nothing to choose."""
+    """Return the log dir for each new replica of one broker, or nothing if the broker has only one log dir."""
     if len(log_dirs) < 2:
         return {}
     rule, headroom_bytes = str(_setting(cluster, RULE)), int(str(_setting(cluster, HEADROOM)))

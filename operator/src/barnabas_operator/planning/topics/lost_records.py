@@ -1,4 +1,4 @@
-"""The conditions about lost records: partitions that wait for a user to accept a loss, and unknown logs. Pure."""
+"""The conditions for partitions that wait until a user accepts a loss of records, and for logs of unknown topics."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -11,15 +11,15 @@ from barnabas_operator.resources.object_meta import LOGS_SET_ASIDE, RECORDS_LOST
 
 NAMED_MAX: Final = 5
 UNKNOWN_TOPICS: Final = "UnknownTopics"
-_WAY_ON: Final = "`barnabas restore-metadata` brings their topics back, `barnabas forget-topic` deletes them"
+_WAY_ON: Final = "`barnabas restore-metadata` restores the topics, and `barnabas forget-topic` deletes the logs"
 
 
 def cluster_losses(
     cluster: Cluster, now: str, state: ClusterState | None, strays: Sequence[StrayLog] | None
 ) -> Iterator[Condition]:
-    """Return the conditions about lost records and unknown logs, if there are any; `now` in RFC 3339.
+    """Return the conditions for lost records and for logs of unknown topics, if there are any; `now` is in RFC 3339.
 
-    While nobody answers (`state` or `strays` None) they stay as they were: silence brings no records back.
+    A condition stays as it was while no broker answers (`state` or `strays` is None).
     """
     if state is None:
         yield from as_before(cluster, RECORDS_LOST)
@@ -32,20 +32,20 @@ def cluster_losses(
 
 
 def lost_in_cluster(state: ClusterState) -> Refusal | None:
-    """Return the reason why a Cluster is not ready if every replica of a partition lacks records, else None."""
+    """Return the refusal for partitions of a Cluster whose replicas all lack records, or None."""
     lost = [trouble for trouble in state.troubles if trouble.lost is not None]
     return records_lost(lost, "--all") if lost else None
 
 
 def records_lost(lost: Sequence[Trouble], which: str) -> Refusal:
-    """Return the refusal about these partitions, with the command that accepts the loss; `which` are its options."""
+    """Return the refusal for partitions with lost records; `which` are the options of `barnabas accept-loss`."""
     text = named([f"{each.topic}-{each.partition} ({each.lost})" for each in lost])
     way_on = f"`barnabas accept-loss {which}` elects the replicas with the longest logs"
     return Refusal(RECORDS_LOST, f"offline because every replica lacks records: {text}; {way_on}")
 
 
 def named(texts: Sequence[str]) -> str:
-    """Return the first texts, and the number of others."""
+    """Return the first `NAMED_MAX` texts, and the number of the others."""
     more = f" and {len(texts) - NAMED_MAX} more" if len(texts) > NAMED_MAX else ""
     return ", ".join(texts[:NAMED_MAX]) + more
 
@@ -53,10 +53,10 @@ def named(texts: Sequence[str]) -> str:
 def _set_aside(strays: Sequence[StrayLog]) -> str:
     total = sum(each.size_bytes for each in strays)
     which = named([str(each) for each in strays])
-    return f"logs of topics that the metadata does not know: {len(strays)} ({total} bytes): {which}; {_WAY_ON}"
+    return f"the metadata does not contain the topics of logs: {len(strays)} logs ({total} bytes): {which}; {_WAY_ON}"
 
 
 def as_before(cluster: Cluster, kind: str) -> Iterable[Condition]:
-    """Return the Cluster's present condition, which stays while brokers report nothing."""
+    """Return the current condition of type `kind`, for use while brokers report nothing."""
     reported = condition_of(cluster.status.conditions, kind) if cluster.status is not None else None
     return () if reported is None else (reported,)

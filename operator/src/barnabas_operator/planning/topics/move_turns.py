@@ -1,6 +1,6 @@
-"""The wanted moves that begin now: a few partitions at a time, the most urgent first. Pure.
+"""The choice of the replica moves that begin now: a few partitions at a time, the most urgent first.
 
-The others are planned again in the next reconciliation, on the state at that time.
+The next reconciliation plans the other moves again.
 """
 
 from collections import Counter
@@ -13,11 +13,11 @@ from barnabas_operator.planning.topics.topic_steps import MoveReplicas
 
 PARTITIONS_MAX: Final = 20
 BYTES_MAX: Final = 1 << 30
-"""The bytes that a broker copies at a time; one partition at least, whatever its size."""
+"""The limit on the bytes that a broker copies at a time. A single larger partition may exceed it."""
 
 
 class Turns(NamedTuple):
-    """The moves that begin, and the number of partitions that wait for those under way."""
+    """The moves that begin now, and the number of partitions that wait for moves in progress."""
 
     begin: tuple[MoveReplicas, ...]
     waiting: int
@@ -31,7 +31,7 @@ class _Move(NamedTuple):
 
 
 def take_turns(wanted: Sequence[MoveReplicas], cluster: ClusterState) -> Turns:
-    """Return the moves that begin: all that copy nothing, then those with the fewest in-sync replicas first."""
+    """Return the moves that begin now: moves without a copy first, then partitions with the fewest in-sync replicas."""
     copies, under_way = _under_way(cluster)
     in_sync = {TopicPartition(each.topic, each.partition): len(each.in_sync) for each in cluster.troubles}
     chosen: dict[str, dict[int, ReplicaIds]] = {}
@@ -47,12 +47,12 @@ def take_turns(wanted: Sequence[MoveReplicas], cluster: ClusterState) -> Turns:
 
 
 def partitions_in_sum(moves: Iterable[MoveReplicas]) -> int:
-    """Return the number of partitions of all topics together."""
+    """Return the total number of partitions in the moves."""
     return sum(len(move.assignments) for move in moves)
 
 
 def bytes_to_copy(moves: Iterable[MoveReplicas], cluster: ClusterState) -> int:
-    """Return the bytes of all new replicas, as far as disks are known."""
+    """Return the total bytes of all new replicas; unknown sizes count as 0."""
     return sum(move.size_bytes * len(move.comes_to) for move in _moves(moves, cluster))
 
 
@@ -62,7 +62,7 @@ def is_copy(move: MoveReplicas, cluster: ClusterState) -> bool:
 
 
 def _under_way(cluster: ClusterState) -> tuple[Counter[int], Counter[int]]:
-    """Return by broker the number of partitions that it is copying, and their bytes."""
+    """Return, by broker, the number of partitions that the broker is copying, and their bytes."""
     missing = {TopicPartition(each.topic, each.partition): each.missing for each in cluster.troubles}
     copies, sizes = Counter[int](), Counter[int]()
     for name, topic in cluster.topics.items():
@@ -97,5 +97,5 @@ def _is_busy(broker: int, move: _Move, copies: Counter[int], under_way: Counter[
 
 
 def is_full(copies: int, size_bytes: int) -> bool:
-    """True if a broker with `copies` under way may not begin one more, with which it would copy `size_bytes`."""
+    """True if a broker with `copies` in progress may not begin another copy, for `size_bytes` in total."""
     return bool(copies) and (copies >= PARTITIONS_MAX or size_bytes > BYTES_MAX)

@@ -1,7 +1,7 @@
-"""The progress of a rebalance that a run of the job `skew` has planned, and that a Cluster names. Pure.
+"""The progress of a rebalance that the job `skew` has planned and that a Cluster names.
 
-Each reconciliation decides by the current state: a partition has moved, or has the replicas that the plan saw, or is
-left out. So an operator that was killed goes on where it was.
+Each reconciliation compares the plan with the current state: a partition has moved, or still has the replicas that it
+had when the plan was made, or is left out. So an operator that restarts continues the rebalance.
 """
 
 from collections.abc import Collection, Iterator
@@ -17,11 +17,12 @@ from barnabas_operator.planning.topics.topic_steps import MoveReplicas
 
 
 class NamedProgress(NamedTuple):
-    """The progress of a plan: partitions in place, of all; moves to begin; partitions that are left out, and why.
+    """The progress of a plan: `done` of `total` partitions, the next moves, and the partitions that are left out.
 
-    `log_dir_moves` are those within brokers, which come last, and `within` counts these and those under way.
-    `unlisted` partitions were planned, too, but the status of the run had no room for them. `is_held_up`: something is
-    to move, and none of it begins now. `is_done`: nothing of it is left to move, and nothing moves.
+    `log_dir_moves` are moves between log dirs of one broker, which come last; `within` also counts those in progress.
+    `left_out` names partitions with the reasons. `unlisted` partitions were planned but did not fit into the status of
+    the MaintenanceJob. `is_held_up` is True if moves remain but none may begin now. `is_done` is True if no moves
+    remain or are in progress.
     """
 
     run: str
@@ -38,7 +39,10 @@ class NamedProgress(NamedTuple):
 
 
 def progress(named: NamedRebalance, state: ClusterState, paused: Collection[str]) -> NamedProgress:
-    """Return the progress. Moves begin only with all brokers alive and all replicas in sync. `paused` are topics."""
+    """Return the progress of a plan; `paused` holds the names of paused topics.
+
+    Moves begin only while all brokers are alive and all replicas are in sync.
+    """
     if named.plan is None:
         return NamedProgress(named.run, named.refusal)
     left = _Left(named.plan, state, paused)
@@ -60,7 +64,7 @@ def progress(named: NamedRebalance, state: ClusterState, paused: Collection[str]
 
 
 class _Left:
-    """The planned partitions in their order: each takes its space from those after it."""
+    """The planned partitions, checked in order; each one reserves space, so that later ones find less."""
 
     def __init__(self, plan: SkewPlan, state: ClusterState, paused: Collection[str]) -> None:
         self._plan, self._ids, self._state, self._paused = plan, plan.topic_ids, state, paused
@@ -68,54 +72,54 @@ class _Left:
         self._log_dirs = LogDirRoom(state.disks) if state.disks is not None else None
 
     def has_moved(self, planned: PlannedPartition) -> bool:
-        """True if the partition has the planned replicas, or is moving to them."""
+        """True if the partition has the planned replicas, or is being reassigned to them."""
         return self._state.topics[planned.topic].targets[planned.partition] == planned.replicas
 
     def within(self, planned: PlannedPartition) -> list[LogDirMove]:
-        """Return its moves between log dirs that are left; none before all of its replicas are on their brokers."""
+        """Return the remaining moves between log dirs, or none until all replicas are on the planned brokers."""
         disks = self._state.disks
         return log_dir_moves(planned, disks) if disks is not None and self.is_there(planned) else []
 
     def is_under_way(self, move: LogDirMove) -> bool:
-        """True if the move has begun."""
+        """True if the move between log dirs has begun."""
         return self._state.disks is not None and is_under_way(move, self._state.disks)
 
     def under_way(self) -> int:
-        """Return how many copies between log dirs have begun, with those of partitions that are left out since."""
+        """Return the number of copies between log dirs in progress, including partitions that are now left out."""
         disks = self._state.disks
         if disks is None:
             return 0
         return sum(is_under_way(move, disks) for each in self._plan.partitions for move in log_dir_moves(each, disks))
 
     def is_there(self, planned: PlannedPartition) -> bool:
-        """True if the partition has the planned replicas, and no others."""
+        """True if the current replicas of the partition are exactly the planned replicas."""
         return self._state.topics[planned.topic].partitions[planned.partition] == planned.replicas
 
     def why_not(self, planned: PlannedPartition) -> str | None:
-        """Return the reason why the partition is left out; None if it moves, has moved or can move."""
+        """Return why the partition is left out, or None if it has moved, is moving or can move."""
         topic = self._state.topics.get(planned.topic)
         if topic is None:
-            return "its topic was deleted"
+            return "the topic was deleted"
         if topic.topic_id != self._ids.get(planned.topic):
-            return "its topic was deleted and created again"
+            return "the topic was deleted and created again"
         if not 0 <= planned.partition < len(topic.targets):
-            return "its topic has no such partition"
+            return "the topic has no such partition"
         if (misfit := _misfit(planned)) is not None:
             return misfit
         if self.has_moved(planned):
             return self._why_not_between_log_dirs(planned)
         if planned.topic in self._paused:
-            return "its Topic is paused"
+            return "the Topic is paused"
         if topic.targets[planned.partition] != planned.before:
-            return "it has other replicas than when the plan was made"
+            return "the replicas have changed since the plan was made"
         return self._no_home(planned)
 
     def _why_not_between_log_dirs(self, planned: PlannedPartition) -> str | None:
-        """Return why replicas on the planned brokers cannot move to their log dirs; None if they can, or are there."""
+        """Return why replicas cannot move to the planned log dirs of their brokers, or None if they can or have."""
         begin = [move for move in self.within(planned) if not self.is_under_way(move)]
         if not begin or self._log_dirs is None:
             return None
-        return "its Topic is paused" if planned.topic in self._paused else self._log_dirs.why_not(begin)
+        return "the Topic is paused" if planned.topic in self._paused else self._log_dirs.why_not(begin)
 
     def _no_home(self, planned: PlannedPartition) -> str | None:
         partition, homes = TopicPartition(planned.topic, planned.partition), self._state.homes
@@ -124,11 +128,11 @@ class _Left:
             if broker not in homes:
                 return f"broker {broker} is not alive, or is being removed"
         if len({homes.get(broker) for broker in planned.replicas}) < len({homes.get(b) for b in planned.before}):
-            return "it would be in fewer racks"
+            return "the replicas would be in fewer racks"
         if self._room is None or self._state.disks is None:
             return None
         for broker in sorted({*planned.replicas, *planned.before}):
-            if broker not in self._state.disks.spaces:  # Then the partition's size is unknown, too.
+            if broker not in self._state.disks.spaces:  # The size of the partition is unknown, too.
                 return f"broker {broker} does not report its free space"
         size = self._state.disks.sizes.get(partition, 0)
         for broker in sorted(takers):
@@ -140,13 +144,13 @@ class _Left:
 
 
 def _misfit(planned: PlannedPartition) -> str | None:
-    """Return the problem of a planned partition that no run writes, but a person may."""
+    """Return the problem of a planned partition that is invalid, for example after a manual change, or None."""
     dirs = planned.log_dirs
     if dirs is not None and len(dirs) != len(planned.replicas):
-        return f"it has {len(dirs)} log_dirs; allowed: one for each of its replicas, {len(planned.replicas)}"
+        return f"the plan has {len(dirs)} log_dirs; allowed: one for each replica, {len(planned.replicas)}"
     if len(planned.replicas) != len(planned.before) or len(set(planned.replicas)) != len(planned.replicas):
         row = ",".join(map(str, planned.replicas)) or "none"
-        return f"its replicas are to be {row}; allowed: as many as before, each on another broker"
+        return f"the planned replicas are {row}; allowed: as many as before, each on another broker"
     return None
 
 

@@ -1,7 +1,7 @@
-"""The moves of replicas to brokers that have less than the others, such as new ones. Pure.
+"""The moves of replicas to brokers with less data than the others, such as new brokers.
 
-Each move takes a replica from a broker that has more than the average, and gives it to the broker that has the least.
-That broker needs room, and the partition stays in as many racks as before.
+Each move takes a replica from a broker above the average load, and gives the replica to the broker with the least load
+that has enough free space. The number of racks of a partition never decreases.
 """
 
 from collections import Counter
@@ -16,13 +16,13 @@ from barnabas_operator.planning.topics.topic_steps import MoveReplicas
 from barnabas_operator.resources.cluster import Cluster
 
 UNEVEN_SHARE: Final = 0.8
-"""The share of the average below which a broker causes a rebalance to be proposed."""
+"""The share of the average load below which a broker causes a proposal to rebalance."""
 EVEN_SHARE: Final = 1.05
-"""The share of the average above which a broker gives replicas away."""
+"""The share of the average load above which replicas are moved away from a broker."""
 
 
 class Rebalance(NamedTuple):
-    """A rebalance that is proposed, or carried out if `is_approved`: its moves, and the brokers that get replicas."""
+    """A rebalance, which is carried out only if `is_approved`: its moves, and the brokers that get replicas."""
 
     moves: tuple[MoveReplicas, ...]
     partitions: int
@@ -32,24 +32,24 @@ class Rebalance(NamedTuple):
 
 
 def is_approved(cluster: Cluster) -> bool:
-    """True if the annotation or, once for all, the resource approves."""
+    """True if the annotation approves a rebalance, or spec.rebalance is Automatic."""
     return cluster.spec.rebalance == "Automatic" or is_asked_for(cluster)
 
 
 def is_asked_for(cluster: Cluster) -> bool:
-    """True if the annotation approves. The operator removes it when nothing is left to move."""
+    """True if the annotation approves a rebalance. The operator removes the annotation after the last move."""
     return cluster.metadata.annotations.get(APPROVAL) == APPROVED
 
 
 def is_uneven(state: ClusterState) -> bool:
-    """True if a rebalance is worth a plan: one broker has much less than the others."""
+    """True if a broker has so much less load than the others that a rebalance should be planned."""
     counted = loads(state)
     mean = sum(counted[broker] for broker in state.homes) / max(1, len(state.homes))
     return is_calm(state) and min(counted[broker] for broker in state.homes) < UNEVEN_SHARE * mean
 
 
 def is_calm(state: ClusterState) -> bool:
-    """True if all brokers are alive, none is being removed, and all replicas that do not move are in sync."""
+    """True if all brokers are alive and stay, and all replicas are in sync except those being reassigned."""
     moving = {(name, number) for name, topic in state.topics.items() for number in topic.moving}
     is_whole = all((each.topic, each.partition) in moving and not each.offline for each in state.troubles)
     is_staying = not (state.leaving or state.awaited or state.restarting)
@@ -57,9 +57,9 @@ def is_calm(state: ClusterState) -> bool:
 
 
 def plan_rebalance(state: ClusterState, left_alone: Collection[str] = ()) -> tuple[MoveReplicas, ...]:
-    """Return the new replicas of partitions, by topic; nothing if a broker or a replica is away.
+    """Return the moves of a rebalance, or none while a broker is down or a replica is out of sync.
 
-    Topics that are `left_alone` count with their load, and stay where they are.
+    Topics in `left_alone` count towards the load of brokers, but are not moved.
     """
     if not is_calm(state):
         return ()
@@ -70,7 +70,7 @@ def plan_rebalance(state: ClusterState, left_alone: Collection[str] = ()) -> tup
 
 
 class _Plan:
-    """The loads and replicas as they will be, move after move."""
+    """The loads and replicas after the moves that are planned so far."""
 
     def __init__(self, state: ClusterState, left_alone: Collection[str]) -> None:
         self._homes, self._disks = state.homes, state.disks
@@ -86,7 +86,7 @@ class _Plan:
         self._rows = dict(self._before)
 
     def relieve(self, broker: int) -> None:
-        """Take replicas from a broker until it has about the average; the largest partitions first."""
+        """Move replicas, the largest first, away from a broker until its load is about the average."""
         held = [partition for partition, row in self._rows.items() if broker in row]
         for partition in sorted(held, key=lambda partition: (-self._weight(partition), partition)):
             if self.loads[broker] <= EVEN_SHARE * self._mean:
@@ -94,7 +94,7 @@ class _Plan:
             self._give(broker, partition)
 
     def moves(self) -> tuple[MoveReplicas, ...]:
-        """Return the moves of all partitions whose replicas have changed."""
+        """Return the planned moves by topic."""
         changed: dict[str, dict[int, ReplicaIds]] = {}
         for partition, row in self._rows.items():
             if row != self._before[partition]:
@@ -102,7 +102,7 @@ class _Plan:
         return tuple(MoveReplicas(topic, rows) for topic, rows in sorted(changed.items()))
 
     def _give(self, broker: int, partition: TopicPartition) -> None:
-        """Give the replica to the broker with the least, if that will have less than the giver had."""
+        """Move a replica to the broker with the least load, unless that broker would have more load than the giver."""
         row, weight = self._rows[partition], self._weight(partition)
         fit = [each for each in self._homes if self._fits(each, broker, partition)]
         taker = min(fit, key=lambda each: (self.loads[each], each), default=None)
@@ -142,7 +142,7 @@ def _rows(state: ClusterState) -> Iterator[tuple[TopicPartition, ReplicaIds]]:
 
 
 def takers(moves: Sequence[MoveReplicas], state: ClusterState) -> tuple[int, ...]:
-    """Return the brokers that get replicas."""
+    """Return the ids of the brokers that get new replicas."""
     found = {
         broker
         for move in moves

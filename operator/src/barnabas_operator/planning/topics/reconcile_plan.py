@@ -1,4 +1,4 @@
-"""The plan of one reconciliation for topics: declared ones, those to delete, the brokers' own, and moves. Pure."""
+"""The plan of one reconciliation for all topics of a Cluster, with the moves of replicas."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -26,10 +26,10 @@ from barnabas_operator.planning.topics.topic_steps import AlterConfigs, DeleteTo
 
 
 class ReconcilePlan(NamedTuple):
-    """The plan. `steps` are taken now; `waiting` is the number of partitions that move later.
+    """The plan of one reconciliation. `steps` are taken now; `waiting` is the number of partitions that move later.
 
-    `without_room` are those that would move, and that no broker has room for. `asks_for_disks`: sizes and room would
-    make another plan of it, and are not known. `is_rebalanced`: what was asked for is done.
+    `without_room` are the partitions that no broker has enough space for. `asks_for_disks` is True if the plan should
+    be made again with the sizes of replicas and disks. `is_rebalanced` is True if the requested rebalance is done.
     """
 
     topics: tuple[TopicPlan, ...]
@@ -41,13 +41,13 @@ class ReconcilePlan(NamedTuple):
     asks_for_disks: bool
     is_rebalanced: bool
     named: NamedProgress | None = None
-    """The progress of the plan that the Cluster names."""
+    """The progress of the rebalance plan that the Cluster names."""
     log_dir_moves: tuple[LogDirMove, ...] = ()
-    """The moves that begin now; nothing moves between brokers then."""
+    """The moves between log dirs that begin now, only while no replica moves between brokers."""
 
 
 def plan_reconcile(wanted: DesiredState, state: ClusterState) -> ReconcilePlan:
-    """Return the steps from the state to the declared one."""
+    """Return the plan that brings the cluster closer to the declared state."""
     of_topics, of_others = ReplicaMoves(state), ReplicaMoves(state)
     topics = plan_topics(wanted.topics, state, of_topics)
     deletions = plan_deletions(wanted.removed, wanted.topics, state)
@@ -96,7 +96,7 @@ def _between_log_dirs(named: NamedProgress | None, state: ClusterState) -> tuple
 
 
 def _merged(steps: Sequence[TopicStep], added: Iterable[AlterConfigs]) -> Iterator[TopicStep]:
-    """A topic's configs change in one step: Kafka takes each topic once in a request."""
+    """Merge config changes into one step for each topic, because a request may contain each topic only once."""
     more = {step.topic: step.changes for step in added}
     going = {step.topic for step in steps if isinstance(step, DeleteTopic)}
     for step in steps:
@@ -111,7 +111,7 @@ def _paused(wanted: DesiredState) -> set[str]:
 
 
 def _rebalance(wanted: DesiredState, state: ClusterState, named: NamedProgress | None) -> Rebalance | None:
-    """Return the rebalance: that of a named plan, or else one that is approved, automatic, or worth proposing."""
+    """Return the rebalance of the named plan, or a rebalance to carry out or propose, or None."""
     cluster = wanted.cluster
     if named is not None and not named.refusal:
         return _described(named.moves, state, is_approved=True)

@@ -1,6 +1,6 @@
-"""The moves of replicas for another replication factor, or to empty a broker. Pure.
+"""The moves of replicas that change a replication factor or empty a broker.
 
-They are as few as possible: replicas that may stay do, in their order, so that the preferred leaders stay spread.
+As few replicas as possible move, and the others keep their order, so that the preferred leaders stay spread.
 """
 
 from collections import Counter
@@ -14,9 +14,9 @@ from barnabas_operator.planning.topics.topic_steps import MoveReplicas
 
 
 class ReplicaMoves:
-    """The plan for one topic after the other, with the load of each broker by that time.
+    """The planner of moves for one topic after another, with the load of each broker after the moves so far.
 
-    The load is in bytes if disks are known, else in replicas. No broker gets more than it has room for.
+    The load is in bytes if disks are known, else in replicas. No broker gets more bytes than it has space for.
     """
 
     def __init__(self, cluster: ClusterState) -> None:
@@ -26,13 +26,13 @@ class ReplicaMoves:
         self._loads = loads(cluster)
         self._room = room(cluster, self._disks) if self._disks is not None else {}
         self.without_room: Final[set[TopicPartition]] = set()
-        """The partitions that stay as they are because no broker has room for them."""
+        """The partitions that keep their replicas because no broker has enough space."""
 
     def of_topic(self, name: str, factor: int | None = None, added: Sequence[ReplicaIds] = ()) -> MoveReplicas | None:
-        """Return the move that gives each partition `factor` replicas (or as many as now) on brokers that stay.
+        """Return the move that gives each partition `factor` replicas (None: as many as now) on brokers that stay.
 
-        `added` are partitions that are made before. The caller has checked that there are enough brokers. None if
-        nothing is to move; a partition that no broker has room for stays as it is.
+        `added` holds the replicas of partitions that an earlier step adds. The caller has checked that there are enough
+        brokers. A partition that no broker has space for keeps its replicas. The result is None if nothing moves.
         """
         found = (*self._cluster.topics[name].targets, *added)
         wanted = [self._row(row, factor or len(row), TopicPartition(name, number)) for number, row in enumerate(found)]
@@ -40,9 +40,9 @@ class ReplicaMoves:
         return MoveReplicas(name, changed) if changed else None
 
     def _row(self, now: ReplicaIds, factor: int, partition: TopicPartition) -> ReplicaIds:
-        """Return the new replicas of a partition, or `now` if a broker with room lacks.
+        """Return the new replicas of a partition, or `now` if no broker has enough space.
 
-        Superfluous ones are removed first; then leaving ones are replaced in their places, and others added at the end.
+        Surplus replicas are removed first, replicas on leaving brokers are replaced, and missing replicas are appended.
         """
         row = list(now)
         behind = {*self._cluster.leaving, *self._out_of_sync.get(partition, ())}
@@ -56,7 +56,7 @@ class ReplicaMoves:
                     self.without_room.add(partition)
                 return now
             row[index : index + 1] = [picked]
-        if not self._keeps_racks(now, row):  # Otherwise a broker without room was the reason.
+        if not self._keeps_racks(now, row):  # Only a lack of free space can lead to fewer racks.
             self.without_room.add(partition)
             return now
         self._count(now, row, partition)
@@ -69,7 +69,7 @@ class ReplicaMoves:
         return len({racks[broker] for broker in row if broker in racks}) >= min(len(before), len(set(homes.values())))
 
     def _pick(self, row: Collection[int], partition: TopicPartition) -> int | None:
-        """Return another broker with room: in a rack with the fewest replicas of the row, with the least load."""
+        """Return a broker with enough space, in the rack with the fewest replicas of the row, with the least load."""
         homes = self._cluster.homes
         racks = Counter(homes[broker] for broker in row if broker in homes)
         size = self._disks.sizes.get(partition, 0) if self._disks is not None else 0
@@ -88,7 +88,7 @@ class ReplicaMoves:
 
 
 def loads(cluster: ClusterState) -> Counter[int]:
-    """Return by broker its load when all moves are over: bytes if disks are known, else replicas."""
+    """Return the load of each broker after all moves in progress: bytes if disks are known, else replicas."""
     counted = Counter[int]()
     for name, topic in cluster.topics.items():
         for number, row in enumerate(topic.targets):
@@ -99,7 +99,7 @@ def loads(cluster: ClusterState) -> Counter[int]:
 
 
 def room(cluster: ClusterState, disks: Disks) -> dict[int, int]:
-    """Return by broker the bytes that it can take beside the replicas that are moving to it."""
+    """Return, by broker, the free bytes after all moves in progress."""
     left = {broker: disks.room_bytes(broker) for broker in cluster.homes}
     for name, topic in cluster.topics.items():
         for number, row in topic.moving.items():

@@ -1,7 +1,7 @@
-"""The placement of a topic's replicas: Kafka's own way, its two random numbers taken from the topic.
+"""The placement of a topic's replicas by Kafka's algorithm, with its two random numbers derived from the topic.
 
-So the same topic on the same brokers is always placed alike: planning twice gives the same plan, and partitions that
-are added later go where they would have gone at once.
+The same topic on the same brokers always gets the same placement, so that planning twice gives the same plan, and
+partitions that are added later are placed as if the topic had been created with them.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from barnabas_operator.resources.topic import Topic
 def place_partitions(
     topic: Topic, racks: Mapping[int, str | None], partitions: range, replication_factor: int
 ) -> tuple[ReplicaIds, ...]:
-    """The replicas of the partitions with these numbers. The caller has checked that there are enough brokers."""
+    """Return the replicas of the partitions in the range. The caller has checked that there are enough brokers."""
     start_index, shift = placement_seed(topic, len(racks))
     by_rack = racks if all(rack is not None for rack in racks.values()) else None
     placed = assign_replicas(sorted(racks), partitions.stop, replication_factor, start_index, shift, by_rack)
@@ -24,6 +24,6 @@ def place_partitions(
 
 
 def placement_seed(topic: Topic, brokers: int) -> tuple[int, int]:
-    """Start index and shift, each from 0 and below the number of brokers, by MurmurHash3 of the topic's uid or name."""
+    """Return start index and shift, each below the number of brokers, from MurmurHash3 of the topic's uid or name."""
     low, high = mmh3.hash64(topic.metadata.uid or topic.topic_name, signed=False)
     return low % brokers, high % brokers

@@ -1,6 +1,7 @@
-"""The replicas that the Cluster's replication rate throttles: those that move, while they do (KIP-73). Pure.
+"""The replicas that brokers throttle during a reassignment (KIP-73).
 
-Brokers throttle only the replicas that a topic's configs list, so that those which were down catch up unhindered.
+Brokers throttle only the replicas in a topic's throttle configs, so that replicas which were down catch up at full
+speed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,12 +15,12 @@ from barnabas_operator.resources.topic import Topic
 
 
 def is_throttled(cluster: Cluster) -> bool:
-    """True if the Cluster declares a rate. Without one, the lists belong to the user who moves replicas by hand."""
+    """True if the Cluster declares a throttle rate, so that the operator sets the throttle configs of topics."""
     return any(cluster.spec.config.get(rate) is not None for rate in THROTTLES)
 
 
 def throttles(topics: Iterable[Topic], begin: Iterable[MoveReplicas], state: ClusterState) -> Iterator[AlterConfigs]:
-    """Yield the changes that set each topic's lists to its moving replicas; lists that a Topic declares stay."""
+    """Yield the changes that set the throttle configs of topics to moving replicas, unless a Topic declares them."""
     declared = {topic.topic_name for topic in topics if not topic.spec.config.keys().isdisjoint(THROTTLED)}
     beginning = {move.topic: move.assignments for move in begin}
     for name, topic in sorted(state.topics.items()):
@@ -31,9 +32,9 @@ def throttles(topics: Iterable[Topic], begin: Iterable[MoveReplicas], state: Clu
 
 
 def _lists(moves: Mapping[int, ReplicaIds], topic: TopicState) -> dict[str, str | None]:
-    """Return the lists: leaders are all current and new replicas, followers all new ones. None: no replica.
+    """Return the throttle configs: leaders are all current and new replicas, followers are all new replicas.
 
-    They stay the same from the beginning of a move to its end.
+    None means no replica. The values do not change between the beginning and the end of a move.
     """
     rows = enumerate(topic.partitions)
     senders = {number: tuple(sorted({*row, *moves[number]})) for number, row in rows if number in moves}

@@ -1,4 +1,4 @@
-"""The reasons why a topic may be refused: a table of named checks. The first refusal is the condition, unchanged."""
+"""The checks that may refuse a Topic; the first refusal becomes the condition of the Topic."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -24,19 +24,19 @@ TopicCheck = Callable[[Topic, ClusterState], Refusal | None]
 
 
 def deletion_protected(what: str, first: str = "Delete or Retain") -> Refusal:
-    """Return the refusal to delete a protected thing, such as `Topic flights`; `first` is what must be set before."""
-    message = f"{what} and this resource stay: spec.deletionPolicy is Protect; set {first} first"
+    """Return the refusal to delete `what`, such as `Topic flights`; `first` names the policies to set before."""
+    message = f"{what} and its resource are kept: spec.deletionPolicy is Protect; set {first} first"
     return Refusal(DELETION_PROTECTED, message)
 
 
 def refuse(topic: Topic, cluster: ClusterState, checks: Sequence[TopicCheck] | None = None) -> Refusal | None:
-    """Return the first refusal of these checks, or of all; None if there is none."""
+    """Return the first refusal by `checks`, or by all checks if None; None if no check refuses."""
     objections = (check(topic, cluster) for check in (CHECKS if checks is None else checks))
     return next((objection for objection in objections if objection is not None), None)
 
 
 def valid_name(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """Refuse a name by Kafka's rules; also one that collides with another name in metrics."""
+    """Refuse a name that Kafka does not allow, or that collides with the name of another topic in metrics."""
     name = topic.topic_name
     try:
         check_topic_name(name)
@@ -48,12 +48,10 @@ def valid_name(topic: Topic, cluster: ClusterState) -> Refusal | None:
 
 
 def not_internal(topic: Topic, _cluster: ClusterState) -> Refusal | None:
-    """The brokers make and keep their own topics."""
+    """Refuse the name of an internal topic, because brokers create and keep internal topics."""
     if not is_internal(topic.topic_name):
         return None
-    return Refusal(
-        NOT_SUPPORTED, f"spec.topicName is {topic.topic_name}, a topic of the brokers; allowed: another name"
-    )
+    return Refusal(NOT_SUPPORTED, f"spec.topicName is {topic.topic_name}, an internal topic; allowed: another name")
 
 
 def same_name_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
@@ -67,7 +65,7 @@ def same_name_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
 
 
 def same_cluster_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
-    """Refuse another Cluster for a topic that a Cluster has already."""
+    """Refuse another Cluster for a topic that already exists in a Cluster."""
     has_it = topic.status.cluster if topic.status else None
     if has_it is None or topic.spec.cluster in (None, has_it):
         return None
@@ -75,27 +73,27 @@ def same_cluster_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | No
 
 
 def valid_config(topic: Topic, _cluster: ClusterState) -> Refusal | None:
-    """Refuse unknown configs and invalid values, by the brokers' own table."""
+    """Refuse configs that are unknown or have invalid values."""
     problems = config_problems(topic.spec.config)
     return Refusal(INVALID_CONFIG, "; ".join(f"spec.config {problem}" for problem in problems)) if problems else None
 
 
 def may_adopt(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """Refuse a topic without `adopt` that others created, before this resource or again since; its id shows that."""
+    """Refuse a topic that the resource has not created, as its topic id shows, unless `adopt` is set."""
     found, had = cluster.topics.get(topic.topic_name), topic.status.topic_id if topic.status else None
     if topic.spec.adopt or found is None or found.topic_id == had or was_made_by(topic, found, cluster):
         return None
     was = (
         "existed before"
         if had is None
-        else f"was deleted and created again by others (its id was {had}, and is {found.topic_id})"
+        else f"was deleted and created again by others (the topic id was {had}, and is now {found.topic_id})"
     )
     message = f"topic {topic.topic_name} {was} and spec.adopt is false"
-    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true, which takes it over, or a topic that does not exist")
+    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true to adopt it, or a topic that does not exist")
 
 
 def was_made_by(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
-    """True if the topic is as this resource creates it, so that only the resource's status was lost."""
+    """True if the topic is exactly as the resource creates it, so that only the status of the resource was lost."""
     replicas, partitions = replicas_of(topic, cluster), topic.spec.partitions or cluster.num_partitions
     if config_changes(topic.spec.config, found.overrides) or replicas > len(cluster.homes):
         return False
@@ -104,7 +102,7 @@ def was_made_by(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
 
 
 def no_fewer_partitions(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """Refuse fewer partitions: records keep their partition by their key, and would be lost or misplaced."""
+    """Refuse fewer partitions, because Kafka cannot remove partitions without losing records."""
     found, wanted = cluster.topics.get(topic.topic_name), topic.spec.partitions
     if found is None or wanted is None or wanted >= len(found.partitions):
         return None
@@ -117,9 +115,9 @@ def no_fewer_partitions(topic: Topic, cluster: ClusterState) -> Refusal | None:
 
 
 def enough_brokers(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """Return why there are too few brokers, one for each replica; only replicas that are newly placed count.
+    """Refuse new replicas if there are fewer brokers than replicas.
 
-    More than there are declared is a mistake; those that are declared and away are waited for.
+    The Topic is invalid if it needs more brokers than declared, and waits if declared brokers are down.
     """
     found = cluster.topics.get(topic.topic_name)
     replicas, alive = replicas_of(topic, cluster), len(cluster.homes)
@@ -141,7 +139,7 @@ def _places_replicas(topic: Topic, found: TopicState, cluster: ClusterState) -> 
 
 
 def reachable_min_insync(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """Return why min.insync.replicas is out of reach: with fewer replicas every write with acks=all would fail."""
+    """Refuse `min.insync.replicas` above the number of replicas, because every write with acks=all would fail."""
     text = declared_texts(topic.spec.config).get("min.insync.replicas")
     replicas = replicas_of(topic, cluster)
     if text is not None and int(text) > replicas:
@@ -149,13 +147,13 @@ def reachable_min_insync(topic: Topic, cluster: ClusterState) -> Refusal | None:
         return Refusal(INVALID_CONFIG, f"spec.config min.insync.replicas={text}: allowed: {allowed}")
     fewest = cluster.default_min_insync_replicas
     if text is None and fewest > replicas:
-        allowed = f"{fewest} or more, the Cluster's min.insync.replicas, or a smaller one in spec.config"
+        allowed = f"{fewest} or more, the Cluster's min.insync.replicas, or set a smaller value in spec.config"
         return Refusal(INVALID_CONFIG, f"spec.replicas is {replicas}; allowed: {allowed}")
     return None
 
 
 def replicas_of(topic: Topic, cluster: ClusterState) -> int:
-    """Return the wanted number of replicas: the declared one, else the present one, else the default."""
+    """Return the wanted number of replicas: the declared number, else the current number, else the default."""
     if topic.spec.replicas is not None:
         return topic.spec.replicas
     found = cluster.topics.get(topic.topic_name)
@@ -171,5 +169,5 @@ OF_THE_RESOURCE: Final[tuple[TopicCheck, ...]] = (
     may_adopt,
 )
 OF_NUMBERS: Final[tuple[TopicCheck, ...]] = (no_fewer_partitions, reachable_min_insync, enough_brokers)
-"""The checks of numbers, which others can break, too: by more partitions, or fewer replicas or brokers."""
+"""The checks of numbers, which may also fail because another client has changed the topic or the cluster."""
 CHECKS: Final = (*OF_THE_RESOURCE, *OF_NUMBERS)

@@ -1,4 +1,4 @@
-"""The Kubernetes Events about changes of a Topic's status. Pure."""
+"""The Kubernetes Events for changes to the status of a Topic."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -15,20 +15,20 @@ DRIFT_UNDONE: Final = "DriftUndone"
 
 
 def topic_events(topic: Topic, before: Json) -> Iterator[Said]:
-    """Yield the Event that it has more partitions; `before` is the earlier status as JSON."""
+    """Yield an Event if the topic has more partitions than in its earlier status `before`, as JSON."""
     had = before.get("partitions")
     count = topic.status.partitions if topic.status is not None else None
     if count is None or had is None or count <= had:
         return
     declared = topic.spec.partitions
-    by_whom = "" if declared is not None and count <= declared else ", by somebody else"
-    yield "Normal", PARTITIONS_RAISED, f"from {had} to {count} partitions{by_whom}"
+    by_whom = "" if declared is not None and count <= declared else ", raised by another client"
+    yield "Normal", PARTITIONS_RAISED, f"the number of partitions rose from {had} to {count}{by_whom}"
 
 
 def drift_undone(before: Topic, step: TopicStep) -> Said | None:
-    """Return the Event that a step reset configs that others had changed; `before` is the Topic before the step.
+    """Return the Event for a step that undoes config changes of another client; `before` is the Topic before the step.
 
-    The throttles of moves are the operator's own.
+    Changes to throttle configs are not reported, because the operator makes them itself.
     """
     if not isinstance(step, AlterConfigs) or not was_brought_about(before):
         return None
@@ -36,4 +36,4 @@ def drift_undone(before: Topic, step: TopicStep) -> Said | None:
     if not changes:
         return None
     undone = describe(AlterConfigs(step.topic, changes))
-    return "Normal", DRIFT_UNDONE, f"another client had changed its configs: {undone}"
+    return "Normal", DRIFT_UNDONE, f"another client had changed configs of the topic: {undone}"

@@ -1,4 +1,4 @@
-"""The steps from the cluster's state to the declared topics. Pure: the same input always gives the same plan."""
+"""The steps that bring topics from their current state to the declared state."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ PLACING: Final = (CreateTopic, IncreasePartitions, MoveReplicas)
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """The plan for one resource: its steps in order, or the reason why there are none.
+    """The plan for one Topic: steps in order, or the refusal that explains why there are none.
 
-    `drift` names the changes of others that stay. Where one cannot be undone, the steps undo the rest.
+    `drift` names changes by other clients that are not undone.
     """
 
     resource: Topic
@@ -51,7 +51,7 @@ class TopicPlan:
 def plan_topics(
     declared: Sequence[Topic], cluster: ClusterState, moves: ReplicaMoves | None = None
 ) -> tuple[TopicPlan, ...]:
-    """Return a plan for each declared topic, in their order. `moves` collects the moves of replicas."""
+    """Return a plan for each declared Topic, in the same order. `moves` plans the moves of replicas."""
     owned, moves = owners(declared, lambda topic: topic.topic_name), moves or ReplicaMoves(cluster)
     return tuple(_plan(topic, owned[topic.topic_name], cluster, moves) for topic in declared)
 
@@ -59,10 +59,10 @@ def plan_topics(
 def plan_evacuation(
     plans: Iterable[TopicPlan], cluster: ClusterState, factors: Mapping[str, int], moves: ReplicaMoves | None = None
 ) -> tuple[MoveReplicas, ...]:
-    """Plan to move all remaining replicas from brokers that will be removed, also those of undeclared topics.
+    """Return the moves of all remaining replicas away from brokers that will be removed, also of undeclared topics.
 
-    Gives topics the number of replicas that `factors` has of them: the brokers' own follow their Cluster. A topic that
-    needs more brokers than there are keeps its replicas where they are. `moves` hears what goes where.
+    Topics in `factors`, the internal topics, also get that number of replicas. A topic that needs more brokers than
+    there are is not moved. `moves` plans the moves of replicas.
     """
     moved = {step.topic for plan in plans for step in plan.steps if isinstance(step, MoveReplicas)}
     moves, followed = moves or ReplicaMoves(cluster), {} if cluster.awaited else factors
@@ -79,13 +79,13 @@ def _fits(topic: TopicState, factor: int | None, cluster: ClusterState) -> bool:
 
 
 def plan_deletions(removed: Sequence[Topic], declared: Sequence[Topic], cluster: ClusterState) -> tuple[TopicPlan, ...]:
-    """One plan for each resource that is declared no more. A refusal means that the resource stays."""
+    """Return a plan for each Topic that is no longer declared. A refusal means that the resource is kept."""
     still_owned = {topic.topic_name for topic in declared}
     return tuple(_plan_deletion(topic, still_owned, cluster) for topic in removed)
 
 
 def claimed_name(topic: Topic) -> str:
-    """The name of the topic that the resource has, which is the one that it had first."""
+    """Return the name of the topic that belongs to the resource: the name in the status, else the declared name."""
     return (topic.status.topic_name if topic.status else None) or topic.topic_name
 
 
@@ -104,43 +104,43 @@ def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves
     if found is not None and topic.spec.drift_policy == "Warn" and _is_moving(topic):
         steps = tuple(
             step for step in steps if not isinstance(step, AlterConfigs)
-        )  # Reported once all moves have ended.
+        )  # Config drift is reported after all moves.
     return TopicPlan(topic, steps) if refusal is None else TopicPlan(topic, refusal=refusal)
 
 
 def _of_drift(topic: Topic, found: TopicState, steps: tuple[TopicStep, ...], refusal: Refusal | None) -> TopicPlan:
-    """Return the plan that undoes changes of others as far as possible, or with driftPolicy Warn reports them.
+    """Return the plan that undoes changes of other clients, or only reports them if driftPolicy is Warn.
 
-    Brokers that are to be removed are emptied all the same.
+    Replicas are moved away from brokers that will be removed in both cases.
     """
     drift = (f"not undone: {refusal.message}",) if refusal is not None else ()
     if topic.spec.drift_policy == "Revert":
         return TopicPlan(topic, steps, refusal, drift)
     undone = [step for step in steps if not (isinstance(step, MoveReplicas) and _keeps_numbers(step, found))]
-    left = f"spec.driftPolicy is Warn, so this was not done: {'; '.join(map(describe, undone))}"
+    left = f"spec.driftPolicy is Warn, so these steps were skipped: {'; '.join(map(describe, undone))}"
     return TopicPlan(topic, drift=(*drift, left) if undone else drift)
 
 
 def _keeps_numbers(step: MoveReplicas, found: TopicState) -> bool:
-    """True if the number of replicas stays: `plan_evacuation` moves these."""
+    """True if the move keeps the number of replicas, so that `plan_evacuation` plans it."""
     return all(len(row) == len(found.targets[number]) for number, row in step.assignments.items())
 
 
 def was_brought_about(topic: Topic) -> bool:
-    """True if all that is declared was done once: whatever differs now has been changed by others."""
+    """True if the declared state was reached before, so that any difference is a change by another client."""
     ready, drifted = (_reported(topic, kind) for kind in (READY, DRIFTED))
     is_there = ready is not None and (ready.status == "True" or ready.reason in (PARTITIONS_OFFLINE, RECORDS_LOST))
     return is_there or drifted is not None
 
 
 def _is_moving(topic: Topic) -> bool:
-    """True if all that is declared was done once, except for replicas that are still moving."""
+    """True if the declared state is reached except for replicas that are still moving."""
     ready = _reported(topic, READY)
     return ready is not None and ready.reason == REPLICAS_MOVING
 
 
 def _reported(topic: Topic, kind: str) -> Condition | None:
-    """Return the condition that the status has for the current generation, or None."""
+    """Return the condition of type `kind` for the current generation, or None."""
     if topic.status is None or topic.status.observed_generation != topic.metadata.generation:
         return None
     return condition_of(topic.status.conditions, kind)
@@ -149,7 +149,7 @@ def _reported(topic: Topic, kind: str) -> Condition | None:
 def _bring_about(
     topic: Topic, found: TopicState | None, cluster: ClusterState, moves: ReplicaMoves
 ) -> tuple[tuple[TopicStep, ...], Refusal | None]:
-    """Return all steps, or those that are possible now and why others are not."""
+    """Return the steps that are possible now, and the refusal of the other steps, if there is one."""
     refusal = refuse(topic, cluster, OF_NUMBERS)
     if enough_brokers(topic, cluster) is not None:
         return tuple(_set_configs(topic, found) if found is not None else ()), refusal
@@ -168,7 +168,10 @@ def _create(topic: Topic, cluster: ClusterState) -> CreateTopic:
 
 
 def _change(topic: Topic, found: TopicState, cluster: ClusterState, moves: ReplicaMoves) -> Iterator[TopicStep]:
-    """Yield the steps. Kafka gives new partitions as many replicas as the others: too many of them must move before."""
+    """Yield the steps that change an existing topic.
+
+    Partitions are added only once their replicas, as many as those of other partitions, fit on the brokers.
+    """
     fits = found.replication_factor <= len(cluster.homes)
     added = range(len(found.partitions), topic.spec.partitions or 0) if fits else range(0)
     placed = place_partitions(topic, cluster.homes, added, found.replication_factor) if added else ()
@@ -187,7 +190,7 @@ def _set_configs(topic: Topic, found: TopicState) -> Iterator[AlterConfigs]:
 
 
 def _plan_deletion(topic: Topic, still_owned: set[str], cluster: ClusterState) -> TopicPlan:
-    """Plan the deletion of a topic, unless it is paused, not this resource's, protected or retained."""
+    """Return the plan to delete a topic, unless it is paused, protected, retained, or belongs to another resource."""
     name = claimed_name(topic)
     found = cluster.topics.get(name)
     if found is None or name in still_owned or topic.spec.pause or not _is_claimed(topic, found, cluster):
@@ -198,9 +201,9 @@ def _plan_deletion(topic: Topic, still_owned: set[str], cluster: ClusterState) -
 
 
 def _is_claimed(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
-    """True if it is the topic that the resource had, not one that was created again with that name.
+    """True if the topic belongs to the resource and was not deleted and created again.
 
-    An operator may have died after it created the topic, before it could write the status.
+    Without an id in the status, the topic must be exactly as the resource creates it.
     """
     status = topic.status
     if status is not None and status.topic_name is not None and status.topic_id is not None:

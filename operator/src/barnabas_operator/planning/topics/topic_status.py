@@ -1,4 +1,4 @@
-"""A topic's status, from a plan and its outcome."""
+"""The status of a Topic after a reconciliation."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -25,14 +25,13 @@ def topic_status(
     drift: Sequence[str] = (),
     cluster: str | None = None,
 ) -> TopicStatus:
-    """Return the new status; `found` is the topic after the steps, `problem` an obstacle, `now` in RFC 3339.
+    """Return the new status; `found` is the topic after the steps, and `now` is in RFC 3339.
 
-    `troubles` are its partitions that are not fully replicated now; those that nobody leads make the resource unready,
-    the others do not. Nor does `drift`: what others have changed and nobody undoes.
+    `problem` is the refusal of the Topic, if there is one. `troubles` are the partitions that are not fully replicated;
+    the Topic is not ready if one of them has no leader. `drift` names changes by other clients that were not undone.
 
-    Only a resource that the topic belongs to claims it: `topicName` and `topicId` say which topic a deletion would be
-    about, and `cluster` where it is. One that is refused or paused, goes or
-    has lost its topic is about no other by that name.
+    `cluster`, `topicName` and `topicId` identify the topic that is deleted with the resource. A resource that is
+    refused or paused does not claim another topic of the same name.
     """
     before, is_ours = topic.status or TopicStatus(), problem is None and not topic.spec.pause
     if problem is None and not drift and found is not None and (moving := _moving(topic, found)):
@@ -58,20 +57,20 @@ def topic_status(
 
 
 def without_cluster(topic: Topic, why: Refusal, now: str) -> Topic:
-    """Return the Topic with a status that says why it is not reconciled, now (RFC 3339)."""
+    """Return the Topic with a status that says why it is not reconciled; `now` is in RFC 3339."""
     return replace(topic, status=topic_status(topic, None, why, now))
 
 
 def _offline(offline: Sequence[Trouble]) -> Refusal:
-    """Return the refusal about offline partitions, first those that wait for a user to accept a loss."""
+    """Return the refusal for offline partitions, or only for those with lost records if there are any."""
     lost = [trouble for trouble in offline if trouble.lost is not None]
     if lost:
         return records_lost(lost, f"--topic {lost[0].topic}")
-    return Refusal(PARTITIONS_OFFLINE, f"no leader: {named([str(each) for each in offline])}")
+    return Refusal(PARTITIONS_OFFLINE, f"partitions are offline: {named([str(each) for each in offline])}")
 
 
 def _moving(topic: Topic, found: TopicState) -> int:
-    """Return the number of partitions whose replicas move, or will after the last steps."""
+    """Return the number of partitions that are being reassigned or have the wrong number of replicas."""
     wanted = None if topic.spec.pause else topic.spec.replicas
     return sum(number in found.moving or wanted not in (None, len(row)) for number, row in enumerate(found.partitions))
 

@@ -1,4 +1,4 @@
-"""Steps that change topics. Each is one request of the Kafka protocol."""
+"""The steps that change topics; each step is one request of the Kafka protocol."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ ROWS_SHOWN: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
-    """A new topic, its replicas placed: one entry for each partition."""
+    """The step that creates a topic; `assignments` holds the replicas of each partition."""
 
     topic: str
     assignments: tuple[ReplicaIds, ...]
@@ -21,7 +21,7 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True)
 class IncreasePartitions:
-    """The step that adds partitions: `count` is the new total; `assignments` are of the added ones."""
+    """The step that adds partitions; `count` is the new total, `assignments` the replicas of the added partitions."""
 
     topic: str
     count: int
@@ -30,7 +30,7 @@ class IncreasePartitions:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigs:
-    """Configs to set; a None takes the topic's own value away, so that the default holds."""
+    """The step that changes configs of a topic; None resets a config to its default."""
 
     topic: str
     changes: Mapping[str, str | None]
@@ -38,7 +38,7 @@ class AlterConfigs:
 
 @dataclass(frozen=True, slots=True)
 class MoveReplicas:
-    """The step that gives some partitions, by number, other replicas. The brokers copy the missing ones after it."""
+    """The step that starts a reassignment; `assignments` holds the new replicas by partition."""
 
     topic: str
     assignments: Mapping[int, ReplicaIds]
@@ -46,7 +46,7 @@ class MoveReplicas:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
-    """The end of a topic, by its id: one that has been made again by that name meanwhile stays."""
+    """The step that deletes a topic by its id, so that a new topic of the same name is kept."""
 
     topic: str
     topic_id: str
@@ -56,7 +56,7 @@ TopicStep = CreateTopic | IncreasePartitions | AlterConfigs | MoveReplicas | Del
 
 
 def describe(step: TopicStep) -> str:
-    """The step in words, for the log."""
+    """Return the step in words, for the log."""
     match step:
         case CreateTopic(topic, assignments, _):
             return f"create {topic} with {len(assignments)} partitions x {len(assignments[0])} replicas"

@@ -1,1 +1,1 @@
-"""Users: the plans for their passwords, ACLs and quotas, and the content of their Secrets."""
+"""The planning of users: their passwords, ACLs, quotas, certificates and Secrets."""

@@ -1,4 +1,4 @@
-"""The files with which clients of a user log in: its credentials, and settings. Pure."""
+"""The files in the Secret of a user: credentials and client settings."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _LOGIN_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 class Endpoint(NamedTuple):
-    """The listener that clients of a user connect to. `fits`: it takes the proof that they have."""
+    """The listener that clients of a user connect to; `fits` is True if it has the user's authentication type."""
 
     bootstrap: str
     is_tls: bool
@@ -30,7 +30,7 @@ class Proof(NamedTuple):
     """The credentials of a client, and the authorities of the brokers."""
 
     authority: str = ""
-    """The certificates of the brokers' authority (PEM); empty if there is none."""
+    """The certificates of the brokers' authority in PEM format, or empty if there is no authority."""
     password: str = ""
     certificate: str = ""
     key: str = ""
@@ -39,7 +39,10 @@ class Proof(NamedTuple):
 
 
 def endpoint_of(cluster: Cluster, user: User, bootstrap: str) -> Endpoint:
-    """Return the first listener for the user's authentication, or the first one; `bootstrap` replaces a status."""
+    """Return the first listener with the user's authentication type, or else the first listener.
+
+    `bootstrap` is the address if the status of the Cluster has none.
+    """
     wanted = user.spec.authentication.type
     listeners = cluster.spec.listeners
     fitting = [each for each in listeners if each.authentication is not None and each.authentication.type == wanted]
@@ -50,7 +53,7 @@ def endpoint_of(cluster: Cluster, user: User, bootstrap: str) -> Endpoint:
 
 
 def client_files(user: User, endpoint: Endpoint, proof: Proof, folder: str = "") -> dict[str, bytes]:
-    """Return all files of a user's Secret by name. kcat.conf names the others with `folder` before their names."""
+    """Return the files of a user's Secret by name; `folder` is the prefix of file names in kcat.conf."""
     files = {AUTHORITY: proof.authority, CERTIFICATE: proof.certificate, KEY: proof.key}
     files |= {PASSWORD: proof.password, KEYSTORE_PASSWORD: proof.keystore_password}
     if proof.password:
@@ -74,13 +77,13 @@ def _jaas(user: User, proof: Proof) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return the text as JAAS reads it in quotes."""
+    """Return the text in quotes, escaped for a JAAS configuration."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def _java(user: User, endpoint: Endpoint, proof: Proof) -> Iterator[tuple[str, str]]:
-    """Yield Kafka's own settings, with all certificates in them: they hold wherever the file is."""
+    """Yield the Java client settings; certificates are inline, so that the file can be moved."""
     yield "bootstrap.servers", endpoint.bootstrap
     yield "security.protocol", _protocol(endpoint, proof)
     if proof.password:
@@ -96,7 +99,7 @@ def _java(user: User, endpoint: Endpoint, proof: Proof) -> Iterator[tuple[str, s
 
 
 def _java_text(settings: Mapping[str, str]) -> str:
-    """Return the text of a properties file, whose escapes are backslashes."""
+    """Return the settings as a properties file, with backslashes and newlines escaped."""
     return "".join(
         f"{name}={value.replace(chr(92), chr(92) * 2).replace(chr(10), chr(92) + 'n')}\n"
         for name, value in settings.items()
@@ -104,7 +107,7 @@ def _java_text(settings: Mapping[str, str]) -> str:
 
 
 def _librdkafka(user: User, endpoint: Endpoint, proof: Proof) -> Iterator[tuple[str, str]]:
-    """Yield the settings of librdkafka, with certificates in them."""
+    """Yield the librdkafka settings with inline certificates."""
     yield "bootstrap.servers", endpoint.bootstrap
     yield "security.protocol", _protocol(endpoint, proof)
     if proof.password:
@@ -119,7 +122,7 @@ def _librdkafka(user: User, endpoint: Endpoint, proof: Proof) -> Iterator[tuple[
 
 
 def _in_files(settings: Mapping[str, str], folder: str) -> Mapping[str, str]:
-    """Return the settings with the names of files in place of their content."""
+    """Return the librdkafka settings with file names instead of inline certificates."""
     names = {"ssl.ca": AUTHORITY, "ssl.certificate": CERTIFICATE, "ssl.key": KEY}
     places = {f"{name}.pem": (f"{name}.location", f"{folder}{file}") for name, file in names.items()}
     return dict(places.get(name, (name, value)) for name, value in settings.items())

@@ -1,4 +1,4 @@
-"""The users that a Cluster has: credentials, ACLs and quotas, as its brokers describe them."""
+"""The users of a Cluster with credentials, ACLs and quotas, as the brokers report them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ SCRAM_256: Final = "SCRAM-SHA-256"
 
 
 class Acl(NamedTuple):
-    """An ACL, as brokers have it."""
+    """An ACL of a resource pattern."""
 
     pattern: AclPattern
     entry: AclEntry
 
     @property
     def plain(self) -> "Acl":
-        """Return the ACL with its host in normal form, for comparisons."""
+        """Return the ACL with its host in canonical form, for comparisons."""
         return Acl(self.pattern, self.entry._replace(host=plain_host(self.entry.host)))
 
     def __str__(self) -> str:
@@ -31,26 +31,26 @@ class Acl(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FoundUser:
-    """A user, with everything that the brokers have about it."""
+    """A user with the SCRAM mechanisms, ACLs and quotas that the brokers report."""
 
     mechanisms: frozenset[str] = frozenset()
     acls: frozenset[Acl] = frozenset()
     quotas: Mapping[str, float] | None = None
-    """The quotas by Kafka's key; None if there are none."""
+    """The quotas by Kafka's key, or None if the user has no quotas."""
 
     @property
     def is_there(self) -> bool:
-        """True if the brokers have anything about it."""
+        """True if the user has credentials, ACLs or quotas."""
         return bool(self.mechanisms or self.acls or self.quotas)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterUsers:
-    """All users by name. `has_authorizer`: the brokers keep ACLs."""
+    """All users by name; `has_authorizer` is True if the brokers have an authorizer."""
 
     users: Mapping[str, FoundUser]
     has_authorizer: bool = True
 
     def of(self, username: str) -> FoundUser:
-        """Return the brokers' state of the user with this name."""
+        """Return the user with this name, or an empty user if the brokers report none."""
         return self.users.get(username, FoundUser())

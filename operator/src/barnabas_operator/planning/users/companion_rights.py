@@ -1,7 +1,6 @@
-"""The rights of the lag exporter and of the maintenance runs of a secured Cluster, as ACLs. Pure.
+"""The ACLs of the lag exporter and of the maintenance runs in a secured Cluster.
 
-Brokers let them in by their certificates, as they let in each other and the operator. Unlike these, they are no super
-users.
+They authenticate with certificates, as brokers and operator do, but are usually no super users.
 """
 
 from collections.abc import Mapping
@@ -23,25 +22,26 @@ from barnabas_operator.planning.users.cluster_users import PRINCIPAL, Acl
 from barnabas_operator.resources.cluster import Cluster
 
 Rights = Mapping[ResourceType, tuple[AclOperation, ...]]
-"""The allowed operations on all topics, all groups, or the cluster."""
+"""The allowed operations on all topics, all groups and the cluster."""
 _O: Final = AclOperation
 LAG_EXPORTER_RIGHTS: Final[Rights] = {
     ResourceType.TOPIC: (_O.DESCRIBE,),
     ResourceType.GROUP: (_O.DESCRIBE,),
-    ResourceType.CLUSTER: (_O.DESCRIBE_CONFIGS,),  # The brokers' offsets.retention.minutes.
+    ResourceType.CLUSTER: (_O.DESCRIBE_CONFIGS,),  # The exporter reads offsets.retention.minutes.
 }
 MAINTENANCE_RIGHTS: Final[Rights] = {
-    # Restores create and write topics; an archive with delete_archived deletes records.
+    # A restore creates and writes topics, and an archive with delete_archived deletes records.
     ResourceType.TOPIC: (_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.DESCRIBE_CONFIGS),
-    ResourceType.GROUP: (_O.DESCRIBE,),  # Consumers find the coordinator of their group; they commit nothing.
-    ResourceType.CLUSTER: (_O.DESCRIBE,),  # The log dirs, and the moves of replicas.
+    ResourceType.GROUP: (_O.DESCRIBE,),  # Consumers look up their coordinator, but never commit.
+    ResourceType.CLUSTER: (_O.DESCRIBE,),  # Runs list log dirs and reassignments.
 }
 
 
 def companion_acls(cluster: Cluster) -> Mapping[str, frozenset[Acl]]:
-    """Return the ACLs by user. A lag exporter that is not declared has none.
+    """Return the ACLs of the lag exporter and of maintenance runs, by user.
 
-    Where everybody may do what no ACL is about, both are super users: an ACL of theirs would shut all others out.
+    With `allowEveryoneIfNoAclFound` both are super users without ACLs, because any ACL on a resource would deny access
+    to all users without an ACL.
     """
     authorization = cluster.spec.authorization
     if authorization is None:

@@ -1,4 +1,4 @@
-"""The ACLs and quotas that a User declares, as brokers have them."""
+"""The ACLs and quotas that a User declares, in Kafka's form."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -22,12 +22,12 @@ _OPERATIONS: Final = {operation.name.replace("_", ""): operation for operation i
 
 
 def mechanism_of(user: User) -> str | None:
-    """Return the mechanism of SCRAM by which the user logs in; None if it has no password."""
+    """Return the SCRAM mechanism of the user, or None if the user has no password."""
     return MECHANISMS.get(user.spec.authentication.type)
 
 
 def declared_acls(user: User) -> frozenset[Acl]:
-    """Return one ACL for each operation of each rule."""
+    """Return the declared ACLs: one for each operation of each rule."""
     rules = user.spec.authorization.acls if user.spec.authorization is not None else ()
     return frozenset(acl for rule in rules for acl in _acls(f"{PRINCIPAL}{user.username}", rule))
 

@@ -1,4 +1,4 @@
-"""The certificate of a user: its content, and when a new one is due. Pure except for the keys."""
+"""The certificate of a user: its content, and whether it must be replaced."""
 
 import datetime as dt
 from typing import Final, NamedTuple
@@ -16,9 +16,9 @@ NO_AUTHORITY: Final = "NoAuthority"
 
 
 class ClientsAuthority(NamedTuple):
-    """The authority of a Cluster's users: the key that signs, and the certificates that brokers trust (PEM).
+    """The authority for a Cluster's users: the key that signs, and the certificates that brokers trust, as PEM.
 
-    The first certificate is that of the key.
+    The first certificate belongs to the key.
     """
 
     key: str
@@ -26,7 +26,7 @@ class ClientsAuthority(NamedTuple):
 
 
 class UserCertificate(NamedTuple):
-    """A user's certificate and key as PEM, and both with the brokers' authority as PKCS12."""
+    """A user's certificate and key in PEM format, and a PKCS12 keystore with both and the trusted certificates."""
 
     certificate: str
     key: str
@@ -35,7 +35,7 @@ class UserCertificate(NamedTuple):
 
 
 def clients_authority(key: str, trusted: str) -> ClientsAuthority:
-    """Return the authority with these certificates, in any order; invalid ones stay, and `issue` refuses them."""
+    """Return the authority with the certificate of the key first; `issue` refuses invalid certificates."""
     try:
         return ClientsAuthority(key, pem_of(signer_first(key, certificates_in(trusted))))
     except ValueError:
@@ -43,9 +43,9 @@ def clients_authority(key: str, trusted: str) -> ClientsAuthority:
 
 
 def is_due(certificate: str, username: str, authority: ClientsAuthority, now_ms: int) -> bool:
-    """Return whether the user needs another certificate than this one.
+    """Return whether the user needs a new certificate.
 
-    It is due at two thirds of its lifetime, and when another key of the authority signs.
+    A certificate is replaced at two thirds of its lifetime, and when the authority signs with a new key.
     """
     try:
         (found,) = certificates_in(certificate)
@@ -57,10 +57,10 @@ def is_due(certificate: str, username: str, authority: ClientsAuthority, now_ms:
 
 
 def issue(username: str, authority: ClientsAuthority, now_ms: int, password: str) -> UserCertificate:
-    """Return a certificate of this name, which the authority has signed now. Raises ValueError."""
+    """Return a new certificate for the user, signed by the authority. Raises ValueError."""
     pem = Authority(Pem(authority.key, authority.trusted), _time(now_ms)).issue(username)
     key = load_pem_private_key(pem.key.encode(), password=None)
-    assert isinstance(key, EllipticCurvePrivateKey), "an authority issues no others"
+    assert isinstance(key, EllipticCurvePrivateKey), "an authority issues only elliptic curve keys"
     (certificate,), trusted = certificates_in(pem.certificate), certificates_in(authority.trusted)
     encryption = BestAvailableEncryption(password.encode())
     keystore = serialize_key_and_certificates(username.encode(), key, certificate, trusted, encryption)

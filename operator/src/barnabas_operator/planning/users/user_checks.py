@@ -1,4 +1,4 @@
-"""The reasons why a user may be refused: a table of named checks. The first refusal is the condition, unchanged."""
+"""The checks that may refuse a User; the first refusal becomes the condition of the User."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -20,9 +20,9 @@ NO_AUTHORIZER: Final = "NoAuthorizer"
 
 
 class UserContext(NamedTuple):
-    """The Cluster's users, and the names that no User may have, as brokers and administrators have them.
+    """The Cluster's users, and the `reserved` names, such as those of brokers and administrators.
 
-    `has_rights`: the Cluster declares an authorizer, which its brokers get with the last stage of security.
+    `has_rights` is True if the Cluster declares authorization, which brokers enforce from the last security stage on.
     """
 
     found: ClusterUsers
@@ -34,13 +34,13 @@ UserCheck = Callable[[User, UserContext], Refusal | None]
 
 
 def refuse(user: User, context: UserContext, checks: Sequence[UserCheck] | None = None) -> Refusal | None:
-    """Return the first refusal of these checks, or of all; None if there is none."""
+    """Return the first refusal by `checks`, or by all checks if None; None if no check refuses."""
     objections = (check(user, context) for check in (CHECKS if checks is None else checks))
     return next((objection for objection in objections if objection is not None), None)
 
 
 def same_user_as_before(user: User, _context: UserContext) -> Refusal | None:
-    """Refuse another name or Cluster, as the old user would stay behind."""
+    """Refuse another username or Cluster, because the old user would be left behind."""
     status, spec = user.status, user.spec
     if status is None or status.username is None:
         return None
@@ -52,10 +52,10 @@ def same_user_as_before(user: User, _context: UserContext) -> Refusal | None:
 
 
 def valid_name(user: User, context: UserContext) -> Refusal | None:
-    """Refuse a name that is taken, or that a tls user's certificate cannot have."""
+    """Refuse a reserved name, or a name that the certificate of a tls user cannot have."""
     field = "spec.username" if user.spec.username is not None else "metadata.name"
     if user.username in context.reserved:
-        why = "which is a user of the Cluster's own; allowed: another name"
+        why = "which is a user of the Cluster itself; allowed: another name"
         return Refusal(RESOURCE_CONFLICT, f"{field} is {user.username}, {why}")
     if user.spec.authentication.type == "tls" and re.fullmatch(CERTIFICATE_NAME, user.username) is None:
         return Refusal(INVALID_SPEC, f"{field} is {user.username}; allowed with tls: {CERTIFICATE_NAME_WORDS}")
@@ -63,7 +63,7 @@ def valid_name(user: User, context: UserContext) -> Refusal | None:
 
 
 def possible_password(user: User, _context: UserContext) -> Refusal | None:
-    """Refuse a password where there is none: only SCRAM has them."""
+    """Refuse a password for a user without SCRAM."""
     authentication = user.spec.authentication
     if authentication.password is None or authentication.type.startswith("scram-"):
         return None
@@ -72,7 +72,7 @@ def possible_password(user: User, _context: UserContext) -> Refusal | None:
 
 
 def valid_acls(user: User, _context: UserContext) -> Refusal | None:
-    """Names that fit their types, addresses, and no topics of the brokers."""
+    """Refuse ACL rules with an invalid resource name, an internal topic, or an invalid host."""
     rules = user.spec.authorization.acls if user.spec.authorization is not None else ()
     for number, rule in enumerate(rules):
         where = f"spec.authorization.acls[{number}]"
@@ -95,12 +95,12 @@ def _of_resource(resource: AclResource) -> Iterator[str]:
 
 
 def _is_address(host: str) -> bool:
-    """Return whether brokers compare the text as an address."""
+    """Return whether brokers treat the text as an IP address."""
     return plain_host(host) != host or host.count(".") == 3 or "::" in host
 
 
 def valid_quotas(user: User, _context: UserContext) -> Refusal | None:
-    """Refuse a rate of 0, which would block all requests, and which brokers refuse."""
+    """Refuse a controller mutation rate of 0 or less, or infinity, which brokers refuse."""
     rate = user.spec.quotas.controller_mutation_rate if user.spec.quotas is not None else None
     if rate is None or 0 < rate < float("inf"):
         return None
@@ -108,14 +108,14 @@ def valid_quotas(user: User, _context: UserContext) -> Refusal | None:
 
 
 def may_have_acls(user: User, context: UserContext) -> Refusal | None:
-    """Refuse ACLs if brokers have no authorizer: they keep none, and everybody may do everything."""
+    """Refuse ACLs if the brokers have no authorizer, because they would not store the ACLs."""
     if context.found.has_authorizer or user.spec.authorization is None:
         return None
     if context.has_rights:
         why = "the brokers have no authorizer until status.securityStage of the Cluster is Secured"
         return Refusal(CLUSTER_NOT_READY, f"spec.authorization waits: {why}")
     allowed = "allowed: leave it out, or set spec.authorization of the Cluster"
-    return Refusal(NO_AUTHORIZER, f"spec.authorization is set, and the brokers have no authorizer; {allowed}")
+    return Refusal(NO_AUTHORIZER, f"spec.authorization is set, but the brokers have no authorizer; {allowed}")
 
 
 def may_adopt(user: User, context: UserContext) -> Refusal | None:
@@ -125,7 +125,7 @@ def may_adopt(user: User, context: UserContext) -> Refusal | None:
         return None
     if not found.mechanisms and not found.quotas and found.acls <= declared_acls(user):
         return None
-    allowed = "allowed: true, which takes it over, or a user that does not exist"
+    allowed = "allowed: true to adopt it, or a user that does not exist"
     return Refusal(RESOURCE_CONFLICT, f"user {user.username} existed before and spec.adopt is false; {allowed}")
 
 
@@ -136,5 +136,5 @@ OF_THE_RESOURCE: Final[tuple[UserCheck, ...]] = (
     valid_acls,
     valid_quotas,
 )
-"""The checks that need no answer of brokers."""
+"""The checks that need no answer from brokers."""
 CHECKS: Final = (*OF_THE_RESOURCE, may_have_acls, may_adopt)

@@ -1,4 +1,4 @@
-"""The Kubernetes Events about users. Pure."""
+"""The Kubernetes Events about users."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,13 +11,13 @@ PASSWORD_ROTATED: Final = "PasswordRotated"
 
 
 def drift_undone(steps: Sequence[UserStep]) -> Said | None:
-    """Return the Event that these steps undid changes of others; None without steps."""
+    """Return the Event for steps that undid changes by another client, or None if there are no steps."""
     if not steps:
         return None
-    return "Normal", DRIFT_UNDONE, f"another client had changed this user: {'; '.join(map(describe, steps))}"
+    return "Normal", DRIFT_UNDONE, f"another client had changed the user: {'; '.join(map(describe, steps))}"
 
 
 def password_rotated(username: str) -> Said:
-    """Return the Event that a user has another password."""
-    why = "connections that used the old one were closed"
-    return "Normal", PASSWORD_ROTATED, f"user {username} has another password; {why}"
+    """Return the Event for a user with a new password."""
+    why = "connections that used the old password were closed"
+    return "Normal", PASSWORD_ROTATED, f"user {username} has a new password; {why}"

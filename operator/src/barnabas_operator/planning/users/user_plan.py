@@ -1,4 +1,4 @@
-"""The steps from a Cluster's users to the declared ones. Pure: the same input always gives the same plan."""
+"""The steps that bring a Cluster's users from their current state to the declared state."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from barnabas_operator.resources.user import User
 
 
 class KnownPassword(NamedTuple):
-    """A password, and the id under which a status notes that the Cluster has it."""
+    """A password, and the id by which the status records that the brokers have this password."""
 
     password: str
     password_id: str
@@ -29,9 +29,9 @@ class KnownPassword(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UserPlan:
-    """The plan for one resource: its steps in order, or the reason why there are none.
+    """The plan for one User: steps in order, or the refusal that explains why there are none.
 
-    `drift` are the steps that undo changes of others.
+    `drift` holds those steps that undo changes by other clients.
     """
 
     resource: User
@@ -41,14 +41,14 @@ class UserPlan:
 
 
 def plan_user(user: User, found: FoundUser, known: KnownPassword | None) -> UserPlan:
-    """Return the steps for a user that is declared and not refused; `known` is the password of its Secret."""
+    """Return the plan for a declared user that is not refused; `known` is the password in its Secret."""
     steps = tuple(_steps(user, found, known))
     drift = (each for each in steps if not (isinstance(each, SetPassword) and each.mechanism in found.mechanisms))
     return UserPlan(user, steps, drift=tuple(drift) if _was_brought_about(user) else ())
 
 
 def _was_brought_about(user: User) -> bool:
-    """True if the declared user was set up completely before, so that differences are changes by others."""
+    """True if the declared state was reached before, so that any difference is a change by another client."""
     status, generation = user.status, user.metadata.generation
     ready = condition_of(status.conditions, READY) if status is not None else None
     return ready is not None and ready.status == "True" and ready.observed_generation == generation
@@ -67,7 +67,7 @@ def _steps(user: User, found: FoundUser, known: KnownPassword | None) -> Iterato
 
 
 def acl_steps(name: str, found: FoundUser, wanted: frozenset[Acl]) -> Iterator[CreateAcls | DeleteAcls]:
-    """Yield the steps from the found ACLs of a user to the wanted ones."""
+    """Yield the steps that replace the current ACLs of a user by the wanted ACLs."""
     surplus = tuple(sorted(acl for acl in found.acls if acl.plain not in wanted))
     lacking = tuple(sorted(wanted - {acl.plain for acl in found.acls}))
     if lacking:
@@ -77,7 +77,7 @@ def acl_steps(name: str, found: FoundUser, wanted: frozenset[Acl]) -> Iterator[C
 
 
 def quota_changes(found: FoundUser, wanted: dict[str, float]) -> dict[str, float | None]:
-    """Return the changes from the found quotas to the wanted ones; None takes one away."""
+    """Return the changes from the current quotas to the wanted quotas; None removes a quota."""
     there = found.quotas or {}
     changes: dict[str, float | None] = dict.fromkeys(sorted(there.keys() - wanted.keys()))
     return changes | {key: value for key, value in wanted.items() if there.get(key) != value}
@@ -86,9 +86,9 @@ def quota_changes(found: FoundUser, wanted: dict[str, float]) -> dict[str, float
 def plan_deletion(
     user: User, found: FoundUser, still_declared: Collection[str], reserved: Collection[str] = ()
 ) -> UserPlan:
-    """Return the plan for a user that is declared no more. A refusal means that its resource stays.
+    """Return the plan for a user that is no longer declared. A refusal means that the resource is kept.
 
-    A paused user, one that this resource never had, and one that is to be retained stay as they are.
+    A user that is paused, retained, reserved, declared by another resource, or never created is not deleted.
     """
     name = owned_name(user)
     if name is None or name in (*still_declared, *reserved) or user.spec.pause or not found.is_there:
@@ -104,8 +104,8 @@ def plan_deletion(
 
 
 def owned_name(user: User) -> str | None:
-    """Return the name of the user that the resource has in the Cluster; None if it has none.
+    """Return the name of the user that belongs to the resource, or None if the resource has no user.
 
-    An operator may have ended before it could write the first status.
+    Without a status the declared name counts, because the operator may have stopped before it wrote the first status.
     """
     return user.username if user.status is None else user.status.username

@@ -1,4 +1,4 @@
-"""The Secret of a user: whether it may be written, and its password. Pure."""
+"""The Secret of a user: its ownership, its password, and its annotations."""
 
 import hashlib
 import re
@@ -11,20 +11,20 @@ from barnabas_operator.planning.users.user_plan import KnownPassword
 from barnabas_operator.resources.user import User
 
 ROTATE: Final = "barnabas.dev/rotate-password"
-"""The annotation of a User: another value asks for another password. Its Secret has the last one."""
+"""The annotation of a User that requests a new password when its value changes; the Secret keeps the last value."""
 SALT: Final = "barnabas.dev/password-salt"
-"""The annotation of a Secret with the salt of its password's id, which reveals nothing without it."""
+"""The annotation of a Secret with the salt of the password id, so that the id does not reveal the password."""
 NO_PASSWORD: Final = "NoPassword"
 PASSWORD_LENGTH: Final = 32
 GIVEN_LENGTH_MAX: Final = 255
 _GIVEN: Final = re.compile(rf"[!-~]([ -~]{{0,{GIVEN_LENGTH_MAX - 2}}}[!-~])?")
 _ID_LENGTH: Final = 16
 NewPassword = Callable[[], str]
-"""Returns a random password of 32 letters and digits."""
+"""A function that returns a random password of 32 letters and digits."""
 
 
 class StoredSecret(NamedTuple):
-    """A Secret as it is stored. `is_own`: it belongs to this very User."""
+    """A Secret as it is stored; `is_own` is True if the Secret belongs to the User."""
 
     data: Mapping[str, bytes]
     marks: Mapping[str, str]
@@ -33,20 +33,20 @@ class StoredSecret(NamedTuple):
 
 
 class GivenPassword(NamedTuple):
-    """The password that a User refers to; None if the Secret or the key does not exist."""
+    """The password in the Secret that a User refers to, or None if the Secret or its key does not exist."""
 
     text: str | None
 
 
 def not_own(user: User) -> Refusal:
-    """Return the refusal of a name that another owner's Secret has."""
+    """Return the refusal of a User whose Secret already exists with another owner."""
     name = user.metadata.name
-    why = f"a Secret {name} is there already, and does not belong to this User"
-    return Refusal(RESOURCE_CONFLICT, f"{why}; allowed: another metadata.name, or delete that Secret")
+    why = f"Secret {name} already exists, and does not belong to the User"
+    return Refusal(RESOURCE_CONFLICT, f"{why}; allowed: another metadata.name, or delete the Secret")
 
 
 def given_password_problem(user: User, given: GivenPassword) -> Refusal | None:
-    """Return the problem of the password that a User refers to."""
+    """Return the refusal of the password that a User refers to, or None if the password is valid."""
     reference = user.spec.authentication.password
     assert reference is not None, "nothing is given"
     ref = reference.value_from.secret_key_ref
@@ -54,13 +54,13 @@ def given_password_problem(user: User, given: GivenPassword) -> Refusal | None:
     if given.text is None:
         return Refusal(NO_PASSWORD, f"{where} is missing; allowed: a key that holds the password")
     if _GIVEN.fullmatch(given.text) is None:
-        allowed = f"1 to {GIVEN_LENGTH_MAX} ASCII characters without control characters, none at the ends a space"
+        allowed = f"1 to {GIVEN_LENGTH_MAX} printable ASCII characters, with no space at the beginning or end"
         return Refusal(NO_PASSWORD, f"{where} cannot be a password; allowed: {allowed}")
     return None
 
 
 def password_of(user: User, stored: StoredSecret | None, given: GivenPassword | None, new: NewPassword) -> str:
-    """Return the password that the Secret shall have: the given one, the one that it has, or a new one."""
+    """Return the password for the Secret: the given password, the current password, or a new password."""
     if given is not None:
         return given.text or ""
     kept = stored.data.get(PASSWORD, b"").decode(errors="replace") if stored is not None else ""
@@ -69,19 +69,19 @@ def password_of(user: User, stored: StoredSecret | None, given: GivenPassword | 
 
 
 def asks_for_rotation(user: User, stored: StoredSecret | None) -> bool:
-    """Return whether the User has a value of the annotation that its Secret has not followed."""
+    """Return whether the annotation of the User requests a rotation that has not been done yet."""
     wanted = user.metadata.annotations.get(ROTATE)
     return wanted is not None and stored is not None and stored.marks.get(ROTATE) != wanted
 
 
 def marks_of(user: User, stored: StoredSecret | None, new: NewPassword) -> dict[str, str]:
-    """Return the annotations that the Secret shall have."""
+    """Return the wanted annotations of the Secret."""
     salt = stored.marks.get(SALT, "") if stored is not None else ""
     rotated = user.metadata.annotations.get(ROTATE)
     return {SALT: salt or new()} | ({ROTATE: rotated} if rotated is not None else {})
 
 
 def known_password(password: str, marks: Mapping[str, str]) -> KnownPassword:
-    """Return the password with its id."""
+    """Return the password with its id, a salted hash."""
     digest = hashlib.sha256(f"{marks[SALT]}:{password}".encode()).hexdigest()
     return KnownPassword(password, digest[:_ID_LENGTH])

@@ -1,4 +1,4 @@
-"""A user's status, from a plan and its outcome. Pure."""
+"""The status of a User after a reconciliation."""
 
 from msgspec.structs import replace
 
@@ -20,11 +20,11 @@ def user_status(
     certificate: CertificateStatus | None = None,
     note: str = "",
 ) -> UserStatus:
-    """Return the new status; `problem` is an obstacle, `now` in RFC 3339.
+    """Return the new status; `problem` is the refusal of the User, if there is one, and `now` is in RFC 3339.
 
-    `cluster` is the one that has the user now; None for a resource that was refused before anything was done.
-    `password_id` is that of the password that the brokers have taken, `certificate` that of the Secret, `note` what
-    else is to be said of a ready user.
+    `cluster` is the Cluster that has the user, or None if the User was refused before any step. `password_id` is the id
+    of the password that the brokers have stored. `certificate` is the certificate in the Secret. `note` is the message
+    of the condition of a ready User.
     """
     before = user.status or UserStatus()
     conditions = merge_conditions(before.conditions, conditions_of(user, problem, now, note=note))
@@ -42,5 +42,5 @@ def user_status(
 
 
 def without_cluster(user: User, why: Refusal, now: str) -> User:
-    """Return the User with a status that says why it is not reconciled, now (RFC 3339)."""
+    """Return the User with a status that says why it is not reconciled; `now` is in RFC 3339."""
     return replace(user, status=user_status(user, why, now))

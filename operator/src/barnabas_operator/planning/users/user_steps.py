@@ -1,4 +1,4 @@
-"""The steps of a plan for users, and their words."""
+"""The steps that change users, and their descriptions."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -9,7 +9,7 @@ SHOWN_MAX: Final = 3
 
 
 class SetPassword(NamedTuple):
-    """The brokers check this password from now on."""
+    """The step that stores a SCRAM credential with the password."""
 
     user: str
     mechanism: str
@@ -20,28 +20,28 @@ class SetPassword(NamedTuple):
 
 
 class DeletePassword(NamedTuple):
-    """The step that deletes a user's credential for a mechanism."""
+    """The step that deletes the SCRAM credential of a user for a mechanism."""
 
     user: str
     mechanism: str
 
 
 class CreateAcls(NamedTuple):
-    """ACLs that the user lacks."""
+    """The step that creates missing ACLs of a user."""
 
     user: str
     acls: tuple[Acl, ...]
 
 
 class DeleteAcls(NamedTuple):
-    """The step that deletes ACLs that are not declared."""
+    """The step that deletes ACLs of a user that are not declared."""
 
     user: str
     acls: tuple[Acl, ...]
 
 
 class SetQuotas(NamedTuple):
-    """Quotas by Kafka's key; None takes one away."""
+    """The step that changes quotas by Kafka's key; None removes a quota."""
 
     user: str
     changes: Mapping[str, float | None]
@@ -51,7 +51,7 @@ UserStep = SetPassword | DeletePassword | CreateAcls | DeleteAcls | SetQuotas
 
 
 def describe(step: UserStep) -> str:
-    """Return the step in words."""
+    """Return the step in words, for logs and Events."""
     match step:
         case SetPassword(user, mechanism, _):
             return f"set the password of user {user} ({mechanism})"
