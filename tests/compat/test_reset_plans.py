@@ -185,8 +185,8 @@ def test_offsets_that_no_log_has_are_refused_where_kafkas_tool_takes_the_next_be
 
 def test_records_that_are_skipped_and_read_again_are_counted_and_ends_of_logs_are_told(plan: Plan) -> None:
     assert str(plan(declared(CASES["forward beyond the end"]), READER)) == (
-        f"3 partitions: 30 records skipped, 0 read again; set to an end of the log, because it has no such offset:"
-        f" {FLIGHTS}-0 at 20, {FLIGHTS}-1 at 20, {PLANES}-1 at 20"
+        f"3 partitions: 30 records skipped, 0 read again; set to an end of the log, because the log has no such "
+        f"offset: {FLIGHTS}-0 at 20, {FLIGHTS}-1 at 20, {PLANES}-1 at 20"
     )
     assert str(plan(declared(CASES["datetime of a record"]), READER)) == (
         "3 partitions: 8 records skipped, 11 read again"
@@ -212,44 +212,47 @@ REFUSED: dict[str, tuple[Case, str, str]] = {
         "InvalidReset",
         (
             f"spec.offsets.reset.to.offsets: {FLIGHTS}-0 is not in spec.offsets.reset.topics; "
-            "allowed: only topics named there"
+            "allowed: only topics in that list"
         ),
     ),
     "a group that is not there": (
         Case({"latest": {}}, "", group="resets-nobody"),
         "GroupNotFound",
         (
-            "group resets-nobody does not exist: no consumer has joined or committed; spec.offsets.reset.topics must"
-            " name the topics that it will read"
+            "group resets-nobody does not exist: no consumer has joined or committed; spec.offsets.reset.topics must "
+            "name the topics to read"
         ),
     ),
     "another group without offsets": (
         Case({"group": "resets-nobody"}, ""),
         "NoOffsets",
-        "spec.offsets.reset.to.group is resets-nobody, which has committed no offsets; allowed: a group that has",
+        (
+            "spec.offsets.reset.to.group is resets-nobody, which has committed no offsets; allowed: a group with "
+            "committed offsets"
+        ),
     ),
     "another group that reads something else": (
         Case({"group": OTHER}, "", (BARE,)),
         "NoOffsets",
         (
-            f"spec.offsets.reset.to.group is {OTHER}, which has committed no offsets in {BARE}; allowed: topics that it"
-            " reads"
+            f"spec.offsets.reset.to.group is {OTHER}, which has committed no offsets in {BARE}; allowed: topics that "
+            "the group reads"
         ),
     ),
     "nothing to shift": (
         shifted(-1, (FLIGHTS,)),
         "NoOffsets",
         (
-            f"spec.offsets.reset.to.shiftBy: group {READER} has committed no offset in {FLIGHTS}-2; allowed: topics"
-            " that it reads, or earliest, latest, datetime"
+            f"spec.offsets.reset.to.shiftBy: group {READER} has committed no offset in {FLIGHTS}-2; allowed: topics "
+            "that the group reads, or earliest, latest, datetime"
         ),
     ),
     "a day that no calendar has": (
         Case({"datetime": "2026-02-30T00:00:00Z"}, ""),
         "InvalidReset",
         (
-            "spec.offsets.reset.to.datetime is 2026-02-30T00:00:00Z: day is out of range for month; allowed: such as"
-            " 2026-11-01T00:00:00Z"
+            "spec.offsets.reset.to.datetime is 2026-02-30T00:00:00Z: day is out of range for month; allowed: a time "
+            "such as 2026-11-01T00:00:00Z"
         ),
     ),
 }
@@ -265,4 +268,4 @@ def test_a_time_that_is_to_come_is_refused(plan: Plan) -> None:
     found = plan(declared(Case({"datetime": "2999-01-01T00:00:00Z"}, "")), READER)
     assert isinstance(found, Refusal)
     assert found.reason == "DatetimeInFuture"
-    assert "is 2999-01-01T00:00:00Z, which is in the future: it is 20" in found.message
+    assert "is 2999-01-01T00:00:00Z, which is in the future: the time is 20" in found.message

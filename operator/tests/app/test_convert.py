@@ -22,7 +22,7 @@ def test_manifests_go_to_the_output_and_notes_beside_it(tmp_path: Path, capsys: 
     printed = capsys.readouterr()
     assert printed.out.splitlines()[1:4] == ["kind: Topic", "metadata:", "  name: gates"]
     where = f"{tmp_path / 'gates.yaml'}:5:23"
-    assert printed.err == f"{where}: KafkaTopic gates: spec.mirror is left out: it has no counterpart\n"
+    assert printed.err == f"{where}: KafkaTopic gates: spec.mirror is left out: the field has no counterpart\n"
 
 
 def test_nothing_is_printed_of_input_that_is_wrong(

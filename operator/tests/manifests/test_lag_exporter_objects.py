@@ -110,8 +110,8 @@ def test_what_the_operator_relies_on_and_what_is_no_expression_is_refused_with_i
             f"{here}.template.deployment.spec.replicas is 2 (integer), because two exporters "
             f"would export every series twice{leave_out}"
         ),
-        f"{here}.{pod}.name is 'lag-exporter' (string), because template.container changes it{leave_out}",
-        f"{here}.template.container.args is a list, because the operator starts the exporter with it{leave_out}",
+        f"{here}.{pod}.name is 'lag-exporter' (string), because template.container changes the container{leave_out}",
+        f"{here}.template.container.args is a list, because the operator sets the command of the exporter{leave_out}",
     ]
 
 

@@ -45,7 +45,7 @@ def claims(here: World) -> dict[str, bool]:
         ),
         (
             [{"id": 0}, {"id": 1, "size": "1Gi"}],
-            "spec.storage.volumes[1].size is 1Gi; allowed: 10Gi or more, the size of its claims",
+            "spec.storage.volumes[1].size is 1Gi; allowed: 10Gi or more, the size of the claims",
         ),
         (
             [{"id": 0}, {"id": 1, "storageClass": "x"}],

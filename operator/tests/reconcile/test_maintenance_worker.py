@@ -257,7 +257,7 @@ def test_it_is_told_why_kubernetes_makes_no_driver() -> None:
             world.api.put({"kind": "Event", "metadata": meta, "involvedObject": job, "message": said})
         world.clock.pass_time(10.0)
         await world.look()
-        assert world.said("a") == ("Running", "Running", f"its driver is being created: {why}")
+        assert world.said("a") == ("Running", "Running", f"the driver is being created: {why}")
         world.driver_runs("a", phase="reading")
         world.clock.pass_time(10.0)
         await world.look()
@@ -274,7 +274,7 @@ def test_a_job_of_that_name_that_is_somebody_elses_is_left_alone() -> None:
         assert world.said("a") == (
             "Pending",
             "ResourceConflict",
-            "Job a-driver belongs to something else; allowed: delete it, or another name",
+            "Job a-driver has another owner; allowed: delete it, or use another name",
         )
         assert "ownerReferences" not in (world.job("a") or {})["metadata"]
 

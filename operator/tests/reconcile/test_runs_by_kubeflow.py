@@ -72,7 +72,7 @@ def test_its_driver_tells_its_progress_and_its_result() -> None:
         await begun(world)
         world.clock.pass_time(10.0)
         await world.look()
-        waits = "its driver is being created: Kubeflow's Spark operator has not picked up the SparkApplication"
+        waits = "the driver is being created: Kubeflow's Spark operator has not picked up the SparkApplication"
         assert world.said("a")[2].startswith(waits)
         state(world, "RUNNING")
         driver(world, phase="archiving", records={"done": 43, "total": 100})
@@ -122,12 +122,12 @@ def test_a_killed_driver_is_tried_again_and_the_last_failure_is_told() -> None:
         driver(world, 137)
         await world.look()
         assert world.said("a")[0] == "Running"
-        assert "(exit 137): it is started again" in world.said("a")[2]
+        assert "(exit 137): another driver is started" in world.said("a")[2]
         world.pods_go("a")
         state(world, "SUBMISSION_FAILED", 2, "no room in the quota")
         world.clock.pass_time(10.0)
         await world.look()
-        waits = "its driver is being created: the SparkApplication is SUBMISSION_FAILED: no room in the quota"
+        waits = "the driver is being created: the SparkApplication is SUBMISSION_FAILED: no room in the quota"
         assert world.said("a") == ("Running", "Running", waits)
         assert world.status("a")["attempts"] == 2
         state(world, "FAILED", 4)
@@ -281,7 +281,7 @@ def test_an_application_of_that_name_that_is_somebody_elses_is_left_alone() -> N
     async def scenario(world: MaintenanceWorld) -> None:
         world.api.put({"kind": "SparkApplication", "metadata": {"name": "a", "labels": {}}, "spec": {}})
         await begun(world)
-        said = "SparkApplication a belongs to something else; allowed: delete it, or another name"
+        said = "SparkApplication a has another owner; allowed: delete it, or use another name"
         assert world.said("a") == ("Pending", "ResourceConflict", said)
         assert "ownerReferences" not in (application(world) or {})["metadata"]
 

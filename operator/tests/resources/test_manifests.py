@@ -131,9 +131,9 @@ ERRORS = {
     ),
     "a file without a document": (
         "# soon\n",
-        "a.yaml:1:1: holds no resource; allowed: Cluster or Topic or User or ConsumerGroup",
+        "a.yaml:1:1: the file holds no resource; allowed: Cluster or Topic or User or ConsumerGroup",
     ),
-    "an empty file": ("", "a.yaml:1:1: holds no resource; allowed: Cluster or Topic or User or ConsumerGroup"),
+    "an empty file": ("", "a.yaml:1:1: the file holds no resource; allowed: Cluster or Topic or User or ConsumerGroup"),
     "a key twice": (
         "kind: Topic\nkind: Topic\n",
         'a.yaml:2:1: not YAML: found duplicate key "kind" with value "Topic" (original value: "Topic")',

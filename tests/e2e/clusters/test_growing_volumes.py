@@ -103,7 +103,7 @@ def test_a_claim_whose_storage_class_cannot_grow_it_says_so(api_server: ControlP
     assert why.reason == "VolumeCannotGrow"
     assert why.message.startswith(f"the claim {name} cannot grow to 2Gi: ")
     assert "storageclass" in why.message
-    assert why.message.endswith("back to that of its claims, or set allowVolumeExpansion in its class")
+    assert why.message.endswith("back to the size of the claims, or set allowVolumeExpansion in the class")
     assert size_of(api_server, namespace, name) == "1Gi"
 
 
@@ -132,7 +132,7 @@ def test_a_size_grows_where_the_class_can_and_never_falls_below_the_claims(
     make_claim(api_server, namespace, "volume-0-castle-broker-0", "castle", make_class(api_server, can_grow=True))
     assert dry_run(api_server, cluster_of(namespace, 2, "2Gi")) is None
     said = dry_run(api_server, cluster_of(namespace, 3, "512Mi"))
-    assert said == "spec.storage.volumes[0].size is 512Mi; allowed: 1Gi or more, the size of its claims"
+    assert said == "spec.storage.volumes[0].size is 512Mi; allowed: 1Gi or more, the size of the claims"
 
 
 def test_the_template_of_a_claim_cannot_change_where_it_is(api_server: ControlPlane, namespace: str) -> None:

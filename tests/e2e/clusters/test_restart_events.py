@@ -34,7 +34,7 @@ CHANGED = "the Cluster has changed since its pod was created"
         (OLD, CHANGED),
         (OLD._replace(is_ready=False), CHANGED),
         (OLD._replace(is_ready=False, is_down=True), f"it is not running, and {CHANGED}"),
-        (OLD._replace(restart_asked=True, is_down=True), "an annotation of its pod requests a restart"),
+        (OLD._replace(restart_asked=True, is_down=True), "an annotation of the pod requests a restart"),
         (
             OLD._replace(restart_asked=True, stale="tells clients 30000, which is 31000 now"),
             "it tells clients 30000, which is 31000 now",
@@ -195,5 +195,5 @@ def test_an_event_is_found_by_its_cluster(api_server: ControlPlane) -> None:
     found = json.loads(api_server.kubectl("-n", namespace, "get", "events", chosen, "-ojson"))["items"]
     assert sorted((each["reason"], each["message"]) for each in found) == [
         ("BrokerRestarted", f"broker 1 restarts: {CHANGED}"),
-        ("BrokerRestarted", "broker 2 restarts: an annotation of its pod requests a restart"),
+        ("BrokerRestarted", "broker 2 restarts: an annotation of the pod requests a restart"),
     ]

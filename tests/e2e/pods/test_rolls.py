@@ -105,7 +105,7 @@ def test_only_what_is_asked_for_restarts(castle: Castle, figures: Figures) -> No
     castle.patch({"config": {"log.retention.ms": None}})
     assert {name for name, uid in castle.pods().items() if uid != before[name]} == {asked}
     told = castle.kubectl("get", "events", "--field-selector=reason=BrokerRestarted", "-o=jsonpath={..message}")
-    assert "broker 1 restarts: an annotation of its pod requests a restart" in told
+    assert "broker 1 restarts: an annotation of the pod requests a restart" in told
 
 
 def _by_age(castle: Castle) -> list[str]:

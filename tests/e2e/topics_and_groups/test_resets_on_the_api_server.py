@@ -75,7 +75,7 @@ def test_a_reset_is_carried_out_once_whatever_becomes_of_its_resource(world: Res
     world.look()
     assert world.committed() == (RECORDS, ONCE[1])
     world.declare(BACK)
-    before = "the reset 2026-11-a was carried out before: the committed offsets say so"
+    before = "the reset 2026-11-a was carried out before, as the committed offsets show"
     assert world.look() == ("True", "ResetDone", before)
     assert world.committed() == (RECORDS, ONCE[1])
 
@@ -126,8 +126,8 @@ def test_a_group_or_its_offsets_are_deleted_once_it_has_no_members(world: ResetW
         assert refusal == (
             "GroupActive",
             (
-                f"spec.deletionPolicy is {policy}, and group {world.name} has 1 member: pod at 127.0.0.1; the deletion"
-                " continues once they have left; with Retain the group is left as it is"
+                f"spec.deletionPolicy is {policy}, and group {world.name} has 1 member: pod at 127.0.0.1; the deletion "
+                "continues once the members have left; with Retain the group is kept"
             ),
         )
     assert world.end("Retain") is None
@@ -171,7 +171,7 @@ def test_an_apply_and_its_dry_run_warn_with_what_the_reset_would_do(world: Reset
         assert world.committed() == (COMMITTED, "")
         (refused,) = warnings_of(world, {**BACK, "topics": ["nothing"]})
         assert refused.startswith(
-            "the reset 2026-11-a moves nothing: spec.offsets.reset.topics: the cluster has no topic"
+            "the reset 2026-11-a changes no offsets: spec.offsets.reset.topics: the cluster has no topic"
         )
         world.deploy()
         members = f"group {world.name} has 1 member: pod at 127.0.0.1; whenActive is Wait"

@@ -121,7 +121,7 @@ def test_a_target_that_an_autoscaler_scales_is_left_to_it(place: Place) -> None:
     (told,) = place.look((place.group("bills"), seen(9000)))
     message = (
         "Deployment billing is scaled by the HorizontalPodAutoscaler by-hand; allowed: leave"
-        " spec.scaling.lagThreshold out, or delete that autoscaler and what created it"
+        " spec.scaling.lagThreshold out, or delete the autoscaler and its creator"
     )
     assert said(told) == ("False", "ResourceConflict", message)
     assert place.replicas == 1

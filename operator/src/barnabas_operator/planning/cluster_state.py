@@ -71,7 +71,7 @@ class StrayLog:
 
     def __str__(self) -> str:
         """Return the broker and the directory of the log for a message."""
-        return f"broker {self.broker_id} {self.directory}" + (" (its log dir is offline)" if self.offline else "")
+        return f"broker {self.broker_id} {self.directory}" + (" (the log dir is offline)" if self.offline else "")
 
 
 class MetadataVersions(NamedTuple):

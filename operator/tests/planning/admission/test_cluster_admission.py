@@ -25,10 +25,10 @@ def at_level(level: int, **spec: object) -> JsonObject:
 
 
 NEVER_LOWERED = (
-    "the brokers have finalized that level, and the operator never lowers the level; to lower it, set "
+    "the brokers have finalized that level, and the operator never lowers the level; to lower the level, set "
     "spec.pause: true, run "
     "kafka-features.sh downgrade --feature barnabas.metadata.version=1, then set spec.metadataVersion and "
-    "spec.pause: false at once"
+    "spec.pause: false in one step"
 )
 ALLOWED = Verdict()
 A_QUANTITY = "a quantity such as 500m, 2, 512Mi or 10Gi"

@@ -14,7 +14,7 @@ def group(**spec: Any) -> dict[str, Any]:
 def test_a_group_that_another_resource_has_is_refused_but_for_a_paused_one() -> None:
     refused = review(None, group(groupId="pay"), AdmissionContext(taken_by="payments"))
     assert refused.refusal == (
-        "group pay is managed by the ConsumerGroup payments already; allowed: one ConsumerGroup each"
+        "group pay is already managed by the ConsumerGroup payments; allowed: only one ConsumerGroup"
     )
     assert review(None, group(pause=True), AdmissionContext(taken_by="payments")).refusal is None
 

@@ -41,7 +41,7 @@ def claim(size: str, storage_class: str = "slow", *, number: int = 0, emptied: b
 
 SIZES: Mapping[str, tuple[str, list[BrokerClaim], str | None]] = {
     "as its claims have": ("1Gi", [claim("1024Mi")], None),
-    "less in another unit": ("1000M", [claim("1Gi")], "is 1000M; allowed: 1Gi or more, the size of its claims"),
+    "less in another unit": ("1000M", [claim("1Gi")], "is 1000M; allowed: 1Gi or more, the size of the claims"),
     "back to what those have that could not grow": ("1Gi", [claim("2Gi"), claim("1Gi", number=1)], None),
     "no claims yet": ("1Gi", [], None),
     "less than what a removed broker had": ("1Gi", [claim("1Gi"), claim("2Gi", number=1, emptied=True)], None),

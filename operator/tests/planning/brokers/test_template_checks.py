@@ -27,14 +27,15 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "replicas": (
         spec("statefulSet", replicas=5),
         (
-            "spec.template.statefulSet.spec.replicas is 5 (integer), because spec.brokers.replicas sets it; "
+            "spec.template.statefulSet.spec.replicas is 5 (integer), because spec.brokers.replicas sets the field; "
             "allowed: leave it out"
         ),
     ),
     "the selector": (
         spec("statefulSet", selector={"matchLabels": {}}),
         (
-            "spec.template.statefulSet.spec.selector is a mapping, because it selects the brokers' pods; allowed: "
+            "spec.template.statefulSet.spec.selector is a mapping, because the field selects the brokers' pods; "
+            "allowed: "
             "leave it out"
         ),
     ),
@@ -42,28 +43,30 @@ REFUSED: dict[str, tuple[Any, str]] = {
         spec("statefulSet", template={"spec": {}}),
         (
             "spec.template.statefulSet.spec.template is a mapping, because spec.template.pod "
-            "and spec.template.brokerContainer change it; allowed: leave it out"
+            "and spec.template.brokerContainer change the field; allowed: leave it out"
         ),
     ),
     "the broker's container by the pod": (
         spec("pod", containers=[{"name": "other", "image": "x"}, {"name": "broker", "image": "x"}]),
         (
             "spec.template.pod.spec.containers[1].name is 'broker' (string), "
-            "because spec.template.brokerContainer changes it; "
+            "because spec.template.brokerContainer changes the container; "
             "allowed: leave it out"
         ),
     ),
     "a disk": (
         spec("pod", volumes=[{"name": "volume-0", "emptyDir": {}}]),
         (
-            "spec.template.pod.spec.volumes[0].name is 'volume-0' (string), because spec.storage sets it; allowed: "
+            "spec.template.pod.spec.volumes[0].name is 'volume-0' (string), because spec.storage sets the "
+            "volumes; allowed: "
             "leave it out"
         ),
     ),
     "a disk that goes": (
         spec("pod", volumes=[{"name": "volume-0", "$patch": "delete"}]),
         (
-            "spec.template.pod.spec.volumes[0].name is 'volume-0' (string), because spec.storage sets it; allowed: "
+            "spec.template.pod.spec.volumes[0].name is 'volume-0' (string), because spec.storage sets the "
+            "volumes; allowed: "
             "leave it out"
         ),
     ),
@@ -71,7 +74,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         spec("pod", volumes=[{"$patch": "replace"}, {"name": "x", "emptyDir": {}}]),
         (
             "spec.template.pod.spec.volumes[0].$patch is replace, but spec.volumes.config "
-            "must stay, because it holds the brokers' settings; allowed: leave $patch out"
+            "must stay, because the volume holds the brokers' settings; allowed: leave $patch out"
         ),
     ),
     "a name that is none": (
@@ -92,14 +95,15 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "the image": (
         {"brokerContainer": {"image": "x"}},
         (
-            "spec.template.brokerContainer.image is 'x' (string), because spec.brokers.image sets it; allowed: leave "
+            "spec.template.brokerContainer.image is 'x' (string), because spec.brokers.image sets the field; "
+            "allowed: leave "
             "it out"
         ),
     ),
     "the memory": (
         {"brokerContainer": {"resources": {}}},
         (
-            "spec.template.brokerContainer.resources is a mapping, because spec.brokers.resources sets it; "
+            "spec.template.brokerContainer.resources is a mapping, because spec.brokers.resources sets the field; "
             "allowed: leave it out"
         ),
     ),
@@ -107,14 +111,15 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"brokerContainer": {"ports": [{"containerPort": 9091, "hostPort": 9091}]}},
         (
             "spec.template.brokerContainer.ports[0].containerPort is 9091 (integer), because brokers replicate "
-            "over it; "
+            "over the port; "
             "allowed: leave it out"
         ),
     ),
     "a listener's port": (
         {"brokerContainer": {"ports": [{"containerPort": 9092, "name": "x"}]}},
         (
-            "spec.template.brokerContainer.ports[0].containerPort is 9092 (integer), because spec.listeners sets it; "
+            "spec.template.brokerContainer.ports[0].containerPort is 9092 (integer), because spec.listeners sets "
+            "the field; "
             "allowed: leave it out"
         ),
     ),
@@ -122,8 +127,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"brokerContainer": {"volumeMounts": [{"name": "x", "mountPath": "/var/lib/barnabas/volume-0"}]}},
         (
             "spec.template.brokerContainer.volumeMounts[0].mountPath is "
-            "'/var/lib/barnabas/volume-0' (string), because it "
-            "holds the brokers' disks; allowed: leave it out"
+            "'/var/lib/barnabas/volume-0' (string), because the "
+            "brokers' disks are mounted at the path; allowed: leave it out"
         ),
     ),
     "a mount without a path": (
@@ -136,7 +141,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "what tells that a broker is ready": (
         {"brokerContainer": {"readinessProbe": {"periodSeconds": 5, "httpGet": {"path": "/"}}}},
         (
-            "spec.template.brokerContainer.readinessProbe.httpGet is a mapping, because it checks the broker's state; "
+            "spec.template.brokerContainer.readinessProbe.httpGet is a mapping, because the probe checks the "
+            "broker's state; "
             "allowed: leave it out"
         ),
     ),
@@ -144,7 +150,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"brokerContainer": {"readinessProbe": {"$patch": "replace", "exec": {"command": ["true"]}}}},
         (
             "spec.template.brokerContainer.readinessProbe.$patch is replace, but readinessProbe.httpGet must stay, "
-            "because it checks the broker's state; allowed: leave $patch out"
+            "because the probe checks the broker's state; allowed: leave $patch out"
         ),
     ),
     "environment as a mapping": (
@@ -180,7 +186,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "the type of the Service for pods": (
         spec("bootstrapService", type="LoadBalancer"),
         (
-            "spec.template.bootstrapService.spec.type is 'LoadBalancer' (string), because spec.listeners sets it; "
+            "spec.template.bootstrapService.spec.type is 'LoadBalancer' (string), because spec.listeners sets "
+            "the field; "
             "allowed: leave it out"
         ),
     ),

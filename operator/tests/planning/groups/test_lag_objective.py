@@ -32,12 +32,12 @@ BEHIND = lags((4_000, 30.0, 10.0), (8_345, 61.2, 80.4))
     [
         (
             LagObjective(max_records=10_000),
-            "12,000 records to be read, most of them (8,300) at flights-1; spec.lagObjective.maxRecords allows 10,000",
+            "12,000 records are unread, most of them (8,300) at flights-1; spec.lagObjective.maxRecords allows 10,000",
         ),
         (LagObjective(max_seconds=60), "61 s behind at flights-1; spec.lagObjective.maxSeconds allows 60"),
         (
             LagObjective(max_retention_percent=50),
-            "80% of what is kept to be read at flights-1; spec.lagObjective.maxRetentionPercent allows 50",
+            "80% of the retained records are unread at flights-1; spec.lagObjective.maxRetentionPercent allows 50",
         ),
     ],
 )
@@ -115,7 +115,7 @@ def test_a_partition_whose_leader_is_away_does_not_make_an_objective_kept() -> N
     assert told == (
         "False",
         "LagObjectiveMissed",
-        "it was missed before, and the current lag is unknown: no leader answers for flights-1",
+        "the objective was missed, and the current lag is unknown: no leader answers for flights-1",
     )
     assert judged(objective, away, missed, 0.0, was_missed=False).status == "True"
     assert judged(objective, seen(known.partitions), missed, 0.0, was_missed=True).status == "True"
@@ -129,7 +129,7 @@ def test_a_topic_that_no_member_reads_any_more_misses_nothing_and_is_named() -> 
     assert judged(objective, found, missed, 0.0, was_missed=True) == (
         "True",
         "LagObjectiveKept",
-        "not counted, because no member reads it any more: old",
+        "topics not counted, as no member reads them: old",
     )
     nobody_tells = seen(found.lags.partitions)
     assert misses(objective, nobody_tells.counted), "without members, everything that it has committed to counts"

@@ -92,7 +92,7 @@ def test_a_group_with_members_is_left_alone_unless_it_is_said_how() -> None:
     assert why(next_step(look(ACTIVE))) == (
         "GroupActive",
         (
-            "group billing-id has 2 members: a at 10.0.0.7, b at 10.0.0.8; allowed: stop them, or set"
+            "group billing-id has 2 members: a at 10.0.0.7, b at 10.0.0.8; allowed: stop the members, or set"
             " spec.offsets.reset.whenActive to Wait or ScaleDown"
         ),
     )
@@ -161,7 +161,7 @@ def test_members_that_stay_are_named_and_the_target_is_scaled_up_again() -> None
         "GivenUp",
         (
             f"Deployment billing was scaled to 0, and 5 minutes later group billing-id still had {members}; Deployment"
-            " billing was scaled up to 3 again, and nothing was moved; to try once more give the reset another id"
+            " billing was scaled up to 3 again, and no offset was changed; to try again, give the reset another id"
         ),
     )
     for group in (ACTIVE, EMPTY):  # They may be gone by then, or be others.
@@ -174,8 +174,8 @@ def test_members_that_run_elsewhere_are_waited_for_and_nothing_is_scaled() -> No
     assert why(next_step(scaled(ACTIVE, 0))) == (
         "WaitingForMembers",
         (
-            "Deployment billing has no replicas, and group billing-id has 2 members: a at 10.0.0.7, b at 10.0.0.8,"
-            " which run outside it"
+            "Deployment billing has no replicas, and group billing-id has 2 members: a at 10.0.0.7, b at 10.0.0.8, "
+            "which the target does not run"
         ),
     )
 

@@ -31,11 +31,11 @@ def test_a_part_of_barnabas_is_no_target(whose: str) -> None:
     refused = scale_of(ScaleTarget(name="app"), found)
     assert isinstance(refused, Refusal)
     assert refused.reason == TARGET_REFUSED
-    assert refused.message.endswith("allowed: what runs the group's consumers")
+    assert refused.message.endswith("allowed: the workload with the group's consumers")
 
 
 def test_a_target_that_is_missing_or_has_a_wrong_annotation_is_named() -> None:
-    missing = "spec.scaling.target: there is no Deployment billing in this namespace; allowed: an existing one"
+    missing = "spec.scaling.target: there is no Deployment billing in this namespace; allowed: an existing object"
     assert scale_of(SCALING.target, None) == Refusal("TargetNotFound", missing)
     meta = {"resourceVersion": "1", "annotations": {BEFORE_RESET: "three"}}
     wrong = scale_of(SCALING.target, {"metadata": meta, "spec": {"replicas": 1}})
@@ -66,8 +66,8 @@ RESET = FREE._replace(before=BeforeReset("other", "2026-11-a", 3))
             FREE,
             Scalers([AUTOSCALER], [YOUNGER]),
             (
-                f"is scaled by the HorizontalPodAutoscaler by-hand; {LEAVE_OUT}, or delete that "
-                "autoscaler and what created it"
+                f"is scaled by the HorizontalPodAutoscaler by-hand; {LEAVE_OUT}, or delete the "
+                "autoscaler and its creator"
             ),
         ),
         (

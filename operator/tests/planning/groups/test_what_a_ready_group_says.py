@@ -56,11 +56,11 @@ def test_nobody_yet_is_told_first() -> None:
     [
         (7 * 86_400.0, ""),
         (86_400.0, ""),
-        (86_399.0, "it has no members, and its offsets expire within 24 h"),
-        (7_201.0, "it has no members, and its offsets expire within 3 h"),
-        (7_200.0, "it has no members, and its offsets expire within 2 h"),
-        (59.0, "it has no members, and its offsets expire within 1 h"),
-        (0.0, "it has no members, and its offsets expire within 1 h"),
+        (86_399.0, "the group has no members, and its offsets expire within 24 h"),
+        (7_201.0, "the group has no members, and its offsets expire within 3 h"),
+        (7_200.0, "the group has no members, and its offsets expire within 2 h"),
+        (59.0, "the group has no members, and its offsets expire within 1 h"),
+        (0.0, "the group has no members, and its offsets expire within 1 h"),
     ],
 )
 def test_on_the_last_day_of_its_offsets_the_hours_that_are_left_are_told(expire_s: float, told: str) -> None:
@@ -69,7 +69,7 @@ def test_on_the_last_day_of_its_offsets_the_hours_that_are_left_are_told(expire_
 
 def test_offsets_that_expire_are_told_after_the_objective_that_is_missed() -> None:
     missed = Judged("False", "LagObjectiveMissed", "200 records to be read")
-    told = "200 records to be read; it has no members, and its offsets expire within 1 h"
+    told = "200 records to be read; the group has no members, and its offsets expire within 1 h"
     assert message("Empty", objective=missed, expire_s=60.0) == told
 
 

@@ -12,7 +12,7 @@ from barnabas_operator.resources.object_meta import ObjectMeta, condition_of
 RUN = MaintenanceJob(metadata=ObjectMeta(name="a"), spec=MaintenanceJobSpec(job="archive"))
 NOW = "2026-01-01T00:00:00Z"
 LOW = "The node was low on resource: ephemeral-storage."
-MORE = "apply a MaintenanceJob of another name with more spec.driver.resources.limits.memory"
+MORE = "apply a MaintenanceJob with another name and more spec.driver.resources.limits.memory"
 ENDS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({}, {"exitCode": 137, "reason": "OOMKilled"}, " (exit 137, OOMKilled)", MORE),
     ({}, {"exitCode": 143, "reason": "Error"}, " (exit 143)", "see its log"),
@@ -50,7 +50,7 @@ def test_it_says_how_kubernetes_ended_a_driver_and_what_helps(
     going_on = running(RUN, "one", observed(status, terminated, None), NOW)
     ready = condition_of(going_on.conditions, "Ready")
     assert ready is not None
-    assert ready.message == f"driver a-driver-x ended{why}: it is started again"
+    assert ready.message == f"driver a-driver-x ended{why}: another driver is started"
     over = ended(RUN, "one", observed(status, terminated, JobEnd(False, "BackoffLimitExceeded", "", NOW)), NOW)
     ready = condition_of(over.conditions, "Ready")
     assert ready is not None

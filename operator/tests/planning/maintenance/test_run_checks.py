@@ -33,17 +33,23 @@ def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
         ({"job": "archiv"}, "spec.job is archiv; allowed: archive, "),
         (
             {"volumes": []},
-            "options.archive is /archive/flights; allowed: a folder on one of its volumes (none yet: add",
+            "options.archive is /archive/flights; allowed: a folder on one of the run's volumes (none yet: add a",
         ),
         ({"options": {**ARCHIVE, "archive": "archive/a"}}, "archive is archive/a; allowed: a folder on one of its"),
-        ({"options": {**ARCHIVE, "archive": "/tmp/a"}}, "archive is /tmp/a; allowed: a folder on one of its volumes"),
-        ({"options": {**ARCHIVE, "archive": "/archive/../a"}}, "/../a; allowed: a folder on one of its volumes (/arch"),
+        (
+            {"options": {**ARCHIVE, "archive": "/tmp/a"}},
+            "archive is /tmp/a; allowed: a folder on one of the run's volumes",
+        ),
+        (
+            {"options": {**ARCHIVE, "archive": "/archive/../a"}},
+            "/../a; allowed: a folder on one of the run's volumes (/arch",
+        ),
         ({"options": {"topic": "flights"}}, "spec.options.archive is missing; allowed: a folder"),
-        ({"options": {**ARCHIVE, "topics": "a"}}, "spec.options.topics is no option of archive; allowed: topic, "),
+        ({"options": {**ARCHIVE, "topics": "a"}}, "spec.options.topics is not an option of archive; allowed: topic, "),
         ({"options": {**ARCHIVE, "bootstrap": "x:1"}}, "spec.options.bootstrap is x:1; allowed: leave it out"),
         (
             {"job": "audit", "options": {"log_dirs": "0:/a", "report": "/r", "bootstrap": "x:1"}},
-            "spec.options.bootstrap is no option of audit; allowed: log_dirs, ",
+            "spec.options.bootstrap is not an option of audit; allowed: log_dirs, ",
         ),
         ({"options": {**ARCHIVE, "topic": "a b"}}, "spec.options.topic is 'a b'; allowed: a topic's name"),
         ({"options": {**ARCHIVE, "commit_records": "0"}}, "commit_records is '0'; allowed: a whole number, 1 or more"),

@@ -33,8 +33,8 @@ def test_the_first_of_all_who_are_about_the_same_is_waited_for() -> None:
     waiting = waiting_turns([both, other_job, second, first])
     assert {name: why.message for name, why in waiting.items()} == {
         "c": (
-            "archive of the archive /archive/1 is under way in the MaintenanceJob a; this one "
-            "begins when that one has ended"
+            "archive of the archive /archive/1 is under way in the MaintenanceJob a; this "
+            "MaintenanceJob begins when the other has ended"
         )
     }
 
@@ -73,8 +73,8 @@ def test_two_runs_do_not_write_one_report_at_once_whichever_their_jobs_are(job: 
     waiting = waiting_turns([run_of("a", job="skew", report="/reports/x"), run_of("b", job=job, report=folder)])
     assert {name: why.message for name, why in waiting.items()} == {
         "b": (
-            "skew of the report /reports/x is under way in the MaintenanceJob a; this one "
-            "begins when that one has ended"
+            "skew of the report /reports/x is under way in the MaintenanceJob a; this "
+            "MaintenanceJob begins when the other has ended"
         )
     }
     assert not waiting_turns([run_of("a", job="skew", report="/r/1"), run_of("b", job="skew", report="/r/2")])

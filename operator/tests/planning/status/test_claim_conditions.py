@@ -80,7 +80,7 @@ def asking(has: str | None, *conditions: tuple[str, str], state: str = "") -> di
             asking("1Gi", ("FileSystemResizePending", "Waiting for user to (re-)start a pod")),
             Resize(
                 "FileSystemResizePending",
-                "requests 2Gi, but has 1Gi: its file system grows when the node mounts the volume; if the size "
+                "requests 2Gi, but has 1Gi: the file system grows when the node mounts the volume; if the size "
                 "does not change, restart the "
                 "broker: kubectl annotate pod main-broker-0 barnabas.dev/manual-rolling-update=true",
             ),

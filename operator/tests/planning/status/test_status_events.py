@@ -117,7 +117,7 @@ def test_a_cluster_that_is_ready_again_tells_it_and_what_was_the_matter(before: 
     cluster = Cluster(metadata=META, status=ClusterStatus(conditions=conditions(READY)))
     (event,) = status_events(cluster, msgspec.to_builtins(ClusterStatus(conditions=conditions(before))), NOW)
     assert (event["type"], event["reason"]) == ("Normal", "Ready")
-    assert event["message"] == f"is ready again; it was not ready because of {before[1]}: {before[2]}"
+    assert event["message"] == f"the Cluster is ready again; the problem was {before[1]}: {before[2]}"
 
 
 CALM = ("False", "NoRestarts", "no broker has to restart")
@@ -234,8 +234,8 @@ def test_a_reset_is_told_when_it_was_carried_out(before: ResetStatus | None, aft
     old = {"reset": msgspec.to_builtins(before)} if before is not None else {}
     group = ConsumerGroup(metadata=META, spec=ConsumerGroupSpec(), status=ConsumerGroupStatus(reset=after))
     found = [(each["reason"], each["message"]) for each in status_events(group, old, NOW)]
-    numbers = "3 partitions, 0 records are skipped, 0 are read once more"
-    assert found == [("OffsetsReset", f"the reset {after.id} is carried out: {numbers}")] * is_told
+    numbers = "3 partitions, 0 records are skipped, 0 are read again"
+    assert found == [("OffsetsReset", f"the reset {after.id} was carried out: {numbers}")] * is_told
 
 
 def test_an_event_names_its_resource_and_is_not_too_long() -> None:

@@ -75,7 +75,7 @@ def test_manifests_become_what_is_stored_beside_them(name: str) -> None:
             "type: ingress",
             (
                 "kafka:9:16: Kafka quay: spec.kafka.listeners has no listener that can be converted;"
-                " allowed: at least one that can be; of the first, the type ingress has no counterpart;"
+                " allowed: at least one such listener; about the first: the type ingress has no counterpart;"
                 " use nodeport or loadbalancer"
             ),
         ),
@@ -102,14 +102,14 @@ def test_a_node_pool_without_its_kafka_is_an_error() -> None:
     )
     message = (
         'pool:4:11: KafkaNodePool pool: metadata.labels["strimzi.io/cluster"] is quay;'
-        " allowed: the name of a Kafka of its namespace that is given, too"
+        " allowed: the name of a Kafka that is given in the same namespace"
     )
     assert [str(error) for error in converted({"pool": pool}).errors] == [message]
 
 
 def test_what_the_operator_would_refuse_is_said() -> None:
     (note,) = converted({"kafka": KAFKA.replace("name: quay", "name: quay.north")}).notes
-    assert "the Cluster would be refused, edit it before you apply it: metadata.name is quay.north" in note.message
+    assert "the Cluster would be refused; edit it before you apply it: metadata.name is quay.north" in note.message
 
 
 def test_rights_of_another_kind_become_closed_and_not_open() -> None:

@@ -21,7 +21,7 @@ LOST_TEXT = (
     "`barnabas accept-loss --all` elects the replicas with the longest logs"
 )
 STRAY_TEXT = (
-    "the metadata does not contain the topics of logs: 1 logs (4096 bytes): broker 2 /data/0/t-0-stray; "
+    "the metadata does not contain the topics of 1 logs (4096 bytes): broker 2 /data/0/t-0-stray; "
     "`barnabas restore-metadata` restores the topics, and `barnabas forget-topic` deletes the logs"
 )
 STRAY = StrayLog(broker_id=2, directory="/data/0/t-0-stray", size_bytes=4096)
@@ -85,7 +85,7 @@ def test_both_conditions_end_with_what_they_are_about() -> None:
     assert (said(after, "RecordsLost"), said(after, "LogsSetAside")) == (None, None)
     assert said(after, "Ready") == ("True", "Reconciled", "")
     assert events(before, after) == [
-        ("Normal", "Ready", (f"is ready again; it was not ready because of RecordsLost: {LOST_TEXT}"))
+        ("Normal", "Ready", (f"the Cluster is ready again; the problem was RecordsLost: {LOST_TEXT}"))
     ]
 
 

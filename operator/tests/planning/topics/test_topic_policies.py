@@ -32,7 +32,8 @@ def plan(topic: Topic, found: TopicState | None) -> TopicPlan:
 
 
 REFUSAL = (
-    "topic flights existed before and spec.adopt is false; allowed: true to adopt it, or a topic that does not exist"
+    "topic flights existed before and spec.adopt is false; allowed: true to adopt the topic, or a topic that "
+    "does not exist"
 )
 ADOPTION: Mapping[str, tuple[Topic, TopicState | None, bool]] = {
     "one that is not there": (DECLARED, None, True),

@@ -45,7 +45,7 @@ def refuse_smaller(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal |
         least = min(of_volume, key=lambda claim: quantity_value(claim.size)).size
         if quantity_value(volume.size) < quantity_value(least):
             message = f"spec.storage.volumes[{index}].size is {volume.size}; allowed: {least} or more"
-            return Refusal(NOT_SUPPORTED, f"{message}, the size of its claims")
+            return Refusal(NOT_SUPPORTED, f"{message}, the size of the claims")
     return None
 
 
@@ -65,7 +65,7 @@ def refuse_growth(cluster: Cluster, claims: Iterable[BrokerClaim], rigid: Collec
 def ungrown(name: str, asked: str, said: str) -> Refusal:
     """Return the refusal of a growth to the size `asked` that Kubernetes rejects with the error `said`."""
     message = f"the claim {name} cannot grow to {asked}: {said}"
-    allowed = "allowed: set the volume's size back to that of its claims, or set allowVolumeExpansion in its class"
+    allowed = "allowed: set the volume's size back to the size of the claims, or set allowVolumeExpansion in the class"
     return Refusal(CANNOT_GROW, f"{message}; {allowed}")
 
 

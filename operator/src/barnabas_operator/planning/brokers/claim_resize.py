@@ -12,7 +12,7 @@ CANNOT_GROW: Final = "VolumeCannotGrow"
 _ERRORS: Final = frozenset({"ControllerResizeError", "NodeResizeError"})
 _INFEASIBLE: Final = frozenset({"ControllerResizeInfeasible", "NodeResizeInfeasible"})
 _ON: Final = (
-    "its file system grows when the node mounts the volume; if the size does not change, restart the broker: "
+    "the file system grows when the node mounts the volume; if the size does not change, restart the broker: "
     "kubectl annotate pod {pod} barnabas.dev/manual-rolling-update=true"
 )
 

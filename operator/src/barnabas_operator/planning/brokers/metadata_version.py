@@ -109,6 +109,7 @@ def refuse_lower(cluster: Cluster, finalized: int | None) -> Refusal | None:
     why = "the brokers have finalized that level, and the operator never lowers the level"
     how = f"kafka-features.sh downgrade --feature {METADATA_LEVEL}={pinned}"
     way_back = (
-        f"to lower it, set spec.pause: true, run {how}, then set spec.metadataVersion and spec.pause: false at once"
+        f"to lower the level, set spec.pause: true, run {how}, "
+        "then set spec.metadataVersion and spec.pause: false in one step"
     )
     return Refusal(NOT_SUPPORTED, f"{is_so}: {why}; {way_back}")

@@ -8,51 +8,51 @@ from barnabas_operator.planning.object_names import HTTP_PORT, LAG_EXPORTER_PORT
 Steps = tuple[str, ...]
 """The path of a field: field names, and merge keys of list entries (`9092,TCP`). A `*` matches anything."""
 
-RIGHTS: Final = "because brokers need it to access the Kubernetes API"
-SELECTOR: Final = "because it selects the brokers' pods"
-BY_LISTENER: Final = "because spec.listeners sets it"
+RIGHTS: Final = "because the brokers need the field to access the Kubernetes API"
+SELECTOR: Final = "because the field selects the brokers' pods"
+BY_LISTENER: Final = "because spec.listeners sets the field"
 
 STATEFUL_SET: Final[Mapping[Steps, str]] = {
-    ("spec", "replicas"): "because spec.brokers.replicas sets it",
-    ("spec", "template"): "because spec.template.pod and spec.template.brokerContainer change it",
-    ("spec", "volumeClaimTemplates"): "because spec.storage sets it",
+    ("spec", "replicas"): "because spec.brokers.replicas sets the field",
+    ("spec", "template"): "because spec.template.pod and spec.template.brokerContainer change the field",
+    ("spec", "volumeClaimTemplates"): "because spec.storage sets the volumes",
     ("spec", "selector"): SELECTOR,
-    ("spec", "serviceName"): "because brokers find each other by it",
+    ("spec", "serviceName"): "because brokers find each other by DNS names",
     ("spec", "podManagementPolicy"): "because all brokers must start at the same time",
     ("spec", "updateStrategy"): "because only the operator restarts brokers",
     ("spec", "ordinals"): "because brokers are numbered from 0",
-    ("spec", "persistentVolumeClaimRetentionPolicy"): "because deletionPolicy and deleteClaim set it",
+    ("spec", "persistentVolumeClaimRetentionPolicy"): "because deletionPolicy and deleteClaim set the field",
 }
 POD: Final[Mapping[Steps, str]] = {
-    ("spec", "containers", "broker"): "because spec.template.brokerContainer changes it",
+    ("spec", "containers", "broker"): "because spec.template.brokerContainer changes the container",
     ("spec", "initContainers", "broker"): "because the brokers' container has that name",
-    ("spec", "volumes", "config"): "because it holds the brokers' settings",
+    ("spec", "volumes", "config"): "because the volume holds the brokers' settings",
     ("spec", "volumes", "access"): RIGHTS,
-    ("spec", "volumes", "barnabas-certificates"): "because it holds the brokers' certificates",
-    ("spec", "volumes", "volume-*"): "because spec.storage sets it",
+    ("spec", "volumes", "barnabas-certificates"): "because the volume holds the brokers' certificates",
+    ("spec", "volumes", "volume-*"): "because spec.storage sets the volumes",
     ("spec", "serviceAccountName"): RIGHTS,
     ("spec", "serviceAccount"): RIGHTS,
-    ("spec", "hostname"): "because brokers find each other by it",
-    ("spec", "subdomain"): "because brokers find each other by it",
+    ("spec", "hostname"): "because brokers find each other by DNS names",
+    ("spec", "subdomain"): "because brokers find each other by DNS names",
     ("spec", "nodeName"): "because all brokers would be on one node; allowed: nodeSelector or affinity",
     ("spec", "restartPolicy"): "because a broker that ends must start again",
 }
 CONTAINER: Final[Mapping[Steps, str]] = {
-    ("name",): "because the operator finds the container by it",
-    ("image",): "because spec.brokers.image sets it",
-    ("resources",): "because spec.brokers.resources sets it",
-    ("command",): "because the operator starts brokers with it",
-    ("args",): "because the operator starts brokers with it",
-    **{("env", name): "because the broker reads it" for name in ("POD_NAME", "POD_UID", "HOST_IP")},
-    ("volumeMounts", "/etc/barnabas*"): "because it holds the brokers' settings",
-    ("volumeMounts", "/var/lib/barnabas*"): "because it holds the brokers' disks",
+    ("name",): "because the operator finds the container by its name",
+    ("image",): "because spec.brokers.image sets the field",
+    ("resources",): "because spec.brokers.resources sets the field",
+    ("command",): "because the operator sets the command of brokers",
+    ("args",): "because the operator sets the command of brokers",
+    **{("env", name): "because the broker reads the variable" for name in ("POD_NAME", "POD_UID", "HOST_IP")},
+    ("volumeMounts", "/etc/barnabas*"): "because the brokers' settings are mounted at the path",
+    ("volumeMounts", "/var/lib/barnabas*"): "because the brokers' disks are mounted at the path",
     ("volumeMounts", "/var/run/secrets/kubernetes.io/serviceaccount*"): RIGHTS,
     **{
-        (f"{probe}Probe", "httpGet"): "because it checks the broker's state"
+        (f"{probe}Probe", "httpGet"): "because the probe checks the broker's state"
         for probe in ("startup", "liveness", "readiness")
     },
-    ("ports", f"{REPLICATION_PORT},*"): "because brokers replicate over it",
-    ("ports", f"{HTTP_PORT},*"): "because brokers report their state on it",
+    ("ports", f"{REPLICATION_PORT},*"): "because brokers replicate over the port",
+    ("ports", f"{HTTP_PORT},*"): "because brokers report their state on the port",
 }
 SERVICE: Final[Mapping[Steps, str]] = {
     ("spec", "selector"): SELECTOR,
@@ -62,32 +62,32 @@ SERVICE: Final[Mapping[Steps, str]] = {
 }
 HEADLESS: Final[Mapping[Steps, str]] = {
     **SERVICE,
-    ("spec", "clusterIP"): "because it gives each broker a DNS name",
-    ("spec", "clusterIPs"): "because it gives each broker a DNS name",
+    ("spec", "clusterIP"): "because the Service gives each broker a DNS name",
+    ("spec", "clusterIPs"): "because the Service gives each broker a DNS name",
     ("spec", "ports"): BY_LISTENER,
 }
 SELECTING: Final[Mapping[Steps, str]] = {("spec", "selector"): SELECTOR}
 NETWORK_POLICY: Final[Mapping[Steps, str]] = {
     ("spec", "podSelector"): SELECTOR,
-    ("spec", "ingress"): "because spec.listeners[].networkPolicyPeers sets it",
+    ("spec", "ingress"): "because spec.listeners[].networkPolicyPeers sets the field",
 }
-BY_EXPORTER: Final = "because it selects the lag exporter's pod"
+BY_EXPORTER: Final = "because the field selects the lag exporter's pod"
 DEPLOYMENT: Final[Mapping[Steps, str]] = {
     ("spec", "replicas"): "because two exporters would export every series twice",
     ("spec", "selector"): BY_EXPORTER,
     ("spec", "strategy"): "because two exporters would export every series twice",
-    ("spec", "template"): "because template.pod and template.container change it",
+    ("spec", "template"): "because template.pod and template.container change the field",
 }
 EXPORTER_POD: Final[Mapping[Steps, str]] = {
-    ("spec", "containers", "lag-exporter"): "because template.container changes it",
+    ("spec", "containers", "lag-exporter"): "because template.container changes the container",
     ("spec", "restartPolicy"): "because an exporter that ends must start again",
 }
 EXPORTER_CONTAINER: Final[Mapping[Steps, str]] = {
-    ("name",): "because the operator finds the container by it",
-    ("image",): "because spec.lagExporter.image sets it",
-    ("resources",): "because spec.lagExporter.resources sets it",
-    ("command",): "because the operator starts the exporter with it",
-    ("args",): "because the operator starts the exporter with it",
-    ("ports", f"{LAG_EXPORTER_PORT},*"): "because Prometheus reads it",
+    ("name",): "because the operator finds the container by its name",
+    ("image",): "because spec.lagExporter.image sets the field",
+    ("resources",): "because spec.lagExporter.resources sets the field",
+    ("command",): "because the operator sets the command of the exporter",
+    ("args",): "because the operator sets the command of the exporter",
+    ("ports", f"{LAG_EXPORTER_PORT},*"): "because Prometheus scrapes the port",
 }
 EXPORTER_MONITOR: Final[Mapping[Steps, str]] = {("spec", "selector"): BY_EXPORTER}

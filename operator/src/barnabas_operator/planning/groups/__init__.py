@@ -1,1 +1,1 @@
-"""The decisions about consumer groups. Pure."""
+"""The planning of consumer groups: lag objectives, offset resets, scaling by lag, and deletion."""

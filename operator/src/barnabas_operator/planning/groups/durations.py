@@ -1,4 +1,4 @@
-"""The durations of a spec, in seconds. Pure."""
+"""The conversion of durations in a spec to seconds."""
 
 import re
 from decimal import Decimal
@@ -9,5 +9,5 @@ PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([dhms])")
 
 
 def duration_s(text: str) -> float:
-    """Return the seconds of a text such as `90s`, `1h30m` or `PT1H30M`, which the field's pattern has accepted."""
+    """Return the seconds of a duration such as `90s`, `1h30m` or `PT1H30M`; the schema has checked the format."""
     return float(sum(Decimal(number) * SECONDS[unit] for number, unit in PART.findall(text.lower())))

@@ -1,4 +1,4 @@
-"""The admission of a ConsumerGroup. Pure."""
+"""The admission review of a change to a ConsumerGroup."""
 
 from collections.abc import Iterator
 
@@ -7,10 +7,10 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup, LagObjecti
 
 
 def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, context: AdmissionContext) -> Verdict:
-    """Return the verdict on a change. A paused resource may name a group that another one has, for it does nothing."""
+    """Return the verdict on a change; a paused resource may name a group that another resource manages."""
     if not wanted.is_paused and context.taken_by is not None:
-        taken = f"group {wanted.group_id} is managed by the ConsumerGroup {context.taken_by} already"
-        return Verdict(f"{taken}; allowed: one ConsumerGroup each")
+        taken = f"group {wanted.group_id} is already managed by the ConsumerGroup {context.taken_by}"
+        return Verdict(f"{taken}; allowed: only one ConsumerGroup")
     has_it = before.status.cluster if before is not None and before.status is not None else None
     if has_it is not None and wanted.spec.cluster not in (None, has_it):
         return Verdict(f"spec.cluster is {wanted.spec.cluster}; allowed: {has_it}, which has the group")

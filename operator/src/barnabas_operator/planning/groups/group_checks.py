@@ -1,4 +1,4 @@
-"""The reasons why a resource may not manage its group: a table of named checks. The first refusal is the condition."""
+"""The checks that may refuse a ConsumerGroup; the first refusal becomes the condition of the ConsumerGroup."""
 
 from collections.abc import Callable
 from typing import Final
@@ -9,16 +9,16 @@ from barnabas_operator.planning.refusal import NOT_SUPPORTED, RESOURCE_CONFLICT,
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupStatus
 
 GroupCheck = Callable[[ConsumerGroup, ConsumerGroup, GroupSeen], Refusal | None]
-"""A check of a resource, the resource that owns the group, and the group."""
+"""The type of a check: it gets the resource, the resource that owns the group, and the observed group."""
 
 
 def refuse_group(group: ConsumerGroup, owner: ConsumerGroup, seen: GroupSeen) -> Refusal | None:
-    """Return the first refusal, or None."""
+    """Return the refusal of the first check that refuses the resource, or None."""
     return next((refusal for check in CHECKS if (refusal := check(group, owner, seen)) is not None), None)
 
 
 def is_claimed(group: ConsumerGroup) -> bool:
-    """True if the resource has managed its group before; then its deletionPolicy applies to the group."""
+    """True if the resource has managed its group before, so that its deletionPolicy applies to the group."""
     return group.status is not None and group.status.group_id == group.group_id
 
 
@@ -36,7 +36,7 @@ def same_group_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: Gro
 
 
 def same_cluster_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
-    """Refuse another Cluster, because a group does not move."""
+    """Refuse another Cluster, because a group cannot move to another cluster."""
     has_it = (group.status or ConsumerGroupStatus()).cluster
     if has_it is None or group.spec.cluster in (None, has_it):
         return None
@@ -48,7 +48,7 @@ def may_adopt(group: ConsumerGroup, _owner: ConsumerGroup, seen: GroupSeen) -> R
     if group.spec.adopt or is_claimed(group) or not seen.is_there:
         return None
     message = f"group {group.group_id} existed before and spec.adopt is false"
-    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true, which takes it over, or a group that does not exist")
+    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true to adopt the group, or a group that does not exist")
 
 
 CHECKS: Final[tuple[GroupCheck, ...]] = (of_the_oldest, same_cluster_as_before, same_group_as_before, may_adopt)

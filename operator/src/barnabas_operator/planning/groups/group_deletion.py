@@ -1,4 +1,4 @@
-"""The steps that delete a group with its resource. Pure."""
+"""The steps that delete a group or its offsets when its ConsumerGroup is deleted."""
 
 from typing import Final, NamedTuple
 
@@ -18,20 +18,20 @@ class DeleteGroup(NamedTuple):
 
 
 class DeleteOffsets(NamedTuple):
-    """The step that deletes the group's committed offsets of these partitions."""
+    """The step that deletes the group's committed offsets of some partitions."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 def needs_finalizer(group: ConsumerGroup) -> bool:
-    """True if the deletion policy asks for a step, or a reset may have scaled the target down."""
+    """True if the deletion policy requires a step, or a reset may have scaled the target down."""
     reset = group.spec.offsets.reset
     scales = reset is not None and reset.when_active == "ScaleDown"
     return scales or was_resetting(group) or group.spec.deletion_policy != "Retain"
 
 
 def was_resetting(group: ConsumerGroup) -> bool:
-    """True if an unfinished reset, even one that spec no longer declares, may have scaled the target down."""
+    """True if a reset that has not finished, even if no longer declared, may have scaled the target down."""
     reported = condition_of(group.conditions, OFFSETS_RESET)
     return (
         group.spec.scaling is not None
@@ -42,7 +42,7 @@ def was_resetting(group: ConsumerGroup) -> bool:
 
 
 def deletion_step(group: ConsumerGroup, found: GroupDescription) -> DeleteGroup | DeleteOffsets | Refusal | None:
-    """Return the step that the deletion policy asks for, the reason why it has to wait, or None if nothing is left."""
+    """Return the step that the deletion policy requires, a refusal if it has to wait, or None if nothing is left."""
     if group.spec.deletion_policy not in ASKS_BROKERS:
         return None
     if found.problem:
@@ -60,5 +60,5 @@ def still_active(group: ConsumerGroup, members: str) -> Refusal:
     """Return the refusal to delete a group that has members."""
     waits = f"spec.deletionPolicy is {group.spec.deletion_policy}, and group {group.group_id} has {members}"
     return Refusal(
-        GROUP_ACTIVE, f"{waits}; the deletion continues once they have left; with Retain the group is left as it is"
+        GROUP_ACTIVE, f"{waits}; the deletion continues once the members have left; with Retain the group is kept"
     )

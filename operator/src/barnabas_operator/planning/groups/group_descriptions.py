@@ -1,4 +1,4 @@
-"""The consumer groups, and the logs that they read, as the brokers describe them. Pure."""
+"""The consumer groups, and the logs that they read, as the brokers describe them."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -34,7 +34,7 @@ class Member(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group as its coordinator describes it. If `problem` is set, there was no answer and the rest is unknown."""
+    """A group as its coordinator describes it. If `problem` is set, the coordinator has not answered."""
 
     state: str = DEAD
     members: tuple[Member, ...] = ()
@@ -48,7 +48,7 @@ class GroupDescription(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        """True if the group has members, or some that join; only members may commit its offsets then."""
+        """True if the group has members or consumers that are joining, so that only members may commit offsets."""
         return bool(self.members) or self.state not in WITHOUT_MEMBERS
 
 
@@ -62,8 +62,8 @@ class LogEnds(NamedTuple):
 class GroupDescriptions(NamedTuple):
     """The descriptions of groups and of the partitions that they read.
 
-    `groups` is by group id; `partitions` is the number of partitions of each topic that exists; `logs` has each
-    partition whose leader reported both ends.
+    `groups` holds the groups by id. `partitions` holds the number of partitions of each existing topic. `logs` holds
+    the log ends of each partition whose leader has answered.
     """
 
     groups: Mapping[str, GroupDescription]

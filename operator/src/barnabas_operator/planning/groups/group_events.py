@@ -1,4 +1,4 @@
-"""The Kubernetes Events about changes of a group's status. Pure."""
+"""The Kubernetes Events for changes to the status of a ConsumerGroup."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -22,9 +22,9 @@ RESET: Final = "OffsetsReset"
 
 
 def group_events(group: ConsumerGroup, before: Json) -> Iterator[Said]:
-    """Yield the Events of the change from `before`, the earlier status as JSON, to the group's status.
+    """Yield the Events for the change from `before`, the earlier status as JSON, to the group's status.
 
-    They say that the group misses its objective or keeps it again, stands still, was reset, or is gone.
+    Events report a missed or regained objective, a group that stalled, a finished reset, and a deleted group.
     """
     status = group.status or ConsumerGroupStatus()
     yield from _objective(status, before)
@@ -37,12 +37,12 @@ def group_events(group: ConsumerGroup, before: Json) -> Iterator[Said]:
 
 
 def _reset(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:
-    """Yield the Event that a reset committed its offsets, once for each reset id."""
+    """Yield an Event after a reset has committed its offsets, once for each reset id."""
     done, was = status.reset, before.get("reset") or {}
     if done is None or done.done_at is None or (was.get("id") == done.id and "doneAt" in was):
         return
-    numbers = f"{done.partitions} partitions, {done.skipped} records are skipped, {done.again} are read once more"
-    yield "Normal", RESET, f"the reset {done.id} is carried out: {numbers}"
+    numbers = f"{done.partitions} partitions, {done.skipped} records are skipped, {done.again} are read again"
+    yield "Normal", RESET, f"the reset {done.id} was carried out: {numbers}"
 
 
 def _objective(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:

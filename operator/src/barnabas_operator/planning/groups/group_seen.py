@@ -1,4 +1,4 @@
-"""The observation of a consumer group at one look at the brokers."""
+"""The state of a consumer group at one observation of the brokers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,14 +9,14 @@ from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
 from barnabas_lag.evaluation.readings import WITHOUT_MEMBERS, Consumer
 
 NOT_FOUND: Final = "NotFound"
-"""The state of a group before its first join or commit, with which Kafka creates it."""
+"""The state of a group that does not exist because no consumer has joined or committed yet."""
 NAMED_MAX: Final = 5
-"""The number of topics that a condition names at most."""
+"""The largest number of topics that a condition names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSeen:
-    """A group as observed. `members` and `consumers` come from its coordinator; None and () if it reports none."""
+    """An observed group; `members` and `consumers` are None and () if the coordinator reports none."""
 
     state: str
     members: int | None = None
@@ -24,13 +24,13 @@ class GroupSeen:
     lags: GroupLags
     """The lag in all partitions of committed topics whose leaders report the ends of the log."""
     silent: tuple[TopicPartition, ...] = ()
-    """The other partitions of these topics, whose lag is unknown."""
+    """The partitions of committed topics whose lag is unknown because their leaders do not answer."""
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     """The number of partitions of each topic that has committed offsets or members assigned."""
     held_back: int = 0
-    """The records of the lag that open transactions hide from consumers with isolation.level=read_committed."""
+    """The number of lagging records behind open transactions, hidden from read_committed consumers."""
     topics_read: frozenset[str] | None = None
-    """The topics that its members read; None if it has no members, or they do not report them."""
+    """The topics that the members read, or None if the group has no members or the members report no topics."""
 
     @property
     def is_there(self) -> bool:
@@ -39,23 +39,21 @@ class GroupSeen:
 
     @property
     def has_members(self) -> bool:
-        """True if the group has members, which alone may commit its offsets."""
+        """True if the group has members, so that only members may commit offsets."""
         return self.state not in WITHOUT_MEMBERS and self.is_there
 
     def is_read(self, topic: str) -> bool:
-        """True if the topic counts for objective and scaling; each topic does if `topics_read` is None."""
+        """True if the topic counts for objective and scaling, as all topics do if `topics_read` is None."""
         return self.topics_read is None or topic in self.topics_read
 
     @property
     def counted(self) -> Mapping[TopicPartition, PartitionLag]:
-        """Return the lag of the partitions of all topics that are read."""
+        """Return the lag of the partitions of all topics that count."""
         return {where: each for where, each in self.lags.partitions.items() if self.is_read(where.topic)}
 
     @property
     def not_read(self) -> str:
-        """Return the message about topics with committed offsets that no member reads any longer; empty if none."""
+        """Return the message about topics with committed offsets that no member reads any more, or an empty text."""
         topics = sorted({where.topic for where in self.lags.partitions if not self.is_read(where.topic)})
         more = f" and {len(topics) - NAMED_MAX} more" if len(topics) > NAMED_MAX else ""
-        return (
-            f"not counted, because no member reads it any more: {', '.join(topics[:NAMED_MAX])}{more}" if topics else ""
-        )
+        return f"topics not counted, as no member reads them: {', '.join(topics[:NAMED_MAX])}{more}" if topics else ""

@@ -1,4 +1,4 @@
-"""The status of a ConsumerGroup, from a look at the group and the work on it. Pure."""
+"""The status of a ConsumerGroup, from the observed group and the results of reset and scaling."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import ceil
@@ -26,7 +26,7 @@ from barnabas_operator.resources.consumer_group import (
 from barnabas_operator.resources.object_meta import READY, WITHIN_OBJECTIVE, Condition, merge_conditions
 
 OF_LOOKS: Final = frozenset({READY, WITHIN_OBJECTIVE})
-"""The conditions that each look sets."""
+"""The conditions that every observation sets."""
 HOUR_S: Final = 3_600
 DAY_S: Final = 24 * HOUR_S
 WORDS: Final[Mapping[Status, Evaluated]] = {
@@ -41,9 +41,10 @@ WORDS: Final[Mapping[Status, Evaluated]] = {
 def group_status(
     group: ConsumerGroup, seen: GroupSeen, work: WorkStatus, objective: Judged | None, cluster: str, now: str
 ) -> ConsumerGroupStatus:
-    """Return the new status; `now` in RFC 3339. `objective` is None if none is declared.
+    """Return the new status; `now` is in RFC 3339. `objective` is None if none is declared.
 
-    `cluster` and `groupId` say which group a deletion is about; only a resource that manages the group sets them.
+    `cluster` and `groupId` identify the group to delete with the resource. They are set only if the resource manages
+    the group.
     """
     before = group.status or ConsumerGroupStatus()
     is_ours = work.problem is None and not group.is_paused
@@ -71,14 +72,14 @@ def group_status(
 
 
 def is_worth_a_write(before: ConsumerGroupStatus | None, after: ConsumerGroupStatus) -> bool:
-    """True if a change has to be written at once; numbers, and messages with numbers, can wait for their turn."""
+    """True if a change must be written at once. Changes to numbers and messages may be written later."""
     return before is None or _without_numbers(before) != _without_numbers(after)
 
 
 def unheard(group: ConsumerGroup, why: Refusal, now: str, work: WorkStatus | None = None) -> ConsumerGroup:
-    """Return the group with the status of one that cannot be observed now: without any number of the last look.
+    """Return the resource with the status of a group that cannot be observed now, without numbers.
 
-    `work` is the report of the parts, None if they were not asked; then their earlier conditions are kept.
+    `work` holds the results of reset and scaling, or is None to keep their earlier conditions.
     """
     before = group.status or ConsumerGroupStatus()
     current = [*conditions_of(group, why, now)]
@@ -100,7 +101,7 @@ def unheard(group: ConsumerGroup, why: Refusal, now: str, work: WorkStatus | Non
 
 
 def _kept(group: ConsumerGroup, before: ConsumerGroupStatus, work: WorkStatus) -> ConsumerGroupStatus:
-    """Return the earlier `reset` and `replicas` as far as they are still declared and `work` reports no newer ones."""
+    """Return a status with only `reset` and `replicas`: values from `work`, or earlier ones that are still declared."""
     reset, scaling = group.spec.offsets.reset, group.spec.scaling
     known = before.reset if before.reset is not None and reset is not None and before.reset.id == reset.id else None
     replicas = work.replicas if work.replicas is not None else before.replicas
@@ -112,7 +113,7 @@ def _ready(
 ) -> Iterator[Condition]:
     """Yield the Ready condition.
 
-    Its message is a column of kubectl: it also says what is not as declared, or that there is no consumer yet.
+    Its message, which kubectl shows as a column, also names a missed objective and other conditions that are False.
     """
     missed = objective.message if objective is not None else ""
     expiry = _expiry(seen.lags.offsets_expire_s)
@@ -122,15 +123,15 @@ def _ready(
 
 
 def _expiry(seconds: float | None) -> str:
-    """Return the warning about offsets that expire within a day, in whole hours, for each change is a write."""
+    """Return the warning about offsets that expire within a day; whole hours keep the status from changing often."""
     if seconds is None or seconds >= DAY_S:
         return ""
     hours = max(1, ceil(seconds / HOUR_S))
-    return f"it has no members, and its offsets expire within {hours} h"
+    return f"the group has no members, and its offsets expire within {hours} h"
 
 
 def _topics(lags: GroupLags) -> Iterator[GroupTopic]:
-    """Yield the topics, the worst first."""
+    """Yield the topics of the status, the topic with the worst evaluation first."""
     parts: dict[str, list[float | None]] = {}
     for where, each in lags.partitions.items():
         parts.setdefault(where.topic, []).append(each.seconds)
@@ -155,7 +156,7 @@ def _members(consumers: Iterable[Consumer]) -> Iterator[GroupMember]:
 
 
 def _without_numbers(status: ConsumerGroupStatus) -> ConsumerGroupStatus:
-    """Return the status without numbers, messages and transition times, to compare it."""
+    """Return the status without numbers, messages and transition times, for a comparison."""
     conditions = (replace(each, message="", last_transition_time="") for each in status.conditions)
     return replace(
         status,

@@ -1,4 +1,4 @@
-"""The judgement of a group's lag by its `spec.lagObjective`. Pure."""
+"""The comparison of a group's lag with `spec.lagObjective`."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ Lags = Mapping[TopicPartition, PartitionLag]
 
 
 class Miss(NamedTuple):
-    """An exceeded limit: the field of `spec.lagObjective`, its value, and the measured value at the worst partition."""
+    """An exceeded limit: the field of `spec.lagObjective`, the limit, and the measured value at the worst partition."""
 
     field: str
     allowed: int
@@ -42,12 +42,12 @@ class Judged(NamedTuple):
 
 
 def misses(objective: LagObjective, lags: Lags) -> tuple[Miss, ...]:
-    """Return every limit that is exceeded now. An unknown value, such as the age of a record, exceeds none."""
+    """Return the limits that are exceeded now. An unknown value, such as the age of a record, exceeds no limit."""
     return tuple(miss for limit in LIMITS for miss in limit(objective, lags))
 
 
 def missed_since_s(before_s: float | None, missed: tuple[Miss, ...], now_s: float) -> float | None:
-    """Return the time since when each look has found an exceeded limit; None if none is exceeded now."""
+    """Return the time since which every observation has found an exceeded limit, or None if no limit is exceeded."""
     if not missed:
         return None
     return now_s if before_s is None else before_s
@@ -58,14 +58,14 @@ def judged(
 ) -> Judged:
     """Return the condition's content; `for_s` is how long a limit has been exceeded, in seconds.
 
-    A reported miss stays until all partitions are within the limits: one without a leader has not caught up.
+    A reported miss stays until all partitions are within the limits. A partition without a leader is not within them.
     """
     if not seen.is_there:
         return Judged("Unknown", UNKNOWN, NOBODY_YET)
     if missed and (was_missed or for_s >= duration_s(objective.for_)):
         return Judged("False", MISSED, "; ".join(filter(None, (*map(str, missed), seen.not_read))))
     if was_missed and seen.silent:
-        return Judged("False", MISSED, f"it was missed before, and the current lag is unknown: {_silent(seen)}")
+        return Judged("False", MISSED, f"the objective was missed, and the current lag is unknown: {_silent(seen)}")
     return Judged("True", KEPT, seen.not_read)
 
 
@@ -78,7 +78,7 @@ def _records(objective: LagObjective, lags: Lags) -> Iterator[Miss]:
     total = sum(each.lag for each in lags.values())
     if objective.max_records is not None and total > objective.max_records:
         worst, lag = max(((where, each.lag) for where, each in lags.items()), key=lambda pair: pair[1])
-        unit = f" records to be read, most of them ({shown(lag):,})"
+        unit = f" records are unread, most of them ({shown(lag):,})"
         yield Miss("maxRecords", objective.max_records, total, unit, worst)
 
 
@@ -88,7 +88,7 @@ def _seconds(objective: LagObjective, lags: Lags) -> Iterator[Miss]:
 
 def _retention(objective: LagObjective, lags: Lags) -> Iterator[Miss]:
     limit = objective.max_retention_percent
-    unit = "% of what is kept to be read"
+    unit = "% of the retained records are unread"
     yield from _worst("maxRetentionPercent", limit, unit, lags, lambda each: each.retention_percent)
 
 

@@ -1,4 +1,4 @@
-"""The conditions about a reset. Pure."""
+"""The conditions for a reset of offsets."""
 
 from dataclasses import replace
 from typing import Final
@@ -23,9 +23,9 @@ def known_reset(group: ConsumerGroup) -> ResetStatus | None:
 
 
 def final_condition(group: ConsumerGroup) -> Condition | None:
-    """Return the condition that stays until the resource changes, so that no broker has to be asked; else None.
+    """Return the condition of a finished reset, which stays until the resource changes, or None.
 
-    It is that of a reset that was carried out or given up, with the target scaled up again, or of a planned dry run.
+    A reset has finished if it was carried out or given up, or is a planned dry run.
     """
     reported, known = condition_of(group.conditions, OFFSETS_RESET), known_reset(group)
     if reported is None or reported.observed_generation != group.metadata.generation:
@@ -37,7 +37,7 @@ def final_condition(group: ConsumerGroup) -> Condition | None:
 def is_unfinished(group: ConsumerGroup) -> bool:
     """True if a reset that is no longer declared may have left the target scaled down.
 
-    Each new generation counts, because a paused group has no condition about it.
+    A new generation of the resource counts as well, because a paused group has no condition about the reset.
     """
     if group.spec.scaling is None or group.status is None:
         return False
@@ -46,7 +46,7 @@ def is_unfinished(group: ConsumerGroup) -> bool:
 
 
 def may_hold_target(group: ConsumerGroup) -> bool:
-    """Return True if, by the status, a reset may have scaled the target down and not yet up again."""
+    """Return True if, by the status, a reset may have scaled the target down without scaling it up again."""
     reported = condition_of(group.conditions, OFFSETS_RESET)
     is_of_this = group.status is not None and group.status.observed_generation == group.metadata.generation
     is_up = reported is None or reported.reason in (DONE, DRY_RUN, GIVEN_UP, ON_HOLD)
@@ -54,20 +54,20 @@ def may_hold_target(group: ConsumerGroup) -> bool:
 
 
 def on_hold(group: ConsumerGroup, refusal: Refusal | None, why: str, now: str) -> Condition | None:
-    """Return the condition of a reset that is on hold because of `why`; None if no reset is declared.
+    """Return the condition of a reset that is on hold because of `why`, or None if no reset is declared.
 
-    `refusal` is the reason why the target may still be at 0 replicas; it comes first.
+    A `refusal` says why the target may still be at 0 replicas, and takes precedence.
     """
     if refusal is not None:
         return condition(group, OFFSETS_RESET, "False", refusal.reason, refusal.message, now)
     if group.spec.offsets.reset is None:
         return None
-    message = f"{why}; so nothing is reset, and the target is scaled up again"
+    message = f"{why}; no offsets are reset, and the target is scaled up again"
     return condition(group, OFFSETS_RESET, "False", ON_HOLD, message, now)
 
 
 def reset_done(group: ConsumerGroup, work: WorkStatus, done: ResetStatus, now: str) -> WorkStatus:
-    """Return the work with the condition of a reset that was carried out. `now` in RFC 3339, as below."""
+    """Return the work with the condition of a reset that was carried out; `now` is in RFC 3339."""
     before = condition_of(group.conditions, OFFSETS_RESET)
     is_known = before is not None and before.status == "True" and known_reset(group) is not None
     message = before.message if before is not None and is_known else done_message(done)
@@ -75,25 +75,25 @@ def reset_done(group: ConsumerGroup, work: WorkStatus, done: ResetStatus, now: s
 
 
 def done_message(done: ResetStatus) -> str:
-    """Return the message about a reset that was carried out; without a known plan it has no numbers."""
+    """Return the message about a reset that was carried out, without numbers if the plan is unknown."""
     if not done.partitions:
-        return f"the reset {done.id} was carried out before: the committed offsets say so"
+        return f"the reset {done.id} was carried out before, as the committed offsets show"
     counts = f"{counted(done.partitions, 'partition')}: {counted(done.skipped, 'record')} skipped"
     return f"the reset {done.id} was carried out; {counts}, {done.again:,} read again"
 
 
 def reset_planned(group: ConsumerGroup, work: WorkStatus, plan: ResetPlan, now: str) -> WorkStatus:
-    """Return the work with the status of a dry run: the plan of the reset."""
+    """Return the work with the plan of a dry run as condition and status."""
     reset = group.spec.offsets.reset
     assert reset is not None
-    message = f"spec.offsets.reset.dryRun is true; without it, as of {now}: {plan}"
+    message = f"spec.offsets.reset.dryRun is true; the plan at {now} is: {plan}"
     return _with(work, condition(group, OFFSETS_RESET, "False", DRY_RUN, message, now), plan.status(reset.id))
 
 
 def reset_refused(group: ConsumerGroup, work: WorkStatus, why: Refusal, now: str, *, holds_target: bool) -> WorkStatus:
-    """Return the work with the reason why nothing was moved.
+    """Return the work with the condition of a reset that was refused or has to wait.
 
-    `holds_target` says that the target is scaled down for the reset, so the next look comes soon.
+    `holds_target` is True if the target is scaled down for the reset, so that the next observation follows soon.
     """
     said = condition(group, OFFSETS_RESET, "False", why.reason, why.message, now)
     return replace(_with(work, said, None), is_resetting=holds_target, is_busy=work.is_busy or holds_target)

@@ -1,4 +1,4 @@
-"""The offsets that a reset sets in each partition, as `kafka-consumer-groups --reset-offsets` plans them. Pure."""
+"""The offsets that a reset commits, planned as by `kafka-consumer-groups --reset-offsets`."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -17,18 +17,18 @@ OFFSET_OUT_OF_RANGE: Final = "OffsetOutOfRange"
 LEADER_NOT_AVAILABLE: Final = "LeaderNotAvailable"
 TOO_MANY_PARTITIONS: Final = "TooManyPartitions"
 COMMIT_BYTES_MAX: Final = 384 * 1024
-"""The limit of one commit. A coordinator writes so much as one batch: all of a reset is in its log, or nothing."""
+"""The limit on the bytes of one commit, which the coordinator writes as one batch, so that a reset is atomic."""
 OFFSET_BYTES: Final = 64
-"""The bytes of a committed offset beside its names and its metadata."""
+"""The bytes of a committed offset without group id, topic name and metadata."""
 NAMED_MAX: Final = 5
-"""The number of partitions that a message names at most."""
+"""The largest number of partitions that a message names."""
 
 OffsetsOfTime = Mapping[TopicPartition, int | None]
-"""The offset of each partition's first record at or after the time that the reset names; None if there is none."""
+"""The offset of each partition's first record at or after the time of the reset, or None."""
 
 
 class Move(NamedTuple):
-    """The change of one partition: the committed offset (None if none), the offset asked for, and the log's ends."""
+    """The change of one partition: the committed offset or None, the requested offset, and the ends of the log."""
 
     partition: TopicPartition
     before: int | None
@@ -37,12 +37,12 @@ class Move(NamedTuple):
 
     @property
     def to(self) -> int:
-        """Return the offset to commit: `wanted`, limited to the log, as Kafka's tool does it."""
+        """Return the offset to commit: `wanted`, limited to the ends of the log as in Kafka's tool."""
         return min(max(self.wanted, self.log.start), self.log.end)
 
     @property
     def delta(self) -> int:
-        """Return the number of existing records that are skipped; negative if they are read again."""
+        """Return the number of records that are skipped, or, if negative, that are read again."""
         if self.before is None:
             return 0
         return self.to - min(max(self.before, self.log.start), self.log.end)
@@ -90,7 +90,7 @@ class ResetPlan(NamedTuple):
             return said
         at_end = ", ".join(f"{each.partition} at {each.to}" for each in self.clamped[:NAMED_MAX])
         more = f" and {len(self.clamped) - NAMED_MAX} more" if len(self.clamped) > NAMED_MAX else ""
-        return f"{said}; set to an end of the log, because it has no such offset: {at_end}{more}"
+        return f"{said}; set to an end of the log, because the log has no such offset: {at_end}{more}"
 
 
 def counted(count: int, noun: str) -> str:
@@ -99,9 +99,9 @@ def counted(count: int, noun: str) -> str:
 
 
 def plan_reset(reset: Reset, group_id: str, described: GroupDescriptions, found: OffsetsOfTime) -> ResetPlan | Refusal:
-    """Return the plan, or the reason why there is none; `found` is used if the reset names a time.
+    """Return the plan of a reset, or a refusal; `found` holds the offsets if the reset names a time.
 
-    All partitions have to exist, and their leaders have to have answered.
+    A plan needs all partitions to exist and all their leaders to have answered.
     """
     partitions = reset_partitions(reset, group_id, described)
     if isinstance(partitions, Refusal):
@@ -126,7 +126,7 @@ def plan_reset(reset: Reset, group_id: str, described: GroupDescriptions, found:
 def _wanted(
     reset: Reset, group_id: str, described: GroupDescriptions, found: OffsetsOfTime
 ) -> Callable[[TopicPartition], int | None]:
-    """Return a function that gives the offset asked for in a partition; None if there is no offset to shift."""
+    """Return a function from a partition to its requested offset, or to None if there is no offset to shift."""
     to, logs, committed = reset.to, described.logs, described.groups[group_id].committed
     if to.earliest is not None:
         return lambda each: logs[each].start
@@ -143,23 +143,19 @@ def _wanted(
 
 
 def refuse_size(plan: ResetPlan, group_id: str, mark: str) -> Refusal | None:
-    """Refuse a plan too large for one commit; `mark` is the metadata of each partition."""
+    """Refuse a plan that is too large for one commit; `mark` is the metadata to commit for each partition."""
     of_each = len(group_id.encode()) + len(mark) + OFFSET_BYTES
     size_bytes = sum(of_each + len(each.partition.topic) for each in plan.moves)
     if size_bytes <= COMMIT_BYTES_MAX:
         return None
     allowed = max(1, len(plan.moves) * COMMIT_BYTES_MAX // size_bytes)
-    problem = (
-        f"the reset is about {counted(len(plan.moves), 'partition')}; allowed: about {allowed:,}, so that all of them"
-    )
-    message = (
-        f"{problem} are moved or none; name fewer topics in spec.offsets.reset.topics, then the others with another id"
-    )
+    problem = f"the reset covers {counted(len(plan.moves), 'partition')}; allowed: about {allowed:,} in one commit"
+    message = f"{problem}; name fewer topics in spec.offsets.reset.topics, then the other topics with another id"
     return Refusal(TOO_MANY_PARTITIONS, message)
 
 
 def reset_partitions(reset: Reset, group_id: str, described: GroupDescriptions) -> Collection[TopicPartition] | Refusal:
-    """Return the partitions to reset: all of the named topics, else those with committed offsets."""
+    """Return the partitions to reset: all partitions of the named topics, or those with committed offsets."""
     missing = [each for each in named_topics(reset) if each not in described.partitions]
     if missing:
         field = "to.offsets" if reset.to.offsets else "topics"
@@ -189,7 +185,7 @@ def _of_offsets(reset: Reset, described: GroupDescriptions) -> Collection[TopicP
         field = f"spec.offsets.reset.to.offsets: {where}"
         if reset.topics and each.topic not in reset.topics:
             return Refusal(
-                INVALID_RESET, f"{field} is not in spec.offsets.reset.topics; allowed: only topics named there"
+                INVALID_RESET, f"{field} is not in spec.offsets.reset.topics; allowed: only topics in that list"
             )
         if each.partition >= count:
             has = f"{each.topic} has {counted(count, 'partition')}"
@@ -207,9 +203,9 @@ def _of_group(reset: Reset, other: str, described: GroupDescriptions) -> Collect
     without = [each for each in reset.topics if each not in {one.topic for one in chosen}]
     if without:
         problem = f"{field}, which has committed no offsets in {', '.join(without[:NAMED_MAX])}"
-        return Refusal(NO_OFFSETS, f"{problem}; allowed: topics that it reads")
+        return Refusal(NO_OFFSETS, f"{problem}; allowed: topics that the group reads")
     if not chosen:
-        return Refusal(NO_OFFSETS, f"{field}, which has committed no offsets; allowed: a group that has")
+        return Refusal(NO_OFFSETS, f"{field}, which has committed no offsets; allowed: a group with committed offsets")
     return chosen
 
 
@@ -221,12 +217,12 @@ def _there(group: GroupDescription, described: GroupDescriptions) -> set[TopicPa
 def _nothing_committed(group: GroupDescription, group_id: str) -> Refusal:
     what = "has committed no offsets" if group.is_there else "does not exist: no consumer has joined or committed"
     reason = NO_OFFSETS if group.is_there else GROUP_NOT_FOUND
-    return Refusal(reason, f"group {group_id} {what}; spec.offsets.reset.topics must name the topics that it will read")
+    return Refusal(reason, f"group {group_id} {what}; spec.offsets.reset.topics must name the topics to read")
 
 
 def _nothing_to_shift(group_id: str, without: Collection[TopicPartition]) -> Refusal:
     problem = f"spec.offsets.reset.to.shiftBy: group {group_id} has committed no offset in {_named(without)}"
-    return Refusal(NO_OFFSETS, f"{problem}; allowed: topics that it reads, or earliest, latest, datetime")
+    return Refusal(NO_OFFSETS, f"{problem}; allowed: topics that the group reads, or earliest, latest, datetime")
 
 
 def _out_of_range(plan: ResetPlan) -> Refusal:

@@ -1,7 +1,7 @@
-"""The decision about the next step of a reset, made at each look from its observations alone. Pure.
+"""The decision about the next step of a reset, made from the current observation alone.
 
-An operator that dies after any step is followed by one that decides the same: the metadata of the committed offsets
-says that a reset was carried out, and an annotation of the target says to how many replicas to scale up again.
+An operator that restarts after any step continues the reset: the metadata of the committed offsets shows whether a
+reset was carried out, and an annotation of the target keeps the number of replicas to scale up to.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,18 +22,18 @@ GROUP_ACTIVE: Final = "GroupActive"
 WAITING_FOR_MEMBERS: Final = "WaitingForMembers"
 GIVEN_UP: Final = "GivenUp"
 PASSING: Final = frozenset({LEADER_NOT_AVAILABLE, KAFKA_ERROR})
-"""The reasons that pass by themselves."""
+"""The reasons that disappear without a change by a user."""
 PATIENCE: Final = timedelta(minutes=5)
-"""The time for members to leave once the target has no replicas, longer than the session timeout of a killed member."""
+"""The time for members to leave after the target has no replicas, longer than the usual session timeout."""
 NAMED_MAX: Final = 5
-"""The number of members that a message names at most."""
+"""The largest number of members that a message names."""
 
 
 class ResetLook(NamedTuple):
-    """The observations of one look.
+    """The observed state on which the next step of a reset depends.
 
-    `reset` is None if none is declared any more; `done_at` is the time at which it was carried out, by the status;
-    `scale` is None if no target is declared.
+    `reset` is None if no reset is declared any more. `done_at` is the time in the status at which the reset was carried
+    out. `scale` is None if no target is declared.
     """
 
     name: str
@@ -46,7 +46,7 @@ class ResetLook(NamedTuple):
     scale: TargetScale | Refusal | None
     now: datetime
     is_on_hold: bool = False
-    """True if nothing is reset now, because the resource or its Cluster is paused or not ready."""
+    """True if no reset may run now, because the resource or its Cluster is paused or not ready."""
 
     @property
     def is_done(self) -> bool:
@@ -55,18 +55,18 @@ class ResetLook(NamedTuple):
 
     @property
     def before(self) -> BeforeReset | None:
-        """Return the target's annotation, of a reset of any group: the replicas to scale up to. None without one."""
+        """Return the target's annotation with the replicas to scale up to, written by a reset of any group, or None."""
         return self.scale.before if isinstance(self.scale, TargetScale) else None
 
     @property
     def holds_target(self) -> bool:
-        """True if the target is scaled down for a reset of this group, or will be; no other part may scale it then."""
+        """True if the target is or will be scaled down for a reset of the group, so that the lag must not scale it."""
         before = self.before
         return before is not None and before.group == self.name and not before.gave_up
 
     @property
     def members(self) -> str:
-        """Return the members of the group as messages name them."""
+        """Return the members of the group as text for messages."""
         return named_members(self.group.members)
 
 
@@ -89,19 +89,19 @@ class Commit(NamedTuple):
 
 
 class Remember(NamedTuple):
-    """The step that writes this annotation on the target; None removes it."""
+    """The step that writes the annotation `before` on the target, or removes it if None."""
 
     before: BeforeReset | None
 
 
 class Scale(NamedTuple):
-    """The step that sets the target's replicas."""
+    """The step that sets the replicas of the target."""
 
     replicas: int
 
 
 class Stop(NamedTuple):
-    """The step that does nothing, because of `why`, until the next look."""
+    """The step that does nothing until the next observation, for the reason `why`."""
 
     why: Refusal
 
@@ -110,12 +110,12 @@ ResetStep = Over | Done | Plan | Commit | Remember | Scale | Stop
 
 
 def next_step(look: ResetLook) -> ResetStep:
-    """Return the step of the first rule that gives one."""
+    """Return the step of the first rule in `RULES` that returns a step."""
     return next(step for rule in RULES if (step := rule(look)) is not None)
 
 
 def without_plan(look: ResetLook, why: Refusal) -> Stop | Remember:
-    """Return the step after a Commit that had no plan: a target does not stay at 0 for an impossible reset."""
+    """Return the step after a Commit without a plan. An impossible reset is given up, so that the target scales up."""
     before, is_passing = look.before, why.reason in PASSING
     if before is None or before.group != look.name:
         return Stop(why)
@@ -125,7 +125,7 @@ def without_plan(look: ResetLook, why: Refusal) -> Stop | Remember:
 
 
 def resets_of(group: GroupDescription) -> tuple[str, ...]:
-    """Return the ids of the resets in the metadata of the committed offsets, in each partition the last one first."""
+    """Return the ids of the resets in the metadata of the committed offsets, the last reset of a partition first."""
     marks = dict.fromkeys(each.metadata for each in group.committed.values())
     return tuple(dict.fromkeys(reset_id for mark in marks for reset_id in reset_ids(mark)))
 
@@ -138,7 +138,7 @@ def named_members(members: Iterable[Member]) -> str:
 
 
 def _scale_up_again(look: ResetLook) -> ResetStep | None:
-    """Scale the target up again after its reset is over, on hold, given up or replaced, then remove the annotation."""
+    """Return the steps that scale the target up after its reset has ended, and then remove the annotation."""
     before, scale = look.before, look.scale
     if before is None or not isinstance(scale, TargetScale) or before.group != look.name:
         return None
@@ -168,12 +168,12 @@ def _dry_run(look: ResetLook) -> ResetStep | None:
 
 
 def _gave_up(look: ResetLook) -> ResetStep | None:
-    """Stop a reset that was given up, as it would fail again; a new id tries again."""
+    """Stop a reset that was given up, because it would fail again. A new reset id starts another try."""
     before = look.before
     if before is None or before.group != look.name or not before.gave_up:
         return None
-    problem = f"{before.gave_up}; {_target(look)} was scaled up to {before.replicas} again, and nothing was moved"
-    return Stop(Refusal(GIVEN_UP, f"{problem}; to try once more give the reset another id"))
+    problem = f"{before.gave_up}; {_target(look)} was scaled up to {before.replicas} again, and no offset was changed"
+    return Stop(Refusal(GIVEN_UP, f"{problem}; to try again, give the reset another id"))
 
 
 def _unknown(look: ResetLook) -> ResetStep | None:
@@ -189,7 +189,7 @@ def _commit(look: ResetLook) -> ResetStep | None:
 def _refuse(look: ResetLook) -> ResetStep | None:
     if look.reset is None or look.reset.when_active != "Refuse":
         return None
-    allowed = "stop them, or set spec.offsets.reset.whenActive to Wait or ScaleDown"
+    allowed = "stop the members, or set spec.offsets.reset.whenActive to Wait or ScaleDown"
     return Stop(Refusal(GROUP_ACTIVE, f"group {look.group_id} has {look.members}; allowed: {allowed}"))
 
 
@@ -230,17 +230,17 @@ def _members_stay(look: ResetLook) -> str:
 def _scale_down_first(look: ResetLook, scale: TargetScale, reset: Reset) -> ResetStep:
     if scale.replicas == 0:
         problem = f"{_target(look)} has no replicas, and group {look.group_id} has {look.members}"
-        return Stop(Refusal(WAITING_FOR_MEMBERS, f"{problem}, which run outside it"))
+        return Stop(Refusal(WAITING_FOR_MEMBERS, f"{problem}, which the target does not run"))
     return Remember(BeforeReset(look.name, reset.id, scale.replicas))
 
 
 def _is_left(scale: TargetScale, before: BeforeReset) -> bool:
-    """True if another group's annotation does not block: its reset was given up, and the target is scaled up again."""
+    """True if the reset of another group was given up and the target is scaled up, so that it no longer blocks."""
     return before.gave_up != "" and (before.is_up or scale.replicas > 0)
 
 
 def _since(before: BeforeReset, now: datetime) -> datetime:
-    """Return the time at which the target was first at 0; `now` if it was not yet, or the text is unreadable."""
+    """Return the time at which the target was first seen at 0 replicas, or `now` if the annotation has none."""
     try:
         since = datetime.fromisoformat(before.since)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The time that a reset names. Pure."""
+"""The time to which a reset sets offsets."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -14,12 +14,12 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def utc_time(now_ms: int) -> datetime:
-    """Return the UTC time of `now_ms`, in milliseconds since 1970."""
+    """Return the UTC time for `now_ms`, the milliseconds since 1970."""
     return EPOCH + now_ms * MILLISECOND
 
 
 def reset_time_ms(to: ResetTo, now: datetime) -> int | Refusal | None:
-    """Return the milliseconds since 1970; None if the reset names no time. A time before 1970 counts as 1970."""
+    """Return the time of the reset in milliseconds since 1970, at least 0, or None if the reset names no time."""
     if to.by_duration is not None:
         return max(0, _milliseconds(now) - int(duration_s(to.by_duration) * 1000))
     if to.datetime is None:
@@ -28,14 +28,14 @@ def reset_time_ms(to: ResetTo, now: datetime) -> int | Refusal | None:
     try:
         wanted = datetime.fromisoformat(to.datetime)
     except ValueError as error:
-        return Refusal(INVALID_RESET, f"{field}: {error}; allowed: such as 2026-11-01T00:00:00Z")
+        return Refusal(INVALID_RESET, f"{field}: {error}; allowed: a time such as 2026-11-01T00:00:00Z")
     wanted = wanted if wanted.tzinfo is not None else wanted.replace(tzinfo=UTC)
     if wanted > now:
-        problem = f"{field}, which is in the future: it is {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        problem = f"{field}, which is in the future: the time is {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         return Refusal(DATETIME_IN_FUTURE, f"{problem}; allowed: a time in the past, or to.latest")
     return max(0, _milliseconds(wanted))
 
 
 def _milliseconds(time: datetime) -> int:
-    """Return the milliseconds since 1970, rounded up: no record of an earlier millisecond is at or after `time`."""
+    """Return the milliseconds since 1970, rounded up, because records of an earlier millisecond are before `time`."""
     return -((EPOCH - time) // MILLISECOND)

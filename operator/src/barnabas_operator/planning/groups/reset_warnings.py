@@ -1,4 +1,4 @@
-"""The warnings to a user who applies a resource with a reset: its effect if it were done now. Pure."""
+"""The admission warnings about a reset: the effect that the reset would have now."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,16 +10,16 @@ from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.consumer_group import Reset
 
 SHOWN_MAX: Final = 4
-"""The number of partitions that a warning names at most, because the API server limits its length."""
+"""The largest number of partitions that a warning names, because the API server limits the length of warnings."""
 
 
 def reset_warnings(reset: Reset, group_id: str, group: GroupDescription, plan: ResetPlan | Refusal) -> Iterator[str]:
-    """Yield the warnings about a declared reset."""
+    """Yield the warnings about a reset that a user declares."""
     if reset.id in resets_of(group):
         yield f"the reset {reset.id} of group {group_id} was carried out before: another reset needs another id"
         return
     if isinstance(plan, Refusal):
-        yield f"the reset {reset.id} moves nothing: {plan.message}"
+        yield f"the reset {reset.id} changes no offsets: {plan.message}"
         return
     yield f"the reset {reset.id} of group {group_id}, {'if dryRun were not true' if reset.dry_run else 'now'}: {plan}"
     more = f" and {len(plan.moves) - SHOWN_MAX} more" if len(plan.moves) > SHOWN_MAX else ""

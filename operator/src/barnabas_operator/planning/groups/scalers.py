@@ -1,4 +1,4 @@
-"""The other scalers of a target: two of them would undo each other's work. Pure."""
+"""The check that no other autoscaler or ConsumerGroup scales the same target."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from barnabas_operator.resources.json_types import Json
 
 
 class Scalers(NamedTuple):
-    """The possible scalers in a namespace, as the API server returns them."""
+    """The objects in a namespace that may scale a target, as JSON from the API server."""
 
     autoscalers: Sequence[Json]
     """The HorizontalPodAutoscalers; KEDA creates one for each ScaledObject."""
@@ -19,7 +19,7 @@ class Scalers(NamedTuple):
 
 
 def refuse_scaling(group: ConsumerGroup, scaling: Scaling, scale: TargetScale, scalers: Scalers) -> Refusal | None:
-    """Return the reason why the group may not scale its target, or None."""
+    """Refuse to scale a target that is scaled by an autoscaler, another ConsumerGroup or a reset."""
     target = scaling.target
     before = scale.before
     if before is not None and not before.gave_up:
@@ -29,9 +29,7 @@ def refuse_scaling(group: ConsumerGroup, scaling: Scaling, scale: TargetScale, s
     autoscaler = _autoscaler_of(target, scalers.autoscalers)
     if autoscaler is not None:
         problem = f"{named(target)} is scaled by the HorizontalPodAutoscaler {autoscaler}"
-        return Refusal(
-            RESOURCE_CONFLICT, f"{problem}; allowed: {allowed}, or delete that autoscaler and what created it"
-        )
+        return Refusal(RESOURCE_CONFLICT, f"{problem}; allowed: {allowed}, or delete the autoscaler and its creator")
     first = min(_rivals(target, scalers.groups), default=None)
     if first is not None and first[1] != group.metadata.name:
         problem = f"{named(target)} is scaled by the ConsumerGroup {first[1]}, which is older"
@@ -48,7 +46,7 @@ def _autoscaler_of(target: ScaleTarget, autoscalers: Iterable[Json]) -> str | No
 
 
 def _rivals(target: ScaleTarget, groups: Iterable[Json]) -> Iterator[tuple[str, str]]:
-    """Yield age and name of each ConsumerGroup that scales the target by lag, except those being deleted."""
+    """Yield creation time and name of each ConsumerGroup that scales the target by lag and is not being deleted."""
     for each in groups:
         meta, scaling = each["metadata"], each["spec"].get("scaling") or {}
         about = scaling.get("target") or {}

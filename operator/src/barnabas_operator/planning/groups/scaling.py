@@ -1,8 +1,9 @@
-"""The number of replicas that run a group's consumers, by its lag. Pure.
+"""The number of consumer replicas of a group, chosen by its lag.
 
-The wanted number is that of KEDA and the HorizontalPodAutoscaler: the lag divided by `lagThreshold`, rounded up, from
-`min` to `max`, and at most one for each partition. It goes up at once. It goes down after the lag has allowed it for
-`WINDOW_S`, by half at most, and never to a number that was too few for the same load (`too_few`).
+The wanted number is computed as by KEDA and the HorizontalPodAutoscaler: the lag divided by `lagThreshold`, rounded up,
+within `min` and `max`, and at most one replica for each partition. A target is scaled up at once. It is scaled down
+after the lag has allowed fewer replicas for `WINDOW_S`, by at most half, and never to a number that was too small for
+the same load (`too_few`).
 """
 
 from math import inf
@@ -12,34 +13,34 @@ from barnabas_operator.planning.groups.too_few import TooFew, Written, gone_down
 from barnabas_operator.resources.consumer_group import Scaling
 
 WINDOW_S: Final = 300.0
-"""The cooldown of KEDA, and the stabilization window of a HorizontalPodAutoscaler."""
+"""The time before a target is scaled down, as in KEDA and the HorizontalPodAutoscaler."""
 JOINING_S: Final = 30.0
-"""The time after a change in which growing lag adds no replicas, because new consumers make the group rebalance."""
+"""The time after a change during which lag adds no replicas, because new consumers make the group rebalance."""
 TOLERANCE: Final = 0.1
-"""The share above the threshold that is ignored, as a HorizontalPodAutoscaler does it."""
+"""The share above the threshold that is ignored, as in the HorizontalPodAutoscaler."""
 GAP_S: Final = 120.0
-"""The time between two looks after which the lag in between is unknown."""
+"""The longest time between two observations for which the lag between them counts as known."""
 
 
 class Demand(NamedTuple):
-    """The observations in the topics that the group reads. `lag` is None if it has no committed offsets."""
+    """The lag and size of the topics that the group reads. `lag` is None if the group has no committed offsets."""
 
     lag: int | None
     written: int
-    """The sum of the partitions' log ends, which rises with each write."""
+    """The sum of the log end offsets of all partitions, which rises with every write."""
     places: int
     """The number of partitions with a known lag."""
     partitions: int
-    """The number of partitions of the group's topics; more consumers would read nothing. 0 if no topic is known."""
+    """The number of partitions of the group's topics, the limit on useful consumers, or 0 if no topic is known."""
     is_all_read: bool
-    """True if no partition has lag, including those that no member reads any more.
+    """True if no partition has lag, including partitions that no member reads any more.
 
-    It is false if a leader does not answer, or a partition has no committed offset.
+    A partition without an answering leader or without a committed offset makes the value False.
     """
 
 
 class Calm(NamedTuple):
-    """The time since when the lag has allowed fewer replicas, the demand then, and the most replicas wanted since."""
+    """The time since which the lag has allowed fewer replicas, the demand then, and the most replicas wanted since."""
 
     since_s: float
     then: Demand
@@ -47,7 +48,7 @@ class Calm(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The state between looks. A new process has none: it scales down later for it, and up as soon."""
+    """The state between observations. A new process has none, and therefore only scales down later."""
 
     replicas: int
     looked_s: float
@@ -60,22 +61,22 @@ class Memory(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The number of replicas, and the reason (`why`) if it differs from the declared number."""
+    """The number of replicas to set, and the reason if it differs from the current number."""
 
     replicas: int
     memory: Memory
     why: str = ""
     capped: str = ""
-    """The reason why the lag gets fewer replicas than it asks for: there are not enough partitions."""
+    """The reason, too few partitions, why the lag gets fewer replicas than it requires."""
 
     @property
     def is_change(self) -> bool:
-        """True if the number of replicas differs from the declared number."""
+        """True if the number of replicas differs from the current number."""
         return self.why != ""
 
 
 def decide(scaling: Scaling, demand: Demand, replicas: int, memory: Memory | None, now_s: float) -> Decision:
-    """Return the decision for a target with `replicas` declared; `now_s` is of a monotonic clock."""
+    """Return the decision for a target that has `replicas`; `now_s` is a monotonic time."""
     wanted = _wanted(scaling, demand)
     memory = _looked(memory, replicas, now_s)
     looks = with_look(memory.looks, Written(now_s, demand.written, demand.places))
@@ -92,7 +93,7 @@ def decide(scaling: Scaling, demand: Demand, replicas: int, memory: Memory | Non
 
 
 def _wanted(scaling: Scaling, demand: Demand) -> int:
-    """Return the replicas that the lag asks for, within the limits; at least one if nothing is committed."""
+    """Return the replicas that the lag requires, within `min` and `max`; one replica if nothing is committed."""
     by_lag = _by_lag(scaling, demand.lag) if demand.lag is not None else 1
     return max(scaling.min, min(scaling.max, demand.partitions or scaling.max, by_lag))
 
@@ -103,12 +104,12 @@ def _by_lag(scaling: Scaling, lag: int) -> int:
 
 def _threshold(scaling: Scaling) -> int:
     if scaling.lag_threshold is None:
-        raise ValueError("spec.scaling.lagThreshold is missing: nothing is scaled by lag then")
+        raise ValueError("spec.scaling.lagThreshold is missing, so the lag cannot scale the target")
     return scaling.lag_threshold
 
 
 def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
-    """Return the memory at this look; begin again if others have changed the replicas."""
+    """Return the memory for this observation, which starts again if others have changed the replicas."""
     if memory is None:
         return Memory(replicas, now_s, -inf)
     if memory.replicas != replicas:
@@ -117,7 +118,7 @@ def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
 
 
 def _calm(calm: Calm | None, demand: Demand, wanted: int, replicas: int, now_s: float) -> Calm | None:
-    """Return the calm with this look; begin again if fewer partitions have a known lag."""
+    """Return the calm with this observation, which starts again if fewer partitions have a known lag."""
     if wanted >= replicas or demand.lag is None:
         return None
     if calm is None or demand.places < calm.then.places:
@@ -126,7 +127,7 @@ def _calm(calm: Calm | None, demand: Demand, wanted: int, replicas: int, now_s: 
 
 
 def _at(memory: Memory, replicas: int, now_s: float, why: str) -> Decision:
-    """Return the decision to change the replicas, with the memory of it."""
+    """Return the decision to change the replicas, with the updated memory."""
     down = replicas < memory.replicas
     changed = memory._replace(replicas=replicas, changed_s=now_s, went_down=down, calm=None)
     return Decision(replicas, changed, why)
@@ -138,19 +139,19 @@ def _stay(memory: Memory) -> Decision:
 
 def _up(scaling: Scaling, demand: Demand, wanted: int, memory: Memory, now_s: float) -> Decision:
     before = memory.replicas
-    if before == 0:  # From 0 it went up because of lag; that does not show how many keep up.
+    if before == 0:  # Lag at 0 replicas does not show how many consumers are needed.
         return _at(memory, wanted, now_s, _why(scaling, demand))
     is_beyond = (demand.lag or 0) > _threshold(scaling) * before * (1 + TOLERANCE)
     if not is_beyond or now_s - memory.changed_s < JOINING_S:
         return _stay(memory)
-    if memory.went_down or now_s - memory.changed_s > WINDOW_S:  # Otherwise the lag may be from before the last change.
+    if memory.went_down or now_s - memory.changed_s > WINDOW_S:  # After a recent scale-up, old lag may remain.
         too_few = grown_beyond(memory.too_few, before, rate_of(memory.looks), now_s, was_try=memory.went_down)
         memory = memory._replace(too_few=too_few)
     return _at(memory, wanted, now_s, _why(scaling, demand))
 
 
 def _down(scaling: Scaling, demand: Demand, memory: Memory, now_s: float) -> Decision:
-    """Return the decision to go down to the most replicas that were wanted in all of the window."""
+    """Return the decision to scale down to the most replicas that were wanted during the window."""
     calm = memory.calm
     if calm is None or now_s - calm.since_s < WINDOW_S:
         return _stay(memory)
@@ -165,20 +166,20 @@ def _down(scaling: Scaling, demand: Demand, memory: Memory, now_s: float) -> Dec
 
 
 def _grows(scaling: Scaling, demand: Demand, replicas: int, calm: Calm) -> bool:
-    """True if the lag grows, so that fewer replicas would not keep up, and the partitions are not the limit."""
+    """True if the lag grows although more replicas could read, so that fewer replicas would not keep up."""
     more = (demand.lag or 0) - (calm.then.lag or 0)
     return more > _threshold(scaling) * replicas * TOLERANCE and not _capped(scaling, demand)
 
 
 def _lowest(memory: Memory, now_s: float) -> int:
-    """Return the fewest replicas to go down to in one step."""
+    """Return the fewest replicas that the target may be scaled down to in one step."""
     half = memory.replicas // 2
     return max(half, memory.too_few.least(rate_of(memory.looks), now_s)) if memory.too_few is not None else half
 
 
 def _why(scaling: Scaling, demand: Demand) -> str:
     if demand.lag is None:
-        return "nothing is committed: only a running consumer can begin"
+        return "the group has no committed offsets, so a consumer must run"
     if demand.lag == 0:
         return "no lag"
     capped = _capped(scaling, demand)

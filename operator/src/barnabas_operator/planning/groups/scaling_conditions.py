@@ -1,4 +1,4 @@
-"""The demand that a look shows, and the condition and Events about scaling. Pure."""
+"""The demand of an observed group, and the condition and Events about scaling."""
 
 from typing import Final
 
@@ -15,11 +15,11 @@ FOLLOWS_LAG: Final = "FollowsLag"
 TOO_FEW_PARTITIONS: Final = "TooFewPartitions"
 RESETTING: Final = Refusal("Resetting", "replicas do not follow the lag while a reset of offsets is under way")
 SCALED: Final = "Scaled"
-"""The reason of the Events about a target whose replicas change."""
+"""The reason of Events about a change to the replicas of a target."""
 
 
 def demand_of(seen: GroupSeen) -> Demand:
-    """Return the demand; its lag is None if the group has no committed offset in a partition with a leader."""
+    """Return the demand of a group; its lag is None if no partition with a leader has a committed offset."""
     lags = seen.counted.values()
     return Demand(
         lag=sum(each.lag for each in lags) if lags else None,
@@ -31,23 +31,23 @@ def demand_of(seen: GroupSeen) -> Demand:
 
 
 def _is_all_read(seen: GroupSeen) -> bool:
-    """True if no partition has lag, those that no member reads included: a returning member may read them again."""
+    """True if no partition has lag, including partitions that no member reads, because a member may read them again."""
     everywhere = seen.lags.partitions
     return len(everywhere) >= sum(seen.partition_counts.values()) and not any(each.lag for each in everywhere.values())
 
 
 def follows_lag(group: ConsumerGroup, seen: GroupSeen, decided: Decision, now: str) -> Condition:
-    """Return the condition of a target that follows the lag; `now` in RFC 3339, as below."""
+    """Return the condition of a target that is scaled by lag; `now` is in RFC 3339."""
     reason = TOO_FEW_PARTITIONS if decided.capped else FOLLOWS_LAG
     message = "; ".join(filter(None, (decided.capped, seen.not_read)))
     return condition(group, SCALING_ACTIVE, "True", reason, message, now)
 
 
 def not_scaled(group: ConsumerGroup, why: Refusal, now: str) -> Condition:
-    """Return the condition of a target that is left as it is."""
+    """Return the condition of a target that is not scaled; `now` is in RFC 3339."""
     return condition(group, SCALING_ACTIVE, "False", why.reason, why.message, now)
 
 
 def scaled(target: ScaleTarget, before: int, decided: Decision) -> Said:
-    """Return the Event about a change of replicas."""
+    """Return the Event about a change to the replicas of the target."""
     return "Normal", SCALED, f"scaled {named(target)} from {before} to {decided.replicas}: {decided.why}"

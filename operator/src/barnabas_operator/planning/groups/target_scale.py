@@ -1,4 +1,4 @@
-"""The scale of `spec.scaling.target`, now and before a reset. Pure."""
+"""The scale of `spec.scaling.target`, now and before a reset."""
 
 from typing import Annotated, Final, NamedTuple
 
@@ -12,53 +12,53 @@ from barnabas_operator.resources.foreign_json import foreign_json
 from barnabas_operator.resources.json_types import Json
 
 BEFORE_RESET: Final = "barnabas.dev/before-reset"
-"""The annotation of a target from before it is scaled down for a reset until it is scaled up again."""
+"""The annotation of a target that keeps its replicas from before a reset scaled it down."""
 TARGET_NOT_FOUND: Final = "TargetNotFound"
 TARGET_REFUSED: Final = "TargetRefused"
 TARGET_BUSY: Final = "TargetBusy"
-"""The reason if the target is scaled down for a reset of another group."""
+"""The reason of a refusal because the target is scaled down for a reset of another group."""
 
 
 class BeforeReset(Struct, frozen=True):
-    """The replicas to scale the target up to again. Its annotation survives an operator that is killed."""
+    """The content of the annotation: the replicas to scale up to, and the progress of the reset."""
 
     group: str
-    """The name of the ConsumerGroup, not the group's id."""
+    """The name of the ConsumerGroup, which may differ from the group id."""
     reset: str
     """The `spec.offsets.reset.id`."""
     replicas: Annotated[int, Meta(ge=0)]
     since: str = ""
-    """The time at which the target was first seen at 0 replicas, in RFC 3339; empty before that."""
+    """The time in RFC 3339 at which the target was first seen at 0 replicas, or empty."""
     gave_up: str = ""
-    """The reason why the reset was given up: the target is scaled up again, and the reset is not tried again."""
+    """The reason why the reset was given up, or empty. A reset that was given up is not tried again."""
     is_up: bool = False
-    """True if the reset was given up and the target had replicas since; none later have another reason."""
+    """True if the reset was given up and the target has been scaled up again since."""
 
 
 class TargetScale(NamedTuple):
     """The scale of a target as read from Kubernetes."""
 
     replicas: int
-    """The declared number; terminating pods may still run."""
+    """The declared number of replicas; terminating pods may still run."""
     version: str
-    """The resourceVersion: writing on the ground of this scale is a conflict after any later change of the target."""
+    """The resourceVersion of the target, so that a write fails if the target has changed since."""
     before: BeforeReset | None = None
 
 
 def scale_of(target: ScaleTarget, found: Json | None) -> TargetScale | Refusal:
-    """Return the scale of the object `found`, None if it does not exist, or the reason why it may not be scaled."""
+    """Return the scale of the target, or a refusal if the object `found` is None or may not be scaled."""
     if found is None:
-        message = f"spec.scaling.target: there is no {named(target)} in this namespace; allowed: an existing one"
+        message = f"spec.scaling.target: there is no {named(target)} in this namespace; allowed: an existing object"
         return Refusal(TARGET_NOT_FOUND, message)
     meta = found["metadata"]
     labels = meta.get("labels") or {}
     cluster = labels.get(CLUSTER_LABEL)
     if labels.get(NAME_LABEL) == OPERATOR_NAME:
         message = f"spec.scaling.target: {named(target)} is the operator, which nothing would scale up again"
-        return Refusal(TARGET_REFUSED, f"{message}; allowed: what runs the group's consumers")
+        return Refusal(TARGET_REFUSED, f"{message}; allowed: the workload with the group's consumers")
     if cluster is not None:
-        message = f"spec.scaling.target: {named(target)} belongs to the Cluster {cluster}, which says how many it has"
-        return Refusal(TARGET_REFUSED, f"{message}; allowed: what runs the group's consumers")
+        message = f"spec.scaling.target: {named(target)} belongs to the Cluster {cluster}, which sets its replicas"
+        return Refusal(TARGET_REFUSED, f"{message}; allowed: the workload with the group's consumers")
     text = (meta.get("annotations") or {}).get(BEFORE_RESET)
     before = foreign_json(text, BeforeReset) if text is not None else None
     if text is not None and before is None:
@@ -71,10 +71,10 @@ def scale_of(target: ScaleTarget, found: Json | None) -> TargetScale | Refusal:
 
 
 def before_text(before: BeforeReset | None) -> str | None:
-    """Return the annotation's value; None removes it."""
+    """Return the value of the annotation, or None to remove the annotation."""
     return msgspec.json.encode(before).decode() if before is not None else None
 
 
 def named(target: ScaleTarget) -> str:
-    """Return the target as messages name it."""
+    """Return the kind and name of the target for messages."""
     return f"{target.kind} {target.name}"

@@ -1,6 +1,7 @@
-"""The memory of a number of replicas that did not keep up, so that a steady load is not scaled there again. Pure.
+"""The memory of a number of replicas that did not keep up with the load.
 
-A steady load has no lag with just enough replicas, and with one less it grows: lag alone cannot tell that from no load.
+A group with just enough replicas has no lag, like a group without load. Without this memory, the group would be scaled
+down again and again to a number that is too small.
 """
 
 from typing import Final, NamedTuple
@@ -13,7 +14,7 @@ RATE_S: Final = 300.0
 
 
 class Written(NamedTuple):
-    """The sum `total` of the log ends of `places` partitions, at one look."""
+    """The sum `total` of the log end offsets of `places` partitions at one observation."""
 
     now_s: float
     total: int
@@ -21,9 +22,10 @@ class Written(NamedTuple):
 
 
 class TooFew(NamedTuple):
-    """A number of `replicas` that was too few at `rate` records a second (None if unknown).
+    """A number of `replicas` that was too small for a load of `rate` records per second (None if unknown).
 
-    Until `until_s` the same load gets more replicas; then this number is tried once, and a failure doubles `hold_s`.
+    Until `until_s` the same load gets more replicas. Then the number is tried once more, and a failure doubles
+    `hold_s`.
     """
 
     replicas: int
@@ -32,14 +34,14 @@ class TooFew(NamedTuple):
     hold_s: float
 
     def least(self, rate: float | None, now_s: float) -> int:
-        """Return the fewest replicas for a load of `rate`; a smaller load needs fewer, in proportion."""
+        """Return the fewest replicas for a load of `rate`, in proportion to the remembered load."""
         share = rate / self.rate if rate is not None and self.rate else 1.0
         needed = min(self.replicas, int(self.replicas * share * (1 + ALIKE))) + 1
         return needed if now_s < self.until_s else min(needed, self.replicas)
 
 
 def grown_beyond(before: TooFew | None, replicas: int, rate: float | None, now_s: float, *, was_try: bool) -> TooFew:
-    """Return the memory after lag grew beyond the threshold; `was_try`: the last change was down to `replicas`."""
+    """Return the memory after lag grew beyond the threshold; `was_try` is True after a scale-down to `replicas`."""
     hold_s = HOLD_MIN_S
     if before is not None and _is_alike(before.rate, rate):
         hold_s = min(before.hold_s * (2 if was_try else 1), HOLD_MAX_S)
@@ -47,26 +49,26 @@ def grown_beyond(before: TooFew | None, replicas: int, rate: float | None, now_s
 
 
 def _is_alike(before: float | None, now: float | None) -> bool:
-    """True if the two rates are about equal; an unknown rate equals any."""
+    """True if the two rates are about equal or one of them is unknown."""
     return before is None or now is None or abs(now - before) <= ALIKE * before
 
 
 def gone_down(before: TooFew | None, replicas: int, now_s: float) -> TooFew | None:
-    """Return the memory after going down to `replicas`; where that was too few once, one less may be tried next."""
+    """Return the memory after a scale-down to `replicas`; one replica less may be next if the number had failed."""
     if before is None or replicas > before.replicas:
         return before
     return before._replace(replicas=max(0, replicas - 1), until_s=now_s)
 
 
 def with_look(before: tuple[Written, ...], look: Written) -> tuple[Written, ...]:
-    """Return the looks of the last `RATE_S`; only the new one if partitions were added, deleted or created again."""
+    """Return the observations of the last `RATE_S`, or only the new one if the set of partitions has changed."""
     if before and (before[-1].places != look.places or before[-1].total > look.total):
         return (look,)
     return (*(each for each in before if look.now_s - each.now_s <= RATE_S), look)
 
 
 def rate_of(looks: tuple[Written, ...]) -> float | None:
-    """Return the records written per second; None if there are fewer than two looks."""
+    """Return the records written per second, or None if there are fewer than two observations."""
     if len(looks) < 2:
         return None
     first, last = looks[0], looks[-1]

@@ -1,4 +1,4 @@
-"""The results of the work on a group, for its status. Pure."""
+"""The results of reset and scaling of a group, for its status."""
 
 from dataclasses import dataclass
 
@@ -9,15 +9,15 @@ from barnabas_operator.resources.object_meta import Condition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkStatus:
-    """The results of the parts so far. A None keeps the value of the earlier status."""
+    """The results of reset and scaling so far. A None keeps the value of the earlier status."""
 
     problem: Refusal | None = None
     """The reason why `Ready` is False."""
     conditions: tuple[Condition, ...] = ()
-    """The conditions beside Ready and WithinObjective. A condition that is no longer reported is removed."""
+    """The conditions except Ready and WithinObjective. A condition that is not listed is removed from the status."""
     reset: ResetStatus | None = None
     replicas: int | None = None
     is_resetting: bool = False
-    """True if a reset is under way or waits; no other part may scale the target then."""
+    """True if a reset is in progress or waits, so that the lag must not scale the target."""
     is_busy: bool = False
-    """True if the next look must come soon."""
+    """True if the next observation must follow soon."""

@@ -1,1 +1,1 @@
-"""Runs of maintenance jobs: their checks, their next step, and their status. Pure."""
+"""The planning of MaintenanceJobs: their checks, their next step, and their status."""

@@ -1,4 +1,4 @@
-"""The observation of a run in Kubernetes: its Job and its driver pods. Pure: read from JSON."""
+"""The state of a MaintenanceJob in Kubernetes: its Job and its driver pods, read from JSON."""
 
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
@@ -12,12 +12,12 @@ from barnabas_operator.resources.maintenance_job import Count
 DRIVER: Final = "driver"
 """The name of the driver's container."""
 SPARK_DRIVER: Final = "spark-kubernetes-driver"
-"""The name of that container if Kubeflow's Spark operator starts it, which looks for this name."""
+"""The name of the driver's container if Kubeflow's Spark operator starts the driver."""
 PROGRESS: Final = "barnabas.dev/progress"
 """The annotation in which a driver reports its progress."""
 ENDED: Final = ("Succeeded", "Failed")
 BY_ITSELF: Final = ("Completed", "Error")
-"""The reasons of a container whose process ended by itself, or by a signal."""
+"""The reasons of a container whose process exited or was ended by a signal."""
 OUT_OF_MEMORY: Final = "OOMKilled"
 
 
@@ -41,7 +41,7 @@ class TerminationMessage(Struct, frozen=True, kw_only=True):
 
 
 class DriverPod(NamedTuple):
-    """The pod of one try. `exit_code` is None as long as its process has not ended."""
+    """The driver pod of one attempt. `exit_code` is None until its process has ended."""
 
     name: str
     made_at: str
@@ -50,15 +50,15 @@ class DriverPod(NamedTuple):
     termination: TerminationMessage
     progress: Progress | None
     trouble: str
-    """The reason why it does not run; "" if it does, or just starts."""
+    """The reason why the pod does not run, or "" if it runs or starts normally."""
     end_reason: str = ""
-    """The reason why Kubernetes ended it, such as OOMKilled or Evicted; "" if it ended by itself."""
+    """The reason why Kubernetes ended the pod, such as OOMKilled or Evicted, or "" if its process exited."""
     is_running: bool = False
-    """True if its process runs."""
+    """True if the process of the driver runs."""
 
 
 class JobEnd(NamedTuple):
-    """The end of a Job, with the reason and message of Kubernetes."""
+    """The end of a Job: success or failure, with the reason and message of Kubernetes."""
 
     is_good: bool
     reason: str
@@ -67,9 +67,9 @@ class JobEnd(NamedTuple):
 
 
 class RunJob(NamedTuple):
-    """The batch Job of a run, or its SparkApplication.
+    """The batch Job or the SparkApplication of a MaintenanceJob.
 
-    `owner` is the uid of the MaintenanceJob that it belongs to, "" if there is none.
+    `owner` is the uid of the controller in its ownerReferences, or "".
     """
 
     uid: str
@@ -82,22 +82,22 @@ class RunJob(NamedTuple):
 
 
 class ObservedRun(NamedTuple):
-    """The observation of one run; pods in the order of their creation."""
+    """The observed state of one MaintenanceJob; `drivers` are in order of creation."""
 
     job: RunJob | None = None
     drivers: tuple[DriverPod, ...] = ()
     live_pods: int = 0
     """The number of drivers and executors that have not ended."""
     unmade: str = ""
-    """The reason why Kubernetes creates no driver, in its words."""
+    """The reason why Kubernetes creates no driver pod, as Kubernetes reports it."""
     executor_trouble: str = ""
-    """The executor that does not run, and why."""
+    """The name of an executor that does not run, and the reason."""
     unknown: str = ""
-    """The reason why it is unknown whether the run is under way."""
+    """The reason why it is unknown whether the driver is still running."""
 
     @property
     def lacks_driver(self) -> bool:
-        """True if Kubernetes has created no driver yet, though it should have."""
+        """True if the Job should have a driver pod, but Kubernetes has created none yet."""
         return self.job is not None and self.job.end is None and not (self.job.is_suspended or self.drivers)
 
 
@@ -105,7 +105,7 @@ NOTHING_SEEN: Final = ObservedRun()
 
 
 def run_job(found: Json) -> RunJob:
-    """Return the facts about a `batch/v1` Job that a plan needs."""
+    """Return the state of a `batch/v1` Job."""
     meta, status = found["metadata"], found.get("status", {})
     counted = (status.get(field, 0) for field in ("failed", "succeeded", "active"))
     return RunJob(
@@ -120,7 +120,7 @@ def run_job(found: Json) -> RunJob:
 
 
 def owner_of(found: Json) -> str:
-    """Return the uid of the object's controller; "" if it has none."""
+    """Return the uid of the object's controller, or "" if the object has none."""
     owners = [each for each in found["metadata"].get("ownerReferences", ()) if each.get("controller")]
     return owners[0]["uid"] if owners else ""
 
@@ -134,7 +134,7 @@ def _end(conditions: Iterable[Json]) -> JobEnd | None:
 
 
 def driver_pod(found: Json) -> DriverPod:
-    """Return the facts about a pod of the run's Job."""
+    """Return the state of a driver pod."""
     meta, status = found["metadata"], found.get("status", {})
     container: Json = next(
         (each for each in status.get("containerStatuses", ()) if each["name"] in (DRIVER, SPARK_DRIVER)), {}
@@ -154,10 +154,10 @@ def driver_pod(found: Json) -> DriverPod:
 
 
 def executor_trouble(pods: Iterable[Json]) -> str:
-    """Return name and trouble of the first executor that does not run; "" if all run or just start."""
+    """Return the name and problem of the first executor that does not run, or "" if all run or start normally."""
     for pod in pods:
         status = pod.get("status", {})
-        container: Json = next(iter(status.get("containerStatuses", ())), {})  # A driver's pod has one container.
+        container: Json = next(iter(status.get("containerStatuses", ())), {})  # An executor's pod has one container.
         if is_live(pod) and (why := _trouble(status, container)):
             return f"executor {pod['metadata']['name']}: {why}"
     return ""
@@ -179,13 +179,13 @@ def _progress(text: str | None) -> Progress | None:
 
 
 def _termination_message(text: str) -> TerminationMessage:
-    """Return the message of a driver: empty if it was killed; text that is not JSON gives its last line."""
+    """Return the termination message of a driver, which is the last line if the text is not JSON."""
     last_line = text.strip().splitlines()[-1] if text.strip() else ""
     return foreign_json(text, TerminationMessage) or TerminationMessage(message=last_line)
 
 
 def _trouble(status: Json, container: Json) -> str:
-    """Return the reason why a pod cannot be scheduled, or lacks its image or a volume; "" if there is none."""
+    """Return why a pod cannot be scheduled or started, for example for lack of its image, or ""."""
     waiting = container.get("state", {}).get("waiting", {})
     if waiting.get("reason", "") not in ("", "ContainerCreating", "PodInitializing"):
         return ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))

@@ -1,4 +1,4 @@
-"""The checks of a run's options, by field, that the job would make only after its pod has started. Pure."""
+"""The checks of a job's options, made before the job starts."""
 
 import math
 import re
@@ -10,21 +10,21 @@ from barnabas_operator.resources.job_table import JOB_TABLE, JobOption, JobRule
 from barnabas_operator.resources.maintenance_run import RunSpec
 
 BOOTSTRAP: Final = "bootstrap"
-"""The option that the operator fills in."""
+"""The option that the operator sets."""
 DIGITS_MAX: Final = 20
 
 
 def option_problems(run: RunSpec, at: str) -> Iterator[str]:
-    """Yield each problem with its option, its value and what is allowed."""
+    """Yield a message for each invalid option: name, value and what is allowed."""
     job = JOB_TABLE[run.job]
     known = {name: each for name, each in job.options.items() if name != BOOTSTRAP}
     if BOOTSTRAP in run.options and BOOTSTRAP in job.options:
-        yield f"{at}.{BOOTSTRAP} is {run.options[BOOTSTRAP]}; allowed: leave it out, the Cluster's is used"
+        yield f"{at}.{BOOTSTRAP} is {run.options[BOOTSTRAP]}; allowed: leave it out, because the operator sets it"
     for name, value in run.options.items():
         if name in known and not _fits(known[name], value):
             yield f"{at}.{name} is {value!r}; allowed: {known[name].allowed}"
         elif name not in job.options:
-            yield f"{at}.{name} is no option of {run.job}; allowed: {', '.join(known)}"
+            yield f"{at}.{name} is not an option of {run.job}; allowed: {', '.join(known)}"
     for name, option in known.items():
         if option.required and name not in run.options:
             yield f"{at}.{name} is missing; allowed: {option.allowed}"
@@ -34,7 +34,7 @@ def option_problems(run: RunSpec, at: str) -> Iterator[str]:
 def _rule_problems(
     rules: tuple[JobRule, ...], known: Mapping[str, JobOption], given: Mapping[str, str], at: str
 ) -> Iterator[str]:
-    """Yield the problems of options that are valid each by itself."""
+    """Yield the problems of options that contradict each other."""
     for rule in rules:
         one, other = (_value(known[name], given.get(name)) for name in (rule.option, rule.other))
         broken = {
@@ -48,7 +48,7 @@ def _rule_problems(
 
 
 def _value(option: JobOption, text: str | None) -> Any:
-    """Return the value; None if it is not given, or does not fit its option."""
+    """Return the value of an option, or None if the option is missing or invalid."""
     if text is None or not _fits(option, text):
         return None
     if option.type == "boolean":
@@ -85,7 +85,7 @@ def _is_number(option: JobOption, value: str) -> bool:
 
 
 def _is_time(value: str) -> bool:
-    """True if the text is a time with its zone."""
+    """True if the text is a time with a time zone."""
     try:
         return "T" in value and datetime.fromisoformat(value).tzinfo is not None
     except ValueError:

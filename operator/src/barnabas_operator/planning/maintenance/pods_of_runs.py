@@ -1,4 +1,4 @@
-"""The pods of a run, found by their owner, as every creator of pods may set any label. Pure."""
+"""The pods of a MaintenanceJob, identified by their owner because anybody may set labels."""
 
 from barnabas_operator.planning.maintenance.observed_run import DRIVER
 from barnabas_operator.planning.object_names import MAINTENANCE_ROLE_LABEL, application_name, driver_name
@@ -11,9 +11,9 @@ def is_driver(pod: Json) -> bool:
 
 
 def is_of_run(pod: Json, run: str, job_uid: str | None) -> bool:
-    """True if its controller is the Job of that run, its SparkApplication or one of its drivers.
+    """True if the controller of a pod is the Job, the SparkApplication or a driver of the MaintenanceJob `run`.
 
-    `job_uid` is None if there is no Job. Kubernetes itself deletes a pod whose controller does not exist.
+    `job_uid` is None if there is no Job. Kubernetes deletes pods whose controller does not exist.
     """
     owners = (each for each in pod["metadata"].get("ownerReferences", ()) if each.get("controller"))
     owner: Json = next(owners, {"kind": "", "name": "", "uid": ""})
@@ -23,4 +23,4 @@ def is_of_run(pod: Json, run: str, job_uid: str | None) -> bool:
         return bool(owner["name"] == driver_name(run) and job_uid in (None, owner["uid"]))
     if owner["kind"] == "SparkApplication":
         return bool(owner["name"] == application_name(run))
-    return bool(pod["metadata"]["name"] == driver_name(run))  # Kubeflow's operator sets no owner without its webhook.
+    return bool(pod["metadata"]["name"] == driver_name(run))  # Without its webhook, Kubeflow sets no owner.

@@ -1,4 +1,4 @@
-"""The checks of a run as it is declared, by field. Pure."""
+"""The checks of the spec of a MaintenanceJob or of an entry in `spec.maintenance`."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -20,19 +20,19 @@ EVENT_LOGS: Final = "event-logs"
 EXECUTOR_POD: Final = "executor-pod"
 OWN_VOLUMES: Final = (TMP, EVENT_LOGS, EXECUTOR_POD, mounted_client.VOLUME)
 OWN_FOLDERS: Final = frozenset({TMP_PATH, EXECUTOR_TEMPLATE_PATH, mounted_client.FOLDER})
-"""The volumes that a run has by itself, and where they are mounted."""
+"""The mount paths of the volumes that the operator adds to every run."""
 OF_OTHERS: Final = ("BARNABAS_", "SPARK_")
-"""The prefixes of variables that the operator and Spark set in pods."""
+"""The prefixes of environment variables that the operator and Spark set in pods."""
 NO_SPARK_OPERATOR: Final = "SparkOperatorNotFound"
 SPARK_OPERATOR_MISSING: Final = (
-    "backend is Kubeflow, and the API server has no SparkApplication (sparkoperator.k8s.io/v1beta2); install Kubeflow's"
+    "backend is Kubeflow, but the API server has no SparkApplication (sparkoperator.k8s.io/v1beta2); install Kubeflow's"
     " Spark operator, or use backend Kubernetes"
 )
 CONF_NAME: Final = re.compile(r"spark\.[^=\s]+")
 
 
 def run_problems(run: RunSpec, at: str = "spec") -> Iterator[str]:
-    """Yield each problem with its field below `at`, its value and what is allowed."""
+    """Yield a message for each problem: the field below `at`, its value and what is allowed."""
     job = JOB_TABLE.get(run.job)
     if job is None:
         yield f"{at}.job is {run.job}; allowed: {', '.join(sorted(JOB_TABLE))}"
@@ -47,7 +47,7 @@ def run_problems(run: RunSpec, at: str = "spec") -> Iterator[str]:
 
 
 def entry_problems(entries: Iterable[MaintenanceEntry]) -> Iterator[tuple[str, str]]:
-    """Yield the problems of a Cluster's entries, by the name of the entry."""
+    """Yield the name of the entry and the message for each problem in `spec.maintenance`."""
     for index, entry in enumerate(entries):
         for problem in run_problems(entry, f"spec.maintenance[{index}]"):
             yield entry.name, problem
@@ -62,31 +62,31 @@ def _env_problems(run: RunSpec, at: str) -> Iterator[str]:
 
 
 def _volume_problems(run: RunSpec, at: str) -> Iterator[str]:
-    """Kubernetes refuses two of one name, or at one path, of the pods only."""
+    """Yield volumes with a reserved name, and volumes that share a mount path."""
     taken = OWN_FOLDERS | ({run.event_logs.mount_path} if run.event_logs is not None else set())
     for each in run.volumes:
         if each.name in OWN_VOLUMES:
-            yield f"{at}.volumes {each.name}; allowed: another name, because each run has a volume of that name"
+            yield f"{at}.volumes {each.name} is reserved; allowed: another name, because each run has such a volume"
         if each.mount_path in taken:
-            yield f"{at}.volumes {each.name} is mounted at {each.mount_path}; allowed: another path, this is in use"
+            yield f"{at}.volumes {each.name} is mounted at {each.mount_path}; allowed: another path, as it is in use"
         taken |= {each.mount_path}
 
 
 def _conf_problems(run: RunSpec, at: str) -> Iterator[str]:
     for name, value in run.spark_conf.items():
         if CONF_NAME.fullmatch(name) is None:
-            yield f"{at} has {name}; allowed: names that begin with spark. and have no '=' and no space"
+            yield f"{at} has {name}; allowed: names that begin with spark. and contain neither '=' nor spaces"
         elif is_set_by_operator(name):
             yield f"{at}.{name} is {value}; allowed: leave it out, because the operator sets it"
 
 
 def _pod_problems(pod: RunPod, at: str) -> Iterator[str]:
-    """A limit below the request is refused by Kubernetes, of the pods only."""
+    """Yield requests above their limits, which Kubernetes would refuse only for the pods, and too little memory."""
     requests, limits = pod.resources.requests, pod.resources.limits
     for name, asked in requests.items():
         limit = limits.get(name)
         if limit is not None and quantity_value(asked) > quantity_value(limit):
-            yield f"{at}.requests.{name} is {asked}; allowed: at most {limit}, its limit"
+            yield f"{at}.requests.{name} is {asked}; allowed: at most {limit}, the limit"
     memory = limits.get("memory", requests.get("memory"))
     if memory is not None and quantity_value(memory) < quantity_value(MEMORY_MIN):
         field = "limits" if "memory" in limits else "requests"

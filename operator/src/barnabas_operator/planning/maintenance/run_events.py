@@ -1,4 +1,4 @@
-"""The Kubernetes Events about changes of a run's status, beside those about why it is not ready. Pure."""
+"""The Kubernetes Events about new attempts and the success of a MaintenanceJob."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -13,7 +13,7 @@ TRIED_AGAIN: Final = "TriedAgain"
 
 
 def run_events(run: MaintenanceJob, before: Json) -> Iterator[Said]:
-    """Yield the Events that it is tried again or succeeded; `before` is the earlier status as JSON."""
+    """Yield an Event for a new attempt, and an Event for success; `before` is the earlier status as JSON."""
     status = run.status or MaintenanceJobStatus()
     ready = condition_of(status.conditions, READY)
     said = ready.message if ready is not None else ""

@@ -1,4 +1,4 @@
-"""The folders to which a run writes: each must be on one of its volumes, as other files end with its pods. Pure."""
+"""The check that the folders to which a run writes are on its volumes, because other files end with the pods."""
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -7,17 +7,17 @@ from typing import Final
 from barnabas_operator.resources.maintenance_run import RunSpec
 
 FOLDERS: Final = ("archive", "report", "state")
-"""The options of jobs that name one."""
+"""The options of jobs that name a folder to write to."""
 OBJECT_STORE: Final = "s3a://"
 
 
 def place_problems(run: RunSpec, at: str) -> Iterator[str]:
-    """Each option that names a folder on no volume."""
+    """Yield a message for each option whose folder is not on a volume of the run."""
     mounts = [PurePosixPath(volume.mount_path) for volume in run.volumes]
     for name in FOLDERS:
         value = run.options.get(name, OBJECT_STORE)
         folder = PurePosixPath(value)
         is_kept = ".." not in folder.parts and any(folder.is_relative_to(mount) for mount in mounts)
         if not (value.startswith(OBJECT_STORE) or is_kept):
-            below = ", ".join(f"{mount}/..." for mount in mounts) or "none yet: add one to volumes"
-            yield f"{at}.options.{name} is {value}; allowed: a folder on one of its volumes ({below})"
+            below = ", ".join(f"{mount}/..." for mount in mounts) or "none yet: add a volume to volumes"
+            yield f"{at}.options.{name} is {value}; allowed: a folder on one of the run's volumes ({below})"

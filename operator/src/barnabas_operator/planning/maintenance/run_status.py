@@ -1,4 +1,4 @@
-"""The status of a run: what it waits for, its progress, and its end. Pure."""
+"""The status of a MaintenanceJob: what it waits for, its progress, and its end."""
 
 from typing import Final, Literal
 
@@ -31,39 +31,39 @@ FOUND_SOMETHING: Final = "FoundSomething"
 RUN_LOST: Final = "RunLost"
 DELETING: Final = "Deleting"
 REASONS: Final = {2: INVALID_OPTIONS, 3: FOUND_SOMETHING}
-"""The condition's reason by exit code of the job; see docs/how-to/jobs.md."""
+"""The reason of the condition by exit code of the job; docs/how-to/jobs.md explains the codes."""
 OF_KUBERNETES: Final = frozenset({"DeadlineExceeded"})
-"""Kubernetes' reasons for a Job's end that say more than the end of its last driver."""
-ANOTHER: Final = "apply a MaintenanceJob of another name to run it again"
-MORE_MEMORY: Final = "apply a MaintenanceJob of another name with more spec.driver.resources.limits.memory"
+"""The reasons of Kubernetes for a Job's end that are reported instead of the end of the last driver."""
+ANOTHER: Final = "to run the job again, apply a MaintenanceJob with another name"
+MORE_MEMORY: Final = "apply a MaintenanceJob with another name and more spec.driver.resources.limits.memory"
 
 Truth = Literal["True", "False", "Unknown"]
 
 
 def pending(run: MaintenanceJob, cluster: str, why: Refusal, now: str) -> MaintenanceJob:
-    """The run with the status of one that has not begun, and why it has not."""
+    """Return the MaintenanceJob with a status that says why it has not begun."""
     return _with_status(run, cluster, "Pending", ("False", why.reason, why.message), now)
 
 
 def refused(run: MaintenanceJob, cluster: str, why: str, now: str) -> MaintenanceJob:
-    """Return the run with the status of one that can never begin: its declaration is wrong and cannot change."""
+    """Return the MaintenanceJob with the status Failed, because its spec is invalid and cannot change."""
     return _with_end(_with_status(run, cluster, "Failed", ("False", INVALID_OPTIONS, f"{why}; {ANOTHER}"), now), now)
 
 
 def running(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) -> MaintenanceJob:
-    """The run with the status of one that is under way, with its driver's numbers."""
+    """Return the MaintenanceJob with the status Running, with the progress that its driver reports."""
     run = _with_numbers(run, observed, now)
     return _with_status(run, cluster, "Running", ("Unknown", RUNNING, _doing(observed)), now)
 
 
 def ended(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) -> MaintenanceJob:
-    """Return the run with the status of one whose Job has ended; `observed` has the Job with its end."""
-    assert observed.job is not None, "only a Job ends"
-    assert observed.job.end is not None, "only a Job that has ended"
+    """Return the MaintenanceJob with the status after the end of its Job, which `observed` must hold."""
+    assert observed.job is not None, "an ended run has a Job"
+    assert observed.job.end is not None, "the Job of an ended run has an end"
     end = observed.job.end
     last = next((each for each in reversed(observed.drivers) if each.exit_code is not None), None)
     run = _with_numbers(run, observed, end.at or now)
-    assert run.status is not None, "numbers are in a status"
+    assert run.status is not None, "_with_numbers always sets a status"
     status = replace(
         run.status, completion_time=end.at or now, activity=None, records_per_second=None, driver_running=None
     )
@@ -77,18 +77,18 @@ def ended(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) ->
 
 
 def recalled(run: MaintenanceJob, cluster: str, mark: str, now: str) -> MaintenanceJob:
-    """Return the status from the mark that the run ended, or that it began, if its own status or its Job was lost."""
+    """Return the MaintenanceJob with the status that its mark shows, if its own status or its Job was lost."""
     if mark in FINISHED:
         truth: Truth = "True" if mark == SUCCEEDED else "False"
         phase: Phase = "Succeeded" if mark == SUCCEEDED else "Failed"
-        said = f"it ended earlier ({mark}), and its status was lost; it is not run again"
+        said = f"the job ended earlier ({mark}), and its status was lost; the job is not run again"
         return _with_status(run, cluster, phase, (truth, SUCCEEDED if mark == SUCCEEDED else JOB_FAILED, said), now)
-    lost = f"it had begun, and its Job was deleted: its progress is unknown; {ANOTHER}"
+    lost = f"the job had begun, and its Job was deleted: the progress is unknown; {ANOTHER}"
     return _with_end(_with_status(run, cluster, "Failed", ("False", RUN_LOST, lost), now), now)
 
 
 def ended_at(run: MaintenanceJob) -> str | None:
-    """Return when the run ended; if its status was lost, when that was found."""
+    """Return the completion time of the run, or else the time of its last transition of Ready."""
     if run.status is None:
         return None
     ready = condition_of(run.status.conditions, READY)
@@ -96,7 +96,7 @@ def ended_at(run: MaintenanceJob) -> str | None:
 
 
 def without_cluster(run: MaintenanceJob, why: Refusal, now: str) -> MaintenanceJob:
-    """Return the status of a run without its Cluster; one that has ended needs no Cluster."""
+    """Return the MaintenanceJob with a status that says why it has no Cluster, or unchanged if it has finished."""
     if run.has_finished:
         return run
     before = run.status or MaintenanceJobStatus()
@@ -104,7 +104,7 @@ def without_cluster(run: MaintenanceJob, why: Refusal, now: str) -> MaintenanceJ
 
 
 def is_worth_a_write(before: MaintenanceJobStatus | None, after: MaintenanceJobStatus) -> bool:
-    """True if a change has to be written at once; numbers can wait for their turn."""
+    """True if a change must be written at once. Changes to numbers may be written later."""
     return before is None or _news(before) != _news(after)
 
 
@@ -131,8 +131,8 @@ def _with_status(
 
 
 def _with_end(run: MaintenanceJob, now: str) -> MaintenanceJob:
-    """Return the run with the time of its end, which it has no Job to take from."""
-    assert run.status is not None, "it says how it ended"
+    """Return the MaintenanceJob with `now` as completion time unless the status has one."""
+    assert run.status is not None, "_with_status always sets a status"
     return replace(run, status=replace(run.status, completion_time=run.status.completion_time or now))
 
 
@@ -175,15 +175,15 @@ def _percent(count: Count | None) -> str | None:
 
 
 def _doing(observed: ObservedRun) -> str:
-    """Return why there is no progress, or else the current work."""
+    """Return a text with the reason for a lack of progress, or else with the current phase."""
     if not observed.drivers:
-        return ": ".join(filter(None, ("its driver is being created", observed.unmade)))
+        return ": ".join(filter(None, ("the driver is being created", observed.unmade)))
     last = observed.drivers[-1]
     if last.trouble:
         return f"{last.name}: {last.trouble}"
     if last.has_ended:
-        again = f"driver {last.name} ended{_code(last)}: it is started again"
-        return f"{again}; it said: {last.termination.message}" if last.termination.message else again
+        again = f"driver {last.name} ended{_code(last)}: another driver is started"
+        return f"{again}; the last message was: {last.termination.message}" if last.termination.message else again
     doing = last.progress.phase if last.progress is not None else f"driver {last.name} starts"
     return "; ".join(filter(None, (doing, observed.executor_trouble)))
 
@@ -195,7 +195,7 @@ def _code(last: DriverPod) -> str:
 
 
 def _how(end: JobEnd, last: DriverPod | None) -> tuple[str, str]:
-    """Reason and message."""
+    """Return the reason and message of the condition after the end of a Job."""
     said = last.termination.message if last is not None else ""
     if end.is_good:
         return SUCCEEDED, said or "done"
@@ -207,7 +207,7 @@ def _how(end: JobEnd, last: DriverPod | None) -> tuple[str, str]:
 
 
 def duration_text(seconds: int) -> str:
-    """Return a duration as kubectl writes it: 45s, 12m30s, 3h20m."""
+    """Return a duration in the form of kubectl, such as 45s, 12m30s or 3h20m."""
     minutes, rest = divmod(seconds, 60)
     if minutes < 60:
         return f"{minutes}m{rest}s" if minutes else f"{rest}s"

@@ -1,7 +1,7 @@
-"""The next step of a run, which is done once, even if the operator dies or an object is lost. Pure.
+"""The next step of a MaintenanceJob, which runs only once even if the operator restarts or an object is lost.
 
-A run begins in three writes: its Job is created suspended, the MaintenanceJob is marked, the Job is resumed. So a mark
-without a Job is a run that has begun and whose Job was lost, and never one that was still to begin.
+A run begins in three writes: its Job is created suspended, the MaintenanceJob is marked, and the Job is resumed. So a
+mark without a Job means that the run has begun and that its Job was lost.
 """
 
 from typing import Final, NamedTuple
@@ -12,21 +12,21 @@ from barnabas_operator.planning.refusal import RESOURCE_CONFLICT, Refusal
 from barnabas_operator.resources.maintenance_job import FINISHED, MaintenanceJob
 
 MARK: Final = "barnabas.dev/run"
-"""The annotation that keeps the state of a run if its status is lost: backups have no statuses.
+"""The annotation that keeps the state of a run if its status is lost, as in a restore from a backup.
 
-It names the run: a copy under another name is another run.
+The annotation contains the name of the MaintenanceJob, so that a copy with another name counts as a new run.
 """
 STARTED: Final = "Started"
 
 
 class Wait(NamedTuple):
-    """The run waits, for the reason `why`."""
+    """The step that waits, for the reason `why`."""
 
     why: Refusal
 
 
 class MakeJob(NamedTuple):
-    """The step that creates the run's Job, suspended."""
+    """The step that creates the Job of a run, suspended."""
 
 
 class MarkStarted(NamedTuple):
@@ -38,15 +38,15 @@ class ResumeJob(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """The step of a run that is under way: only its status is written."""
+    """The step of a run in progress: only its status is written."""
 
 
 class End(NamedTuple):
-    """The step of a run that is over, with its end in the observation."""
+    """The step of a run whose Job has ended."""
 
 
 class Recall(NamedTuple):
-    """The step of a run that is over, with only its mark left: Succeeded, Failed, or Started if its end is unknown."""
+    """The step of a run of which only the mark is left: Succeeded, Failed, or Started if its end is unknown."""
 
     mark: str
 
@@ -55,35 +55,35 @@ Step = Wait | MakeJob | MarkStarted | ResumeJob | Watch | End | Recall
 
 
 def mark_of(run: MaintenanceJob) -> str | None:
-    """Return the mark of the run, regardless of its status; None if there is none for this name."""
+    """Return the mark of the run, or None if it has no mark with its own name."""
     named, _, mark = run.metadata.annotations.get(MARK, "").partition(" ")
     return mark if named == run.metadata.name else None
 
 
 def marked(run: MaintenanceJob, mark: str) -> str:
-    """Return the annotation's text."""
+    """Return the value of the annotation `MARK` for a run."""
     return f"{run.metadata.name} {mark}"
 
 
 def has_begun(run: MaintenanceJob) -> bool:
-    """True if the run may have done something."""
+    """True if the run may have begun its work."""
     return mark_of(run) is not None or (run.status is not None and run.status.phase == "Running")
 
 
 def taken(kind: str, name: str) -> Refusal:
-    """Return the refusal for an object of another owner that has the name of one that the run needs."""
-    return Refusal(RESOURCE_CONFLICT, f"{kind} {name} belongs to something else; allowed: delete it, or another name")
+    """Return the refusal of a run whose object already exists with another owner."""
+    return Refusal(RESOURCE_CONFLICT, f"{kind} {name} has another owner; allowed: delete it, or use another name")
 
 
 class StartedObject(NamedTuple):
-    """The object that starts a run's drivers."""
+    """The kind and name of the object that starts the drivers of a run."""
 
     kind: str
     name: str
 
 
 def started_object(run: MaintenanceJob) -> StartedObject:
-    """Return the object that starts the drivers, by the run's backend."""
+    """Return the object that starts the drivers, which depends on `spec.backend`."""
     name = run.metadata.name
     if run.spec.backend == "Kubeflow":
         return StartedObject("SparkApplication", application_name(name))
@@ -91,7 +91,7 @@ def started_object(run: MaintenanceJob) -> StartedObject:
 
 
 def next_step(run: MaintenanceJob, observed: ObservedRun, why_not: Refusal | None) -> Step:
-    """Return the step of a run that has not finished. `why_not` is the reason why it cannot begin now, or None."""
+    """Return the next step of a run that has not finished; `why_not` says why it may not begin now, or is None."""
     job, mark = observed.job, mark_of(run)
     if job is not None and job.owner != run.metadata.uid:
         return Wait(taken(*started_object(run)))

@@ -1,4 +1,4 @@
-"""The runs that wait for others: two of one job on one topic or archive, or with one report, never overlap. Pure."""
+"""The order of runs: runs of the same job on the same topic or archive, or with the same report, never overlap."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -14,13 +14,13 @@ from barnabas_operator.resources.object_meta import READY, condition_of
 OTHER_RUN: Final = "OtherRunUnderWay"
 TOPIC: Final = "topic"
 ABOUT: Final = {"topic": TOPIC, "topics": TOPIC, "into": TOPIC, "archive": "archive", REPORT: REPORT}
-"""The options that name the subject of a run, and its kind."""
+"""The options that name the subject of a run, with the kind of the subject."""
 OWN_REASONS: Final = frozenset({NO_SPARK_OPERATOR, RESOURCE_CONFLICT, KUBERNETES_ERROR, INTERNAL_ERROR})
-"""The reasons why a run could not begin though its turn had come; they may last for ever."""
+"""The reasons why a run could not begin in its turn, which may last forever."""
 
 
 class _Subject(NamedTuple):
-    """The subject of a run; `job` is empty for a report, which no two jobs may write."""
+    """The subject of a run; `job` is empty for a report, because even different jobs must not share a report."""
 
     job: str
     thing: str
@@ -28,13 +28,13 @@ class _Subject(NamedTuple):
 
 
 def waiting_turns(unfinished: Iterable[MaintenanceJob]) -> Mapping[str, Refusal]:
-    """Return, by name, the refusal of each run that waits for one that has begun, or for an older one.
+    """Return, by name, the refusal of each run that waits for a started or older run with the same subject.
 
-    A run that could not begin in its turn tries again when no other has the same subject.
+    A run that could not begin in its turn goes behind all other runs.
     """
     runs = sorted(unfinished, key=_turn)
     first: dict[_Subject, int] = {}
-    """The index of the first run in turn, by subject."""
+    """The index of the first run in order, by subject."""
     waiting: dict[str, Refusal] = {}
     for turn, run in enumerate(runs):
         subjects = list(_subjects(run.spec))
@@ -50,11 +50,11 @@ def waiting_turns(unfinished: Iterable[MaintenanceJob]) -> Mapping[str, Refusal]
 def _other_run(subject: _Subject, other: MaintenanceJob) -> Refusal:
     about = f"the {subject.thing} {subject.name}"
     what = f"{other.spec.job} of {about} is under way in the MaintenanceJob {other.metadata.name}"
-    return Refusal(OTHER_RUN, f"{what}; this one begins when that one has ended")
+    return Refusal(OTHER_RUN, f"{what}; this MaintenanceJob begins when the other has ended")
 
 
 def _turn(run: MaintenanceJob) -> tuple[bool, bool, bool, str, str]:
-    made = run.metadata.creation_timestamp  # RFC 3339 in UTC, whose order is that of the text.
+    made = run.metadata.creation_timestamp  # RFC 3339 times in UTC sort as texts.
     return not has_begun(run), _could_not_begin(run), made is None, made or "", run.metadata.name
 
 
@@ -66,7 +66,7 @@ def _could_not_begin(run: MaintenanceJob) -> bool:
 
 
 def _subjects(run: RunSpec) -> Iterator[_Subject]:
-    """Yield the subjects in the order in which messages name them."""
+    """Yield the subjects of a run; messages name the first shared subject."""
     for option, thing in ABOUT.items():
         text = run.options.get(option, "")
         names = text.split(",") if thing == TOPIC else [text.rstrip("/")]

@@ -1,4 +1,4 @@
-"""The MaintenanceJob of an entry in a Cluster's maintenance. Pure."""
+"""The MaintenanceJob that a schedule creates for an entry in `spec.maintenance`."""
 
 from typing import Any, Final
 
@@ -11,20 +11,20 @@ from barnabas_operator.resources.maintenance_run import RunSpec
 from barnabas_operator.resources.object_meta import API_VERSION
 
 OF_ITS_JOB: Final = "ttlSecondsAfterFinished"
-"""The field for how long the Job stays.
+"""The field for how long the CronJob's Job stays after its end.
 
-It takes its run along, which could otherwise be gone before its end was read.
+The MaintenanceJob is deleted together with that Job, so it has no such field of its own.
 """
 OF_RUNS: Final = frozenset(each.encode_name for each in msgspec.structs.fields(RunSpec)) - {OF_ITS_JOB}
-"""The fields of an entry that its run has; the others are about its schedule and history."""
+"""The fields of an entry that are copied to its runs; the other fields are about schedule and history."""
 REPORT: Final = "report"
-"""The option of jobs that write a folder, which must not be there yet."""
+"""The option for a report folder, which must not exist before the run."""
 
 
 def scheduled_run(cluster: Json, entry: str, job_name: str, job_uid: str) -> dict[str, Any]:
-    """Return the entry's MaintenanceJob, with the name of the Job that starts it and owns it.
+    """Return the MaintenanceJob for an entry; the Job that creates it owns it and has the same name.
 
-    Its report is a folder of its name in the one that the entry names: the next run has another.
+    The report of each run is a folder of its own, below the folder that the entry names.
 
     Raises LookupError if the Cluster has no such entry.
     """

@@ -1,7 +1,7 @@
-"""The state of a run's SparkApplication, and the decisions that Kubeflow's Spark operator leaves out. Pure.
+"""The state of a run's SparkApplication, and its end by exit code or deadline.
 
-Kubeflow's operator tries again after any exit code, and has no deadline over all tries. So this operator judges both,
-and deletes the SparkApplication of a run that has ended so.
+Kubeflow's Spark operator retries after any exit code, and has no deadline for all attempts together. So the Barnabas
+operator decides about exit codes and deadlines, and deletes the SparkApplication of a run that has ended.
 """
 
 from typing import Final
@@ -14,11 +14,11 @@ from barnabas_operator.resources.maintenance_job import MaintenanceJob
 COMPLETED: Final = "COMPLETED"
 FAILED: Final = "FAILED"
 FINAL_CODES: Final = frozenset({2, 3})
-"""The exit codes of jobs after which another try would end in the same way."""
+"""The exit codes of jobs after which another attempt would fail in the same way."""
 
 
 def application_job(found: Json) -> RunJob:
-    """Return the application as a batch Job without its start: Kubeflow's operator reports only the last try's."""
+    """Return the SparkApplication as a Job without a start time, which Kubeflow reports only for the last attempt."""
     meta, status = found["metadata"], found.get("status", {})
     attempts = status.get("executionAttempts", 0)
     is_suspended = bool(found.get("spec", {}).get("suspend"))
@@ -36,18 +36,18 @@ def _end_of(status: Json) -> JobEnd | None:
 
 
 def unsubmitted(found: Json) -> str:
-    """Return the reason of Kubeflow's operator for having started no driver, else the state of the application."""
+    """Return why Kubeflow's operator has started no driver, or else the state of the SparkApplication."""
     state = found.get("status", {}).get("applicationState", {})
     if not state.get("state"):
         return (
-            "Kubeflow's Spark operator has not picked up the SparkApplication; check that it "
-            "runs, and watches this namespace"
+            "Kubeflow's Spark operator has not picked up the SparkApplication; check that the "
+            "Spark operator runs, and watches this namespace"
         )
     return ": ".join(filter(None, (f"the SparkApplication is {state['state']}", state.get("errorMessage", "").strip())))
 
 
 def judged(run: MaintenanceJob, observed: ObservedRun, now: str) -> ObservedRun:
-    """Return the observation with the run's end by exit code or deadline, which Kubeflow's operator ignores."""
+    """Return the observation, with the end of a run that has failed by exit code or deadline."""
     job = observed.job
     if run.spec.backend != "Kubeflow" or job is None or job.end is not None:
         return observed
@@ -65,7 +65,7 @@ def _end_by_deadline(run: MaintenanceJob, now: str) -> JobEnd | None:
     if deadline_s is None or status is None or status.start_time is None:
         return None
     is_over = seconds_between(status.start_time, now) >= deadline_s
-    said = f"it was active longer than the specified deadline of {deadline_s} seconds"
+    said = f"the run was active longer than the deadline of {deadline_s} seconds"
     return JobEnd(False, "DeadlineExceeded", said, now) if is_over else None
 
 

@@ -1,4 +1,4 @@
-"""The configuration of Spark for a run in pods: the driver is a Job's pod, and creates its executors. Pure."""
+"""The Spark configuration of a run, whose driver is the pod of a Job and creates the executors."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -17,21 +17,21 @@ from barnabas_operator.resources.quantity import quantity_value
 DRIVER_PORT: Final = 7078
 BLOCKS_PORT: Final = 7079
 APP_NAME_LENGTH_MAX: Final = 28
-"""The limit of the executors' name; each driver adds its own id to it, so that a new try meets no old names."""
+"""The longest prefix of executors' names; each driver adds its own id, so that names of attempts differ."""
 HEAP_PERCENT: Final = 60
-"""The heap's part of a pod's memory; the rest is for Python, the network and the JVM's other needs."""
+"""The percentage of a pod's memory for the heap; the rest is for Python, the network and the JVM itself."""
 MEMORY_DEFAULT: Final = "2Gi"
 MIB: Final = 1 << 20
 KUBEFLOW_LABEL: Final = "sparkoperator.k8s.io/app-name"
 """The label by which Kubeflow's Spark operator finds the executors of an application."""
 EXECUTOR_TEMPLATE_PATH: Final = "/etc/barnabas"
 EXECUTOR_TEMPLATE: Final = "executor-pod.yaml"
-"""The file in the driver's pod with the template of executors' pods: their rights and their nodes."""
+"""The file in the driver's pod with the pod template of the executors."""
 POD_NAME: Final = "$(BARNABAS_POD_NAME)"
-"""A variable of the driver's container."""
+"""The environment variable of the driver's container with the pod name."""
 KUBERNETES: Final = "k8s://https://kubernetes.default.svc:443"
 RUN: Final = "spark.barnabas.run"
-"""The setting with the run's name, by which a driver finds the state of an earlier try."""
+"""The setting with the uid of the run, by which a driver finds the state of an earlier attempt."""
 OPERATOR_SETS: Final = (
     RUN,
     "spark.app.name",
@@ -61,7 +61,7 @@ OPERATOR_SETS: Final = (
     "spark.kubernetes.executor.secretKeyRef.",
     "spark.kubernetes.executor.volumes.",
 )
-"""The settings that a run must not set; one with a dot at its end stands for all with that prefix."""
+"""The settings that a run must not set; an entry that ends in a dot stands for all settings with that prefix."""
 
 
 def literal(text: str) -> str:
@@ -70,17 +70,17 @@ def literal(text: str) -> str:
 
 
 def is_set_by_operator(name: str) -> bool:
-    """True if the operator sets it, so that a run may not."""
+    """True if the operator sets the setting, so that a run must not set it."""
     return any(name == each or (each.endswith(".") and name.startswith(each)) for each in OPERATOR_SETS)
 
 
 def master_of(run: MaintenanceJob) -> str:
-    """Return Spark's master. `local[*]` would be all cores of the node, and each task needs memory of the pod."""
+    """Return Spark's master. `local[*]` would use all cores of the node, but the pod's memory limits the tasks."""
     return KUBERNETES if run.spec.executors else f"local[{whole_cores(run.spec.driver.resources)}]"
 
 
 def spark_conf(run: MaintenanceJob, cluster: str, image: str) -> Mapping[str, str]:
-    """Return the run's settings, with the operator's over them; Kubernetes replaces POD_NAME."""
+    """Return the run's settings, overridden by those of the operator; Kubernetes replaces `POD_NAME`."""
     own = {
         **run.spec.spark_conf,
         RUN: run.metadata.uid or "",
@@ -106,7 +106,7 @@ def _driver(run: MaintenanceJob, cluster: str, image: str) -> dict[str, str]:
         f"{of_kubernetes}.container.image": image,
         f"{of_kubernetes}.authenticate.executor.serviceAccountName": account,
         f"{of_kubernetes}.executor.podTemplateFile": f"{EXECUTOR_TEMPLATE_PATH}/{EXECUTOR_TEMPLATE}",
-        # The driver makes only pods and ConfigMaps, so it needs no other rights.
+        # The driver has rights only for pods and ConfigMaps.
         f"{of_kubernetes}.driver.service.deleteOnTermination": "false",
         f"{of_kubernetes}.driver.ownPersistentVolumeClaim": "false",
         f"{of_kubernetes}.driver.reusePersistentVolumeClaim": "false",
@@ -133,7 +133,7 @@ def _executors(run: MaintenanceJob, cluster: str) -> Iterator[tuple[str, str]]:
         if each.secret_key_ref is not None:
             yield f"{executor}.secretKeyRef.{each.name}", f"{each.secret_key_ref.name}:{each.secret_key_ref.key}"
         else:
-            yield f"spark.executorEnv.{each.name}", literal(each.value or "")  # Kubernetes expands it in executors.
+            yield f"spark.executorEnv.{each.name}", literal(each.value or "")  # Kubernetes expands `$(NAME)`.
 
 
 def _volume(volume: RunVolume) -> Iterator[tuple[str, str]]:
@@ -150,11 +150,11 @@ def memory_mib(resources: PodResources) -> int:
 
 
 def heap_mib(resources: PodResources) -> int:
-    """Return the heap of its JVM in MiB."""
+    """Return the heap of a pod's JVM in MiB."""
     return memory_mib(resources) * HEAP_PERCENT // 100
 
 
 def whole_cores(resources: PodResources) -> int:
-    """Return how many tasks run in a pod at once, as Spark counts them."""
+    """Return the number of tasks that Spark runs in a pod at the same time."""
     cpu = resources.limits.get("cpu", resources.requests.get("cpu", 1))
     return max(1, int(quantity_value(cpu)))

@@ -50,7 +50,7 @@ def _recovered(cluster: Cluster, before: Json) -> Iterator[Said]:
     """Yield an Event if the Cluster is ready again, with the earlier reason."""
     ready, was = condition_of(cluster.conditions, READY), condition_before(before, READY)
     if ready is not None and ready.status == "True" and was.get("status", "True") != "True" and was["reason"] != PAUSED:
-        yield "Normal", READY, f"is ready again; it was not ready because of {was['reason']}: {was.get('message', '')}"
+        yield "Normal", READY, f"the Cluster is ready again; the problem was {was['reason']}: {was.get('message', '')}"
 
 
 def _rolls(cluster: Cluster, before: Json) -> Iterator[Said]:

@@ -14,9 +14,9 @@ def why_restarted(pod: BrokerPod) -> str:
     if pod.stale:
         return f"it {pod.stale}"
     if pod.restart_asked:
-        return "an annotation of its pod requests a restart"
+        return "an annotation of the pod requests a restart"
     if pod.is_cut_off:
-        return "its ServiceAccount was deleted, so the broker has no access to the Kubernetes API"
+        return "the ServiceAccount was deleted, so the broker has no access to the Kubernetes API"
     if pod.is_down:
         return "the broker is not running, and the Cluster has changed since its pod was created"
     return "the Cluster has changed since its pod was created"

@@ -1,1 +1,1 @@
-"""Strimzi's manifests, read and converted to ours. Pure."""
+"""The conversion of Strimzi's manifests to manifests of Barnabas."""

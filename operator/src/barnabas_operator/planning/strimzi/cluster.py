@@ -1,4 +1,4 @@
-"""A Kafka and its KafkaNodePools as our Cluster."""
+"""The conversion of a Kafka and its KafkaNodePools to a Cluster."""
 
 import re
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ from barnabas_operator.resources.json_types import JsonObject
 
 _RIGHTS: Final = ("simple", "opa", "keycloak", "custom")
 _USER: Final = re.compile(r"(?:CN=)?([A-Za-z0-9](?:[-A-Za-z0-9._]{0,62}[A-Za-z0-9])?)")
-"""A super user as Strimzi names it, by a certificate's name or by a password's; here both are the name alone."""
+"""A super user in Strimzi's form, with or without `CN=`. In Barnabas, the name has no `CN=`."""
 _PROBES: Final = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 _EXPRESSIONS: Final = ("groupRegex", "topicRegex", "groupExcludeRegex", "topicExcludeRegex")
-_ALIKE: Final = "the brokers of a Cluster are alike, and are as the KafkaNodePool {} has them"
+_ALIKE: Final = "all brokers of a Cluster have the same settings, here those of the KafkaNodePool {}"
 
 
 def converted_cluster(kafka: StrimziResource, pools: Sequence[StrimziResource]) -> JsonObject:
-    """Return the Cluster; its sources get the notes and errors about fields."""
+    """Return the Cluster, and add notes and errors about fields to the sources."""
     spec = kafka.spec.section("kafka")
     with_brokers = [pool for pool in pools if _has_brokers(pool)]
     first = with_brokers[0].spec if with_brokers else spec
@@ -68,7 +68,7 @@ def _has_brokers(pool: StrimziResource) -> bool:
     if roles is None or "broker" in roles:
         return True
     pool.spec.skip_rest()
-    pool.source.hint("is left out: it has controllers alone, and brokers keep their metadata in the Kubernetes API")
+    pool.source.hint("is left out: the pool has only controllers, but brokers keep metadata in the Kubernetes API")
     return False
 
 
@@ -77,14 +77,14 @@ def _replicas(spec: Section) -> int:
 
 
 def _say_of_others(pools: Sequence[StrimziResource], first: str) -> None:
-    """Add notes about node pools after the first: their brokers count, and their settings are those of the first."""
+    """Add notes about node pools after the first, whose brokers get the settings of the first node pool."""
     for pool in pools:
         pool.spec.skip_rest()
-        pool.source.hint(f"only its replicas are converted: {_ALIKE.format(first)}")
+        pool.source.hint(f"only the replicas are converted: {_ALIKE.format(first)}")
 
 
 def _template_of_pool(first: Section, spec: Section) -> Section | None:
-    """Return the template of the node pool, which replaces that of its Kafka for its pods."""
+    """Return the template of the node pool, which replaces the template of its Kafka for pods."""
     if first is spec or "template" not in first:
         return None
     spec.section("template").skip(*OF_POOLS)
@@ -103,7 +103,7 @@ def _rack(spec: Section) -> JsonObject | None:
 
 
 def _authorization(spec: Section, open_else: bool) -> JsonObject | None:
-    """Return the authorization. Any other kind becomes ACLs that allow nothing yet, so that no Cluster becomes open."""
+    """Return the authorization; a type other than simple allows nothing, so that no Cluster becomes open."""
     if "authorization" not in spec:
         return None
     section = spec.section("authorization")
@@ -124,7 +124,7 @@ def _super_user(section: Section, index: int, written: str) -> str | None:
     found = _USER.fullmatch(written)
     if found is None or found[1] in OWN_USERS:
         path = (*section.path, "superUsers", index)
-        section.source.note(path, f"is {written}, and is left out: it is no valid user name in Barnabas")
+        section.source.note(path, f"is {written}, and is left out: the name is not valid in Barnabas")
         return None
     return found[1]
 
@@ -138,7 +138,7 @@ def _probes(spec: Section) -> JsonObject:
 
 
 def _lag_exporter(spec: Section) -> JsonObject:
-    """Return `lagExporter`, which an empty mapping asks for, too."""
+    """Return `lagExporter` if the Kafka has `kafkaExporter`, even if that is an empty mapping."""
     if "kafkaExporter" not in spec:
         return {}
     section = spec.section("kafkaExporter")

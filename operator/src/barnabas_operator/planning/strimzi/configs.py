@@ -1,4 +1,4 @@
-"""Kafka's settings: those that have an effect here are kept, the others become notes."""
+"""The conversion of broker and topic configs; configs without effect in Barnabas become notes."""
 
 from typing import Final
 
@@ -11,12 +11,12 @@ from barnabas_operator.resources.json_types import JsonObject
 from barnabas_operator.resources.topic import ConfigValue
 
 OPEN_ELSE: Final = "allow.everyone.if.no.acl.found"
-"""A setting that is a field of `spec.authorization` here."""
+"""The broker setting that is a field of `spec.authorization` in a Cluster."""
 _OF_LISTENERS: Final = ("ssl.", "sasl.", "listener.name.")
 
 
 def broker_config(kafka: Section) -> JsonObject:
-    """Return `spec.config` of a Cluster, and OPEN_ELSE among it."""
+    """Return `spec.config` of a Cluster, still with `OPEN_ELSE`."""
     config = kafka.take("config", dict[str, ConfigValue]) or {}
     kept = {name: value for name, value in config.items() if not _is_useless(kafka, name)}
     for name, problem in _problems(kept).items():
@@ -38,7 +38,7 @@ def topic_config(spec: Section) -> JsonObject:
 def _is_useless(kafka: Section, name: str) -> bool:
     owner = "spec.listeners" if name.startswith(_OF_LISTENERS) else OWNED_BY.get(name)
     why = (
-        f"it comes from {owner}"
+        f"the setting comes from {owner}"
         if owner is not None
         else "; ".join(f"it {each.removeprefix(name).strip()}" for each in unused_settings([name]))
     )

@@ -1,4 +1,4 @@
-"""The conversion of Strimzi's manifests to ours, with notes about fields that have no counterpart."""
+"""The conversion of Strimzi's manifests, with notes about fields that have no counterpart."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -21,7 +21,7 @@ Converter = Callable[[StrimziResource], JsonObject | None]
 
 
 class Conversion(NamedTuple):
-    """The manifests for Barnabas, with notes and errors. The manifests are valid only without errors."""
+    """The manifests for Barnabas, with notes and errors. The manifests are valid only if there are no errors."""
 
     manifests: tuple[JsonObject, ...]
     notes: tuple[Remark, ...]
@@ -29,7 +29,7 @@ class Conversion(NamedTuple):
 
 
 def converted(texts: Mapping[str, str]) -> Conversion:
-    """Convert these YAML texts, given by file name."""
+    """Convert the YAML texts of files, given by file name."""
     read = [each for file, text in texts.items() for each in read_sources(file, text)]
     sources = [each for each in read if isinstance(each, Source)]
     resources = [each for each in map(resource_of, sources) if each is not None]
@@ -42,7 +42,7 @@ def converted(texts: Mapping[str, str]) -> Conversion:
         *(error for each in sources for error in each.errors),
     ]
     manifests = [(each.source, manifest) for each, manifest in made if manifest is not None]
-    if not errors:  # After an input error the output would repeat it.
+    if not errors:  # Errors of the input would appear again in the output.
         errors = [error for source, manifest in manifests for error in _wrong(source, manifest)]
     notes = _sorted(note for each in sources for note in each.notes)
     return Conversion(tuple(manifest for _, manifest in manifests), tuple(notes), tuple(_sorted(errors)))
@@ -60,29 +60,29 @@ def _is_pool_of(pool: StrimziResource, kafka: StrimziResource) -> bool:
 
 
 def _say_of_strays(resources: Sequence[StrimziResource]) -> None:
-    """Add an error to each node pool without its Kafka, whose brokers would otherwise be dropped silently."""
+    """Add an error to each node pool without its Kafka, because its brokers would be dropped silently."""
     kafkas = {(each.namespace, each.source.name) for each in resources if each.source.kind == "Kafka"}
     for pool in resources:
         if pool.source.kind == "KafkaNodePool" and (pool.namespace, pool.cluster) not in kafkas:
             pool.spec.skip_rest()
             name = pool.cluster or "missing"
-            allowed = "allowed: the name of a Kafka of its namespace that is given, too"
+            allowed = "allowed: the name of a Kafka that is given in the same namespace"
             pool.source.error(("metadata",), f'metadata.labels["strimzi.io/cluster"] is {name}; {allowed}')
 
 
 def _wrong(source: Source, manifest: JsonObject) -> Sequence[Remark]:
-    """Return the errors of a converted resource by its types; other reasons for a refusal become notes."""
+    """Return the schema errors of a converted resource; other reasons for a refusal become notes."""
     kind = manifest["kind"]
     for finding in findings(msgspec.inspect.type_info(KINDS[kind].resource), manifest):
         source.error((), f"as a {kind}: {finding.message}")
     verdict = review(None, manifest, AdmissionContext()) if not source.errors else Verdict()
     if verdict.refusal is not None:
-        source.hint(f"the {kind} would be refused, edit it before you apply it: {verdict.refusal}")
+        source.hint(f"the {kind} would be refused; edit it before you apply it: {verdict.refusal}")
     return source.errors
 
 
 def _sorted(remarks: Iterable[Remark]) -> list[Remark]:
-    """Return them in the order of the files' lines; files stay in the order in which they are given."""
+    """Return the remarks sorted by line within each file; the order of files is kept."""
     files: dict[str, int] = {}
     return sorted(remarks, key=lambda each: (files.setdefault(each.place.file, len(files)), each.place.line))
 

@@ -1,4 +1,4 @@
-"""The conversion of listeners. One whose protection has no counterpart is left out, so that none becomes open."""
+"""The conversion of listeners. A listener whose protection has no counterpart is left out, so that it never is open."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _OF_SERVICES: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class ListenerContext:
-    """The rest of the Kafka that listeners depend on: its brokers, its rights, the metadata of its Services."""
+    """The facts about a Kafka that its listeners depend on: brokers, authorization, and metadata of Services."""
 
     brokers: int
     is_authorized: bool
@@ -37,7 +37,7 @@ class ListenerContext:
 
 
 def listeners_of(kafka: Section, context: ListenerContext) -> list[JsonObject]:
-    """Return `spec.listeners`. It is an error if none can be converted, as Strimzi has no default listener."""
+    """Return `spec.listeners`, and add an error if no listener can be converted."""
     found = kafka.sections("listeners")
     reasons = [_why_not(section, context) for section in found]
     for section, why in zip(found, reasons, strict=True):
@@ -45,7 +45,7 @@ def listeners_of(kafka: Section, context: ListenerContext) -> list[JsonObject]:
             section.leave_out(why)
     if found and all(reasons):
         path = (*kafka.path, "listeners")
-        allowed = f"allowed: at least one that can be; of the first, {reasons[0]}"
+        allowed = f"allowed: at least one such listener; about the first: {reasons[0]}"
         kafka.source.error(path, f"{dotted(path)} has no listener that can be converted; {allowed}")
     return [_listener(section, context) for section, why in zip(found, reasons, strict=True) if why is None]
 
@@ -54,7 +54,7 @@ def _listener(section: Section, context: ListenerContext) -> JsonObject:
     proof = section.section("authentication")
     kind = section.choice("type", _TYPES, "internal")
     if section.take("type", str) == "cluster-ip":
-        section.note("type", "is cluster-ip, and becomes internal: pods reach each broker by its own name")
+        section.note("type", "is cluster-ip, and becomes internal: pods connect to each broker by name")
     port = section.need("port", int, "a port such as 9092")
     return given(
         name=section.need("name", str, "a name such as plain"),
@@ -68,7 +68,7 @@ def _listener(section: Section, context: ListenerContext) -> JsonObject:
 
 
 def _why_not(section: Section, context: ListenerContext) -> str | None:
-    """Return why the listener cannot be had here; None if it can."""
+    """Return why a listener cannot be converted, or None if it can be converted."""
     kind, proof = section.take("type", str), section.take("authentication", dict[str, Any]) or {}
     word = proof.get("type")
     if kind is not None and _TYPES.get(kind, kind) is None:
@@ -81,7 +81,7 @@ def _why_not(section: Section, context: ListenerContext) -> str | None:
 
 
 def _access(configuration: Section, kind: str | None, port: int | None, context: ListenerContext) -> JsonObject:
-    """Return the settings for clients outside, which listeners for pods alone do not have."""
+    """Return the settings for external clients, or nothing for an internal listener."""
     if kind in (None, "internal"):
         return {}
     common = given(
@@ -107,13 +107,13 @@ def _access(configuration: Section, kind: str | None, port: int | None, context:
 def _is_there(broker: Section, context: ListenerContext) -> bool:
     number = broker.need("broker", int, "the number of the broker")
     if number is not None and number >= context.brokers:
-        broker.leave_out(f"brokers are numbered from 0 to {context.brokers - 1}; give these settings to another number")
+        broker.leave_out(f"broker ids are 0 to {context.brokers - 1}; use one of these ids for the settings")
         return False
     return True
 
 
 def _advertised(brokers: list[Section], kind: str | None, context: ListenerContext) -> str | None:
-    """Return the host that all brokers are advertised with; hosts that differ have no counterpart."""
+    """Return the advertised host if it is the same for all brokers; different hosts have no counterpart."""
     hosts = {each.take("advertisedHost", str) for each in brokers}
     if len(hosts) == 1 and (kind == "nodeport" or context.brokers == 1):
         return hosts.pop()
@@ -124,7 +124,7 @@ def _advertised(brokers: list[Section], kind: str | None, context: ListenerConte
 
 
 def _service(section: Section, port: int | None, metadata: JsonObject) -> JsonObject:
-    """Return the template of one Service."""
+    """Return the template of a Service."""
     own, node_port = labels_and_annotations(section), section.take("nodePort", int)
     both = {name: {**metadata.get(name, {}), **own.get(name, {})} for name in ("labels", "annotations")}
     spec = given(

@@ -1,4 +1,4 @@
-"""One resource of Strimzi: its name, labels and annotations as all kinds have them, and its `spec`."""
+"""A Strimzi resource: its name, labels, annotations and `spec`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _WITHOUT_EFFECT: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class StrimziResource:
-    """One resource of Strimzi."""
+    """A resource of Strimzi."""
 
     source: Source
     namespace: str | None
@@ -37,13 +37,13 @@ class StrimziResource:
 
     @property
     def cluster(self) -> str | None:
-        """The name of its Kafka by its label."""
+        """The name of the Kafka in the label of the resource, or None."""
         return self.labels.get(CLUSTER_LABEL)
 
     def named_cluster(self) -> str | None:
-        """Return the name of its Kafka; that it has none is a note."""
+        """Return the name of the Kafka, and add a note if the resource names none."""
         if self.cluster is None:
-            self.source.hint(f"has no label {CLUSTER_LABEL}: set spec.cluster where there are several Clusters")
+            self.source.hint(f"has no label {CLUSTER_LABEL}: set spec.cluster if there are several Clusters")
         return self.cluster
 
     @property
@@ -53,11 +53,11 @@ class StrimziResource:
 
     @property
     def own_labels(self) -> dict[str, str]:
-        """The labels that no tool has set."""
+        """The labels of the user, without labels of Strimzi and other tools."""
         return {name: text for name, text in self.labels.items() if not name.startswith(_LABELS_OF_TOOLS)}
 
     def as_kind(self, kind: str, spec: JsonObject) -> JsonObject:
-        """Return our resource in its place."""
+        """Return the Barnabas resource that replaces the Strimzi resource."""
         annotations = {name: text for name, text in self.annotations.items() if not name.startswith("strimzi.io/")}
         annotations = {name: text for name, text in annotations.items() if name not in _WITHOUT_EFFECT}
         metadata = given(
@@ -67,15 +67,15 @@ class StrimziResource:
 
 
 def read_resource(source: Source, fields: Mapping[str, Any]) -> StrimziResource:
-    """Return the resource with these fields; problems become errors of its source."""
+    """Return the resource with the given fields, and add problems as errors to its source."""
     whole = Section(source, fields, ())
     whole.skip("apiVersion", "kind", "status")
     metadata = whole.section("metadata")
     namespace = metadata.take("namespace", str)
     labels = metadata.take("labels", dict[str, str]) or {}
     annotations = metadata.take("annotations", dict[str, str]) or {}
-    metadata.skip_rest()  # The rest is set by the API server.
+    metadata.skip_rest()  # The API server sets all other metadata.
     for name in annotations:
         if name.startswith("strimzi.io/") and name not in _WITHOUT_EFFECT:
-            source.note(("metadata", "annotations", name), "is left out: it has no counterpart")
+            source.note(("metadata", "annotations", name), "is left out: the annotation has no counterpart")
     return StrimziResource(source, namespace, labels, annotations, whole.section("spec"))

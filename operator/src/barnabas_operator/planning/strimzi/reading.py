@@ -1,4 +1,4 @@
-"""The resources of Strimzi in YAML texts, also those in Lists as `kubectl get -o yaml` prints them."""
+"""The Strimzi resources in YAML texts, including items of a List from `kubectl get -o yaml`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -21,7 +21,7 @@ KINDS_READ: Final = ("Kafka", "KafkaNodePool", "KafkaTopic", "KafkaUser")
 
 
 def read_sources(file: str, text: str) -> Iterator[Source | Remark]:
-    """Yield a source for each resource of a text, in its order, and a remark for each part that is none."""
+    """Yield a source for each resource of a text, in order, and a remark for each part that is not a resource."""
     empty = True
     for first_line, part in yaml_parts(text):
         for document in yaml_documents(part):
@@ -31,7 +31,7 @@ def read_sources(file: str, text: str) -> Iterator[Source | Remark]:
             else:
                 yield from _sources(file, first_line, document)
     if empty:
-        yield Remark(Place(file, 1, 1), f"holds no resource; allowed: {', '.join(KINDS_READ)}")
+        yield Remark(Place(file, 1, 1), f"the file holds no resource; allowed: {', '.join(KINDS_READ)}")
 
 
 def _sources(file: str, first_line: int, document: Document) -> Iterator[Source | Remark]:
@@ -61,7 +61,7 @@ def _resources(plain: object) -> Iterator[tuple[Path, object]]:
 
 
 def resource_of(source: Source) -> StrimziResource | None:
-    """Return the resource; None where it is not converted, which is a note or an error of its source."""
+    """Return the resource, or None with a note or an error in its source if the resource is not converted."""
     fields = _fields(source)
     group, _, version = str(fields.get("apiVersion", "")).partition("/")
     if group != GROUP or source.kind not in KINDS_READ:

@@ -1,4 +1,4 @@
-"""A Strimzi manifest during its conversion: each field that no converter reads becomes a note, so that none is lost."""
+"""A Strimzi manifest during its conversion. Each field that no converter reads becomes a note."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -48,9 +48,9 @@ class Source:
         self.notes.append(self._remark((), message))
 
     def error(self, path: Path, message: str) -> None:
-        """Add an error that makes the conversion impossible; the message names the field."""
+        """Add an error, which makes the conversion fail; the message names the field."""
         remark = self._remark(path, message)
-        if remark not in self.errors:  # A field may be read twice.
+        if remark not in self.errors:  # A converter may read a field twice.
             self.errors.append(remark)
 
     def _remark(self, path: Path, message: str, *, at_key: bool = False) -> Remark:
@@ -66,7 +66,7 @@ class Source:
 
 
 class Section:
-    """One mapping of a manifest, and which of its fields have been read."""
+    """A mapping in a manifest, with a record of the fields that have been read."""
 
     def __init__(self, source: Source, fields: Mapping[str, Any], path: Path) -> None:
         self.source = source
@@ -80,40 +80,40 @@ class Section:
 
     @property
     def is_empty(self) -> bool:
-        """True if the manifest leaves it out, or writes nothing into it."""
+        """True if the mapping is missing in the manifest or has no fields."""
         return not self._fields
 
     def take(self, name: str, kind: type[T]) -> T | None:
-        """Return the field; None where it is left out, or is of another type, which is an error."""
+        """Return the value of a field, or None if it is missing; add an error and return None if its type is wrong."""
         self._read.add(name)
         value = self._fields.get(name)
         if value is None:
             return None
         if kind is float and type(value) is int:
-            value = float(value)  # YAML parses numbers without a point as int.
+            value = float(value)  # YAML parses a number without a decimal point as int.
         wrong = tuple(findings(msgspec.inspect.type_info(kind), value, (*self.path, name)))
         for finding in wrong:
             self.source.error(finding.path, finding.message)
         return None if wrong else msgspec.convert(value, kind)
 
     def need(self, name: str, kind: type[T], example: str) -> T | None:
-        """Return the field; that it is missing is an error."""
+        """Return the value of a required field, and add an error if the field is missing."""
         if name not in self:
             path = (*self.path, name)
             self.source.error(self.path, f"{dotted(path)} is missing; allowed: {example}")
         return self.take(name, kind)
 
     def section(self, name: str) -> "Section":
-        """Return a mapping; an empty one where it is left out."""
+        """Return the section of a mapping, which is empty if the field is missing."""
         return Section(self.source, self.take(name, dict[str, Any]) or {}, (*self.path, name))
 
     def sections(self, name: str) -> "list[Section]":
-        """Return the mappings of a list."""
+        """Return the sections of a list of mappings."""
         items = enumerate(self.take(name, tuple[dict[str, Any], ...]) or ())
         return [Section(self.source, item, (*self.path, name, index)) for index, item in items]
 
     def choice(self, name: str, choices: Mapping[str, T], default: str | None = None) -> T | None:
-        """Return the value of a word; an unknown word becomes an error."""
+        """Return the choice for the word in a field, and add an error if the word is unknown."""
         word = self.take(name, str) or default
         if word is None or word in choices:
             return choices[word] if word is not None else None
@@ -127,11 +127,11 @@ class Section:
         self.source.note((*self.path, name), message)
 
     def skip(self, *names: str) -> None:
-        """Take fields as read that need no word."""
+        """Mark fields as read that need neither a conversion nor a note."""
         self._read.update(names)
 
     def leave_out(self, why: str) -> None:
-        """Add that nothing of it is converted, and why."""
+        """Mark all fields as read, and add a note that says why the section is left out."""
         self.skip_rest()
         self.source.note(self.path, f"is left out: {why}")
 
@@ -140,7 +140,7 @@ class Section:
         self._read.update(self._fields)
 
     def unread(self) -> Iterator[str]:
-        """Yield the set fields that were not read."""
+        """Yield the names of fields that have a value and were not read."""
         return (name for name, value in self._fields.items() if name not in self._read and value is not None)
 
 

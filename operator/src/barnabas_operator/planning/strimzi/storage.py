@@ -1,4 +1,4 @@
-"""The disks of brokers: Strimzi's `storage` as our `spec.storage`."""
+"""The conversion of Strimzi's `storage` to `spec.storage` of a Cluster."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -10,7 +10,7 @@ NO_LIMIT: Final = "10Gi"
 
 
 def storage_of(section: Section) -> JsonObject | None:
-    """Return `spec.storage`; None if the manifest has none, or an invalid one."""
+    """Return `spec.storage`, or None if the manifest has no storage or an invalid one."""
     if "type" not in section and not section.is_empty:
         section.need("type", str, " or ".join(_TYPES))
     volumes = section.choice("type", _TYPES)
@@ -39,16 +39,16 @@ def _of_one_folder(section: Section) -> list[JsonObject]:
 
 
 def _of_claim(volume: Section) -> JsonObject:
-    volume.skip("kraftMetadata")  # The disk of KRaft's log, which Barnabas does not have.
+    volume.skip("kraftMetadata")  # Barnabas has no KRaft metadata log.
     size, storage_class = volume.need("size", str, "a size such as 10Gi"), volume.take("class", str)
     return given(size=size, storageClass=storage_class, deleteClaim=volume.take("deleteClaim", bool))
 
 
 def _of_folder(volume: Section) -> JsonObject:
-    """Return a disk in the place of a pod's own folder, with the size that this may have."""
+    """Return a volume that replaces an ephemeral volume of the same size limit."""
     volume.skip("kraftMetadata")
     size = volume.take("sizeLimit", str) or NO_LIMIT
-    why = f"becomes a claim of {size} that is deleted with the Cluster: brokers keep records on claims alone"
+    why = f"becomes a claim of {size} that is deleted with the Cluster: brokers keep records only on claims"
     volume.note("type", f"is ephemeral, and {why}")
     return {"size": size, "deleteClaim": True}
 

@@ -1,4 +1,4 @@
-"""Strimzi's templates as ours, which are partial objects of Kubernetes' own kinds."""
+"""The conversion of Strimzi's templates to templates of a Cluster, which are partial Kubernetes objects."""
 
 from typing import Any, Final
 
@@ -6,7 +6,7 @@ from barnabas_operator.planning.strimzi.section import Section, given
 from barnabas_operator.resources.json_types import JsonObject
 
 OF_POOLS: Final = ("podSet", "pod", "perPodService", "persistentVolumeClaim", "kafkaContainer")
-"""The entries that a KafkaNodePool's template replaces in that of its Kafka."""
+"""The entries of a Kafka's template that the template of a KafkaNodePool replaces."""
 
 _POD: Final = {
     "imagePullSecrets": tuple[dict[str, Any], ...],
@@ -33,7 +33,7 @@ _BUDGET: Final = {"maxUnavailable": int}
 
 
 def cluster_template(kafka: Section, pool: Section | None, labels: dict[str, str], probes: JsonObject) -> JsonObject:
-    """Return `spec.template`. `pool` is the template of the node pool, where it has one."""
+    """Return `spec.template`; `pool` is the template of the node pool, or None."""
     one = pool if pool is not None else kafka
     return given(
         metadata=given(labels=labels),
@@ -49,17 +49,17 @@ def cluster_template(kafka: Section, pool: Section | None, labels: dict[str, str
 
 
 def pod_of(template: Section) -> JsonObject:
-    """Return the entry of a pod."""
+    """Return the template of a pod."""
     return _with_spec(template, "pod", _POD)
 
 
 def container_of(template: Section, name: str) -> JsonObject:
-    """Return the entry of a container."""
+    """Return the template of a container."""
     return _taken(template.section(name), _CONTAINER)
 
 
 def metadata_of(template: Section, name: str) -> JsonObject:
-    """Return an entry with labels and annotations alone."""
+    """Return a template that has only labels and annotations."""
     return _with_spec(template, name, {})
 
 

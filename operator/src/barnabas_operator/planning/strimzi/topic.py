@@ -1,4 +1,4 @@
-"""A KafkaTopic as our Topic."""
+"""The conversion of a KafkaTopic to a Topic."""
 
 from typing import Final
 
@@ -10,11 +10,11 @@ from barnabas_operator.resources.json_types import JsonObject
 
 _OF_STRIMZI: Final = ("__strimzi", "strimzi-store-topic", "strimzi-topic-operator")
 DELETE: Final = "Delete"
-"""The policy of Strimzi: a topic is deleted with its resource."""
+"""The deletion policy that matches Strimzi, which deletes a topic with its resource."""
 
 
 def converted_topic(topic: StrimziResource) -> JsonObject | None:
-    """Return the Topic; None for a topic that brokers or operator make for themselves."""
+    """Return the Topic, or None for an internal topic of brokers or operator."""
     spec = topic.spec
     name = spec.take("topicName", str)
     kafkas_name = name or topic.source.name

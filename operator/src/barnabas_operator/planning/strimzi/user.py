@@ -1,4 +1,4 @@
-"""A KafkaUser as our User."""
+"""The conversion of a KafkaUser to a User."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -19,7 +19,7 @@ _QUOTAS: Final[Mapping[str, type[float]]] = {
 
 
 def converted_user(user: StrimziResource) -> JsonObject:
-    """Return the User. Its name does not depend on its authentication: for a certificate it is the CN."""
+    """Return the User. Its name is the same for all authentication types; a certificate has the name as CN."""
     spec = user.spec
     return user.as_kind(
         "User",
@@ -34,7 +34,7 @@ def converted_user(user: StrimziResource) -> JsonObject:
 
 
 def _authentication(spec: Section) -> JsonObject:
-    """Return the proof. A KafkaUser without one has ACLs and quotas only, as a User with the type external."""
+    """Return the authentication, which is of type external for a KafkaUser without authentication."""
     if "authentication" not in spec:
         return {"type": "external"}
     section = spec.section("authentication")
@@ -56,11 +56,11 @@ def _acl(section: Section) -> JsonObject | None:
     kind, name = resource.need("type", str, "topic, group, cluster or transactionalId"), resource.take("name", str)
     if kind == "topic" and name is not None and name.startswith(INTERNAL):
         resource.skip_rest()
-        section.leave_out(f"topics whose names begin with {INTERNAL} belong to the brokers")
+        section.leave_out(f"topics whose names begin with {INTERNAL} are internal")
         return None
     about = given(
         type=kind,
-        name=name if kind != "cluster" else None,  # There is only one such resource.
+        name=name if kind != "cluster" else None,  # The cluster is a single resource without a name.
         patternType=resource.take("patternType", str) if kind != "cluster" else None,
     )
     one, several = section.take("operation", str), section.take("operations", tuple[str, ...])
@@ -72,5 +72,5 @@ def _quotas(section: Section) -> JsonObject:
     amounts = {name: section.take(name, kind) for name, kind in _QUOTAS.items()}
     for name, amount in amounts.items():
         if amount == 0:
-            section.note(name, "is left out: it is 0, which blocks all requests; remove the user's ACLs instead")
+            section.note(name, "is left out: a quota of 0 blocks all requests; remove the user's ACLs instead")
     return given(**{name: amount for name, amount in amounts.items() if amount})

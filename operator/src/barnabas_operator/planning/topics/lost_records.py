@@ -53,7 +53,7 @@ def named(texts: Sequence[str]) -> str:
 def _set_aside(strays: Sequence[StrayLog]) -> str:
     total = sum(each.size_bytes for each in strays)
     which = named([str(each) for each in strays])
-    return f"the metadata does not contain the topics of logs: {len(strays)} logs ({total} bytes): {which}; {_WAY_ON}"
+    return f"the metadata does not contain the topics of {len(strays)} logs ({total} bytes): {which}; {_WAY_ON}"
 
 
 def as_before(cluster: Cluster, kind: str) -> Iterable[Condition]:

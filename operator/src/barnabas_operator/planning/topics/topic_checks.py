@@ -89,7 +89,7 @@ def may_adopt(topic: Topic, cluster: ClusterState) -> Refusal | None:
         else f"was deleted and created again by others (the topic id was {had}, and is now {found.topic_id})"
     )
     message = f"topic {topic.topic_name} {was} and spec.adopt is false"
-    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true to adopt it, or a topic that does not exist")
+    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true to adopt the topic, or a topic that does not exist")
 
 
 def was_made_by(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:

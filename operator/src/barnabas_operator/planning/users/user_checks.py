@@ -125,7 +125,7 @@ def may_adopt(user: User, context: UserContext) -> Refusal | None:
         return None
     if not found.mechanisms and not found.quotas and found.acls <= declared_acls(user):
         return None
-    allowed = "allowed: true to adopt it, or a user that does not exist"
+    allowed = "allowed: true to adopt the user, or a user that does not exist"
     return Refusal(RESOURCE_CONFLICT, f"user {user.username} existed before and spec.adopt is false; {allowed}")
 
 
