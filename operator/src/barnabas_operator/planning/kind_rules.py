@@ -1,4 +1,4 @@
-"""The functions with which one kind of resource is reviewed, reported in Events, and given a status."""
+"""The functions of one kind of resource: admission review, warnings, Events and status."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -27,6 +27,6 @@ class KindRules(NamedTuple):
     warnings: Callable[[Json | None, Json | None], Iterable[str]] = _nothing
     """Return warnings about a change from an old object (None on creation) to a new object (None on deletion)."""
     events: Callable[[Any, Json], Iterable[Said]] = _nothing
-    """Return the Events for a resource with its new status and for its previous status."""
+    """Return the Events for a change from the earlier status, the second argument, to the status of the resource."""
     without_cluster: Callable[[Any, Refusal, str], Resource] = with_problem
     """Return the resource with a status that says why it has no Cluster; the last argument is the time in RFC 3339."""

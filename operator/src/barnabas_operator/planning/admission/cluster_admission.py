@@ -52,7 +52,7 @@ def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
 
 
 def cluster_warnings(old: Json | None, new: Json | None) -> Iterator[str]:
-    """Yield warnings about disks that are created or deleted with the Cluster though nobody may expect that."""
+    """Yield warnings about disks that are created without a declaration, or deleted in spite of the policy Retain."""
     if new is None:
         yield from _lost_disks(old or {})
     else:

@@ -33,7 +33,7 @@ _FIELDS: Final = {
 
 
 def in_declared_fields(kind: str, message: str) -> str:
-    """Return the message with the field paths of the object replaced by those of the resource that declares them.
+    """Return the message with field paths of the Kubernetes object replaced by fields of the Barnabas resource.
 
     Paths of fields that only the operator sets stay as they are.
     """

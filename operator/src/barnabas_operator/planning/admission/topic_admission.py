@@ -112,7 +112,7 @@ def one_replica(wanted: Topic, _before: Topic | None, _context: AdmissionContext
 def no_spare_replica(wanted: Topic, _before: Topic | None, context: AdmissionContext) -> str | None:
     """Return a warning if `min.insync.replicas` leaves no replica that may be offline.
 
-    The value is that of the topic or, without one, that of the Cluster.
+    The value of the Cluster counts if the Topic declares none.
     """
     own = declared_texts(wanted.spec.config).get("min.insync.replicas")
     fewest, whose = (own, "") if own is not None else (context.min_insync_replicas, ", which the Cluster declares,")

@@ -9,7 +9,7 @@ from barnabas_operator.resources.user import User
 
 
 def review_user(wanted: User, before: User | None, context: AdmissionContext) -> Verdict:
-    """Return the first problem that can be found without asking the brokers; conditions report the others."""
+    """Return the first problem that can be found without asking the brokers; conditions report other problems."""
     return Verdict(next(_refusals(wanted, before, context), None))
 
 

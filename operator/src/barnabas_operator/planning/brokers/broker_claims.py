@@ -30,12 +30,12 @@ class BrokerClaim(NamedTuple):
 
 
 def brokers_claimed(claims: Iterable[BrokerClaim]) -> int:
-    """Return the number of brokers that the claims belong to, without brokers whose claims are emptied."""
+    """Return the highest broker id of the claims plus 1; emptied and deleted claims do not count."""
     return max((claim.broker_id for claim in claims if not claim.is_emptied and not claim.is_ending), default=-1) + 1
 
 
 def brokers_holding(state: ClusterState | None, count: int) -> int:
-    """Return the number of brokers, at least `count`, that includes every registered broker with replicas."""
+    """Return the number of brokers, at least `count`, with which every registered broker with replicas stays."""
     beyond = {broker for broker in state.registered if broker >= count} if state is not None else set()
     if state is None or not beyond:
         return count

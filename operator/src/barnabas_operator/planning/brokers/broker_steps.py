@@ -71,7 +71,7 @@ BrokerStep = StartBrokers | RestartBroker | RemoveBroker | BalanceLeaders
 
 
 def balances_leaders(cluster: Cluster) -> bool:
-    """True unless the Cluster sets `auto.leader.rebalance.enable` to false."""
+    """True if the Cluster does not set `auto.leader.rebalance.enable` to false."""
     return str(cluster.spec.config.get("auto.leader.rebalance.enable", True)).lower() != "false"
 
 
@@ -104,7 +104,7 @@ def next_step(
 def step_without_restarts(
     wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None, *, unbalanced: bool = False
 ) -> BrokerStep | Refusal | None:
-    """Return the next step that is no restart, while `rolling.pause` is set; a refusal names the brokers to restart."""
+    """Return the next step while `rolling.pause` is set, which is no restart; a refusal names brokers to restart."""
     to_restart = [broker for broker in brokers if broker.is_changed or broker.lacks_volume]
     calm = [broker._replace(is_changed=False, lacks_volume=False) for broker in brokers]
     step = next_step(wanted, calm, state, unbalanced=unbalanced)

@@ -63,7 +63,7 @@ def refuse_growth(cluster: Cluster, claims: Iterable[BrokerClaim], rigid: Collec
 
 
 def ungrown(name: str, asked: str, said: str) -> Refusal:
-    """Return the refusal of a growth to the size `asked` that Kubernetes rejects with the error `said`."""
+    """Return the refusal for claim `name`, whose growth to `asked` Kubernetes rejects with the error `said`."""
     message = f"the claim {name} cannot grow to {asked}: {said}"
     allowed = "allowed: set the volume's size back to the size of the claims, or set allowVolumeExpansion in the class"
     return Refusal(CANNOT_GROW, f"{message}; {allowed}")

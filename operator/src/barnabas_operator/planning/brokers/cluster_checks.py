@@ -21,7 +21,7 @@ def refuse_change(before: Cluster, after: Cluster, *, in_pods: bool = False) -> 
 
 
 def refuse_while_running(before: Cluster, after: Cluster) -> Refusal | None:
-    """Refuse a change to TLS or authentication of local brokers, which must all restart for it at the same time."""
+    """Refuse a change to TLS or authentication of local brokers, because all brokers would have to restart at once."""
     for was, now in zip(before.spec.listeners, after.spec.listeners, strict=False):
         for field, one, other in (
             ("tls", was.tls, now.tls),

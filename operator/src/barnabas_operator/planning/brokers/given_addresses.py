@@ -31,7 +31,7 @@ def _given(listener: Listener, broker_id: int, external: ExternalAccess) -> str:
 
 
 def stale_brokers(cluster: Cluster, pods: PodsState) -> dict[int, str]:
-    """Return, by broker with a pod, a description of the outdated address that it advertises."""
+    """Return, by broker id, a description of the outdated address that the broker advertises."""
     before = pods.broker_set.given if pods.broker_set is not None else {}
     now, found = given_addresses(cluster, pods.external), {}
     for listener in cluster.spec.listeners:

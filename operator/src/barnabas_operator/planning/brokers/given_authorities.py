@@ -34,7 +34,7 @@ def plan_given(
 
 
 def signer_first(key: str, certificates: Iterable[x509.Certificate]) -> Sequence[x509.Certificate]:
-    """Return the certificates with that of the key first. Raises ValueError if no certificate belongs to the key."""
+    """Return the certificates, the key's own first. Raises ValueError if no certificate belongs to the key."""
     found = list(certificates)
     for each in found:
         if _fits(key, each):

@@ -89,7 +89,7 @@ def own_users(cluster: Cluster) -> list[str]:
 
 
 def companion_names(cluster: Cluster) -> tuple[str, str]:
-    """Return the common names, also the Secret names, of the certificates of lag exporter and maintenance runs."""
+    """Return the names of lag exporter and maintenance runs, which are common names and names of Secrets."""
     name = cluster.metadata.name
     return lag_exporter_name(name), maintenance_name(name)
 

@@ -1,8 +1,8 @@
 """The stages in which the security of a Cluster is turned on or off while it serves clients.
 
 Brokers of neighbouring stages can connect to each other, so each roll moves all brokers one stage forward or back. A
-broker connects to the listener of another broker that has the name in its own inter.broker.listener.name, at the port
-that the other broker advertises. So the TLS listener has its own name, and moves to port 9091 in the last roll.
+broker connects to the listener whose name is its own inter.broker.listener.name, at the port that the other broker
+advertises. So the TLS listener has its own name, and moves to port 9091 in the last roll.
 """
 
 from collections.abc import Collection, Mapping

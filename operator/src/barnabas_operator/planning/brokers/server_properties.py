@@ -70,7 +70,7 @@ class BrokerPlace:
 
 
 def server_properties(cluster: Cluster, place: BrokerPlace, secrets: BrokerSecrets | None = None) -> dict[str, str]:
-    """Return one broker's settings by Kafka's names; spec.config comes last. Without `secrets` it has no TLS."""
+    """Return the settings of one broker; spec.config comes last. Without `secrets` the broker has no TLS."""
     log_dirs = (f"{place.folder}/volume-{volume.id}" for volume in cluster.spec.storage.volumes)
     return {
         "node.id": str(place.broker_id),

@@ -42,7 +42,7 @@ class StorageClasses(NamedTuple):
         return bool(volume.storage_class) and volume.storage_class not in self.by_name
 
     def with_names(self, names: Iterable[str]) -> "StorageClasses":
-        """Return the classes and, for each other name, a class that neither binds late nor grows."""
+        """Return the classes, with a class for each unknown name that neither binds late nor can grow."""
         return self._replace(by_name={**dict.fromkeys(names, StorageClass(False, False)), **self.by_name})
 
     @property

@@ -40,7 +40,7 @@ class Demand(NamedTuple):
 
 
 class Calm(NamedTuple):
-    """The time since which the lag has allowed fewer replicas, the demand then, and the most replicas wanted since."""
+    """A period in which lag allows fewer replicas: its start, the demand then, and the most replicas wanted since."""
 
     since_s: float
     then: Demand
@@ -67,7 +67,7 @@ class Decision(NamedTuple):
     memory: Memory
     why: str = ""
     capped: str = ""
-    """The reason, too few partitions, why the lag gets fewer replicas than it requires."""
+    """The message that the lag requires more replicas than there are partitions, or empty."""
 
     @property
     def is_change(self) -> bool:
@@ -118,7 +118,7 @@ def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
 
 
 def _calm(calm: Calm | None, demand: Demand, wanted: int, replicas: int, now_s: float) -> Calm | None:
-    """Return the calm with this observation, which starts again if fewer partitions have a known lag."""
+    """Return the updated period of low lag, which starts again if fewer partitions have a known lag."""
     if wanted >= replicas or demand.lag is None:
         return None
     if calm is None or demand.places < calm.then.places:

@@ -54,7 +54,7 @@ def _is_alike(before: float | None, now: float | None) -> bool:
 
 
 def gone_down(before: TooFew | None, replicas: int, now_s: float) -> TooFew | None:
-    """Return the memory after a scale-down to `replicas`; one replica less may be next if the number had failed."""
+    """Return the memory after a scale-down to `replicas`, which allows one replica less if that number had failed."""
     if before is None or replicas > before.replicas:
         return before
     return before._replace(replicas=max(0, replicas - 1), until_s=now_s)

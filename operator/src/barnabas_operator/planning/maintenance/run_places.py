@@ -1,4 +1,4 @@
-"""The check that the folders to which a run writes are on its volumes, because other files end with the pods."""
+"""The check that a run writes only to folders on its volumes, because other files are lost with the pods."""
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath

@@ -88,7 +88,7 @@ def recalled(run: MaintenanceJob, cluster: str, mark: str, now: str) -> Maintena
 
 
 def ended_at(run: MaintenanceJob) -> str | None:
-    """Return the completion time of the run, or else the time of its last transition of Ready."""
+    """Return the completion time of the run, or else the last transition time of its condition `Ready`."""
     if run.status is None:
         return None
     ready = condition_of(run.status.conditions, READY)

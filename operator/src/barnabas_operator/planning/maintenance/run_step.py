@@ -46,7 +46,7 @@ class End(NamedTuple):
 
 
 class Recall(NamedTuple):
-    """The step of a run of which only the mark is left: Succeeded, Failed, or Started if its end is unknown."""
+    """The step of a run that has only its mark left: Succeeded, Failed, or Started if its end is unknown."""
 
     mark: str
 

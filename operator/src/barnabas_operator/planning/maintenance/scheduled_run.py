@@ -13,7 +13,7 @@ from barnabas_operator.resources.object_meta import API_VERSION
 OF_ITS_JOB: Final = "ttlSecondsAfterFinished"
 """The field for how long the CronJob's Job stays after its end.
 
-The MaintenanceJob is deleted together with that Job, so it has no such field of its own.
+The MaintenanceJob is deleted together with that Job, so the field is not copied to the MaintenanceJob.
 """
 OF_RUNS: Final = frozenset(each.encode_name for each in msgspec.structs.fields(RunSpec)) - {OF_ITS_JOB}
 """The fields of an entry that are copied to its runs; the other fields are about schedule and history."""

@@ -9,7 +9,7 @@ CONTAINER: Final = "broker"
 QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """The reasons for which a container waits while it starts normally."""
 BACK_OFF: Final = "CrashLoopBackOff"
-"""The reason of a container in back-off, which is replaced by the reason of its last end."""
+"""The reason of a container in back-off; the reason of its last end is reported instead."""
 OUT_OF_MEMORY: Final = "OOMKilled"
 KILLED: Final = 137
 """The exit code after SIGKILL: 128 plus the signal number."""

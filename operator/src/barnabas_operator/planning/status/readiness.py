@@ -32,7 +32,7 @@ UNDER_MIN_ISR: Final = "UnderMinIsr"
 RESTARTING: Final = "Restarting"
 NO_RESTARTS: Final = "NoRestarts"
 WAITS: Final = frozenset({NOT_READY, UNDER_REPLICATED, ROLLING_PAUSED, EVICTION_REFUSED, BROKERS_UNREACHABLE})
-"""The reasons for which a step waits. They alone do not make the Cluster unready."""
+"""The reasons for which a step waits, which alone do not make the Cluster unready."""
 TOLD_LAST: Final = frozenset({HOLDS_REPLICAS, CANNOT_GROW, NOT_BOUND, WAITING_FOR_ADDRESSES})
 """The reasons that may last for hours, so that problems of clients are reported first."""
 

@@ -1,4 +1,4 @@
-"""The conversion of listeners. A listener whose protection has no counterpart is left out, so that it never is open."""
+"""The conversion of listeners. A listener whose protection has no counterpart is left out instead of opened."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The ACLs of the lag exporter and of the maintenance runs in a secured Cluster.
 
-They authenticate with certificates, as brokers and operator do, but are usually no super users.
+Lag exporter and runs authenticate with certificates, as brokers and operator do, but usually are not super users.
 """
 
 from collections.abc import Mapping
