@@ -350,6 +350,6 @@ def test_a_broker_that_has_lost_its_access_restarts_without_the_budget_being_ask
             assert await PodRestarts(api, SystemClock()).begin(cluster(), [cut_off]) is None
             assert (api.evicted, api.pods) == ([], {})
             (event,) = api.events
-            assert "its ServiceAccount was deleted" in event["message"]
+            assert "the ServiceAccount was deleted" in event["message"]
 
     asyncio.run(run())

@@ -33,7 +33,7 @@ CHANGED = "the Cluster has changed since its pod was created"
     [
         (OLD, CHANGED),
         (OLD._replace(is_ready=False), CHANGED),
-        (OLD._replace(is_ready=False, is_down=True), f"it is not running, and {CHANGED}"),
+        (OLD._replace(is_ready=False, is_down=True), f"the broker is not running, and {CHANGED}"),
         (OLD._replace(restart_asked=True, is_down=True), "an annotation of the pod requests a restart"),
         (
             OLD._replace(restart_asked=True, stale="tells clients 30000, which is 31000 now"),

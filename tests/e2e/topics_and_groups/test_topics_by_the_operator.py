@@ -41,7 +41,7 @@ def test_a_topic_is_made_grown_and_never_shrunk(world: World, operator: ServerPr
     world.await_ready("flights")
     wait_for(
         lambda: world.events("Topic", "flights"),
-        lambda told: told == {("Normal", "PartitionsRaised", "from 6 to 12 partitions")},
+        lambda told: told == {("Normal", "PartitionsRaised", "the number of partitions rose from 6 to 12")},
         PATIENCE_S,
     )
     refused = world.plane.kubectl.ask("-n", world.namespace, "scale", "topic/flights", "--replicas=6")

@@ -35,7 +35,7 @@ def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
             {"volumes": []},
             "options.archive is /archive/flights; allowed: a folder on one of the run's volumes (none yet: add a",
         ),
-        ({"options": {**ARCHIVE, "archive": "archive/a"}}, "archive is archive/a; allowed: a folder on one of its"),
+        ({"options": {**ARCHIVE, "archive": "archive/a"}}, "archive is archive/a; allowed: a folder on one of the"),
         (
             {"options": {**ARCHIVE, "archive": "/tmp/a"}},
             "archive is /tmp/a; allowed: a folder on one of the run's volumes",
@@ -90,9 +90,12 @@ def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
             "spec.env SPARK_LOCAL_DIRS; allowed: names that begin",
         ),
         ({"env": [{"name": "BARNABAS_POD_NAME", "value": "x"}]}, "spec.env BARNABAS_POD_NAME; allowed: names that"),
-        ({"volumes": [{**VOLUME, "name": "tmp"}]}, "spec.volumes tmp; allowed: another name"),
-        ({"volumes": [{**VOLUME, "name": "event-logs"}]}, "spec.volumes event-logs; allowed: another name"),
-        ({"volumes": [{**VOLUME, "name": "executor-pod"}]}, "spec.volumes executor-pod; allowed: another name"),
+        ({"volumes": [{**VOLUME, "name": "tmp"}]}, "spec.volumes tmp is reserved; allowed: another name"),
+        ({"volumes": [{**VOLUME, "name": "event-logs"}]}, "spec.volumes event-logs is reserved; allowed: another name"),
+        (
+            {"volumes": [{**VOLUME, "name": "executor-pod"}]},
+            "spec.volumes executor-pod is reserved; allowed: another name",
+        ),
         (
             {"volumes": [{**VOLUME, "mountPath": "/etc/barnabas"}]},
             "spec.volumes a is mounted at /etc/barnabas; allowed",
@@ -116,7 +119,7 @@ def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
         ),
         (
             {"executor": {"resources": {"limits": {"memory": "1Gi"}}}},
-            "spec.executor.resources.requests.memory is 2Gi; allowed: at most 1Gi, its limit",
+            "spec.executor.resources.requests.memory is 2Gi; allowed: at most 1Gi, the limit",
         ),
     ],
 )

@@ -44,7 +44,7 @@ OUT_OF_MEMORY = (
     "main-broker-1 was OOMKilled (exit 137) at the limit of 24Mi; raise spec.brokers.resources.limits.memory"
 )
 NODE_WITHOUT_MEMORY = (
-    "main-broker-1 was OOMKilled (exit 137): its node ran out of memory; "
+    "main-broker-1 was OOMKilled (exit 137): the node ran out of memory; "
     "set spec.brokers.resources.requests.memory to what a broker needs"
 )
 CASES: Mapping[str, tuple[Json, str]] = {

@@ -184,7 +184,7 @@ def test_a_plan_is_told_when_it_begins_also_in_the_place_of_another_one_and_when
 @pytest.mark.parametrize(
     ("declared", "had", "has", "said"),
     [
-        (12, 6, 12, "from 6 to 12 partitions"),
+        (12, 6, 12, "the number of partitions rose from 6 to 12"),
         (12, 6, 9, "the number of partitions rose from 6 to 9"),
         (12, 12, 12, ""),
         (6, None, 6, ""),

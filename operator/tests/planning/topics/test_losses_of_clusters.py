@@ -75,7 +75,7 @@ def test_logs_that_are_set_aside_are_told_and_the_cluster_stays_ready() -> None:
 def test_of_many_logs_some_are_named() -> None:
     strays = tuple(StrayLog(broker_id=0, directory=f"/data/t-{each}-stray", size_bytes=1) for each in range(30))
     text = (said(told(state(), strays), "LogsSetAside") or ("", "", ""))[2]
-    assert ": 30 (30 bytes): broker 0 /data/t-0-stray, " in text
+    assert " 30 logs (30 bytes): broker 0 /data/t-0-stray, " in text
     assert "/data/t-4-stray and 25 more; " in text
 
 

@@ -20,7 +20,11 @@ def trouble(partition: int = 0, *, offline: bool = True, lost: str | None = None
 TOLD: list[Any] = [
     pytest.param([trouble(offline=False)], "True", "Reconciled", "", id="a replica is missing"),
     pytest.param(
-        [trouble()], "False", "PartitionsOffline", "no leader: flights-0 (without a leader)", id="its brokers are away"
+        [trouble()],
+        "False",
+        "PartitionsOffline",
+        "partitions are offline: flights-0 (without a leader)",
+        id="its brokers are away",
     ),
     pytest.param(
         [trouble(1), trouble(lost=LOST)],

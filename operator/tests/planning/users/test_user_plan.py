@@ -137,7 +137,7 @@ def test_one_user_has_one_resource_and_names_of_the_cluster_are_taken() -> None:
     assert said == "spec.username is bob; allowed: leave it out, it cannot change"
     refusal = refuse(user("admin"), UserContext(ClusterUsers({}), {"admin"}))
     assert refusal is not None
-    assert "metadata.name is admin, which is a user of the Cluster's own" in refusal.message
+    assert "metadata.name is admin, which is a user of the Cluster itself" in refusal.message
 
 
 def test_acls_need_an_authorizer_and_an_older_user_is_adopted_only_where_that_is_wanted() -> None:
