@@ -120,7 +120,7 @@ class ClusterState:
         return replace(self, topics={**self.topics, **changed})
 
     def awaiting(self, count: int, informed: Mapping[int, str | None]) -> Self:
-        """Return the state with the brokers marked as awaited that have to join, or to restart with another rack.
+        """Return the state with the brokers marked as awaited that have to join, or lack their settings or rack.
 
         `informed` holds the declared rack of each broker that has its settings. Only a cluster without topics waits for
         all brokers below `count`, so that its first topics are spread over all of them.

@@ -93,7 +93,7 @@ class ObservedRun(NamedTuple):
     executor_trouble: str = ""
     """The name of an executor that does not run, and the reason."""
     unknown: str = ""
-    """The reason why it is unknown whether the driver is still running."""
+    """The reason why the state of the run could not be read, or ""."""
 
     @property
     def lacks_driver(self) -> bool:
