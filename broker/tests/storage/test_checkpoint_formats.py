@@ -42,20 +42,20 @@ def test_meta_properties() -> None:
 @pytest.mark.parametrize(
     ("decode", "data", "complaint"),
     [
-        (files.decode_offsets, b"", "its first line is ''"),
-        (files.decode_offsets, b"1\n0\n", "its first line is '1', not the version 0"),
-        (files.decode_offsets, b"0\n2\nflights 0 1\n", "it has 1 lines, but announces 2"),
+        (files.decode_offsets, b"", "the first line is ''"),
+        (files.decode_offsets, b"1\n0\n", "the first line is '1'; expected are the version 0"),
+        (files.decode_offsets, b"0\n2\nflights 0 1\n", "the file has 1 entries, but its second line announces 2"),
         (files.decode_offsets, b"0\n1\nflights 0\n", "'flights 0' has 2 fields, not 3"),
         (files.decode_offsets, b"0\n1\nflights 0 -1\n", "-1 is out of range"),
         (files.decode_offsets, b"0\n1\nflights 0 9223372036854775808\n", "9223372036854775808 is out of range"),
         (files.decode_epochs, b"0\n1\n0 x\n", "invalid literal"),
         (files.decode_epochs, b"0\n1\n-1 0\n", "-1 is out of range"),
         (files.decode_epochs, b"0\n1\n9223372036854775807 0\n", "is out of range; 0 to 1073741824 are allowed"),
-        (files.decode_epochs, b"0\n2\n1 0\n1 5\n", "comes after"),
-        (files.decode_epochs, b"0\n2\n1 7\n2 5\n", "comes after"),
-        (files.decode_partition_metadata, b"version: 1\n", "does not hold"),
-        (files.decode_meta_properties, b"version=1\ncluster.id=a\n", "it lacks directory.id, node.id"),
-        (files.decode_meta_properties, b"version=0\nbroker.id=1\n", "it lacks cluster.id, directory.id, node.id"),
+        (files.decode_epochs, b"0\n2\n1 0\n1 5\n", "must rise"),
+        (files.decode_epochs, b"0\n2\n1 7\n2 5\n", "must rise"),
+        (files.decode_partition_metadata, b"version: 1\n", "must hold"),
+        (files.decode_meta_properties, b"version=1\ncluster.id=a\n", "the file lacks directory.id, node.id"),
+        (files.decode_meta_properties, b"version=0\nbroker.id=1\n", "the file lacks cluster.id, directory.id, node.id"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(decode: Callable[[bytes], object], data: bytes, complaint: str) -> None:

@@ -64,7 +64,7 @@ def test_a_failed_sync_is_a_failed_disk_whatever_it_says(
 ) -> None:
     log = filled(started(tmp_path), tmp_path)
     failing_syncs(monkeypatch, code)
-    with pytest.raises(LogDirFailed, match="what was written may be lost"):
+    with pytest.raises(LogDirFailed, match="written data may be lost"):
         log.flush()
     assert log.syncs.recovery_point == 0
 

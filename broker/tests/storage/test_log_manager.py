@@ -138,7 +138,9 @@ def test_a_log_dir_of_another_broker_is_refused(tmp_path: Path, identity: Broker
 
 def test_a_broken_meta_properties_is_refused_with_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1\n")
-    with pytest.raises(LogDirRefused, match=r"no log dir can be used: .*it lacks cluster\.id, directory\.id, node\.id"):
+    with pytest.raises(
+        LogDirRefused, match=r"no log dir can be used: .*the file lacks cluster\.id, directory\.id, node\.id"
+    ):
         started(tmp_path)
 
 

@@ -1,11 +1,11 @@
-"""Partition logs on disk in Kafka's own layout: segments, indexes, producer state, recovery, retention, compaction.
+"""Partition logs on disk in Kafka's layout: segments, indexes, producer state, recovery, retention, compaction.
 
-What is ours: a producer's snapshot has an entry for each of its last five batches, the newest last, which is the one
-that Kafka would take. A new log makes its segment files at the first append. Index entries are written behind (a page
-of them, a roll, a sync, a close); past the recovery point the index may lag the log, and every first look into a
-segment brings it up to date. Indexes that cannot be right are built again. After a clean shutdown a start reads nothing
-but directories, unless a `.log` is younger than the marker.
+Differences from Kafka: a producer snapshot has an entry for each of a producer's last five batches, the newest last,
+and Kafka would use the last entry. Segment files are created at the first append. Index entries are buffered and
+written by the page, and at a roll, sync or close; above the recovery point an index may therefore lag the log, and the
+first look into a segment completes its indexes. Invalid indexes are rebuilt. A start after a clean shutdown reads only
+directories, unless a `.log` file is younger than the shutdown marker.
 
-Past the recovery point a batch that fails its CRC ends the log, as in Kafka. Below it, it was synced once, so it is
-damage: the partition is offline and nothing is cut.
+Above the recovery point a batch that fails its CRC ends the log, as in Kafka. Below the recovery point all batches were
+synced, so a wrong CRC means that the disk damaged them: the partition goes offline and nothing is truncated.
 """

@@ -1,4 +1,4 @@
-"""A broken world, as the storage floor meets it. Caught at one boundary, the replica manager."""
+"""The errors of storage, which the replica manager catches."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class StorageError(Exception):
-    """A failure on disk; `log_dir` is the directory, the message says what happened and what to do."""
+    """A disk failure in the directory `log_dir`; the message says what happened and what to do."""
 
     def __init__(self, log_dir: str, message: str) -> None:
         super().__init__(f"{log_dir}: {message}")
@@ -19,37 +19,37 @@ class StorageError(Exception):
 
 
 class DiskFull(StorageError):
-    """A disk without free space: the directory takes no appends until there is some; reads continue."""
+    """A full disk: the log dir takes no appends until space is free; reads continue."""
 
 
 class Exhausted(DiskFull):
     """A lack of file descriptors or memory in the process.
 
-    Nothing is wrong with the disk. As on a full one, the next try may pass.
+    The disk works, but like on a full disk, a later attempt may succeed.
     """
 
 
 class LogDirFailed(StorageError):
-    """The directory cannot be read, written or synced: its partitions are offline until it can."""
+    """A log dir that cannot be read, written or synced; its partitions are offline until the disk works again."""
 
 
 class CorruptLog(StorageError):
-    """A batch in the middle of a log fails its checks: that partition is offline; the others live."""
+    """A corrupt batch in the middle of a log: the partition of the log goes offline, all others stay online."""
 
 
 class LogDirRefused(StorageError):
-    """A directory that another process uses, or that is another broker's: this broker must not start."""
+    """A log dir that is in use by another process or belongs to another broker: this broker must not start."""
 
 
 class SyncFailed(OSError):
-    """A failed fsync, also for lack of space: its pages may be lost, although the next fsync succeeds."""
+    """A failed fsync. The unsynced pages may be lost, although the next fsync succeeds."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error.errno, error.strerror, error.filename)
 
 
 class HalfDone(OSError):
-    """A failure between several steps that can neither be finished nor undone: the log has to be loaded again."""
+    """A failure between several steps that can be neither finished nor undone: the log has to be loaded again."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error.errno, error.strerror, error.filename)
@@ -57,7 +57,7 @@ class HalfDone(OSError):
 
 @contextmanager
 def half_done() -> Iterator[None]:
-    """Raise an OSError of this step as a HalfDone."""
+    """Raise an OSError in the `with` block as HalfDone."""
     try:
         yield
     except OSError as error:
@@ -65,9 +65,9 @@ def half_done() -> Iterator[None]:
 
 
 class InvalidBatch(Exception):
-    """A place in a segment, at byte `position`, that holds no whole batch; the message says why.
+    """A place in a segment, at byte `position`, without a whole batch; the message gives the reason.
 
-    It never leaves this floor. `torn` is True if the file ends within what could be a batch so far.
+    `torn` is True if the file ends inside what may be a batch.
     """
 
     def __init__(self, position: int, reason: str, *, torn: bool = False) -> None:
@@ -77,27 +77,25 @@ class InvalidBatch(Exception):
 
 
 def lacks_space(error: OSError) -> bool:
-    """True if the disk is full, or the quota used up."""
+    """True if the disk is full or the quota is used up."""
     return error.errno in _NO_SPACE
 
 
 def storage_error(log_dir: str, path: str, error: OSError | InvalidBatch) -> StorageError:
-    """Return the StorageError for an error of the operating system, or for a damage that a scan of `path` found."""
+    """Return the StorageError for an error of the operating system, or for damage that a scan of `path` found."""
     if isinstance(error, InvalidBatch):
         return CorruptLog(log_dir, f"{path} is damaged {error}: restore it from a replica or a backup, or delete it")
     if isinstance(error, SyncFailed):
-        return LogDirFailed(
-            log_dir, f"a sync failed ({error}), and what was written may be lost: its partitions go offline"
-        )
+        return LogDirFailed(log_dir, f"a sync failed ({error}), so written data may be lost: the log dir goes offline")
     if isinstance(error, HalfDone):
         return LogDirFailed(
-            log_dir, f"{path} was changed only in part ({error}): its partitions go offline and are loaded again"
+            log_dir, f"{path} was changed only in part ({error}): the log dir goes offline and is loaded again"
         )
     if lacks_space(error):
-        return DiskFull(log_dir, f"no space left ({error}): free some, or move partitions to another log dir")
+        return DiskFull(log_dir, f"no space left ({error}): free disk space, or move partitions to another log dir")
     if error.errno in _EXHAUSTED:
-        return Exhausted(log_dir, f"{error}: the limit of open files or the memory is used up; it is tried again")
-    return LogDirFailed(log_dir, f"the disk failed ({error}): its partitions are offline until it works again")
+        return Exhausted(log_dir, f"{error}: the process has no file descriptors or memory left; it tries again")
+    return LogDirFailed(log_dir, f"the disk failed ({error}): the log dir is offline until the disk works again")
 
 
 class _OnLogDir(Protocol):
@@ -113,7 +111,7 @@ _Result = TypeVar("_Result")
 def disk_access(
     method: Callable[Concatenate[_Owner, _Arguments], _Result],
 ) -> Callable[Concatenate[_Owner, _Arguments], _Result]:
-    """Decorate a method that touches the disk, off the hot path: OSError and InvalidBatch become a StorageError."""
+    """Decorate a method that accesses the disk, so that OSError and InvalidBatch become a StorageError."""
 
     @wraps(method)
     def translated(self: _Owner, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:

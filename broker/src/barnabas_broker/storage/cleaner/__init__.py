@@ -1,13 +1,13 @@
-"""Compaction: of each key the newest value stays.
+"""Log compaction, which keeps the newest record of each key.
 
-`planning` decides on the loop which log and how far (dirty ratio, lags, groups of segments). The helper process
-(`storage.helper`) does the work on batches, one request at a time: first it finds the newest offset of each key
-(`key_map`), then it writes one new segment after the other (`segment_cleaning`). The loop swaps each in (`manager`)
-before it asks for the next, so a round needs the disk space of one segment more.
+`planning` runs on the event loop and chooses the log and the segments to compact. The helper process (`storage.helper`)
+first finds the newest offset of each key (`key_map`), then writes the new segments one by one (`segment_cleaning`).
+`manager` swaps in each new segment before it requests the next one, so a round needs disk space for only one more
+segment.
 
-As in Kafka, with three differences. The last batch of every new segment stays, empty if need be: a start after a crash
-sees from the segment alone which old ones it replaces. A delete horizon is set only once the tombstone's key is in the
-map. A batch whose records cannot be decoded stays as it is, and is counted. A partition that fails is tried again after
-a pause that doubles up to 15 minutes (KAFKA-19895). A marker that must stay keeps its record, so that a start from the
-log alone knows its producer's epoch; Kafka empties it.
+Differences from Kafka: the last batch of a new segment stays even if it is empty, so that recovery after a crash can
+see which old segments the new one replaces. A tombstone gets its delete horizon only once its key is in the map. A
+batch whose records cannot be decoded stays unchanged and is counted. A failed partition is retried after a pause that
+doubles up to 15 minutes (KAFKA-19895). A marker that must stay keeps its record, from which recovery learns the
+producer epoch; Kafka empties such a marker.
 """

@@ -1,4 +1,4 @@
-"""The partitions that could not be compacted, and when each is tried again: ever later, but always (KAFKA-19895)."""
+"""The partitions whose compaction failed, and the time of each retry (KAFKA-19895)."""
 
 from typing import Final, NamedTuple
 
@@ -9,7 +9,7 @@ PAUSE_MS_MAX: Final = 15 * 60 * 1000
 
 
 class FailedPartition(NamedTuple):
-    """The number of failures in a row, the reason of the last one, and when the partition is tried again."""
+    """The number of failures in a row, the reason of the last failure, and the time of the next attempt."""
 
     attempts: int
     reason: str
@@ -19,21 +19,21 @@ class FailedPartition(NamedTuple):
 
 
 class Backoff:
-    """The pauses of logs whose compaction failed. Pure state."""
+    """The pauses before the retry of partitions whose compaction failed."""
 
     def __init__(self) -> None:
         self.failed: dict[TopicPartition, FailedPartition] = {}
         self.failures_total = 0
 
     def may_try(self, topic_partition: TopicPartition, now_ms: int) -> bool:
-        """True if the partition has no pause, or its pause is over."""
+        """True if the partition is not waiting for a retry."""
         failed = self.failed.get(topic_partition)
         return failed is None or now_ms >= failed.retry_ms
 
     def failure(
         self, topic_partition: TopicPartition, reason: str, log_dir: str, dirty_bytes: int, first_ms: int, now_ms: int
     ) -> FailedPartition:
-        """Count and return a failure: each pause is twice the one before, from `first_ms` to a quarter of an hour."""
+        """Record and return a failure. The pause doubles with every failure in a row, from `first_ms` to 15 minutes."""
         earlier = self.failed.get(topic_partition)
         attempts = earlier.attempts + 1 if earlier else 1
         pause_ms = min(max(first_ms, FIRST_MS_MIN) << min(attempts - 1, 20), PAUSE_MS_MAX)

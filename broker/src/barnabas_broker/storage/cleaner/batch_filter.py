@@ -1,4 +1,4 @@
-"""The rules by which compaction keeps records of a batch, and the batch that holds them. Pure."""
+"""The rules by which compaction keeps the records of a batch."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -23,11 +23,11 @@ from barnabas_core.config.log_config import LONG_MAX
 
 NO_TIMESTAMP: Final = -1
 Cleaned = bytes | bytearray | memoryview | None
-"""A batch in the form to write; None if it is dropped."""
+"""The bytes of a batch after compaction; None if the batch is dropped."""
 
 
 class BatchFilter:
-    """`newest_offset` gives the newest offset of a key, -1 where it was not seen."""
+    """The compaction of batches. `newest_offset` returns the newest offset of a key, or -1 for an unknown key."""
 
     def __init__(
         self, rules: RetentionRules, newest_offset: Callable[[bytes], int], transactions: RoundTransactions
@@ -37,13 +37,13 @@ class BatchFilter:
         self._transactions = transactions
         self.counts = FilterCounts()
         self.aborted: list[AbortedTransaction] = []
-        """The transactions that readers still have to know, in the order of their markers."""
+        """The aborted transactions that consumers still have to know, in the order of their markers."""
 
     def cleaned(self, batch: ReadBatch, *, must_stay: bool) -> Cleaned:
-        """Return the bytes to write for `batch`: its own if nothing changes, None if no record is left.
+        """Return the bytes to write for `batch`, or None if the batch is dropped.
 
-        `must_stay`: of a batch that loses all its records the header is left, with offsets and sequence. Batches that
-        cannot be looked into stay: they are as readable as before, and the rest of the log is compacted all the same.
+        A batch that loses all its records leaves an empty batch if `must_stay`. A batch that cannot be decoded stays
+        unchanged, so that the rest of the log can be compacted.
         """
         header = batch.header
         kept_count: int = header.record_count
@@ -54,7 +54,7 @@ class BatchFilter:
         elif header.base_offset < self._rules.end_offset:
             try:
                 kept_count, cleaned = self._filtered(batch, stays)
-            except (BrokenRecords, struct.error):  # struct.error: timestamps beyond 64 bits.
+            except (BrokenRecords, struct.error):  # struct.error means a timestamp beyond 64 bits.
                 self.counts.batches_not_understood += 1
         self.counts.records_read += header.record_count
         self.counts.records_kept += kept_count
@@ -66,10 +66,7 @@ class BatchFilter:
         return header.producer_id >= 0 and self._rules.last_offsets.get(header.producer_id) == header.last_offset
 
     def _cleaned_marker(self, batch: ReadBatch, must_stay: bool) -> tuple[int, Cleaned]:
-        """Keep a marker as long as its transaction has batches, and for delete.retention.ms from then on (KAFKA-8522).
-
-        Who reads the log from its start meets either records and their marker, or neither.
-        """
+        """Keep a marker while its transaction has batches, and for delete.retention.ms after that (KAFKA-8522)."""
         header, rules = batch.header, self._rules
         ended = self._transactions.end(header)
         is_needed = ended.has_batches or header.base_offset >= rules.end_offset
@@ -98,7 +95,7 @@ class BatchFilter:
         return len(kept), rebuilt(header, data, kept, horizon_ms)
 
     def _kept(self, header: BatchHeader, records: Sequence[WalkedRecord]) -> list[WalkedRecord]:
-        """Return the newest record of each key; tombstones only before their delete horizon."""
+        """Return the newest record of each key, without tombstones whose delete horizon has passed."""
         rules, newest_offset = self._rules, self._newest_offset
         expired = bool(header.attributes & DELETE_HORIZON_BIT) and rules.now_ms >= header.base_timestamp_ms
         base_offset, end_offset = header.base_offset, rules.end_offset
@@ -114,11 +111,7 @@ class BatchFilter:
         return kept
 
     def _new_horizon_ms(self, header: BatchHeader, kept: Sequence[WalkedRecord]) -> int | None:
-        """The time from which on the tombstones of this batch may go, when they have just been compacted first.
-
-        Only now all older values of their keys are gone (KIP-534): who reads the log from its start from now on meets
-        either a value and its tombstone, or neither, if he is done within delete.retention.ms.
-        """
+        """Return the delete horizon for a batch whose tombstones were compacted for the first time (KIP-534)."""
         rules = self._rules
         if header.attributes & DELETE_HORIZON_BIT or header.last_offset >= rules.end_offset:
             return None
@@ -130,16 +123,15 @@ class BatchFilter:
 
 
 def emptied(header: BatchHeader) -> bytearray:
-    """A batch without records that holds its offsets, its sequence, its leader epoch and its largest timestamp."""
+    """Return a batch without records that keeps the offsets, sequence, leader epoch and largest timestamp."""
     kept_bits = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT)
     return sealed_batch(header._replace(attributes=kept_bits, base_timestamp_ms=NO_TIMESTAMP, record_count=0), b"")
 
 
 def rebuilt(header: BatchHeader, data: bytes, kept: Sequence[WalkedRecord], horizon_ms: int | None) -> bytearray:
-    """Return the batch with only these records, in its own codec; of the header only what depends on them changes.
+    """Return the batch with only the `kept` records, compressed with the same codec.
 
-    With a `horizon_ms`, the delete horizon replaces the base timestamp, so each timestamp delta is written again
-    (KIP-534).
+    A delete horizon replaces the base timestamp, so the timestamp deltas are encoded again (KIP-534).
     """
     base_ms, attributes = header.base_timestamp_ms, header.attributes
     if horizon_ms is None:

@@ -1,4 +1,4 @@
-"""Reads the batches of a segment with their bytes, a bounded chunk at a time. Every batch's CRC is checked."""
+"""Read the batches of a segment in chunks of bounded size, and check every CRC."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from barnabas_broker.storage.segments.batch_scan import valid_header
 from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader, crc_matches
 
 Pacer = Callable[[int], None]
-"""Called with the number of bytes after each read and write; it waits, or raises to end the work."""
+"""A callback with the number of bytes of each read or write; it waits, or raises to stop the work."""
 
 
 class ReadBatch(NamedTuple):
@@ -27,14 +27,14 @@ class ReadBatch(NamedTuple):
 
     @property
     def data(self) -> memoryview:
-        """The bytes of the batch, header and all."""
+        """The bytes of the batch, including the header."""
         return memoryview(self.chunk)[self.start : self.start + self.header.size_bytes]
 
 
 def read_batches(file: LogFile, size_bytes: int, offset_min: int, chunk_bytes: int, pace: Pacer) -> Iterator[ReadBatch]:
-    """Yield all batches of a segment whose file has `size_bytes`; their offsets rise from `offset_min`.
+    """Yield the batches in the first `size_bytes` of a segment's file; their offsets must rise from `offset_min`.
 
-    A batch that is longer than `chunk_bytes` is read at once. Raises OSError, InvalidBatch.
+    A batch longer than `chunk_bytes` is read in one piece. Raises OSError and InvalidBatch.
     """
     chunk, start, position = b"", 0, 0
     while position < size_bytes:

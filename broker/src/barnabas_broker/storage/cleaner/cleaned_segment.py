@@ -1,4 +1,4 @@
-"""Writes the `.cleaned` files of a new segment: log and indexes."""
+"""The writer of a new segment's `.cleaned` files: the log and its indexes."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from barnabas_broker.wire.record_batch import parse_header
 
 
 class CleanedSegment:
-    """`append` batches in the order of their offsets, then `finish`, or `remove`. Raises OSError."""
+    """A new segment: `append` batches in the order of their offsets, then call `finish` or `remove`. Raises OSError."""
 
     def __init__(
         self, files: FileSystem, directory: str, base_offset: int, index_interval_bytes: int, write_bytes: int
@@ -50,7 +50,7 @@ class CleanedSegment:
         self._waiting = bytearray()
 
     def finish(self, modified_ms: int, aborted: Sequence[AbortedTransaction]) -> None:
-        """Sync the files, with the modification time of the old ones, from which retention counts without timestamps.
+        """Sync the files, and set the modification time that retention uses for records without timestamps.
 
         `aborted` are the transactions for the `.txnindex`, in the order of their markers.
         """
@@ -64,6 +64,6 @@ class CleanedSegment:
         self._files.sync_dir(self._directory)
 
     def remove(self) -> None:
-        """The work was in vain."""
+        """Remove the unfinished files."""
         for path in (*self._paths, self._aborted_path):
             self._files.remove(path)

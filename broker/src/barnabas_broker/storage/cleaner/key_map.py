@@ -1,4 +1,4 @@
-"""The first half of a round: the newest offset of each key in the part of the log that was not compacted yet."""
+"""The first half of a compaction round: finding the newest offset of each key in the dirty section."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from barnabas_broker.wire.records import BrokenRecords
 
 
 def map_keys(files: FileSystem, request: MapKeys, pace: Pacer) -> tuple[OffsetMap, KeysMapped]:
-    """Return the key map, and the offset up to which it has all keys. Raises OSError and InvalidBatch."""
+    """Return the key map and the offset up to which it is complete. Raises OSError and InvalidBatch."""
     keys_max = request.end_offset - request.start_offset
     offsets = OffsetMap(request.map_bytes_max, keys_max, request.load_factor)
     records = 0
@@ -41,7 +41,7 @@ def _dirty_batches(files: FileSystem, request: MapKeys, pace: Pacer) -> Iterator
 
 
 def _add(offsets: OffsetMap, batch: ReadBatch, request: MapKeys) -> int | None:
-    """Add a batch's keys; return the offset of the first record that does not fit. Broken records have no keys."""
+    """Add the keys of a batch. Return the offset of the first record that does not fit, or None."""
     base_offset = batch.header.base_offset
     try:
         _, records = unpacked_records(batch.chunk, batch.start, batch.header, request.unpacked_bytes_max)

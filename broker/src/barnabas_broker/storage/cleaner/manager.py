@@ -1,7 +1,6 @@
-"""The compaction of all logs, one at a time, on the loop: it picks the dirtiest log, has it rewritten, and swaps it.
+"""The log cleaner: it picks the dirtiest log, has the helper process rewrite it, and swaps in the new segments.
 
-The work on records is the helper process's. Nothing that goes wrong here stops compaction: a partition that fails is
-tried again later, the others go on.
+A partition whose compaction fails is retried later, while compaction continues with other partitions.
 """
 
 import asyncio
@@ -43,15 +42,15 @@ _logger: Final = logging.getLogger(__name__)
 
 
 class RoundFailed(Exception):
-    """The helper process failed in a round; the message says why."""
+    """A failure of a compaction round in the helper process; the message gives the reason."""
 
 
 class LogChanged(Exception):
-    """The log was deleted, truncated or shortened by retention meanwhile, so that the result no longer fits it."""
+    """A log that was deleted, truncated or shortened by retention during a round, so that the round is void."""
 
 
 class DirtyLog(NamedTuple):
-    """A log and the section that a round compacts. The round is void if the log is truncated after `truncations`."""
+    """A log, the section that a round compacts, and the log's number of truncations before the round."""
 
     log: Log
     section: DirtySection
@@ -59,10 +58,9 @@ class DirtyLog(NamedTuple):
 
 
 class LogCleaner:
-    """The compaction of all logs. `stable_offset` bounds it: the high watermark, or the last stable offset.
+    """The compaction of all logs, each up to its `stable_offset`: the high watermark or the last stable offset.
 
-    `on_storage_error` is called for disk errors of a round: a partition whose swap failed half-way must be loaded
-    again, a directory whose sync failed is offline.
+    `on_storage_error` receives the disk errors of a round, such as a swap that failed half-way or a failed sync.
     """
 
     def __init__(
@@ -89,21 +87,21 @@ class LogCleaner:
 
     @property
     def helper_starts(self) -> int:
-        """The number of times that the helper process was started; more than a few means that it dies."""
+        """The number of starts of the helper process; more than a few mean that the process keeps dying."""
         return self._helper.starts
 
     def start(
         self,
         supervise: Callable[[str, Coroutine[object, object, None], Callable[[], object]], asyncio.Task[object]],
     ) -> None:
-        """Look for dirty logs from now on, every `log.cleaner.backoff.ms` while there are none.
+        """Start the search for dirty logs, which repeats every `log.cleaner.backoff.ms`.
 
-        `supervise` runs that, by its name, and watches how far it is: a round of hours goes on as the helper does.
+        `supervise` receives the task's name, its coroutine, and a function that shows progress.
         """
         self._task = supervise("cleaner", self._run(), lambda: (self._steps.progress(), self._helper.signs_of_life))
 
     async def stop(self) -> None:
-        """End the helper process, also at work; the next round removes its unfinished files."""
+        """Stop compaction and the helper process; the next round removes unfinished files."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -127,10 +125,10 @@ class LogCleaner:
             while await self.clean_dirtiest():
                 pass
         except Exception:
-            _logger.exception("compaction failed; it continues in %d ms", self._settings().backoff_ms)
+            _logger.exception("compaction failed; the next attempt is in %d ms", self._settings().backoff_ms)
 
     async def clean_dirtiest(self) -> bool:
-        """One round on one log; whether there was one to be compacted, and it is worth looking for the next."""
+        """Compact the dirtiest log. Return True if another log may be compacted at once."""
         dirtiest = await self._dirtiest() if self._settings().is_enabled else None
         if dirtiest is None:
             return False
@@ -139,7 +137,7 @@ class LogCleaner:
         try:
             await self._clean(dirtiest)
         except LogChanged as changed:
-            _logger.info("%s: compaction begins again: %s", log.topic_partition, changed)
+            _logger.info("%s: the compaction round is abandoned: %s", log.topic_partition, changed)
             return False
         except (RoundFailed, HelperDied, StorageError, InvalidBatch, OSError) as error:
             self._failed(log, section, str(error))
@@ -150,7 +148,7 @@ class LogCleaner:
         return True
 
     async def _dirtiest(self) -> DirtyLog | None:
-        """Return the log with the largest dirty share of those that are due, except those that failed lately."""
+        """Return the log with the largest dirty ratio of those that are due and not waiting for a retry."""
         now_ms = self._clock.now_ms()
         for gone in [each for each in self.backoff.failed if self._logs.get(each) is None]:
             self.backoff.success(gone)
@@ -215,11 +213,11 @@ class LogCleaner:
                 bytes_per_s=settings.bytes_per_s,
             )
         )
-        assert isinstance(answer, KeysMapped), "the answer to MapKeys"
+        assert isinstance(answer, KeysMapped), "the helper answers MapKeys with KeysMapped"
         return answer
 
     async def _aborted_below(self, log: Log, end_offset: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions with records below an offset; their markers may be in any later segment."""
+        """Return the aborted transactions with records below `end_offset`; their markers may be in later segments."""
         return [
             aborted
             async for segment in FairTurn(self._clock).over(list(log.segments))
@@ -229,7 +227,7 @@ class LogCleaner:
         ]
 
     async def _rewrite(self, dirty: DirtyLog, group: list[Segment], rules: RetentionRules) -> None:
-        """Have one new segment written, and put it in the place of `group`."""
+        """Have the helper write one new segment, and swap it in for `group`."""
         log, settings = dirty.log, self._settings()
         self._check_unchanged(dirty, group)
         cleaned = await self._ask(
@@ -242,12 +240,12 @@ class LogCleaner:
                 bytes_per_s=settings.bytes_per_s,
             )
         )
-        assert isinstance(cleaned, SegmentCleaned), "the answer to CleanSegments"
+        assert isinstance(cleaned, SegmentCleaned), "the helper answers CleanSegments with SegmentCleaned"
         await self._swap(dirty, group, cleaned.base_offset, rules.end_offset)
         self._count(cleaned)
 
     async def _swap(self, dirty: DirtyLog, group: list[Segment], base_offset: int, mapped_end: int) -> None:
-        """Rename all files at once on the loop, so that nothing changes the log meanwhile; a thread syncs them."""
+        """Rename the files on the event loop, so that the log cannot change; sync the directory in a thread."""
         log = dirty.log
         self._check_unchanged(dirty, group)
         log.compaction.superseded_below(mapped_end)
@@ -255,14 +253,14 @@ class LogCleaner:
         await self._logs.disk_threads.run(log.log_dir, partial(self._logs.files.sync_dir, log.directory))
 
     def _check_unchanged(self, dirty: DirtyLog, group: Sequence[Segment]) -> None:
-        """Raise LogChanged if the log has changed: a truncation may have cut a segment, or records of the key map."""
+        """Raise LogChanged if the log was deleted or truncated, or no longer has the segments of `group`."""
         log = dirty.log
         if self._logs.get(log.topic_partition) is not log:
             raise LogChanged("the partition is gone")
         if log.truncations != dirty.truncations:
-            raise LogChanged("it was truncated")
+            raise LogChanged("the log was truncated")
         if not log.takes_appends:
-            raise LogChanged("it waits for its checkpoints")
+            raise LogChanged("the log waits for its checkpoints")
         if not set(group) <= set(log.segments):
             raise LogChanged("segments were deleted")
 
@@ -288,7 +286,7 @@ class LogCleaner:
             log.topic_partition, reason, log.log_dir, dirty_bytes, self._settings().backoff_ms, now_ms
         )
         _logger.warning(
-            "%s could not be compacted (%d. time): %s; tried again in %d s",
+            "%s could not be compacted (%d failures in a row): %s; the next attempt is in %d s",
             log.topic_partition,
             failed.attempts,
             reason,
@@ -296,7 +294,7 @@ class LogCleaner:
         )
 
     def _tell(self, log: Log, error: Exception) -> None:
-        """A swap that failed half-way, a sync that failed: more than this round is at stake."""
+        """Pass a storage error or a failed sync to `on_storage_error`."""
         if isinstance(error, SyncFailed):
             error = storage_error(log.log_dir, log.directory, error)
         if isinstance(error, StorageError):

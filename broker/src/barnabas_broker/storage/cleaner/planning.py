@@ -1,4 +1,4 @@
-"""The plan of a round: the dirty part of a log, whether cleaning it is due, and which segments become one. Pure."""
+"""The plan of a compaction round: a log's dirty section, whether it is due, and the segments to merge."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -11,14 +11,14 @@ from barnabas_core.config.log_config import LONG_MAX, LogConfig
 
 
 class DirtySection(NamedTuple):
-    """The dirty section of a log: not yet compacted from `start_offset` on, and not allowed from `end_offset` on."""
+    """The dirty section of a log, from the first offset to compact to the first that may not be compacted yet."""
 
     start_offset: int
     end_offset: int
     clean_bytes: int
     dirty_bytes: int
     is_overdue: bool
-    """`max.compaction.lag.ms` has passed."""
+    """True if a dirty segment is older than `max.compaction.lag.ms`."""
 
     @property
     def ratio(self) -> float:
@@ -27,17 +27,17 @@ class DirtySection(NamedTuple):
         return self.dirty_bytes / total_bytes if total_bytes else 0.0
 
     def is_due(self, config: LogConfig) -> bool:
-        """True if the dirty part is large or old enough for a round."""
+        """True if the dirty section is large enough or old enough for a round."""
         return self.dirty_bytes > 0 and (self.is_overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
 def dirty_section(log: Log, stable_offset: int, now_ms: int) -> DirtySection:
-    """Return the part of the log that a round would clean.
+    """Return the section of the log that a round would compact.
 
-    It has whole segments only, without the active one. It ends before `stable_offset` (all below is committed and
-    belongs to no open transaction), before records younger than `min.compaction.lag.ms`, and before what is not synced:
-    a power cut could lose the newer value after the older one was removed. Raises OSError or InvalidBatch where a
-    segment has to be read for its timestamps.
+    The section has whole segments without the active one. It ends at `stable_offset`, at the recovery point, or before
+    records younger than `min.compaction.lag.ms`. Above the recovery point a power failure could lose the newest value
+    of a key after compaction removed the older one. Raises OSError or InvalidBatch if the timestamps of a segment
+    cannot be read.
     """
     start = max(log.log_start_offset, log.compaction.clean_until or 0)
     safe_end, config = min(stable_offset, log.syncs.recovery_point), log.config
@@ -67,10 +67,9 @@ def _is_overdue(dirty: Iterable[Segment], config: LogConfig, now_ms: int) -> boo
 
 
 def segments_to_rewrite(log: Log, end_offset: int) -> list[list[Segment]]:
-    """All segments with an offset below `end_offset`, in groups that each make one new segment.
+    """Return the segments that begin below `end_offset`, in groups that each become one new segment.
 
-    A group has at most `segment.bytes`, and its indexes at most `segment.index.bytes`. Its offsets lie within 2^31 of
-    its base: index entries hold no more.
+    A group respects `segment.bytes`, `segment.index.bytes`, and the 2^31 offsets that index entries can express.
     """
     bounds = [(one, following.base_offset) for one, following in pairwise(log.segments)]
     groups: list[list[Segment]] = []

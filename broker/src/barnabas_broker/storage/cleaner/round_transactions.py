@@ -1,4 +1,4 @@
-"""The transactions that a round of compaction has met so far. Pure; batches come in the order of their offsets."""
+"""The transactions that a compaction round has met so far. Batches must come in the order of their offsets."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -11,23 +11,23 @@ class Ended(NamedTuple):
     """The transaction that a marker ends."""
 
     aborted: AbortedTransaction | None
-    """The entry of the transaction index; None if the transaction was committed."""
+    """The entry of the transaction index, or None if the transaction was committed."""
     has_batches: bool
-    """True if the round has met one of its batches and may have dropped it: readers under way still need the marker."""
+    """True if the round has met batches of the transaction, so that consumers may still need the marker."""
 
 
 class RoundTransactions:
-    """The transactions in a round; `aborted` are those with records in its section of the log."""
+    """The transactions of a round; `aborted` are the aborted ones with records in the round's section of the log."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(aborted, key=_first_offset, reverse=True)
         self._aborted: dict[int, AbortedTransaction] = {}
-        """The last aborted transaction of each producer id that has begun."""
+        """The aborted transaction that has begun last, for each producer id."""
         self._met: set[int] = set()
-        """Producers with a batch behind their last marker."""
+        """The ids of producers with a transactional batch after their last marker."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """True if the batch is part of a transaction that was aborted."""
+        """True if the batch belongs to an aborted transaction."""
         self._begin_until(header)
         if not header.is_transactional:
             return False
@@ -36,7 +36,7 @@ class RoundTransactions:
         return aborted is not None and header.base_offset <= aborted.last_offset
 
     def end(self, header: BatchHeader) -> Ended:
-        """Take a marker."""
+        """Return the transaction that the marker ends."""
         self._begin_until(header)
         has_batches = header.producer_id in self._met
         self._met.discard(header.producer_id)

@@ -1,4 +1,4 @@
-"""The second half of a round: the kept records of neighbouring segments are written to one new segment."""
+"""The second half of a compaction round: copying the kept records of adjacent segments to one new segment."""
 
 from barnabas_broker.storage.cleaner.batch_filter import BatchFilter
 from barnabas_broker.storage.cleaner.batch_reader import Pacer, read_batches
@@ -9,10 +9,10 @@ from barnabas_broker.storage.helper.requests import CleanSegments, SegmentCleane
 
 
 def clean_segments(files: FileSystem, request: CleanSegments, batch_filter: BatchFilter, pace: Pacer) -> SegmentCleaned:
-    """Write and sync the `.cleaned` files. Raises OSError and InvalidBatch, after which they are removed.
+    """Write and sync the `.cleaned` files, or remove them after an error. Raises OSError and InvalidBatch.
 
-    The last batch of the old segments stays, empty if need be: the new segment ends at the same offset, which is what
-    tells a start after a crash which old ones it replaces.
+    The last batch of the old segments stays, even without records, so that the new segment ends at the same offset.
+    Recovery after a crash sees from this offset which old segments the new one replaces.
     """
     paths = [
         f"{request.directory}/{file_names.segment_file(each.base_offset, file_names.LOG)}" for each in request.segments

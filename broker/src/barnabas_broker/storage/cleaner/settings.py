@@ -1,4 +1,4 @@
-"""The broker's settings of compaction."""
+"""The broker's settings for compaction."""
 
 from typing import NamedTuple
 
@@ -6,18 +6,18 @@ from barnabas_core.config.broker_config import BrokerConfig
 
 
 class CleanerSettings(NamedTuple):
-    """The settings `log.cleaner.*` that are in force."""
+    """The current values of the settings `log.cleaner.*`."""
 
     is_enabled: bool = True
     backoff_ms: int = 15_000
-    map_bytes_max: int = 128 * 1024 * 1024  # dedupe.buffer.size
-    load_factor: float = 0.9  # io.buffer.load.factor
-    read_bytes: int = 512 * 1024  # io.buffer.size
-    bytes_per_s: float = float("inf")  # io.max.bytes.per.second
+    map_bytes_max: int = 128 * 1024 * 1024  # The setting log.cleaner.dedupe.buffer.size.
+    load_factor: float = 0.9  # The setting log.cleaner.io.buffer.load.factor.
+    read_bytes: int = 512 * 1024  # The setting log.cleaner.io.buffer.size.
+    bytes_per_s: float = float("inf")  # The setting log.cleaner.io.max.bytes.per.second.
 
     @classmethod
     def of(cls, config: BrokerConfig) -> "CleanerSettings":
-        """Return the settings at this moment; some change while the broker runs."""
+        """Return the compaction settings of a broker configuration; some settings can change at run time."""
         return cls(
             config.log_cleaner_enable,
             config.log_cleaner_backoff_ms,
@@ -29,4 +29,4 @@ class CleanerSettings(NamedTuple):
 
 
 BATCH_MEMORY_BYTES: int = 768 * 1024 * 1024
-"""The memory of a helper process beside its map of keys: Python, and the largest batch, packed and unpacked."""
+"""The memory that a helper process needs besides its key map: Python, and the largest batch with its records."""

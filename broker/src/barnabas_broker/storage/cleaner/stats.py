@@ -1,11 +1,11 @@
-"""The figures that the metrics show of compaction."""
+"""The figures of compaction for the metrics."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class CleanerStats:
-    """The figures since the start of the broker, unless a name says otherwise. Percentages are 0 to 100."""
+    """The figures of compaction since the broker started; percentages are from 0 to 100."""
 
     rounds: int = 0
     bytes_read: int = 0
@@ -19,7 +19,7 @@ class CleanerStats:
     recopy_percent: float = 0.0
     """The bytes written as a percentage of the bytes read, in the last round."""
     map_utilization_percent: float = 0.0
-    """The utilization of the map in the last round."""
+    """The percentage of the key map that the last round used."""
     last_round_s: float = 0.0
     longest_round_s: float = 0.0
     last_look_s: float | None = None

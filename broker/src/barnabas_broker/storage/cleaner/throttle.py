@@ -1,10 +1,10 @@
-"""Holds work to a number of bytes a second (`log.cleaner.io.max.bytes.per.second`)."""
+"""The throttle of compaction (`log.cleaner.io.max.bytes.per.second`)."""
 
 from collections.abc import Callable
 
 
 class CleanerThrottle:
-    """The pauses that keep the bytes spent within the rate allowed."""
+    """The pauses that keep reads and writes within a number of bytes per second."""
 
     def __init__(self, bytes_per_s: float, monotonic_s: Callable[[], float]) -> None:
         self._bytes_per_s = bytes_per_s
@@ -13,7 +13,7 @@ class CleanerThrottle:
         self._spent_bytes = 0
 
     def pause_s(self, size_bytes: int) -> float:
-        """Seconds to wait after so many bytes were read or written."""
+        """Return the seconds to wait after `size_bytes` were read or written."""
         self._spent_bytes += size_bytes
         ahead_s = self._spent_bytes / self._bytes_per_s - (self._monotonic_s() - self._started_s)
         return max(ahead_s, 0.0)

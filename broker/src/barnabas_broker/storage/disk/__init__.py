@@ -1,1 +1,1 @@
-"""The disk as logs use it: file IO behind one object, names and small files of Kafka's layout, open files, trash."""
+"""Disk access for logs: file IO, the names and small files of Kafka's layout, the cap on open files, deletion."""

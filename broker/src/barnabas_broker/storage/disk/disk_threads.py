@@ -1,4 +1,4 @@
-"""Threads for calls that block on a disk: each log dir has its own, so that a disk that hangs delays no other."""
+"""Threads for blocking disk calls. Each log dir has its own threads, so that a hanging disk delays no other log dir."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,21 +8,21 @@ from typing import Final, TypeVar
 R = TypeVar("R")
 
 THREADS_PER_LOG_DIR: Final = 4
-"""The most syncs and reads of one disk at the same time; others wait."""
+"""The largest number of concurrent syncs and reads per log dir; further calls wait."""
 
 
 class DiskThreads:
-    """A pool for each log dir, by its path. Only the loop asks for one."""
+    """A thread pool for each log dir. Only the event loop may call these methods."""
 
     def __init__(self) -> None:
         self._pools: dict[str, ThreadPoolExecutor] = {}
 
     def of(self, log_dir: str) -> Executor:
-        """The threads of this log dir; they begin as they are needed."""
+        """Return the thread pool of a log dir, created at first use."""
         if log_dir not in self._pools:
             self._pools[log_dir] = ThreadPoolExecutor(THREADS_PER_LOG_DIR, f"disk of {log_dir}")
         return self._pools[log_dir]
 
     async def run(self, log_dir: str, call: Callable[[], R]) -> R:
-        """Run `call` in a thread of this log dir, and return its result."""
+        """Run `call` in a thread of the log dir, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self.of(log_dir), call)

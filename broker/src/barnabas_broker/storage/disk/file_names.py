@@ -1,4 +1,4 @@
-"""The names of Kafka's files and directories, both ways. Pure."""
+"""The names of files and directories in Kafka's layout."""
 
 import re
 from typing import Final, NamedTuple
@@ -13,7 +13,7 @@ TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
 INDEX_SUFFIXES: Final = (INDEX, TIME_INDEX, TXN_INDEX)
 SEGMENT_SUFFIXES: Final = (LOG, *INDEX_SUFFIXES)
-"""The files of one segment; a producer snapshot of the same offset belongs to the records before it."""
+"""The suffixes of a segment's files. A producer snapshot describes the records before its offset, not the segment."""
 ALL_SUFFIXES: Final = (*SEGMENT_SUFFIXES, SNAPSHOT)
 
 DELETED: Final = ".deleted"
@@ -28,12 +28,12 @@ LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEAN_OFFSETS: Final = "cleaner-offset-checkpoint"
 SYNCED_LOGS: Final = "synced-logs-checkpoint"
-"""The list of logs that acknowledge no record before it is synced (`Log.promises_synced`). Kafka has no such file."""
+"""The checkpoint of the logs that acknowledge only synced records (`Log.promises_synced`). Kafka has no such file."""
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 SYNC_FAILED: Final = ".sync-failed"
-"""The mark of a log dir in which a sync failed, until all its data is written again. Kafka has no such file."""
+"""The mark of a log dir whose data has to be rewritten after a failed sync. Kafka has no such file."""
 
 FUTURE_DIR: Final = "-future"
 DELETED_DIR: Final = "-delete"
@@ -65,23 +65,23 @@ class PartitionDir(NamedTuple):
 
 
 def segment_file(offset: int, suffix: str) -> str:
-    """The name of a segment's file, such as `00000000000000000042.log`."""
+    """Return the name of a segment's file, such as `00000000000000000042.log`."""
     return f"{offset:020d}{suffix}"
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:
-    """Parse the name of a segment's file; None for a file of another kind."""
+    """Parse the name of a segment's file; return None for any other file."""
     match = _SEGMENT_FILE.fullmatch(name)
     return SegmentFile(int(match[1]), match[2], match[3] or "") if match else None
 
 
 def marked_dir(topic_partition: TopicPartition, unique: UUID, state: str) -> str:
-    """Return a directory's name while it is moved or deleted; a long topic name is cut to fit file systems."""
+    """Return a directory's name for a partition that is moved, deleted or stray, at most 255 bytes long."""
     ending = f"-{topic_partition.partition}.{unique.hex}{state}"
     return topic_partition.topic[: _NAME_BYTES_MAX - len(ending)] + ending
 
 
 def parse_partition_dir(name: str) -> PartitionDir | None:
-    """Parse the name of a partition's directory; None for any other directory."""
+    """Parse the name of a partition's directory; return None for any other directory."""
     match = _PARTITION_DIR.fullmatch(name)
     return PartitionDir(TopicPartition(match[1], int(match[2])), match[3] or "") if match else None

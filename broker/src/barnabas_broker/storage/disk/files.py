@@ -1,7 +1,7 @@
-"""All file IO of the storage floor, behind one object, so that a simulated disk can take its place.
+"""The file IO of storage behind one interface, so that a simulated disk can replace the real one.
 
-Every method raises OSError, SyncFailed where it is a sync that failed; the callers make it a StorageError, because they
-know the log dir.
+Every method raises OSError, or SyncFailed if a sync failed. The callers turn the error into a StorageError, because
+they know the log dir.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ _REWRITTEN_BYTES: Final = 1 << 20
 
 
 class FileEntry(NamedTuple):
-    """One name in a directory. `size_bytes` and `modified_ns` are 0 for a directory."""
+    """An entry of a directory. `size_bytes` and `modified_ns` are 0 for a subdirectory."""
 
     name: str
     is_dir: bool
@@ -24,32 +24,29 @@ class FileEntry(NamedTuple):
 
 
 class DiskUsage(NamedTuple):
-    """The size of the file system that holds a path; an unprivileged process may still write `usable_bytes`."""
+    """The size of a file system, and the bytes that an unprivileged process can still write."""
 
     total_bytes: int
     usable_bytes: int
 
 
 class LogFile(Protocol):
-    """An open file of bytes. It closes with its last reference, so a slice being sent keeps a deleted file alive.
-
-    It satisfies `wire.parts.SendableFile`.
-    """
+    """An open file, which is closed with its last reference: a response in flight keeps a deleted file readable."""
 
     def fileno(self) -> int:
-        """The file descriptor, for `sendfile`."""
+        """Return the file descriptor, for `sendfile`."""
         ...
 
     def append(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Write all of `data` at `position`, the file's end. When that fails the file is as long as before."""
+        """Write all of `data` at `position`, the end of the file. After an error the file has its old length."""
         ...
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Return up to `length` bytes from `position`; fewer only at the file's end."""
+        """Return `length` bytes from `position`, or fewer at the end of the file."""
         ...
 
     def rewrite(self, position: int) -> None:
-        """Write the bytes from `position` on once more, because a failed sync may have marked them as written."""
+        """Write the bytes from `position` on again, because a failed sync may have marked them as written."""
         ...
 
     def truncate(self, length: int) -> None:
@@ -57,7 +54,7 @@ class LogFile(Protocol):
         ...
 
     def sync(self) -> None:
-        """Return when the data are on the disk, or raise SyncFailed. Blocks: for a thread, not the loop."""
+        """Sync the data to disk. Raises SyncFailed. The call blocks, so it must not run on the event loop."""
         ...
 
     def size_bytes(self) -> int:
@@ -66,10 +63,10 @@ class LogFile(Protocol):
 
 
 class FileSystem(Protocol):
-    """The operations of the storage floor on a disk, except those on open files."""
+    """The operations on the files and directories of a disk."""
 
     def open_file(self, path: str) -> LogFile:
-        """Open for reading and writing; create it where it is missing."""
+        """Open a file for reading and writing, and create it if it is missing."""
         ...
 
     def open_existing(self, path: str) -> LogFile:
@@ -77,19 +74,19 @@ class FileSystem(Protocol):
         ...
 
     def read(self, path: str) -> bytes:
-        """Return all bytes of a small file; FileNotFoundError where there is none."""
+        """Return the content of a small file. Raises FileNotFoundError."""
         ...
 
     def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
-        """Replace a small file: after a crash either the old or the new content is there, never a part."""
+        """Replace a small file: after a crash it has either the old or the new content."""
         ...
 
     def scan(self, path: str) -> list[FileEntry]:
-        """The names in a directory, sorted."""
+        """Return the entries of a directory, sorted by name."""
         ...
 
     def exists(self, path: str) -> bool:
-        """True if there is such a file or directory."""
+        """True if `path` is a file or directory."""
         ...
 
     def make_dir(self, path: str) -> None:
@@ -97,31 +94,31 @@ class FileSystem(Protocol):
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Rename within a file system; an existing file is replaced."""
+        """Rename a file or directory within its file system; an existing file is replaced."""
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a directory with its content; no error if it does not exist."""
+        """Remove a file or a directory with its content. A missing path is no error."""
         ...
 
     def modified_ms(self, path: str) -> int:
-        """Return when the file was last written, in ms."""
+        """Return the modification time of a file in ms."""
         ...
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Set the time in ms at which the file was last written."""
+        """Set the modification time of a file in ms."""
         ...
 
     def sync_dir(self, path: str) -> None:
-        """Sync a directory, so that names in it survive a crash; no error if it does not exist. Blocks."""
+        """Sync a directory, so that its entries survive a crash. A missing directory is no error. The call blocks."""
         ...
 
     def usage(self, path: str) -> DiskUsage:
-        """The total and the usable bytes of the disk that a path is on."""
+        """Return the total and the usable bytes of the file system that holds `path`."""
         ...
 
     def lock(self, path: str) -> LogFile:
-        """Hold a lock file for as long as the result is referenced; BlockingIOError when another process holds it."""
+        """Lock a file while the result is referenced. Raises BlockingIOError if another process holds the lock."""
         ...
 
 
@@ -151,7 +148,7 @@ class PosixFile:
             raise
 
     def _append_rest(self, data: memoryview, position: int, written: int) -> None:
-        """Write the rest after a short write: a full disk begins with one, and the next write names the reason."""
+        """Continue after a short write. On a full disk, the next write raises the error."""
         while written < len(data):
             written += os.pwrite(self._descriptor, data[written:], position + written)
 
@@ -187,7 +184,7 @@ class PosixFile:
 
 
 class PosixFileSystem:
-    """The files of the operating system."""
+    """The file system of the operating system."""
 
     def open_file(self, path: str) -> LogFile:
         """Implement `FileSystem`."""

@@ -1,4 +1,4 @@
-"""The syncs of a log as calls for a thread, beside the loop."""
+"""The syncs of a log, to be run in a thread."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ from barnabas_broker.storage.errors import disk_access
 
 @dataclass(slots=True)
 class FlushJob:
-    """`run` it anywhere, then give it to `Log.flushed` on the loop: only then does the recovery point move."""
+    """The syncs of a log. After `run`, `Log.flushed` must be called on the event loop to move the recovery point."""
 
     log_dir: str
     directory: str
     calls: tuple[Callable[[], None], ...]
     recovery_point: int
     truncations: int
-    """The number of truncations of the log when the job was made; a later truncation makes the job void."""
+    """The number of truncations of the log when the job was created; a later truncation makes the job void."""
     renames: int = 0
-    """The number of renames of its directory when the job was made; a later rename makes the job void."""
+    """The number of renames of the directory when the job was created; a later rename makes the job void."""
 
     @disk_access
     def run(self) -> None:
-        """Blocks until everything below `recovery_point` is on the disk. LogDirFailed."""
+        """Sync everything below `recovery_point`. The call blocks. Raises LogDirFailed."""
         for call in self.calls:
             call()

@@ -1,4 +1,4 @@
-"""The cap on the files that logs keep open: the one used longest ago is closed first."""
+"""The cap on the number of open segment files: the least recently used file is closed first."""
 
 from collections import deque
 from contextlib import suppress
@@ -7,20 +7,21 @@ from typing import Protocol
 
 
 class HoldsFile(Protocol):
-    """A segment, as this module sees it."""
+    """A segment with an open file."""
 
     used: bool
-    """Set at each use of its file; the cap takes it back once before it takes the file."""
+    """True after a use of the file. The cap resets the flag once before it closes the file."""
 
     def release_file(self) -> None:
-        """Drop the reference to the open file. Slices that are still being sent keep theirs."""
+        """Drop the reference to the open file. Responses in flight keep their own references."""
         ...
 
 
 class OpenFiles:
-    """Segments with an open file, at most `files_max`. A second-chance clock, so a use costs one attribute.
+    """At most `files_max` segments with an open file, replaced by the second-chance algorithm.
 
-    Locked, for a log dir that comes back is loaded in a thread while the loop goes on with the others.
+    A lock guards the segments, because a log dir that comes back is loaded in a thread while the event loop uses
+    others.
     """
 
     def __init__(self, files_max: int) -> None:
@@ -32,7 +33,7 @@ class OpenFiles:
         return len(self._clock)
 
     def opened(self, holder: HoldsFile) -> None:
-        """`holder` has just opened its file."""
+        """Add a segment that has just opened its file, and close other files above the limit."""
         with self._lock:
             while len(self._clock) >= self._files_max:
                 oldest = self._clock.popleft()
@@ -44,6 +45,6 @@ class OpenFiles:
             self._clock.append(holder)
 
     def closed(self, holder: HoldsFile) -> None:
-        """`holder` has released its file by itself."""
-        with self._lock, suppress(ValueError):  # It may have been closed already to keep the limit.
+        """Remove a segment that has closed its file."""
+        with self._lock, suppress(ValueError):  # The limit may have closed the file already.
             self._clock.remove(holder)

@@ -1,4 +1,4 @@
-"""The rename of several files as one step: they all have their new names, or all their old ones."""
+"""The rename of several files as one step: all of them succeed, or all are undone."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from barnabas_broker.storage.errors import half_done
 
 
 def rename_all(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
-    """Rename each first name to its second. On OSError none is renamed, unless it is HalfDone."""
+    """Rename each first name to its second. On OSError the renames are undone; raises HalfDone if that fails."""
     for number, (old, new) in enumerate(names):
         try:
             files.rename(old, new)
@@ -17,7 +17,7 @@ def rename_all(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
 
 
 def _rename_back(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
-    """The last first: a crash meanwhile is one of an earlier moment."""
+    """Undo the renames in reverse order, so that a crash leaves a state that the renames passed through."""
     for old, new in reversed(names):
         with half_done():
             files.rename(new, old)

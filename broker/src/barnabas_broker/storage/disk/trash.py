@@ -1,4 +1,4 @@
-"""Files and directories that have been renamed out of sight and are removed after a while, in a thread if need be."""
+"""Files and directories that were renamed for deletion and are removed after a delay."""
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
@@ -7,7 +7,7 @@ from barnabas_broker.storage.disk.files import FileSystem
 
 
 class Trash:
-    """The paths to be removed, each with its time (`file.delete.delay.ms` after it was deleted)."""
+    """The paths to remove, each with the time at which its `file.delete.delay.ms` is over."""
 
     def __init__(self) -> None:
         self._due: list[tuple[int, str]] = []
@@ -16,11 +16,11 @@ class Trash:
         return len(self._due)
 
     def add(self, path: str, due_ms: int) -> None:
-        """Remove this file or directory from `due_ms` on."""
+        """Schedule the removal of a file or directory for `due_ms`."""
         heappush(self._due, (due_ms, path))
 
     def take(self, now_ms: int) -> list[str]:
-        """Take the paths that are due; the caller removes them."""
+        """Return the paths that are due, and forget them; the caller removes the files."""
         taken = []
         while self._due and self._due[0][0] <= now_ms:
             taken.append(heappop(self._due)[1])
@@ -28,7 +28,7 @@ class Trash:
 
 
 def remove_all(files: FileSystem, paths: Sequence[str]) -> list[OSError]:
-    """Remove files and directories; return the errors of those that stay. A thread may call it: no state is shared."""
+    """Remove files and directories, in any thread; return the errors of those that could not be removed."""
     refusals = []
     for path in paths:
         try:
