@@ -76,7 +76,7 @@ def test_a_log_dir_that_another_broker_uses_is_refused(start_broker: StartBroker
     broker = start_broker()
     status, output = run_broker(tmp_path, {"log.dirs": str(broker.log_dirs[0])})
     assert status == CANNOT_START
-    assert f"{broker.log_dirs[0]}: another process has locked it" in output
+    assert f"{broker.log_dirs[0]}: another process has locked the log dir" in output
     wait_for(broker.ready, lambda answer: answer == "ok")
 
 

@@ -122,7 +122,7 @@ def test_a_log_dir_that_another_process_holds_is_refused(tmp_path: Path) -> None
     ) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(LogDirRefused, match="another process has locked it"):
+        with pytest.raises(LogDirRefused, match="another process has locked the log dir"):
             started(tmp_path)
         other.communicate(b"\n")
     assert started(tmp_path).log_dirs[0].is_online

@@ -1,8 +1,8 @@
-"""The helper process: answers the broker's requests one after the other, at low priority and in bounded memory.
+"""The helper process, which answers the broker's requests one by one, at low priority and with limited memory.
 
-Run as `python -m barnabas_broker.storage.helper_worker MEMORY_BYTES_MAX` with the requests on standard input and the
-responses on standard output. While it reads logs it says every few seconds that it is at work. It ends when the broker
-closes the pipe or is gone, in the middle of its work, too.
+It is run as `python -m barnabas_broker.storage.helper_worker MEMORY_BYTES_MAX`, with requests on standard input and
+responses on standard output. During long work it sends a sign of life every few seconds. It ends when the broker closes
+the pipe or dies, even in the middle of a request.
 """
 
 import logging
@@ -43,16 +43,16 @@ _logger: Final = logging.getLogger(__name__)
 NICENESS: Final = 10
 WAIT_S_MAX: Final = 3600.0
 SIGN_OF_LIFE_S: Final = 10.0
-"""The interval at which this process reports to a waiting broker that it is at work."""
+"""The interval at which the process sends signs of life during long work."""
 OOM_SCORE: Final = 500
-"""The score by which the kernel kills this process, not the broker, when memory runs out: it loses only a round."""
+"""The OOM score that makes the kernel kill this process before the broker; only a compaction round is lost then."""
 
 
 class Worker:
-    """Answers requests. It keeps the map of keys, and the transactions, between the requests of one round."""
+    """The handler of requests, which keeps the key map and the transactions for all requests of a round."""
 
     def __init__(self, files: FileSystem, wait: Callable[[float], None]) -> None:
-        """`wait` waits so many seconds, and raises SystemExit if the work is no longer wanted."""
+        """Create a worker. The function `wait` waits some seconds, and raises SystemExit once the broker has ended."""
         self._files = files
         self._wait = wait
         self._offsets: OffsetMap | None = None
@@ -64,7 +64,7 @@ class Worker:
         }
 
     def answer(self, request: Request) -> Response:
-        """Return the response; a failure is a response, too. Raises nothing but SystemExit."""
+        """Return the response, which is a `Failed` after an error. Raises only SystemExit."""
         try:
             return self._answers[type(request)](request)
         except (OSError, InvalidBatch) as error:
@@ -73,11 +73,11 @@ class Worker:
             self._offsets = None
             return Failed("the helper process has too little memory: a batch or the key map is too large")
         except Exception as error:
-            _logger.exception("a bug in compaction")
+            _logger.exception("unexpected error in the helper process")
             return Failed(repr(error))
 
     def _map_keys(self, request: MapKeys) -> KeysMapped:
-        self._offsets = None  # Free the old map first: two would take twice the memory.
+        self._offsets = None  # Free the old map first, because two maps need twice the memory.
         self._offsets, mapped = map_keys(self._files, request, self._pace(request.bytes_per_s))
         self._transactions = RoundTransactions(request.aborted)
         return mapped
@@ -105,9 +105,9 @@ def serve(worker: Worker, requests: IO[bytes], responses: IO[bytes]) -> None:
 
 
 class PauseBesideTheBroker:
-    """A wait that ends this process once the broker has closed its standard input, `descriptor`.
+    """A wait that ends this process once the broker has closed `descriptor`, the standard input.
 
-    At its beginning and meanwhile it writes a sign of life to `responses` where that is due.
+    It also writes signs of life to `responses`.
     """
 
     def __init__(self, descriptor: int, responses: IO[bytes]) -> None:
@@ -117,7 +117,7 @@ class PauseBesideTheBroker:
         self._told_s = time.monotonic()
 
     def __call__(self, seconds: float) -> None:
-        """Wait so many seconds. SystemExit."""
+        """Wait for some seconds. Raises SystemExit if the broker has ended."""
         end_s = time.monotonic() + min(seconds, WAIT_S_MAX)
         while True:
             self._live()
@@ -135,7 +135,7 @@ class PauseBesideTheBroker:
 
 
 def _be_modest(memory_bytes_max: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, which then ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the broker, which then stops this process.
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes_max, memory_bytes_max))
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
@@ -143,7 +143,7 @@ def _be_modest(memory_bytes_max: int) -> None:
 
 
 def main() -> None:
-    """Answers requests on stdin until that is closed."""
+    """Answer requests on standard input until it is closed."""
     _be_modest(int(sys.argv[1]))
     worker = Worker(PosixFileSystem(), PauseBesideTheBroker(sys.stdin.fileno(), sys.stdout.buffer))
     with suppress(BrokenPipeError):

@@ -1,1 +1,1 @@
-"""The helper process for work that takes long: compaction, and checks of batches."""
+"""The helper process for long work: compaction and the checks of batches."""

@@ -1,4 +1,4 @@
-"""The frames on the pipe between the broker and its helper: a length, then the pickled request or response."""
+"""The frames on the pipe between the broker and its helper process: a length, then a pickled request or response."""
 
 import pickle
 import struct
@@ -6,10 +6,10 @@ from typing import Final
 
 LENGTH: Final = struct.Struct(">I")
 SIGN_OF_LIFE: Final = LENGTH.pack(0)
-"""A frame without content, which a helper sends while it works on a response."""
+"""An empty frame, which the helper process sends while it works on a response."""
 
 
 def frame(value: object) -> bytes:
-    """The bytes of one value."""
+    """Return the frame of a request or response."""
     body = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(body)) + body

@@ -1,4 +1,4 @@
-"""The broker's side of the helper process. It starts at the first request, and again after it died or was idle."""
+"""The broker's side of the helper process, which is started by a request when none is running."""
 
 import asyncio
 import logging
@@ -16,15 +16,15 @@ _logger: Final = logging.getLogger(__name__)
 WORKER_COMMAND: Final = (sys.executable, "-m", "barnabas_broker.storage.helper_worker")
 READ_BYTES: Final = 1 << 20
 IDLE_S: Final = 60.0
-"""The time without requests after which the process is ended, which frees 20 MB of memory."""
+"""The time without requests after which the helper process is stopped, which frees 20 MB of memory."""
 
 
 class HelperDied(Exception):
-    """The process ended before it answered: it was killed, or ran out of memory. The next request starts another."""
+    """The end of the helper process before it has answered. The next request starts another process."""
 
 
 class Helper:
-    """Requests are answered in their order, one at a time."""
+    """A helper process that answers requests one at a time, in their order."""
 
     def __init__(
         self,
@@ -33,11 +33,11 @@ class Helper:
         idle_s: float = IDLE_S,
         command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
-        """`memory_bytes_max` is asked at each start."""
+        """Create the helper without a process; `memory_bytes_max` is called at each start of a process."""
         self.starts = 0
         """The number of processes started."""
         self.signs_of_life = 0
-        """The number of frames in which the helper reported that it is at work."""
+        """The number of signs of life from the helper process."""
         self._timers = timers
         self._idle_s = idle_s
         self._memory_bytes_max = memory_bytes_max
@@ -49,11 +49,11 @@ class Helper:
 
     @property
     def process_id(self) -> int | None:
-        """The id of the process; None if none runs."""
+        """The id of the helper process; None if no process is running."""
         return self._running.process.pid if self._running else None
 
     async def request(self, request: Request) -> Response:
-        """The answer. HelperDied; OSError when no process can be started."""
+        """Return the response. Raises HelperDied, and OSError if no process can be started."""
         self._requests += 1
         self._not_idle()
         try:
@@ -65,7 +65,7 @@ class Helper:
                 self._idle_timer = self._timers.call_later(self._idle_s, self._end)
 
     async def stop(self) -> None:
-        """End the process now, whatever it does."""
+        """Kill the process at once, even during a request."""
         self._not_idle()
         running, self._running = self._running, None
         if running is not None:
@@ -101,7 +101,7 @@ class Helper:
 
 
 class _Running:
-    """One process, from its start to its end, when `ended` is done."""
+    """A helper process; `ended` is done when the process has ended."""
 
     def __init__(self, process: asyncio.subprocess.Process, lives: Callable[[], None]) -> None:
         self.process = process
@@ -112,13 +112,13 @@ class _Running:
     async def answer(self, request: Request) -> Response:
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
-        assert self.process.stdin is not None, "it was started with a pipe"
+        assert self.process.stdin is not None, "the process was started with a pipe"
         self.process.stdin.write(frame(request))
         return await answer
 
     def close(self) -> None:
-        """Close its input, so that it ends by itself."""
-        assert self.process.stdin is not None, "it was started with a pipe"
+        """Close the standard input of the process, which then ends."""
+        assert self.process.stdin is not None, "the process was started with a pipe"
         self.process.stdin.close()
 
     def kill(self) -> None:
@@ -126,7 +126,7 @@ class _Running:
             self.process.kill()
 
     async def _take_answers(self) -> None:
-        assert self.process.stdout is not None, "it was started with a pipe"
+        assert self.process.stdout is not None, "the process was started with a pipe"
         try:
             while True:
                 (length,) = LENGTH.unpack(await self.process.stdout.readexactly(LENGTH.size))
@@ -135,7 +135,7 @@ class _Running:
                     continue
                 response = cast("Response", pickle.loads(await self.process.stdout.readexactly(length)))
                 answer = self._waiting.popleft()
-                if not answer.done():  # The caller may have given up.
+                if not answer.done():  # The caller may have cancelled its request.
                     answer.set_result(response)
         except asyncio.IncompleteReadError:
             pass

@@ -1,4 +1,4 @@
-"""A walk over a batch's records by their lengths: only the fields that compaction needs are decoded."""
+"""The parsing of a batch's records, limited to the fields that compaction needs."""
 
 from collections.abc import Callable
 from typing import Final
@@ -8,23 +8,24 @@ from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader
 from barnabas_broker.wire.records import BrokenRecords, read_varint
 
 RECORDS_BYTES_MAX: Final = 100 * 1024 * 1024
-"""The largest decompressed size of one batch: that of an uncompressed one under socket.request.max.bytes."""
+"""The largest decompressed size of a batch, equal to the default of socket.request.max.bytes."""
 
 RECORDS_MAX: Final = 1_000_000
-"""The largest number of records in a batch: one of many tiny records must not take gigabytes here."""
+"""The largest number of records in a batch; more tiny records would need gigabytes of memory."""
 
 WalkedRecord = tuple[int, int, int, int, int, bytes | None, bool]
-"""Start, position after the timestamp, end, timestamp delta, offset delta, key, and whether it has a value.
+"""A record as a tuple, which is cheaper to create than an object.
 
-It is a plain tuple, as one is made for every record. The first three are positions in the decompressed records.
+The fields are its start, the position after its timestamp and its end (in the decompressed records), the timestamp
+delta, the offset delta, the key, and whether the record has a value.
 """
 
 _NULL: Final = 1
-"""-1 as a varint: the length of a value that is null."""
+"""The varint for the length of a null value (-1)."""
 
 
 def unpacked_records(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> tuple[bytes, list[WalkedRecord]]:
-    """The uncompressed bytes that hold the records of the batch at `start`, and where they lie. BrokenRecords."""
+    """Decompress and parse the records of the batch at `start`. Raises BrokenRecords."""
     if header.compression != Codec.NONE and not header.record_count:
         return b"", []
     data, position, end = unpacked(batch, start, header, bytes_max)
@@ -32,7 +33,7 @@ def unpacked_records(batch: bytes, start: int, header: BatchHeader, bytes_max: i
 
 
 def unpacked(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> tuple[bytes, int, int]:
-    """The bytes that hold the records of the batch at `start`, uncompressed, and from where to where. BrokenRecords."""
+    """Return the decompressed records of the batch at `start`, between two positions. Raises BrokenRecords."""
     end = start + header.size_bytes
     if header.compression == Codec.NONE:
         return batch, start + HEADER_BYTES, end
@@ -44,7 +45,7 @@ def unpacked(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> t
 
 
 def walk_records(data: bytes, position: int, end: int, count: int) -> list[WalkedRecord]:
-    """The `count` records that fill `data` from `position` to `end`. BrokenRecords where they do not."""
+    """Parse the `count` records that fill `data` from `position` to `end`. Raises BrokenRecords if the data differ."""
     if count > RECORDS_MAX:
         raise BrokenRecords(f"{count} records in one batch; at most {RECORDS_MAX} are allowed")
     walked: list[WalkedRecord] = []
@@ -74,5 +75,7 @@ def walk_records(data: bytes, position: int, end: int, count: int) -> list[Walke
     except IndexError:
         raise BrokenRecords(f"record {len(walked)} ends past the batch") from None
     if position != end or len(walked) != count:
-        raise BrokenRecords(f"{len(walked)} records, {position - end} bytes past the end; the header announces {count}")
+        raise BrokenRecords(
+            f"{len(walked)} records end {position - end} bytes past the batch; its header announces {count} records"
+        )
     return walked

@@ -1,4 +1,4 @@
-"""The requests of the broker to its helper process, and the responses. They go through a pipe, pickled."""
+"""The requests of the broker to its helper process, and the responses; a pipe carries them pickled."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,22 +14,22 @@ class RetentionRules:
     """The rules by which a round of compaction keeps records."""
 
     end_offset: int
-    """The end of the offsets whose keys are mapped; later records stay unchanged."""
+    """The end of the offsets whose keys are in the key map; later records stay unchanged."""
     now_ms: int
     delete_retention_ms: int
     last_offsets: Mapping[int, int] = field(default_factory=dict)
     """The last offset of each active producer, by producer id.
 
-    Its batch stays: the broker needs the sequence in it to recognize the producer's duplicates after a restart.
+    The batch with this offset stays, because its sequence is needed to detect duplicates after a restart.
     """
     epochs: Mapping[int, int] = field(default_factory=dict)
-    """The epoch of each active producer without such a batch, by producer id. A marker with this epoch stays."""
+    """The epoch of each active producer without a batch, by producer id; a marker with this epoch stays."""
     unpacked_bytes_max: int
 
 
 @dataclass(slots=True)
 class FilterCounts:
-    """The numbers of records read and kept."""
+    """The numbers of records that compaction has read and kept."""
 
     records_read: int = 0
     records_kept: int = 0
@@ -38,7 +38,7 @@ class FilterCounts:
 
 
 class SourceSegment(NamedTuple):
-    """A segment to be read; `size_bytes` of its `.log` belong to it."""
+    """A segment to read: the first `size_bytes` of its `.log` file."""
 
     base_offset: int
     size_bytes: int
@@ -46,14 +46,14 @@ class SourceSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapKeys:
-    """Find the newest offset of each key in [start_offset, end_offset), as far as the map holds them."""
+    """A request to find the newest offset of each key in [start_offset, end_offset), as far as the map has room."""
 
     directory: str
     segments: Sequence[SourceSegment]
     start_offset: int
     end_offset: int
     aborted: Sequence[AbortedTransaction] = ()
-    """The transactions with records below `end_offset`: these do not count, and go."""
+    """The aborted transactions with records below `end_offset`; compaction ignores and removes these records."""
     map_bytes_max: int
     load_factor: float
     read_bytes: int
@@ -62,7 +62,7 @@ class MapKeys:
 
 
 class KeysMapped(NamedTuple):
-    """The map of every key below `end_offset` is kept for the `CleanSegments` that follow, from the log's start on."""
+    """The response to `MapKeys`: the map has all keys below `end_offset`, and is kept for later `CleanSegments`."""
 
     end_offset: int
     keys: int
@@ -71,7 +71,7 @@ class KeysMapped(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanSegments:
-    """Write one segment with the kept records of these segments, by the key map of the last `MapKeys`."""
+    """A request to write one segment with the records of `segments` that the rules and the last key map keep."""
 
     directory: str
     segments: Sequence[SourceSegment]
@@ -82,7 +82,7 @@ class CleanSegments:
 
 
 class SegmentCleaned(NamedTuple):
-    """`.cleaned` files at the first old segment's base offset are whole and synced."""
+    """The response to `CleanSegments`: the `.cleaned` files at `base_offset` are complete and synced."""
 
     base_offset: int
     size_bytes: int
@@ -92,35 +92,35 @@ class SegmentCleaned(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectBatch:
-    """Check a client's batch, and give it another codec."""
+    """A request to check a client's batch and to compress it with the topic's codec."""
 
     batch: bytes
     requires_keys: bool
     codec: int | None
-    """The codec of the topic; None if the batch keeps its own."""
+    """The codec of the topic; None if the batch keeps its own codec."""
     level: int | None
     unpacked_bytes_max: int
     size_bytes_max: int
     timestamp_ms_min: int
     timestamp_ms_max: int
     keeps_times: bool
-    """The largest number of headers of all records; a caller with little time sets it low, and asks the helper."""
+    """True if the topic keeps the timestamps of the producer (CreateTime)."""
     headers_max: int = RECORDS_BYTES_MAX
-    """The largest number of headers of all records; a caller with little time sets it low and asks the helper."""
+    """The largest number of headers in all records; the event loop sets a low limit and leaves more to the helper."""
 
 
 class Inspected(NamedTuple):
-    """The batch in the form to store, None if it is unchanged, and the max timestamp for its header."""
+    """The response for a valid batch: the bytes to store (None if unchanged) and the max timestamp for its header."""
 
     batch: bytes | None
     max_timestamp_ms: int
 
 
 class Refused(NamedTuple):
-    """The client's batch is at fault: an ErrorCode and why.
+    """The response for an invalid batch: an ErrorCode and its message.
 
-    `record_errors` names the records at fault where it is not the batch as a whole (KIP-467): number, and why, which
-    is None where it is said often enough. `is_broken`: the bytes are not records at all.
+    `record_errors` names the invalid records, unless the whole batch is invalid (KIP-467). Each has a message, or None
+    once many records have one. `is_broken` is True if the bytes cannot be parsed as records.
     """
 
     code: int
@@ -130,7 +130,7 @@ class Refused(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The request could not be done: the disk, damage, memory."""
+    """The response to a request that failed because of the disk, damaged data or a lack of memory."""
 
     message: str
     sync_failed: bool = False

@@ -1,1 +1,1 @@
-"""The checks of clients' batches: the records must be as the header says and as the topic allows."""
+"""The checks of clients' batches: the records must match the batch header and the topic's settings."""

@@ -1,4 +1,4 @@
-"""The check of a client's batch: its records must be as its header says, and as the topic requires. Pure."""
+"""The check of a client's batch: its records must match its header and the topic's settings."""
 
 import struct
 from collections.abc import Mapping
@@ -27,38 +27,38 @@ _CODECS: Final[Mapping[Compression, Codec]] = {
 }
 NO_TIMESTAMP: Final = -1
 NAMED_MAX: Final = 3
-"""The largest number of rejected records that the message for the batch names."""
+"""The largest number of rejected records that the error message of a batch describes."""
 MESSAGES_MAX: Final = 100
-"""The most rejected records with a message of their own; the others have that of the batch."""
+"""The largest number of rejected records with their own messages; the others have the batch's message."""
 RECORD_ERRORS_MAX: Final = 10_000
-"""The largest number of rejected records that are named; with more, the whole batch is rejected."""
+"""The largest number of rejected records that a response lists; with more, the whole batch is rejected."""
 INT64: Final = struct.Struct(">q")
 _ANY_TIME_MS: Final = 2**63 - 1
 
 
 def topics_codec(config: LogConfig) -> Codec | None:
-    """Return the codec of the topic; None if batches keep the one of their producer."""
+    """Return the codec of the topic, or None if batches keep the codec of their producer."""
     return _CODECS.get(config.compression)
 
 
 def inspects_records(config: LogConfig) -> bool:
-    """True if the topic has rules for records that the header of a batch cannot answer."""
+    """True if the topic has rules that cannot be checked with the header of a batch."""
     return config.compacted or topics_codec(config) is not None or limits_earliest_time(config)
 
 
 def must_inspect(config: LogConfig, header: BatchHeader) -> bool:
-    """True if the records of this batch have to be checked or compressed again."""
+    """True if the records of the batch must be checked or recompressed."""
     codec = topics_codec(config)
     return config.compacted or limits_earliest_time(config) or (codec is not None and codec != header.compression)
 
 
 def limits_earliest_time(config: LogConfig) -> bool:
-    """True if records may be too old, which no header shows: it has only the latest timestamp."""
+    """True if records may be too old. A batch header does not show that, because it has only the latest timestamp."""
     return config.timestamp_before_max_ms < LONG_MAX and config.timestamp_type is TimestampType.CREATE_TIME
 
 
 def inspection(batch: bytes, config: LogConfig, now_ms: int) -> InspectBatch:
-    """Return the request to check a batch by the topic's settings."""
+    """Return the request to check a batch with the topic's settings."""
     codec = topics_codec(config)
     keeps_times = config.timestamp_type is TimestampType.CREATE_TIME
     return InspectBatch(
@@ -75,7 +75,7 @@ def inspection(batch: bytes, config: LogConfig, now_ms: int) -> InspectBatch:
 
 
 def _level(codec: Codec | None, config: LogConfig) -> int | None:
-    """Return the level of the topic for this codec; None for the library's own default, which gzip writes as -1."""
+    """Return the topic's compression level for a codec, or None for the default level."""
     levels = {
         Codec.GZIP: config.compression_gzip_level,
         Codec.LZ4: config.compression_lz4_level,
@@ -86,13 +86,13 @@ def _level(codec: Codec | None, config: LogConfig) -> int | None:
 
 
 def inspect_batch(request: InspectBatch) -> Inspected | Refused:
-    """The batch as the topic stores it, or why it does not. Its header has passed the checks of any produced batch.
+    """Check a batch with a valid header; return the batch to store, or the reasons for its refusal.
 
-    TooManyHeaders, where the request bounds them.
+    Raises TooManyHeaders if the request limits the number of headers.
     """
     try:
         return _inspected(request, parse_header(request.batch, 0))
-    except (BrokenRecords, struct.error) as error:  # struct.error: timestamps beyond 64 bits.
+    except (BrokenRecords, struct.error) as error:  # struct.error means a timestamp beyond 64 bits.
         return Refused(ErrorCode.INVALID_RECORD, str(error), is_broken=True)
 
 
@@ -113,13 +113,13 @@ def _inspected(request: InspectBatch, header: BatchHeader) -> Inspected | Refuse
     changed = header._replace(attributes=attributes, max_timestamp_ms=max_timestamp_ms)
     stored = sealed_batch(changed, compress(codec, data[position:end], request.level))
     if len(stored) > request.size_bytes_max:
-        message = f"a batch of {len(stored)} bytes in the topic's codec; max.message.bytes={request.size_bytes_max}"
+        message = f"the recompressed batch has {len(stored)} bytes; max.message.bytes={request.size_bytes_max}"
         return Refused(ErrorCode.MESSAGE_TOO_LARGE, message)
     return Inspected(bytes(stored), max_timestamp_ms)
 
 
 def _refused(request: InspectBatch, header: BatchHeader, records: CheckedRecords) -> Refused | None:
-    """All records that break a rule of the topic are named, so that the client knows which ones do not."""
+    """Return a refusal that names all records that break a rule of the topic; None if no record does."""
     keyless = records.keyless if request.requires_keys else []
     complaints = dict.fromkeys(keyless, "has no key; cleanup.policy=compact needs one")
     earliest, latest = request.timestamp_ms_min, request.timestamp_ms_max

@@ -1,4 +1,4 @@
-"""Looks into clients' batches: small ones at once, all others in a helper process beside the event loop."""
+"""The inspection of clients' batches: small batches on the event loop, all others in a helper process."""
 
 import logging
 from dataclasses import replace
@@ -20,29 +20,32 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 _logger: Final = logging.getLogger(__name__)
 RECORDS_HERE_MAX: Final = 64
-"""The number of uncompressed records that are checked here: it takes 0.1 ms; asking the helper takes 0.17 ms."""
+"""The largest number of uncompressed records to check on the event loop: 0.1 ms, and 0.17 ms in the helper."""
 FIRST_HERE_MAX: Final = 500
-"""The first batch of a connection takes up to 0.7 ms here, so that no process has to be started for it."""
+"""The limit for a connection's first batch (up to 0.7 ms); it is higher so that no process has to be started."""
 PACKED_HERE_MAX: Final = 16 * 1024
 UNPACKED_HERE_MAX: Final = 128 * 1024
-"""Bytes of a batch that are uncompressed here; 0.1 ms, 0.4 ms with gzip."""
+"""The largest decompressed size of a batch to check on the event loop: 0.1 ms, or 0.4 ms with gzip."""
 HEADERS_A_RECORD_HERE: Final = 8
-"""The number of headers a record, on average, that are walked here.
+"""The largest average number of headers per record to check on the event loop.
 
-One takes 1 us, and a record of 1 MB may have 500,000.
+A header takes 1 us, and a record of 1 MB may have 500,000 headers.
 """
 KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""The bytes of batches that may wait for the helper, which takes one to six seconds for them.
+"""The largest total size of the batches that wait for the helper, which needs one to six seconds for so many bytes.
 
 A single batch may be larger.
 """
 ANSWER_S_MAX: Final = 25.0
-"""The longest wait for the helper: less than a producer's request.timeout.ms of 30 s."""
+"""The longest wait for the helper in seconds, below the producers' default request.timeout.ms of 30 s."""
 _ATTEMPTS: Final = 2
 
 
 class BatchRefused(ApiError):
-    """The records of a batch are invalid: those in `record_errors`, or all. `is_broken` if its bytes are no records."""
+    """A batch with invalid records: those in `record_errors`, or all of them.
+
+    `is_broken` is True if the bytes cannot be parsed as records.
+    """
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(ErrorCode(refused.code), refused.message)
@@ -51,11 +54,11 @@ class BatchRefused(ApiError):
 
 
 class CannotInspect(ApiError):
-    """The helper is at fault, not the batch: a retriable error."""
+    """A failure of the helper to check a batch, which may be valid; the error is retriable."""
 
 
 class BatchInspector:
-    """`helper` is a process of its own: a round of compaction takes too long to wait for."""
+    """The checks of clients' batches, in a helper process that compaction does not use because its rounds are long."""
 
     def __init__(self, helper: Helper, clock: Clock, timeout: Timeout) -> None:
         self._helper = helper
@@ -66,8 +69,8 @@ class BatchInspector:
     def inspect_now(self, batch: bytes, config: LogConfig) -> Inspected | None:
         """Check a batch that `is_quick` and has a valid header; return what to store. Raises BatchRefused.
 
-        None means that the helper has to look at it: it unpacks to more than was expected, or to nothing, or its
-        records have very many headers.
+        Returns None if the helper has to check the batch, because it decompresses to too many bytes or to none, or
+        because its records have too many headers.
         """
         header = parse_header(batch, 0)
         is_packed = header.compression != Codec.NONE
@@ -86,17 +89,17 @@ class BatchInspector:
         return self._bytes_kept > 0
 
     def keep(self, batch: memoryview) -> bytes:
-        """Return a copy that stays until `release`. Raises CannotInspect if KEPT_BYTES_MAX is used up by others."""
+        """Return a copy to keep until `release`. Raises CannotInspect if other copies use up KEPT_BYTES_MAX."""
         if self._bytes_kept and self._bytes_kept + len(batch) > KEPT_BYTES_MAX:
             message = (
-                f"{self._bytes_kept} bytes of batches wait to be checked, and at most {KEPT_BYTES_MAX} may; try again"
+                f"{self._bytes_kept} bytes of batches wait to be checked (at most {KEPT_BYTES_MAX} may); try again"
             )
             raise CannotInspect(ErrorCode.REQUEST_TIMED_OUT, message)
         self._bytes_kept += len(batch)
         return bytes(batch)
 
     def release(self, batch: bytes) -> None:
-        """Subtract a copy from the bytes that count towards KEPT_BYTES_MAX."""
+        """Release a copy, which then no longer counts towards KEPT_BYTES_MAX."""
         self._bytes_kept -= len(batch)
 
     async def inspect(self, batch: bytes, config: LogConfig) -> Inspected:
@@ -108,7 +111,7 @@ class BatchInspector:
         await self._helper.stop()
 
     async def _ask(self, request: InspectBatch) -> Response:
-        """Ask the helper, and again if it dies, as another batch may have killed it. Raises CannotInspect."""
+        """Ask the helper, and ask again if it dies, because another batch may have killed it. Raises CannotInspect."""
         reason = ""
         for _ in range(_ATTEMPTS):
             try:
@@ -125,7 +128,7 @@ class BatchInspector:
 
 
 def is_quick(config: LogConfig, header: BatchHeader, records_max: int) -> bool:
-    """True if the batch has at most `records_max` records and need not be compressed again, so it is checked here."""
+    """True if the batch can be checked on the event loop: at most `records_max` records, and no recompression."""
     if topics_codec(config) not in {None, header.compression} or header.record_count > records_max:
         return False
     return header.compression == Codec.NONE or header.length <= PACKED_HERE_MAX

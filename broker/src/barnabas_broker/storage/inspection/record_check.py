@@ -1,6 +1,6 @@
-"""Checks the records of a client's batch in full, as Kafka's LogValidator does. Pure.
+"""The full check of the records of a client's batch, as in Kafka's LogValidator.
 
-`record_walk` is for batches that were taken already: compaction decides by less, and has to live with more.
+For batches that are already in a log, `record_walk` checks less.
 """
 
 from dataclasses import dataclass, field
@@ -13,15 +13,15 @@ _ONE_BYTE_MAX: Final = 0x7F
 
 
 class TooManyHeaders(Exception):
-    """The records have more headers than the caller has time for."""
+    """A batch with more headers than the caller allows."""
 
 
 @dataclass(slots=True)
 class CheckedRecords:
-    """The properties of a batch's records that a topic has rules for: timestamp deltas, and records without a key."""
+    """The properties of records that a topic has rules for: timestamp deltas and missing keys."""
 
     headers_left: int
-    """The number of headers that may still be walked through."""
+    """The number of headers that may still follow."""
     timestamp_deltas: list[int] = field(default_factory=list)
     keyless: list[int] = field(default_factory=list)
 
@@ -29,9 +29,9 @@ class CheckedRecords:
 def check_records(
     data: bytes, position: int, end: int, count: int, headers_max: int = RECORDS_BYTES_MAX
 ) -> CheckedRecords:
-    """`count` whole records with the offset deltas 0, 1, 2 ... fill `data[position:end]`. BrokenRecords if not.
+    """Check that `data[position:end]` is `count` valid records with the offset deltas 0, 1, 2 and so on.
 
-    TooManyHeaders when all of them together have more than `headers_max`.
+    Raises BrokenRecords, and TooManyHeaders if all records together have more than `headers_max` headers.
     """
     if count > RECORDS_MAX:
         raise BrokenRecords(f"{count} records in one batch; at most {RECORDS_MAX} are allowed")
@@ -42,14 +42,14 @@ def check_records(
     except IndexError:
         raise BrokenRecords(f"record {len(checked.timestamp_deltas)} ends past the batch") from None
     if position != end:
-        raise BrokenRecords(f"{end - position} bytes after the last of {count} records")
+        raise BrokenRecords(f"{end - position} bytes follow the last of {count} records")
     return checked
 
 
 def _check_record(data: bytes, position: int, end: int, number: int, checked: CheckedRecords) -> int:
-    """Check a record, and return where the next one begins.
+    """Check a record, and return the position of the next one.
 
-    Nearly all numbers have one byte: these are read without a call.
+    Most numbers have one byte, which is decoded without a function call for speed.
     """
     length, position = read_varint(data, position)
     record_end = position + length
@@ -81,7 +81,7 @@ def _check_record(data: bytes, position: int, end: int, number: int, checked: Ch
 
 
 def _read_length(data: bytes, position: int) -> tuple[int, int]:
-    """Return the length of a key or a value, and the position behind it. Below 0 it is null, as in Kafka."""
+    """Return the length of a key or value, and the position after the length. A negative length means null."""
     byte = data[position]
     if byte > _ONE_BYTE_MAX:
         return read_varint(data, position)

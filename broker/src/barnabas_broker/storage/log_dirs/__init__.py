@@ -1,1 +1,1 @@
-"""All logs of a broker in its log dirs: which log is where, loading, moves, strays."""
+"""The logs of a broker in its log dirs: lookup, loading, moves between log dirs, stray logs."""

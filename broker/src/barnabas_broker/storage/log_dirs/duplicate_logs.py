@@ -1,7 +1,7 @@
-"""Logs of one partition in several log dirs: one can be used.
+"""The choice among logs of one partition in several log dirs, because only one log can be used.
 
-A power cut may bring the directory of a deleted topic back, beside the log of a later one of its name: nothing is
-promised between two directories.
+A power failure may restore the directory of a deleted topic although another log dir already has the log of a newer
+topic of that name, because nothing orders the syncs of two directories.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 def superfluous_logs(logs: Iterable[Log], assigned: Callable[[UUID, int], TopicPartition | None]) -> list[Log]:
-    """Return all logs of each partition but one: that of the topic in the metadata, or else the longest."""
+    """Return all logs of each partition except one: the log of the topic in the metadata, or else the longest log."""
 
     def worth(log: Log) -> tuple[bool, int]:
         partition = log.topic_partition

@@ -1,4 +1,4 @@
-"""The fate of copies that were on their way to another log dir when the broker ended."""
+"""The completion of moves between log dirs that were interrupted by the end of the broker."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,9 @@ _logger: Final = logging.getLogger(__name__)
 def finish_interrupted_moves(
     environment: LogEnvironment, log_dir: str, names: Iterable[str], log_dirs: Sequence[str]
 ) -> dict[TopicPartition, str]:
-    """Finish the moves that directories of a log dir show; return those to resume and their target. StorageError.
+    """Finish the interrupted moves in a log dir; return the moves to resume and their targets. Raises StorageError.
 
-    Called at a start with all log dirs online: while one is offline, it is unknown which logs are missing.
+    It must be called with all log dirs online, because an offline log dir does not show which logs it has.
     """
     resumed: dict[TopicPartition, str] = {}
     for name in names:
@@ -35,15 +35,15 @@ def finish_interrupted_moves(
 def _is_resumed(
     environment: LogEnvironment, topic_partition: TopicPartition, copy: str, log_dirs: Sequence[str]
 ) -> bool:
-    """Use a whole copy if its log is gone. If the log exists, remove the copy, and return True to begin again.
+    """Use a complete copy if its log is gone. If the log exists, delete the copy, and return True to restart the move.
 
-    An incomplete copy whose log was lost with a replaced disk is set aside, as it must not count as the log.
+    An incomplete copy without its log becomes stray, because it must not count as the log.
     """
     files = environment.files
     if any(files.exists(f"{each}/{topic_partition}") for each in log_dirs):
         environment.trash.add(copy, 0)
         return True
-    if files.exists(f"{copy}/{file_names.LEADER_EPOCHS}"):  # A swap copies this file last.
+    if files.exists(f"{copy}/{file_names.LEADER_EPOCHS}"):  # A move writes this file last.
         files.rename(copy, f"{copy.rpartition('/')[0]}/{topic_partition}")
     else:
         stray = copy.removesuffix(file_names.FUTURE_DIR) + file_names.STRAY_DIR

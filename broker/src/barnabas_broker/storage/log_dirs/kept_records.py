@@ -1,4 +1,4 @@
-"""The part of the acknowledged records that a log dir still has after a start."""
+"""The acknowledged records that a log dir still has after a start."""
 
 from collections.abc import Container
 from enum import Enum
@@ -7,7 +7,10 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class Kept(Enum):
-    """The part of the acknowledged records that a log has. SYNCED means all, unless its disk is an older copy."""
+    """The acknowledged records that a log still has: all, all that were synced, or some.
+
+    A SYNCED log acknowledged only synced records, so it has all of them unless its disk is an older copy.
+    """
 
     ALL = "all"
     SYNCED = "what was synced"
@@ -15,21 +18,20 @@ class Kept(Enum):
 
 
 class KeptRecords:
-    """The losses that a start has found in a log dir; known once its logs are loaded."""
+    """The losses that a start has found in a log dir; they are known once the logs are loaded."""
 
     def __init__(self) -> None:
         self.may_lack_unsynced = False
-        """True if records written before this start, and not synced, may not have reached the disk."""
+        """True if unsynced records from before this start may be lost."""
         self.cut: set[TopicPartition] = set()
-        """Logs that are shorter than before a failed sync, as the page cache lost data that the disk did not take."""
+        """The logs that are shorter than before a failed sync, because the page cache lost unsynced data."""
         self.promised: Container[TopicPartition] = ()
-        """The logs that acknowledged no record before it was synced."""
+        """The logs that acknowledged only synced records."""
 
     def of(self, topic_partition: TopicPartition, log_end_offset: int) -> Kept:
-        """Return how much a log has kept.
+        """Return which acknowledged records a log still has.
 
-        The first records of a log are synced before they are acknowledged, so a log that is empty now had acknowledged
-        none.
+        A log syncs its first records before it acknowledges them, so an empty log has lost no acknowledged record.
         """
         if topic_partition in self.cut:
             return Kept.SOME

@@ -1,4 +1,4 @@
-"""A log directory: its owner, its checkpoints, and whether its disk works."""
+"""A log dir: its owner, its checkpoints, and the state of its disk."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -26,16 +26,16 @@ from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_core.topic_partition import TopicPartition
 
 FULL_BELOW_BYTES: Final = 1 << 20
-"""The free space below which a directory counts as full: the largest usual batch does not fit."""
+"""The free space below which a log dir counts as full, because the largest usual batch does not fit."""
 MEASURED_MS: Final = 1_000
 
 
 HighWatermarkOf = Callable[[Log], int | None]
-"""A function that returns a log's high watermark, None where it is unknown. A thread calls it."""
+"""A function that returns a log's high watermark, or None if it is unknown. The function is called in a thread."""
 
 
 class LogDirState(Enum):
-    """The state of a log dir. FULL: no appends, but reads. OFFLINE: neither."""
+    """The state of a log dir. FULL means reads but no appends; OFFLINE means neither."""
 
     ONLINE = "online"
     FULL = "full"
@@ -43,7 +43,7 @@ class LogDirState(Enum):
 
 
 class _Measured(NamedTuple):
-    """The number and total size of the logs at a time."""
+    """The number and total size of the logs at the time `at_ms`."""
 
     at_ms: int
     partitions: int
@@ -52,23 +52,23 @@ class _Measured(NamedTuple):
 
 
 class LogDir:
-    """A log dir. `failure` is why it is offline, None while it is online; `logs` are the logs loaded from it."""
+    """A log dir with its loaded logs. `failure` is the reason why the log dir is offline; None while it is online."""
 
     def __init__(self, files: FileSystem, path: str) -> None:
         self.path = path
         self.logs: dict[TopicPartition, Log] = {}
         self.failure: StorageError | None = None
         self.last_failure: StorageError | None = None
-        """The latest failure, kept when the dir is online again: requests that waited may still be refused with it."""
+        """The latest failure, which is kept when the dir is online again, because waiting requests may fail with it."""
         self.directory_id: UUID | None = None
         self.was_clean = False
         """True if the previous broker process shut down cleanly; known once the logs are loaded."""
         self.kept = KeptRecords()
-        """The state of the records that were acknowledged before this start."""
+        """The acknowledged records that are left after the start."""
         self.damaged: dict[TopicPartition, StorageError] = {}
-        """The reasons why logs could not be loaded. Their checkpoint entries stay for the next start."""
+        """The errors of logs that could not be loaded. Their checkpoint entries stay for the next start."""
         self.has_all_logs = False
-        """True if all logs of the dir were loaded; otherwise a checkpoint would lack some."""
+        """True if all logs of the dir are loaded. Checkpoints of an incomplete dir would lack entries."""
         self._files = files
         self._measured = _Measured(-MEASURED_MS, 0, 0, 0)
         self._lock: LogFile | None = None
@@ -76,7 +76,7 @@ class LogDir:
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
         """The checkpoints as they are on the disk, by file name."""
         self._begun: set[TopicPartition] = set()
-        """New logs whose checkpoints may still hold entries of an earlier log of the same name."""
+        """New logs whose checkpoints may still hold entries of an earlier log with the same name."""
         self._gone: set[TopicPartition] = set()
         """Logs that were removed while a checkpoint that may hold them was being written."""
 
@@ -90,7 +90,7 @@ class LogDir:
 
     @property
     def state(self) -> LogDirState:
-        """Return the state from the free space of now, so that a dir leaves FULL by itself."""
+        """Return the state; it depends on the current free space, so a full dir becomes online without a restart."""
         if self.failure is not None:
             return LogDirState.OFFLINE
         return LogDirState.FULL if self.usage().usable_bytes < FULL_BELOW_BYTES else LogDirState.ONLINE
@@ -101,7 +101,7 @@ class LogDir:
         return sum(log.size_bytes for log in self.logs.values())
 
     def load(self, now_ms: int) -> LogDirLoad:
-        """Return the load that placement compares. Sizes are up to a second old, for thousands of logs may be made."""
+        """Return the load for placement. Log sizes are up to a second old, because measuring many logs takes time."""
         if not 0 <= now_ms - self._measured.at_ms < MEASURED_MS:
             sizes = [log.size_bytes for log in self.logs.values()]
             self._measured = _Measured(now_ms, len(sizes), sizes.count(0), sum(sizes))
@@ -111,7 +111,7 @@ class LogDir:
 
     @disk_access
     def usage(self) -> DiskUsage:
-        """The total and the usable bytes of the disk."""
+        """Return the total and the usable bytes of the disk."""
         return self._files.usage(self.path)
 
     @disk_access
@@ -121,13 +121,13 @@ class LogDir:
         try:
             self._lock = self._files.lock(f"{self.path}/{file_names.LOCK}")
         except BlockingIOError as error:
-            raise LogDirRefused(self.path, "another process has locked it: is a broker running on it?") from error
+            raise LogDirRefused(self.path, "another process has locked the log dir: is it another broker?") from error
         self.directory_id = checked_owner(self._files, self.path, identity, new_uuid)
 
     def fail(self, failure: StorageError) -> None:
-        """Take the log dir offline. Responses that are being sent from its files continue.
+        """Take the log dir offline; responses in flight from its files continue.
 
-        A note stays for the next process: the page cache holds what a sync that failed has not written, as if it had.
+        A marker file warns the next process that the page cache may show data that never reached the disk.
         """
         self.failure = self.last_failure = failure
         self.has_all_logs = False
@@ -140,12 +140,12 @@ class LogDir:
 
     @disk_access
     def has_failed(self) -> bool:
-        """True if the disk failed in this process or an earlier one, and not all was written again since."""
+        """True if the disk failed, in this process or an earlier one, and its data has not been rewritten since."""
         return self.failure is not None or self._files.exists(f"{self.path}/{file_names.SYNC_FAILED}")
 
     @disk_access
     def is_rewritten(self) -> None:
-        """Remove the note of a failed sync once all that it may have lost was written again."""
+        """Remove the marker of a failed sync after all data that may be lost has been rewritten."""
         self._files.remove(f"{self.path}/{file_names.SYNC_FAILED}")
 
     @disk_access
@@ -164,7 +164,7 @@ class LogDir:
 
     @disk_access
     def offsets(self, file_name: str) -> dict[TopicPartition, int]:
-        """Return the offsets of a checkpoint; empty when it is missing or damaged, for then more is recovered."""
+        """Return the offsets in a checkpoint. A missing or damaged checkpoint is empty, so recovery reads more."""
         try:
             offsets = decode_offsets(self._files.read(f"{self.path}/{file_name}"))
         except (FileNotFoundError, ValueError):
@@ -174,7 +174,7 @@ class LogDir:
 
     @disk_access
     def rename_damaged(self, topic_partition: TopicPartition, directory: str) -> None:
-        """Rename a log that could not be loaded out of the way. Raises StorageError."""
+        """Rename the directory of a log that could not be loaded. Raises StorageError."""
         self._files.rename(f"{self.path}/{topic_partition}", directory)
         del self.damaged[topic_partition]
 
@@ -184,24 +184,24 @@ class LogDir:
             self._gone.add(topic_partition)
 
     def begin_log(self, topic_partition: TopicPartition) -> bool:
-        """Note a new log; True if the checkpoints may hold entries of an earlier log of its name.
+        """Register a new log. Return True if the checkpoints may hold entries of an earlier log with the same name.
 
-        Such a log takes no records before `checkpoint_anew` has run, once for all logs that were created meanwhile.
+        If they do, the log must take no records before `checkpoint_anew` has rewritten the checkpoints.
         """
-        is_gone = topic_partition in self._gone  # Read it before `_written`: the next checkpoint clears it.
+        is_gone = topic_partition in self._gone  # The next checkpoint clears `_gone`, so it is read first.
         is_known = is_gone or any(topic_partition in offsets for offsets in self._written.copy().values())
         if is_known:
             self._begun.add(topic_partition)
         return is_known
 
     def checkpointed(self, file_name: str, topic_partition: TopicPartition) -> int:
-        """Return the offset of a log in a checkpoint on the disk; 0 where it has none."""
+        """Return the offset of a log in a checkpoint on the disk, or 0 if the checkpoint has no entry."""
         return self._written.get(file_name, {}).get(topic_partition, 0)
 
     def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
-        """Return calls that write the checkpoints, for a thread.
+        """Return calls that write the checkpoints, to be run in a thread.
 
-        They raise StorageError, and do nothing while it is offline.
+        The calls raise StorageError, also if the log dir is offline.
         """
         calls = (
             self.checkpoint_recovery_points,
@@ -213,15 +213,16 @@ class LogDir:
         return [partial(self._call_online, call) for call in calls]
 
     def _call_online(self, call: Callable[[], None]) -> None:
-        """Call it, or raise the failure of an offline dir: while it is loaded again it does not have all its logs."""
+        """Run `call`, or raise the failure of an offline dir, which may lack logs while they are loaded."""
         if (failure := self.failure) is not None:
             raise failure
         call()
 
     def checkpoint_high_watermarks(self, high_watermark_of: HighWatermarkOf) -> None:
-        """Write the high watermarks of now, of the logs that are here now. Raises StorageError.
+        """Write the current high watermarks of the log dir's logs. Raises StorageError.
 
-        The stored one stays for a log that its partition has not taken yet, as when its directory is online again.
+        A log keeps its stored high watermark while no partition uses it, for example after its log dir came back
+        online.
         """
         with self._writing:
             written, begun = self._written.get(file_names.HIGH_WATERMARKS, {}), self._begun.copy()
@@ -235,9 +236,9 @@ class LogDir:
             self._write_offset_of_each(file_names.HIGH_WATERMARKS, known)
 
     def checkpoint_recovery_points(self) -> None:
-        """Write the recovery points of now, for a truncation may have lowered one meanwhile. Raises StorageError.
+        """Write the current recovery points, because a truncation may have lowered one. Raises StorageError.
 
-        The next start takes all below a recovery point for synced, and does not cut damage off there.
+        The next start assumes that everything below a recovery point was synced, and truncates nothing there.
         """
         with self._writing:
             self._write_offset_of_each(file_names.RECOVERY_POINTS, lambda log: log.syncs.recovery_point)
@@ -245,7 +246,7 @@ class LogDir:
     def checkpoint_anew(self) -> None:
         """Write all checkpoints after a truncation or deletion. Raises StorageError.
 
-        None of them may count removed offsets as committed, synced, compacted or deleted.
+        A checkpoint must not count removed offsets as committed, synced, compacted or deleted.
         """
         self._lower_high_watermarks()
         self.checkpoint_recovery_points()
@@ -270,19 +271,19 @@ class LogDir:
     def _checkpoint_log_starts(self) -> None:
         """Write the log start offsets that deleted records have raised, if they have changed. Raises StorageError.
 
-        A log that ends below its stored start is reset to that start, so a truncated log must not keep a higher one.
+        A start resets a log that ends below its stored start offset, so truncating a log must lower the stored offset.
         """
         self._checkpoint_if_changed(file_names.LOG_START_OFFSETS, raised_start)
 
     def checkpoint_clean_offsets(self) -> None:
-        """Write the offset below which each log is compacted, if it has changed. Raises StorageError.
+        """Write the offset up to which each log is compacted, if it has changed. Raises StorageError.
 
-        Offsets below it are never compacted against each other again, so a truncated log must not keep a higher one.
+        Keys below this offset are not compared again, so truncating a log must lower the stored offset.
         """
         self._checkpoint_if_changed(file_names.CLEAN_OFFSETS, lambda log: log.compaction.clean_until)
 
     def _checkpoint_synced_logs(self) -> None:
-        """Write which logs acknowledge nothing before it is synced, if these have changed. Raises StorageError."""
+        """Write the list of logs that acknowledge only synced records, if it has changed. Raises StorageError."""
         before = self._written.get(file_names.SYNCED_LOGS, {})
         now = self._checkpoint_if_changed(
             file_names.SYNCED_LOGS, lambda log: 1 if log.promises_synced(before=log.topic_partition in before) else None
@@ -301,9 +302,9 @@ class LogDir:
         return offsets
 
     def take_clean_offsets(self) -> list[Log]:
-        """Set the offset below which each loaded log is compacted. Raises StorageError.
+        """Set the offset up to which each loaded log is compacted. Raises StorageError.
 
-        Return the logs that end below it. They take no appends before the checkpoint has been written again.
+        Returns the logs that end below that offset. They take no appends before the checkpoint has been rewritten.
         """
         offsets = self.offsets(file_names.CLEAN_OFFSETS).items()
         return [log for key, offset in offsets if (log := self.logs.get(key)) and log.load_clean_offset(offset)]
@@ -313,7 +314,7 @@ class LogDir:
 
     def _offsets_to_write(self, file_name: str, offset_of: Callable[[Log], int | None]) -> dict[TopicPartition, int]:
         self._check_complete()
-        self._gone.clear()  # The new checkpoint has the present logs only.
+        self._gone.clear()  # The new checkpoint will not contain removed logs.
         written = self._written.get(file_name, {})
         damaged = {key: written[key] for key in self.damaged.copy() if key in written}
         return damaged | offset_of_each(self.logs, offset_of)
@@ -325,20 +326,21 @@ class LogDir:
         self._written[file_name] = offsets
 
     def _check_complete(self) -> None:
-        """Raise the failure of an offline dir without all its logs: a write may have begun before it failed."""
+        """Raise the failure of an offline dir without its logs, in case the write began before the failure."""
         if (failure := self.failure) is not None and not self.has_all_logs:
             raise failure
 
     def checkpoint(self, high_watermark_of: HighWatermarkOf) -> None:
-        """Write the checkpoints now. StorageError."""
+        """Write the checkpoints now. Raises StorageError."""
         for call in self.checkpoint_calls(high_watermark_of):
             call()
 
     @disk_access
     def mark_clean(self, broker_epoch: int) -> None:
-        """Mark a clean shutdown, as its last step: the next start recovers nothing. The epoch is this incarnation's.
+        """Write the clean shutdown marker with the broker epoch, as the last step of a shutdown.
 
-        A directory with cut logs gets no mark, for the broker's registration may not say yet that it lacks records.
+        A log dir with truncated logs gets no marker, because the broker's registration may not show the lost records
+        yet.
         """
         if not self.kept.cut:
             mark = encode_clean_mark(broker_epoch)
@@ -347,9 +349,9 @@ class LogDir:
 
     @disk_access
     def take_clean_mark(self, last: LastIncarnation) -> int | None:
-        """Return when the previous incarnation shut down cleanly (ns), or None. Remove the mark, so that a crash shows.
+        """Return the time of the last clean shutdown (ns) or None, and remove the marker.
 
-        A mark of another incarnation does not count: the broker may run on an older copy of the disk.
+        A marker of another run of the broker is ignored, because the disk may be an older copy.
         """
         found_ns = self._take_clean_mark(last)
         self.was_clean = found_ns is not None

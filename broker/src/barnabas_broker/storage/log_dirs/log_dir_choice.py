@@ -13,10 +13,10 @@ WISHES_MAX: Final = 100_000
 
 
 class LogDirChoice:
-    """The choice by a client's wish (KIP-113), else by `log.dirs.placement`.
+    """The choice of the log dir that a client prefers (KIP-113), or else by `log.dirs.placement`.
 
-    Wishes are in memory: after a restart there are none, as in Kafka. The oldest are dropped when there are too many,
-    since a client may wish for a replica that never comes.
+    Preferences are kept in memory only, as in Kafka. The oldest are dropped when there are too many, because a
+    preferred replica may never be created.
     """
 
     def __init__(self, log_dirs: Sequence[LogDir], clock: Clock, placement: str, headroom_bytes: int) -> None:
@@ -27,7 +27,7 @@ class LogDirChoice:
         self._wishes: dict[TopicPartition, str] = {}
 
     def at(self, path: str) -> LogDir:
-        """The log dir at this path. ApiError: LOG_DIR_NOT_FOUND, or KAFKA_STORAGE_ERROR while it is offline."""
+        """Return the log dir at a path. Raises ApiError: LOG_DIR_NOT_FOUND, or KAFKA_STORAGE_ERROR if it is offline."""
         for log_dir in self._log_dirs:
             if log_dir.path == path:
                 if log_dir.failure is not None:
@@ -37,7 +37,7 @@ class LogDirChoice:
         raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"log dir {path} is unknown; the broker has {allowed}")
 
     def prefer(self, topic_partition: TopicPartition, path: str) -> None:
-        """Note the wish for a log dir; the last wish counts. Raises ApiError as `at` does."""
+        """Set the preferred log dir of a partition; the last one counts. Raises ApiError as `at` does."""
         wanted = self.at(path).path
         self.forget(topic_partition)
         self._wishes[topic_partition] = wanted
@@ -45,13 +45,13 @@ class LogDirChoice:
             del self._wishes[next(iter(self._wishes))]
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Drop the wish for a log dir, as the log now exists."""
+        """Drop the preferred log dir of a partition, because the log exists now."""
         self._wishes.pop(topic_partition, None)
 
     def choose(self, topic_partition: TopicPartition) -> LogDir:
-        """Choose the log dir that was wished for, once and if it is online, else the one by the rule.
+        """Choose the preferred log dir if it is online, or else the log dir of `log.dirs.placement`.
 
-        Raises ApiError where no dir is online.
+        Raises ApiError if no log dir is online.
         """
         online = [log_dir for log_dir in self._log_dirs if log_dir.is_online]
         wished = self._wishes.pop(topic_partition, None)

@@ -1,4 +1,4 @@
-"""Loads the logs in a log dir: at the start, and in a thread when a directory is back."""
+"""The loading of the logs in a log dir: at startup, or in a thread when a log dir is back online."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ _logger: Final = logging.getLogger(__name__)
 
 
 class LoadProgress(NamedTuple):
-    """The progress of a start in one log dir."""
+    """The progress of loading a log dir."""
 
     log_dir: str
     partitions_done: int
@@ -32,7 +32,7 @@ class LoadProgress(NamedTuple):
 
 
 class LogDirLoader:
-    """`log_dirs` are all of the broker."""
+    """The loader of log dirs; `log_dirs` are all log dirs of the broker."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class LogDirLoader:
         self._truncated = truncated
 
     def load(self, log_dir: LogDir, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
-        """All logs in a directory that was opened. StorageError where its disk fails; a damaged log stays out."""
+        """Load the logs of an open log dir, without damaged ones. Raises StorageError if the disk fails."""
         clean_shutdown_ns = log_dir.take_clean_mark(self.last_incarnation)
         log_dir.kept.cut.clear()
         log_dir.damaged.clear()
@@ -90,16 +90,16 @@ class LogDirLoader:
         log_dir.has_all_logs = True
         for log in log_dir.take_clean_offsets():
             self._truncated.add(log)
-        # The checkpoints must keep the entries of damaged logs until these are repaired.
+        # Damaged logs have not been rewritten, so the marker of a failed sync has to stay.
         self._write_what_is_found(log_dir, is_rewritten=not log_dir.damaged)
         on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
-        after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or for the first time"
-        _logger.info("%s: %d partitions after %s, %d bytes checked", log_dir.path, len(found), after, recovered_bytes)
+        after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash or at the first start"
+        _logger.info("%s: loaded %d logs after %s, %d bytes checked", log_dir.path, len(found), after, recovered_bytes)
 
     def _write_what_is_found(self, log_dir: LogDir, *, is_rewritten: bool) -> None:
-        """Write the checkpoints of the loaded logs; on a full disk the start continues, and they are written later.
+        """Write the checkpoints of the loaded logs, or later if the disk is full.
 
-        Logs that were truncated wait until then. A start must not, for retention and deletions make room.
+        Truncated logs take no appends until then. The start continues, because retention and deletions can free space.
         """
         try:
             log_dir.checkpoint_clean_offsets()
@@ -107,7 +107,7 @@ class LogDirLoader:
             if is_rewritten:
                 log_dir.is_rewritten()
         except DiskFull as error:
-            _logger.warning("checkpoints are written once the disk has space: %s", error)
+            _logger.warning("the checkpoints are written once the disk has space: %s", error)
 
     def _log_bytes(self, place: LogPlace) -> int:
         try:
@@ -117,13 +117,13 @@ class LogDirLoader:
         return sum(each.size_bytes for each in entries if each.name.endswith(file_names.LOG))
 
     def _load_log(self, log_dir: LogDir, place: LogPlace, on_recovered: Callable[[int], None]) -> None:
-        """Load one log; a damaged log is left out. Raises LogDirFailed and Exhausted, which end the loading."""
+        """Load a log, and leave out a damaged one. Raises LogDirFailed and Exhausted, which end the loading."""
         try:
             log = open_log(self._environment, place, self._clock.now_ms(), on_recovered)
             if self._is_of_a_topic(log):
                 log.load_epochs()
                 log_dir.logs[place.topic_partition] = log
-        except (LogDirFailed, Exhausted):  # The log is not damaged: the whole log dir is loaded again later.
+        except (LogDirFailed, Exhausted):  # The log is not damaged; the whole log dir is loaded again later.
             raise
         except StorageError as error:
             _logger.error("%s", error)
@@ -132,19 +132,19 @@ class LogDirLoader:
     def _is_of_a_topic(self, log: Log) -> bool:
         """True if the log belongs to a topic; otherwise its directory is removed or set aside.
 
-        An empty directory is a log whose creation failed: it may have been created in another log dir since. A log
-        without records needs no id, for any topic of that name may take it. A log with records is set aside as stray
-        unless its topic is known.
+        An empty directory is left over from a failed creation, and another log dir may have the log now. A log without
+        records needs no topic id, because any topic of that name can use it. A log with records becomes stray unless
+        its topic is known.
         """
         if log.topic_id is None and self._is_removed(log):
             return False
         if log.topic_id is None and log.log_end_offset and not self._topic_ids.find(log):
-            self._strays.set_aside(log, "it has no topic id, and its topic cannot be found by its name")
+            self._strays.set_aside(log, "the log has no topic id, and no topic can be found by the log's name")
             return False
         return True
 
     def _is_removed(self, log: Log) -> bool:
-        """Remove the directory of a log if it is empty; True if it was."""
+        """Remove the directory of a log if it is empty; return whether it was removed."""
         files = self._environment.files
         try:
             if files.scan(log.directory):
@@ -155,7 +155,7 @@ class LogDirLoader:
             raise storage_error(log.log_dir, log.directory, error) from error
 
     def _partition_dirs(self, log_dir: LogDir) -> list[TopicPartition]:
-        """Return the partitions in a log dir; deleted directories, and copies of logs elsewhere, go to the trash."""
+        """Return the partitions in a log dir. Deleted directories and copies of online logs go to the trash."""
         found, names = [], self.names(log_dir)
         self._strays.load(log_dir.path, names)
         for name in names:
@@ -173,7 +173,7 @@ class LogDirLoader:
         return online_log(self._log_dirs, topic_partition) is not None
 
     def names(self, log_dir: LogDir) -> list[str]:
-        """Return the names of the directories in it. Raises StorageError."""
+        """Return the names of the directories in a log dir. Raises StorageError."""
         try:
             return [entry.name for entry in self._environment.files.scan(log_dir.path) if entry.is_dir]
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The owner of a log directory: the broker and the cluster that may use it."""
+"""The owner of a log dir: the cluster and the broker that may use it."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,14 +11,14 @@ from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused
 
 
 class BrokerIdentity(NamedTuple):
-    """The broker that may use a directory."""
+    """The broker that may use a log dir."""
 
     cluster_id: str
     node_id: int
 
 
 def checked_owner(files: FileSystem, log_dir: str, identity: BrokerIdentity, new_uuid: Callable[[], UUID]) -> UUID:
-    """The id of a directory that is this broker's; a new one gets an id. OSError, LogDirFailed, LogDirRefused."""
+    """Return the id of this broker's log dir, or a new id. Raises OSError, LogDirFailed and LogDirRefused."""
     path = f"{log_dir}/{file_names.META_PROPERTIES}"
     if not files.exists(path):
         meta = MetaProperties(identity.cluster_id, identity.node_id, new_uuid())
@@ -27,7 +27,7 @@ def checked_owner(files: FileSystem, log_dir: str, identity: BrokerIdentity, new
     try:
         meta = decode_meta_properties(files.read(path))
     except ValueError as error:
-        raise LogDirFailed(log_dir, f"{file_names.META_PROPERTIES} cannot be read: {error}; mend it") from error
+        raise LogDirFailed(log_dir, f"{file_names.META_PROPERTIES} cannot be read: {error}; repair the file") from error
     if (meta.cluster_id, meta.node_id) != identity:
         raise LogDirRefused(
             log_dir,

@@ -1,4 +1,4 @@
-"""The search for a log in the log dirs, and the checkpoint entries that belong to a log."""
+"""Lookups of logs in the log dirs, and of their checkpoint entries."""
 
 from collections.abc import Iterable
 
@@ -10,21 +10,21 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 def online_log(log_dirs: Iterable[LogDir], topic_partition: TopicPartition) -> Log | None:
-    """Return the log if an online log dir has it."""
+    """Return the log of a partition, or None if no online log dir has it."""
     for log_dir in log_dirs:
         log = log_dir.logs.get(topic_partition)
-        if log is not None and log_dir.is_online:  # An offline dir may be loading in a thread.
+        if log is not None and log_dir.is_online:  # A thread may be loading an offline dir.
             return log
     return None
 
 
 def kept_by(log_dirs: Iterable[LogDir], log: Log) -> Kept:
-    """Return how much a log has kept of the records acknowledged before this start."""
+    """Return which of the records acknowledged before this start a log still has."""
     log_dir = next(each for each in log_dirs if each.path == log.log_dir)
     return log_dir.kept.of(log.topic_partition, log.log_end_offset)
 
 
 def committed_in(log_dir: LogDir) -> dict[TopicPartition, int]:
-    """Return the checkpointed high watermarks of existing logs; others are of earlier logs. Raises StorageError."""
+    """Return the checkpointed high watermarks of existing logs, without deleted logs. Raises StorageError."""
     offsets = log_dir.offsets(file_names.HIGH_WATERMARKS)
     return {key: offset for key, offset in offsets.items() if key in log_dir.logs or key in log_dir.damaged}

@@ -1,7 +1,7 @@
-"""All logs of a broker in all its log dirs. One bad directory never stops the others.
+"""The logs of a broker in all its log dirs. A failed log dir does not stop the others.
 
-Work that blocks on the disk is handed out as calls that a thread may make; the rest runs on the loop. Periodic work is
-plain methods that the app's timers call.
+Blocking disk work is returned as calls for a thread; everything else runs on the event loop. The timers of the
+application call the methods for periodic work.
 """
 
 import logging
@@ -50,7 +50,7 @@ class LogManagerSettings(NamedTuple):
 
 
 class LogManager:
-    """`config_of` returns a topic's settings by its name; `identity` is the owner of the log dirs."""
+    """The logs of a broker. `config_of` returns a topic's settings by its name; `identity` owns the log dirs."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class LogManager:
     ) -> None:
         self.log_dirs = [LogDir(environment.files, path) for path in settings.log_dirs]
         self.truncated = TruncatedLogs()
-        truncated = WeakMethod(self._truncated)  # Weak, so that this object is freed at once with its log dir locks.
+        truncated = WeakMethod(self._truncated)  # Weak, so that the locks of the log dirs are freed at once.
         self.on_sync_due: Callable[[UnsyncedLog], object] = sync_now
         """The callback for a log that has to be synced because of `flush.messages`."""
         due = WeakMethod(self._sync_due)
@@ -87,34 +87,34 @@ class LogManager:
 
     @property
     def files(self) -> FileSystem:
-        """The file system that all log dirs are on."""
+        """The file system of all log dirs."""
         return self._environment.files
 
     @property
     def logs(self) -> dict[TopicPartition, Log]:
-        """All logs whose log dirs are online, by partition."""
+        """The logs in online log dirs, by partition."""
         return {key: log for log_dir in self.log_dirs if log_dir.is_online for key, log in log_dir.logs.items()}
 
     def online_logs(self) -> list[Log]:
-        """Return all logs that are online now, for work that goes through them in turns of the loop."""
+        """Return the online logs as a list, so that callers can pause while they go through it."""
         return [log for log_dir in self.log_dirs if log_dir.is_online for log in log_dir.logs.values()]
 
     def unflushed_logs(self) -> list[Log]:
-        """Return the logs that may have something to sync by their settings; `due_flush` decides."""
+        """Return the logs that may have records to sync; `due_flush` decides for each log."""
         unflushed, all_are_here = self._environment.unflushed, all(each.is_online for each in self.log_dirs)
         logs = {each: self.get(each) for each in list(unflushed)}
         for topic_partition in [each for each, log in logs.items() if log is None and all_are_here]:
-            unflushed.pop(topic_partition, None)  # Not while a log dir loads: its logs must be synced, too.
+            unflushed.pop(topic_partition, None)  # A log dir that is loading may have this log unsynced.
         return [log for log in logs.values() if log is not None]
 
     @property
     def failed(self) -> dict[TopicPartition, StorageError]:
-        """The logs that exist and could not be loaded, with their errors."""
+        """The logs that exist but could not be loaded, with their errors."""
         return {key: error for each in self.log_dirs for key, error in each.damaged.copy().items()}
 
     @property
     def producer_count(self) -> int:
-        """The number of idempotent producers that the logs know."""
+        """The number of idempotent producers in all logs."""
         return self._environment.producer_count.total
 
     @property
@@ -123,20 +123,20 @@ class LogManager:
         return all(log_dir.was_clean for log_dir in self.log_dirs)
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
-        """The log, if it is here and online."""
+        """Return the log of a partition, or None if it is missing or offline."""
         return online_log(self.log_dirs, topic_partition)
 
     def has_lost(self, topic_partition: TopicPartition) -> bool:
-        """True if no log dir has this log, although all are online."""
+        """True if no log dir has the log, although all log dirs are online."""
         is_missing = all(each.is_online and topic_partition not in each.logs for each in self.log_dirs)
         return is_missing and self.damage_of(topic_partition) is None
 
     def damage_of(self, topic_partition: TopicPartition) -> StorageError | None:
-        """Return the error that kept this log from being loaded; None if there was none."""
+        """Return the error that prevented a log from being loaded, or None."""
         return next((each.damaged[topic_partition] for each in self.log_dirs if topic_partition in each.damaged), None)
 
     def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
-        """Return the log of a partition, None if there is none; a log of another topic of that name is set aside."""
+        """Return the log of a partition, or None. A log of another topic with the same name is set aside."""
         self._make_room(topic_partition, topic_id)
         log = self.get(topic_partition)
         if log is not None:
@@ -145,13 +145,13 @@ class LogManager:
         return log
 
     def _make_room(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        """Set aside a log of another topic of that name, also one whose deletion failed. Raises StorageError."""
+        """Set aside a log of another topic with the same name. Raises StorageError."""
         log = self.get(topic_partition)
         if log is not None and log.topic_id not in (None, topic_id):
-            self.set_aside(topic_partition, "it belongs to another topic of that name")
+            self.set_aside(topic_partition, "the log belongs to another topic of that name")
 
     def set_aside(self, topic_partition: TopicPartition, why: str) -> None:
-        """Rename a log to `-stray`, so that another one can have its name."""
+        """Rename the directory of a log to `-stray`, so that another log can have its name."""
         self.moves.stop(topic_partition)
         log = self.get(topic_partition)
         if log is not None:
@@ -161,7 +161,7 @@ class LogManager:
     def _forget(self, log: Log) -> None:
         """Drop a log whose directory is renamed.
 
-        A log dir that is being loaded may have a log of an earlier topic of the same name: that one stays.
+        A log dir that is being loaded may have a log of an earlier topic with the same name, which stays.
         """
         for log_dir in self.log_dirs:
             if log_dir.logs.get(log.topic_partition) is log:
@@ -173,10 +173,11 @@ class LogManager:
         *,
         last_incarnation: LastIncarnation = NO_INCARNATION,
     ) -> dict[TopicPartition, Log]:
-        """Open all log dirs and load their logs. A dir that fails is offline. Raises LogDirRefused if none is left.
+        """Open all log dirs and load their logs. A log dir that fails goes offline.
 
-        LogDirRefused also where a dir is locked or is another broker's: starting on the others would lose its logs.
-        Only the clean-shutdown marker of `last_incarnation` counts: the registered one before this.
+        Raises LogDirRefused if no log dir is left. Raises it also if a log dir is locked or belongs to another broker,
+        because a start without that log dir would lose its logs. A clean shutdown marker counts only if
+        `last_incarnation` wrote it.
         """
         self._loader.last_incarnation = last_incarnation
         self._on_each_online_dir(lambda log_dir: log_dir.open(self._identity, self._new_uuid))
@@ -199,7 +200,7 @@ class LogManager:
         for log in superfluous:
             if log.log_dir == log_dir.path:
                 del log_dir.logs[log.topic_partition]
-                self.strays.set_aside(log, "its partition is in another log dir, too")
+                self.strays.set_aside(log, "the partition is in another log dir, too")
 
     def _on_each_online_dir(self, work: Callable[[LogDir], None]) -> None:
         for log_dir in self.log_dirs:
@@ -216,7 +217,7 @@ class LogManager:
         return kafka_uuid.random_uuid(self._environment.random.getrandbits)
 
     def _truncated(self, log: TruncatedLog) -> None:
-        """Note that a log was truncated; one that is still being loaded is completed at the end of loading."""
+        """Register a truncated log. If it is still being loaded, the loader completes the truncation."""
         self.truncated.add(log)
         for log_dir in self.log_dirs:
             if log_dir.logs.get(log.topic_partition) is log:
@@ -228,9 +229,9 @@ class LogManager:
     def create(
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, log_dir: str | None = None
     ) -> Log:
-        """A new, empty log, in `log_dir` (a path), where it is preferred or where `log.dirs.placement` puts it.
+        """Create a log in `log_dir` (a path), or in the preferred log dir, or else by `log.dirs.placement`.
 
-        StorageError where it is there and could not be loaded; ApiError where no dir can take it.
+        Raises StorageError if the log exists but could not be loaded, and ApiError if no log dir can take it.
         """
         damage = self.damage_of(topic_partition)
         if damage is not None:
@@ -260,11 +261,11 @@ class LogManager:
         return log
 
     def prefer(self, topic_partition: TopicPartition, log_dir: str) -> None:
-        """Make this log, when it is made, in the directory at this path (KIP-113). ApiError where that cannot be."""
+        """Set the preferred log dir of a log that does not exist yet (KIP-113). Raises ApiError as `at` does."""
         self._choice.prefer(topic_partition, log_dir)
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Rename the log out of sight now; its files go after `file.delete.delay.ms`."""
+        """Rename the log for deletion at once; its files are removed after `file.delete.delay.ms`."""
         self._delete_damaged(topic_partition)
         self.moves.stop(topic_partition)
         log = self.get(topic_partition)
@@ -274,14 +275,14 @@ class LogManager:
             self._environment.trash.add(log.directory, self._clock.now_ms() + log.config.file_delete_delay_ms)
 
     def _delete_damaged(self, topic_partition: TopicPartition) -> None:
-        """A later log of its name must not find its files."""
+        """Delete a damaged log, because a later log with the same name must not find its files."""
         for log_dir in [each for each in self.log_dirs if topic_partition in each.damaged]:
             deleted = marked_directory(self._environment, log_dir.path, topic_partition, file_names.DELETED_DIR)
             log_dir.rename_damaged(topic_partition, deleted)
             self._environment.trash.add(deleted, self._clock.now_ms())
 
     def fail_dir(self, error: StorageError) -> set[TopicPartition]:
-        """Take the log dir of `error` offline, and return its partitions; an error counts once."""
+        """Take the log dir of `error` offline, and return its partitions. The same error counts only once."""
         for log_dir in self.log_dirs:
             if log_dir.path == error.log_dir and log_dir.is_online and error is not log_dir.last_failure:
                 affected = set(log_dir.logs)
@@ -291,9 +292,9 @@ class LogManager:
         return set()
 
     def probe(self, log_dirs: Sequence[LogDir]) -> bool:
-        """Try the offline log dirs again, and load those that work; return True if one does. For a thread.
+        """Try the offline log dirs again, and load those that work. Return True if one does. Runs in a thread.
 
-        Nobody may use the logs any more that were loaded from them before.
+        Logs that were loaded from these log dirs before must not be in use any more.
         """
         is_back = False
         for log_dir in [each for each in log_dirs if not each.is_online]:
@@ -309,7 +310,7 @@ class LogManager:
         return is_back
 
     def _set_aside_replaced(self, log_dir: LogDir) -> None:
-        """Set aside the logs of a returning directory whose partitions were created in another directory meanwhile."""
+        """Set aside the logs of a returning log dir whose partitions were created in another log dir meanwhile."""
         for topic_partition in [each for each in log_dir.logs if self.get(each) is not None]:
             self.strays.set_aside(log_dir.logs.pop(topic_partition), "the partition is in another log dir now")
 
@@ -318,36 +319,36 @@ class LogManager:
         return self._environment.trash.take(now_ms)
 
     def remove_files(self, paths: Sequence[str]) -> None:
-        """Remove deleted files and directories; the next start removes those that stay. May run in a thread."""
+        """Remove deleted files and directories, possibly in a thread. The next start retries failed removals."""
         refusals = remove_all(self._environment.files, paths)
         if refusals:
             _logger.warning("%d deleted files could not be removed: %s", len(refusals), refusals[0])
 
     def checkpointed_high_watermarks(self) -> dict[TopicPartition, int]:
-        """Return the high watermark of each log, read from the last checkpoints.
+        """Return the high watermark of each log in the last checkpoints.
 
-        A directory that fails goes offline.
+        A log dir that cannot be read goes offline.
         """
         found: dict[TopicPartition, int] = {}
         self._on_each_online_dir(lambda log_dir: found.update(committed_in(log_dir)))
         return found
 
     def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> int:
-        """Return the high watermark of a log in its directory's checkpoint; 0 without an entry or without the log."""
+        """Return the checkpointed high watermark of a log, or 0 if there is no entry or no log."""
         log_dirs = [each for each in self.log_dirs if each.is_online and topic_partition in each.logs]
         return log_dirs[0].checkpointed(file_names.HIGH_WATERMARKS, topic_partition) if log_dirs else 0
 
     def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
-        """Return calls that write the checkpoints, for a thread."""
+        """Return calls that write the checkpoints, to be run in a thread."""
         return [call for each in self.log_dirs if each.is_online for call in each.checkpoint_calls(high_watermark_of)]
 
     def checkpoint(self, high_watermark_of: HighWatermarkOf) -> None:
-        """Write all checkpoints now; blocks."""
+        """Write all checkpoints now. The call blocks."""
         for call in self.checkpoint_calls(high_watermark_of):
             call()
 
     def shutdown(self, high_watermark_of: HighWatermarkOf, broker_epoch: int = NO_EPOCH) -> None:
-        """Sync all logs, then write the clean-shutdown markers. A directory that fails gets none. Blocks."""
+        """Sync all logs, then write the clean shutdown markers, except in log dirs that fail. The call blocks."""
         for log_dir in self.log_dirs:
             if log_dir.is_online:
                 try:

@@ -1,7 +1,8 @@
-"""Moves a log to another log dir while it is used (AlterReplicaLogDirs, KIP-113), in steps that are small for the loop.
+"""The move of a log to another log dir while it is in use (AlterReplicaLogDirs, KIP-113), in small steps.
 
-`begin`, `copy` until little is left, `sync` in a thread, `copy` again, `swap`: the copy grows in a `-future` directory
-that takes the log's name at the end. A crash before that leaves the old log, a crash within it the finished copy.
+The steps are `begin`, `copy` until the lag is small, `sync` in a thread, `copy` again, and `swap`. The copy grows in a
+`-future` directory, which takes the log's name at the end. After a crash before the swap the old log is used; after a
+crash during the swap, the complete copy.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from barnabas_broker.storage.segments.segment import Segment
 
 
 class ReplicaMove:
-    """The copy of a log in another log dir. Raises StorageError for the failed log dir: `log_dir`, or the log's."""
+    """The copy of a log in another log dir. Raises StorageError for the log dir that failed: source or target."""
 
     def __init__(self, environment: LogEnvironment, log: Log, log_dir: str, unique: UUID) -> None:
         self.log = log
@@ -32,11 +33,11 @@ class ReplicaMove:
         self._unindexed: dict[Segment, None] = {}
         """The copied segments whose indexes `sync` still has to copy."""
         self._synced_bytes: dict[Segment, int] = {}
-        """The bytes of each copy that are on the disk."""
+        """The synced bytes of each segment's copy."""
         self._truncations = log.truncations
         self._is_called_off = False
         self.is_kept = False
-        """True if the copy must not be removed: the original may be gone."""
+        """True if the copy must not be removed, because the original may be gone."""
 
     @property
     def lag_bytes(self) -> int:
@@ -48,19 +49,19 @@ class ReplicaMove:
 
     @disk_access
     def begin(self) -> None:
-        """Create the directory of the copy: from here on a start of the broker sees that a move was under way."""
+        """Create the directory of the copy, by which a later start detects an interrupted move."""
         self._environment.files.make_dir(self.directory)
 
     @disk_access
     def copy(self, bytes_max: int) -> None:
-        """Copy the next missing bytes, at most so many."""
+        """Copy the next missing bytes, at most `bytes_max`."""
         self._forget_replaced()
         for segment in self.log.segments:
             if segment not in self._sealed and bytes_max >= 0:
                 bytes_max -= self._copy_from(segment, bytes_max)
 
     def _forget_replaced(self) -> None:
-        """Drop copies of segments that retention or compaction has taken meanwhile; after a truncation, all."""
+        """Drop the copies of segments that retention or compaction has removed; after a truncation, drop all copies."""
         current = set(self.log.segments) if self._truncations == self.log.truncations else set()
         self._truncations = self.log.truncations
         for segment in [segment for segment in self._files if segment not in current]:
@@ -97,7 +98,7 @@ class ReplicaMove:
             self._environment.files.write_atomically(f"{self.directory}/{name}", data, sync=True)
 
     def _write_topic_id(self) -> None:
-        """Write the topic id from memory: on a full disk the log's own directory may not have it yet."""
+        """Write the topic id from memory, because a full disk may have kept it from the log's own directory."""
         if self.log.topic_id is not None:
             data = encode_partition_metadata(self.log.topic_id)
             self._environment.files.write_atomically(
@@ -105,7 +106,7 @@ class ReplicaMove:
             )
 
     def _read(self, name: str) -> bytes | None:
-        """Return a small file of the log; None if it does not exist, or no longer."""
+        """Return a small file of the log, or None if it does not exist."""
         with self._blaming_the_source(), suppress(FileNotFoundError):
             return self._environment.files.read(f"{self.log.directory}/{name}")
         return None
@@ -122,10 +123,10 @@ class ReplicaMove:
 
     @disk_access
     def sync(self) -> None:
-        """Sync all that is copied, with its indexes. Blocks: for a thread, between calls of `copy`.
+        """Sync all copied data and copy the indexes. Runs in a thread, between calls of `copy`.
 
-        What retention or compaction takes meanwhile may be gone: its copy goes with the next `copy`. All of it may be
-        gone, if the move is called off.
+        Retention or compaction may remove a segment meanwhile; the next `copy` removes the segment's copy. After
+        `abandon` all files of the copy may be gone.
         """
         try:
             self._sync_copies()
@@ -145,22 +146,22 @@ class ReplicaMove:
 
     @disk_access
     def swap(self, now_ms: int) -> Log:
-        """Copy the rest, put the copy in the log's place and give it back. Blocks for as long as the rest takes.
+        """Copy the remaining bytes, replace the log with the copy, and return the new log. The call blocks.
 
-        All of the copy is synced, for its recovery point is its end: files of segments too that were rolled since
-        `sync`. Its directory has a name on the disk before the log loses its own, and the log has lost it before the
-        copy takes it: a power cut leaves one of the two. The old log's files go after `file.delete.delay.ms`.
-        Where a disk fails, the log goes on in its place.
+        The whole copy is synced, also segments that were rolled since `sync`, because its recovery point is its end.
+        The directory of the copy is synced before the log is renamed, and the log is renamed before the copy takes its
+        name, so that a power failure leaves one of them. If a disk fails, the log stays in its place. Otherwise the old
+        files are removed after `file.delete.delay.ms`.
         """
         log, files = self.log, self._environment.files
         self.copy(log.size_bytes)
-        producers = log.producers  # The copy takes them from memory, with the last five batches of each.
+        producers = log.producers  # Memory has the last five batches of each producer.
         log.write_pending()
         self._copy_indexes(log.segments.active)
         self._copy_file(log.known_producers.snapshots.latest_path.rsplit("/", 1)[1])
         self._write_topic_id()
         self.sync()
-        log.epochs.save_to(f"{self.directory}/{file_names.LEADER_EPOCHS}")  # Last, as `interrupted_moves` expects.
+        log.epochs.save_to(f"{self.directory}/{file_names.LEADER_EPOCHS}")  # This file marks the copy as complete.
         for directory in (self.directory, self.log_dir):
             files.sync_dir(directory)
         home = log.directory
@@ -175,20 +176,19 @@ class ReplicaMove:
         return moved
 
     def _go_back(self, home: str) -> None:
-        """Move the log back to its home. If the disk refuses, the copy stays, and the log counts as deleted.
+        """Rename the log back to its home. If the disk fails, the copy is kept and the log counts as deleted.
 
-        The copy is whole. Raises LogDirFailed, also for a full disk: a log that counts as deleted must take no more
-        records.
+        Raises LogDirFailed, also for a full disk, because a deleted log must take no more records.
         """
         self.is_kept = True
         try:
             self.log.move_to(home)
         except StorageError as error:
-            raise LogDirFailed(error.log_dir, f"{home} does not get its name back: {error}") from error
+            raise LogDirFailed(error.log_dir, f"{home} could not be renamed back: {error}") from error
         self.is_kept = False
 
     def _take_its_place(self, now_ms: int) -> Log:
-        """The copy under the log's name. Where a disk fails in that the copy has its own name again, if it can."""
+        """Rename the copy to the log's name, and open it. If a disk fails, undo the rename if possible."""
         files, new = self._environment.files, f"{self.log_dir}/{self.log.topic_partition}"
         try:
             with self._blaming_the_source():
@@ -213,7 +213,7 @@ class ReplicaMove:
         )
 
     def abandon(self) -> None:
-        """Cancel the move, and delete the copy, renamed so that it cannot count as a finished one."""
+        """Cancel the move and delete the copy, which is renamed so that it cannot count as complete."""
         self._is_called_off = True
         self._files.clear()
         if self.is_kept:

@@ -1,4 +1,4 @@
-"""The logs of a broker that are on their way to another of its log dirs (KIP-113)."""
+"""The moves of a broker's logs between its log dirs (KIP-113)."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ from barnabas_core.topic_partition import TopicPartition
 class ReplicaMoves:
     """The moves of replicas between log dirs.
 
-    The caller that starts a move carries it out: it calls `copy` until little is left, `sync` in a thread, then
+    The caller of `start` carries out the move: it calls `copy` until the lag is small, `sync` in a thread, then
     `finish`.
     """
 
@@ -35,20 +35,20 @@ class ReplicaMoves:
         self._log_dirs = log_dirs
         self.under_way: dict[TopicPartition, ReplicaMove] = {}
         self.interrupted: dict[TopicPartition, str] = {}
-        """The target of each move that was under way when the broker ended: it has to be started again."""
+        """The target of each move that the end of the broker interrupted; the move has to be started again."""
 
     def start(self, topic_partition: TopicPartition, log_dir: str) -> ReplicaMove | None:
-        """Begin to move a log to the log dir at this path; return None if it is there already.
+        """Start to move a log to the log dir at a path; return None if the log is there already.
 
-        A second move that is not refused replaces the first. Raises ApiError where the log or the directory is unknown,
-        or the directory is offline or has a folder of the log's name; StorageError.
+        A new move replaces the current one. Raises StorageError, and ApiError if the log or the log dir is unknown, or
+        if the log dir is offline or already has a directory of the log's name.
         """
         target, log = self._choice.at(log_dir), online_log(self._log_dirs, topic_partition)
         if log is None:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
         if log.log_dir != target.path:
             self._check_free(target.path, topic_partition)
-            target.damaged.pop(topic_partition, None)  # A damaged log there was moved away: drop its checkpoints.
+            target.damaged.pop(topic_partition, None)  # Its files were moved away, so forget the damaged log.
         self.stop(topic_partition)
         if log.log_dir == target.path:
             return None
@@ -59,7 +59,7 @@ class ReplicaMoves:
         return move
 
     def _check_free(self, log_dir: str, topic_partition: TopicPartition) -> None:
-        """Raise ApiError if the directory that the copy will become exists already. Raises StorageError."""
+        """Raise ApiError if the directory for the finished copy already exists. Raises StorageError."""
         directory = f"{log_dir}/{topic_partition}"
         try:
             is_there = self._environment.files.exists(directory)
@@ -70,15 +70,15 @@ class ReplicaMoves:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def stop(self, topic_partition: TopicPartition) -> None:
-        """Cancel the move of this partition, if there is one."""
+        """Cancel the move of a partition, if there is one."""
         move = self.under_way.pop(topic_partition, None)
         if move is not None:
             move.abandon()
 
     def sync(self, move: ReplicaMove) -> None:
-        """Sync the copy, and clear its log dir's checkpoints of an earlier log of its name. Blocks.
+        """Sync the copy, and remove checkpoint entries of an earlier log with the same name. Raises StorageError.
 
-        For a thread, before `finish`: the log may have been there before, and was cut since. StorageError.
+        It blocks, so it must run in a thread, before `finish`.
         """
         move.sync()
         target = self._choice.at(move.log_dir)
@@ -86,7 +86,7 @@ class ReplicaMoves:
             target.checkpoint_anew()
 
     def finish(self, move: ReplicaMove) -> Log:
-        """Swap the copy in when its lag is small; everyone has to use the log that this gives back."""
+        """Swap in the copy when its lag is small. The returned log must be used from now on."""
         topic_partition = move.log.topic_partition
         source, target = self._choice.at(move.log.log_dir), self._choice.at(move.log_dir)
         log = target.logs[topic_partition] = move.swap(self._clock.now_ms())
@@ -95,7 +95,7 @@ class ReplicaMoves:
         return log
 
     def dir_failed(self, log_dir: str) -> None:
-        """Stop the moves from and to the directory at this path."""
+        """Stop the moves from and to a log dir."""
         for move in list(self.under_way.values()):
             if log_dir in (move.log_dir, move.log.log_dir):
                 self.stop(move.log.topic_partition)

@@ -1,8 +1,8 @@
-"""Logs that are not served, because the metadata has no such topic: only a tombstone deletes them.
+"""Stray logs, which are not served because the metadata has no such topic; only a tombstone deletes them.
 
-A log whose topic the metadata does not know stays in its place until the topic's document or its tombstone comes. One
-that is in the way of another log is renamed to `-stray`. The broker never uses that one again by itself:
-`docs/explanation/storage-guarantees.md` says what to type.
+A log of an unknown topic stays in its place until the topic's document or its tombstone appears. A log that is in the
+way of another log is renamed to `-stray`, and the broker does not use it again by itself:
+`docs/explanation/storage-guarantees.md` says what to do.
 """
 
 import logging
@@ -22,11 +22,11 @@ from barnabas_core.topic_partition import TopicPartition
 
 _logger: Final = logging.getLogger(__name__)
 _DELETE_DELAY_MS: Final = 60_000
-"""The default of `file.delete.delay.ms`, as the topic's own value is lost."""
+"""The default of `file.delete.delay.ms`, because the topic's own setting is lost."""
 
 
 class StrayLog(NamedTuple):
-    """A log that is not served, as it was found. A long topic name is cut."""
+    """A stray log as it was found. A long topic name is cut."""
 
     topic_partition: TopicPartition
     topic_id: UUID | None
@@ -36,20 +36,20 @@ class StrayLog(NamedTuple):
 
 
 class StrayTotal(NamedTuple):
-    """The stray logs of one log dir: how many, and their bytes."""
+    """The number and total size of the stray logs in a log dir."""
 
     logs: int
     size_bytes: int
 
 
 def marked_directory(environment: LogEnvironment, log_dir: str, topic_partition: TopicPartition, state: str) -> str:
-    """A new name for the directory of a log."""
+    """Return a new, unique path for the directory of a log."""
     unique = kafka_uuid.random_uuid(environment.random.getrandbits)
     return f"{log_dir}/{file_names.marked_dir(topic_partition, unique, state)}"
 
 
 class StrayLogs:
-    """The stray logs of all log dirs; those of an offline log dir as they were last seen."""
+    """The stray logs of all log dirs. For an offline log dir, they are the logs last seen."""
 
     def __init__(self, environment: LogEnvironment, clock: Clock, log_dirs: Sequence[LogDir]) -> None:
         self._environment = environment
@@ -64,17 +64,17 @@ class StrayLogs:
         return len(self._by_directory)
 
     def of(self, topic_id: UUID, number: int) -> StrayLog | None:
-        """Return the stray log of a partition, if there is one; an empty new log must not take its place."""
+        """Return the stray log of a partition, or None."""
         return next((s for s in self if (s.topic_id, s.topic_partition.partition) == (topic_id, number)), None)
 
     def keep(self, log: Log, why: str) -> None:
-        """Note a stray log that keeps its directory and is not served."""
+        """Register a stray log that keeps its directory and is not served."""
         if log.directory not in self._by_directory:
             self._add(log)
             _logger.error("%s is kept, but not served: %s; `barnabas status` says what to do", log.directory, why)
 
     def forget(self, log: Log) -> None:
-        """Forget a log that is served again, or deleted."""
+        """Forget a log that is served again or has been deleted."""
         self._by_directory.pop(log.directory, None)
 
     def set_aside(self, log: Log, why: str) -> None:
@@ -93,7 +93,7 @@ class StrayLogs:
         self._by_directory[log.directory] = stray
 
     def damaged_id(self, log_dir: LogDir, topic_partition: TopicPartition) -> UUID | None:
-        """Return the topic id of a log that could not be loaded; None where that is damaged, too.
+        """Return the topic id of a log that could not be loaded, or None if the id is damaged, too.
 
         Raises StorageError.
         """
@@ -112,7 +112,7 @@ class StrayLogs:
             return None
 
     def load(self, log_dir: str, names: Iterable[str]) -> None:
-        """Note the `-stray` directories among those of a log dir, and no others in it. StorageError."""
+        """Find the `-stray` directories of a log dir, and forget those found before. Raises StorageError."""
         for stray in self:
             if stray.log_dir == log_dir:
                 del self._by_directory[stray.directory]
@@ -138,28 +138,28 @@ class StrayLogs:
             return None
 
     def delete(self, stray: StrayLog) -> None:
-        """Delete a renamed log whose topic was deleted. Raises StorageError.
+        """Delete a `-stray` directory whose topic was deleted. Raises StorageError.
 
-        A log in an offline log dir is only forgotten; it is found again when the log dir is online.
+        A directory in an offline log dir is only forgotten; it is found again when the log dir is online.
         """
         if self._is_online(stray.log_dir):
             directory = stray.directory.removesuffix(file_names.STRAY_DIR) + file_names.DELETED_DIR
             try:
                 self._environment.files.rename(stray.directory, directory)
             except FileNotFoundError:
-                _logger.info("%s: somebody has removed it", stray.directory)
+                _logger.info("%s: the directory has already been removed", stray.directory)
             except OSError as error:
                 raise storage_error(stray.log_dir, stray.directory, error) from error
             else:
                 self._environment.trash.add(directory, self._clock.now_ms() + _DELETE_DELAY_MS)
-                _logger.info("%s: its topic was deleted; deleting it", stray.directory)
+                _logger.info("%s: the topic was deleted, so the stray log is deleted", stray.directory)
         self._by_directory.pop(stray.directory, None)
 
     def _is_online(self, log_dir: str) -> bool:
         return any(each.path == log_dir and each.is_online for each in self._log_dirs)
 
     def totals(self) -> dict[str, StrayTotal]:
-        """Return the totals of known stray logs by log dir; log dirs without any are left out."""
+        """Return the number and size of stray logs for each log dir that has any."""
         totals: dict[str, StrayTotal] = {}
         for stray in self:
             before = totals.get(stray.log_dir, StrayTotal(0, 0))

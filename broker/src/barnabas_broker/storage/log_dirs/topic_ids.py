@@ -1,8 +1,8 @@
-"""The topic ids of logs (`partition.metadata`): a later topic of the same name must not take a log.
+"""The topic ids of logs (`partition.metadata`), which prevent a later topic of the same name from using a log.
 
-A sync for each new log would block the loop. So a thread syncs the ids about a second later, or the log's first flush
-does. A power cut before that loses the id: then the log's name tells the topic, if only one topic can have had that
-name. On a full disk the id is written once there is room.
+A sync for each new log would block the event loop, so a thread syncs the ids about a second later, unless a flush of
+the log does. A power failure before the sync loses the id. The log's name then identifies the topic, if only one topic
+can have had that name. If the disk is full, the id is written once there is space.
 """
 
 import logging
@@ -20,57 +20,57 @@ _logger: Final = logging.getLogger(__name__)
 
 
 class TopicIds:
-    """`only_topic` gives the id of the topic of a name, None where an earlier one had that name, or there is none."""
+    """The topic ids of logs. `only_topic` returns the id of the only topic that ever had a name, or None."""
 
     def __init__(self, only_topic: Callable[[str], UUID | None]) -> None:
         self._only_topic = only_topic
         self._unsynced: dict[Log, None] = {}
         self._unwritten: WeakSet[Log] = WeakSet()
-        """A full disk did not take their ids."""
+        """The logs whose topic ids could not be written because the disk was full."""
 
     def give(self, log: Log, topic_id: UUID) -> None:
-        """Give a topic id to a new log. Raises StorageError."""
+        """Assign a topic id to a new log. Raises StorageError."""
         _write(log, topic_id)
         log.belongs_to(topic_id)
         self._unsynced[log] = None
 
     def give_again(self, log: Log, topic_id: UUID) -> None:
-        """Give its topic id to a log from before a start, which a power cut may have taken.
+        """Assign the topic id to an older log, whose id a power failure may have lost.
 
-        StorageError unless it is DiskFull.
+        Raises StorageError, but not DiskFull.
         """
         if log.topic_id == topic_id:
             return
         try:
             self.give(log, topic_id)
         except DiskFull as error:
-            _logger.warning("%s: its topic id is written once the disk has space: %s", log.directory, error)
+            _logger.warning("%s: the topic id is written once the disk has space: %s", log.directory, error)
             log.belongs_to(topic_id)
             self._unwritten.add(log)
             self.sync_later(log)
 
     def find(self, log: Log) -> bool:
-        """Give a log that has lost its id the one that it had; False where that is not known. StorageError."""
+        """Restore the lost topic id of a log. Return False if the topic is unknown. Raises StorageError."""
         topic_id = self._only_topic(log.topic_partition.topic)
         if topic_id is not None:
             self.give_again(log, topic_id)
         return topic_id is not None
 
     def sync_later(self, log: Log) -> None:
-        """`take_unsynced` shall give this log, again if it did before."""
+        """Let `take_unsynced` return this log, even if it did so before."""
         self._unsynced[log] = None
 
     def take_unsynced(self, log_dir: str) -> list[Log]:
-        """The logs of a log dir whose topic ids must be synced (`sync_call`)."""
+        """Return the logs of a log dir whose topic ids must be synced with `sync_call`, and forget them."""
         unsynced = [log for log in self._unsynced if log.log_dir == log_dir]
         for log in unsynced:
             del self._unsynced[log]
         return unsynced
 
     def sync_call(self, log: Log) -> Callable[[], None]:
-        """Return the call with which a thread puts the id of a log on the disk.
+        """Return a call that syncs the topic id of a log, to be run in a thread.
 
-        This method and the call raise StorageError; after DiskFull the id waits for room.
+        The method and the call raise StorageError; after DiskFull the id stays unwritten for a later call.
         """
         if log in self._unwritten and log.topic_id is not None:
             _write(log, log.topic_id)

@@ -1,4 +1,4 @@
-"""The questions that logs have about topics."""
+"""The lookup of topics for logs."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -10,8 +10,8 @@ from barnabas_core.topic_partition import TopicPartition
 class TopicLookup(NamedTuple):
     """The part of the metadata that maps logs to topics.
 
-    `assigned` gives the partition of this broker for a topic id and a number, or None. `only_topic` gives the id of the
-    topic of a name, or None if an earlier topic may have had that name.
+    `assigned` returns this broker's partition for a topic id and a partition number, or None. `only_topic` returns the
+    id of the topic with a name, or None if an earlier topic may have had that name.
     """
 
     assigned: Callable[[UUID, int], TopicPartition | None] = lambda *_: None
