@@ -18,7 +18,7 @@ class HoldsFile(Protocol):
 
 
 class OpenFiles:
-    """At most `files_max` segments with an open file, replaced by the second-chance algorithm.
+    """The segments with an open file, at most `files_max`, replaced by the second-chance algorithm.
 
     A lock guards the segments, because a log dir that comes back is loaded in a thread while the event loop uses
     others.
