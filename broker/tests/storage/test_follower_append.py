@@ -109,7 +109,7 @@ def with_length(data: bytes) -> bytes:
         (with_magic(stored(6)), "magic 1"),
         (with_length(stored(6)), "length -70"),
         (stored(4), "offset 6 was expected"),
-        (stored(6, epoch=2), "leader epoch is 2, below that of the batch before it, 3"),
+        (stored(6, epoch=2), "leader epoch is 2, below epoch 3 of the batch before"),
     ],
     ids=["crc", "magic", "length", "offset", "epoch"],
 )

@@ -179,7 +179,7 @@ def test_a_snapshot_has_kafkas_bytes() -> None:
         "0000000000000008"
     )
     assert decode_snapshot(data) == [entry]
-    with pytest.raises(ValueError, match="its CRC does not match"):
+    with pytest.raises(ValueError, match="the CRC does not match"):
         decode_snapshot(data[:-1] + b"\x09")
     with pytest.raises(ValueError, match="less than a header's 10"):
         decode_snapshot(b"")

@@ -251,7 +251,7 @@ def test_a_bug_in_a_round_does_not_end_the_rounds(tmp_path: Path, caplog: pytest
         await one.cleaner.stop()
 
     asyncio.run(run())
-    assert "compaction failed; it continues in 15000 ms" in caplog.text
+    assert "compaction failed; the next attempt is in 15000 ms" in caplog.text
 
 
 def test_a_segment_that_cannot_be_looked_into_for_its_age_is_a_failure_of_that_partition(

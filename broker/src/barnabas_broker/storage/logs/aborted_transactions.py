@@ -1,4 +1,4 @@
-"""The search for the aborted transactions among fetched records, which a read_committed consumer needs."""
+"""The lookup of aborted transactions for fetched records, which read_committed consumers need."""
 
 from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.logs.log import Log
@@ -7,9 +7,10 @@ from barnabas_broker.wire.parts import FileSlice
 
 @disk_access
 def aborted_among(log: Log, offset: int, records: FileSlice) -> list[tuple[int, int]]:
-    """Return producer id and first offset of aborted transactions with records in `records`, read from `offset` on.
+    """Return producer id and first offset of the aborted transactions with records in `records`.
 
-    They are in the order in which they began, and may include some that began after `records`. Raises StorageError.
+    `records` were read from `offset` on. The result is sorted by first offset, and may include transactions that began
+    after `records`. Raises StorageError.
     """
     end_offset = _end_offset(log, offset, records)
     found: list[tuple[int, int]] = []
@@ -17,13 +18,13 @@ def aborted_among(log: Log, offset: int, records: FileSlice) -> list[tuple[int, 
         for aborted in segment.transactions.since(offset) if segment.transactions else ():
             if aborted.first_offset < end_offset:
                 found.append((aborted.producer_id, aborted.first_offset))
-            if aborted.last_stable_offset >= end_offset:  # Later entries are of transactions that began after the end.
+            if aborted.last_stable_offset >= end_offset:  # Later entries began after the end.
                 return sorted(found, key=_first_offset)
     return sorted(found, key=_first_offset)
 
 
 def _end_offset(log: Log, offset: int, records: FileSlice) -> int:
-    """Return an offset behind the records, as near as the index knows."""
+    """Return an upper bound for the end offset of the records, as low as the index allows."""
     for segment in log.segments.starting_at(offset):
         if segment.has_open(records.file):
             indexed = segment.indexes.offset_behind(records.position + records.length)

@@ -1,32 +1,35 @@
-"""The progress of compaction in one log. Pure."""
+"""The progress of compaction in one log."""
 
 
 class CompactionBounds:
-    """The offsets below which a log is compacted, or may lack records. A truncation lowers both."""
+    """Two offsets of a log: below one it is compacted, below the other it may lack superseded records."""
 
     __slots__ = ("clean_until", "superseded_until")
 
     def __init__(self) -> None:
         self.clean_until: int | None = None
-        """The end offset of the rounds of compaction so far; None if there was none."""
+        """The end offset of the last finished round of compaction; None if there was none."""
         self.superseded_until = 0
-        """Below this, compaction here or on a leader may have removed records for newer ones that lie below it, too."""
+        """The offset below which compaction, here or on a leader, may have removed records.
+
+        The newer records that superseded the removed ones are below this offset, too.
+        """
 
     @property
     def until(self) -> int:
-        """A cut below this may remove the newer records for which compaction has removed older ones."""
+        """The offset below which a truncation may drop the newer records that superseded removed ones."""
         return max(self.superseded_until, self.clean_until or 0)
 
     def superseded_below(self, offset: int) -> None:
-        """Note that compaction may have removed records for newer ones, which all lie below `offset`."""
+        """Note that compaction may have removed records that are superseded by newer ones below `offset`."""
         self.superseded_until = max(self.superseded_until, offset)
 
     def ended(self, offset: int) -> None:
-        """Note the end offset of a finished round, or that of a checkpoint."""
+        """Set the end offset of a finished round of compaction, or the one in the checkpoint."""
         self.clean_until = offset
 
     def lower_to(self, log_end_offset: int) -> bool:
-        """Lower the offsets to the log's end; return True if the checkpoint may have a higher one."""
+        """Lower the offsets to the log's end; return True if the checkpoint may have a higher offset."""
         self.superseded_until = min(log_end_offset, self.superseded_until)
         is_lowered = self.clean_until is not None and log_end_offset < self.clean_until
         if is_lowered:

@@ -1,4 +1,4 @@
-"""The batches in the bytes of a follower's fetch, as far as they follow the log. Pure."""
+"""The batches in a follower's fetch response that continue the follower's log."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 
 class AppendPosition(NamedTuple):
-    """The end of a log that the next batch has to follow: its offset, its epoch, and whether the log is empty."""
+    """The end of a log, which the next batch has to follow: offset, epoch, and whether the log is empty."""
 
     offset: int
     epoch: int
@@ -23,12 +23,13 @@ class AppendPosition(NamedTuple):
 
 
 def fetched_batches(records: memoryview, end: AppendPosition, leader_epoch_max: int) -> list[BatchHeader]:
-    """Return the headers of the whole batches in `records`, one behind the other.
+    """Return the headers of the complete batches in `records`, in their order.
 
-    Offsets and epochs rise, with the gaps that compaction leaves; the first batch of an empty log may begin before its
-    end, where the leader's records were deleted up to the middle of that batch. A cut last batch is left out, and so
-    is all from the first batch on of an epoch later than `leader_epoch_max`: a leader that has lost its epoch may send
-    what its successor wrote (KAFKA-18723). ApiError CORRUPT_MESSAGE when one cannot follow.
+    Offsets and epochs must rise, with gaps where compaction has removed records. In an empty log the first batch may
+    begin below the log's end, because the leader may have deleted the first records of that batch. An incomplete last
+    batch is left out. If a batch has an epoch above `leader_epoch_max`, it and all later batches are left out, because
+    a leader that has lost its epoch may send the records of its successor (KAFKA-18723). Raises ApiError
+    CORRUPT_MESSAGE if a batch cannot follow.
     """
     headers: list[BatchHeader] = []
     offset, epoch, _ = end
@@ -39,10 +40,10 @@ def fetched_batches(records: memoryview, end: AppendPosition, leader_epoch_max: 
             raise _corrupt(header, f"offset {offset} was expected")
         if header.leader_epoch < epoch:
             raise _corrupt(
-                header, f"its leader epoch is {header.leader_epoch}, below that of the batch before it, {epoch}"
+                header, f"the leader epoch is {header.leader_epoch}, below epoch {epoch} of the batch before"
             )
         if not crc_matches(records, position, header):
-            raise _corrupt(header, "its CRC-32C does not match its bytes")
+            raise _corrupt(header, "the CRC-32C does not match the bytes")
         headers.append(header)
         offset, epoch = header.last_offset + 1, header.leader_epoch
     return headers
@@ -63,7 +64,9 @@ def _whole_batches(records: memoryview) -> Iterator[tuple[int, BatchHeader]]:
         header = parse_header(records, position)
         size_bytes = header.length + LENGTH_OFFSET
         if header.magic != MAGIC or size_bytes < HEADER_BYTES or header.last_offset_delta < 0:
-            raise _corrupt(header, f"magic {header.magic}, length {header.length}, delta {header.last_offset_delta}")
+            raise _corrupt(
+                header, f"invalid magic {header.magic}, length {header.length} or delta {header.last_offset_delta}"
+            )
         if size_bytes > left:
             return
         yield position, header

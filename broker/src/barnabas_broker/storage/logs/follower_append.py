@@ -1,4 +1,4 @@
-"""The append of a follower's fetched batches: unchanged, and many in one write."""
+"""The append of a follower's fetched batches, unchanged and many in one write."""
 
 from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.logs.fetched_batches import AppendPosition, fetched_batches, has_gap
@@ -11,14 +11,14 @@ from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader
 def append_as_follower(
     log: Log, records: memoryview, leader_epoch_max: int, leader_high_watermark: int, now_ms: int
 ) -> int:
-    """Write the whole batches that the leader sent, as they are, and return their bytes (see `fetched_batches`).
+    """Append the complete batches that the leader sent, and return their size in bytes (see `fetched_batches`).
 
-    If the leader has removed records for newer ones, the newer ones lie below its high watermark. A later cut below
-    that counts as a cut within what was compacted here. No replica in sync is ever cut there. A crash forgets this
-    (`docs/explanation/storage-guarantees.md`).
+    If compaction on the leader has removed records, the newer records that superseded them are below the leader's high
+    watermark. A later truncation below that offset restarts the log from nothing, as after a compaction here. No
+    in-sync replica is ever truncated so far. A crash forgets the offset (`docs/explanation/storage-guarantees.md`).
 
-    ApiError CORRUPT_MESSAGE, before anything has changed, if a batch cannot follow. ApiError also while a truncation is
-    not complete. After a StorageError the log holds the batches up to where it rolled last.
+    Raises ApiError CORRUPT_MESSAGE before any change if a batch cannot follow, and another ApiError while a truncation
+    is incomplete. After a StorageError the log has the batches up to its last roll.
     """
     log.known_producers.check_not_held_back()
     active, start_offset = log.segments.active, log.log_start_offset
@@ -37,7 +37,7 @@ def append_as_follower(
             log.append_fetched(records[:position], headers, leader_high_watermark)
         else:
             _append_rolling(log, records, headers, leader_high_watermark, now_ms)
-    finally:  # A full disk may have taken a part of the batches.
+    finally:  # A full disk may have stored only some batches.
         if log.log_end_offset >= log.syncs.due_at:
             log.await_sync(end_offset)
     log.increment_log_start_offset(start_offset)
@@ -45,7 +45,7 @@ def append_as_follower(
 
 
 def _has_room(log: Log, headers: list[BatchHeader], size_bytes: int, now_ms: int) -> bool:
-    """True if all batches go into the active segment, as nearly always."""
+    """True if all batches fit into the active segment, as nearly always."""
     timestamp_ms = max(header.max_timestamp_ms for header in headers)
     return not log.segments.active.must_roll(log.config, size_bytes, headers[-1].last_offset, timestamp_ms, now_ms)
 
@@ -53,7 +53,7 @@ def _has_room(log: Log, headers: list[BatchHeader], size_bytes: int, now_ms: int
 def _append_rolling(
     log: Log, records: memoryview, headers: list[BatchHeader], high_watermark: int, now_ms: int
 ) -> None:
-    """Append in runs, with a new segment wherever one is due."""
+    """Append the batches in runs, and roll a new segment wherever one is due."""
     run: list[BatchHeader] = []
     run_start = position = 0
     for header in headers:
@@ -72,10 +72,10 @@ def _append_rolling(
 
 
 def _roll_to(log: Log, header: BatchHeader, now_ms: int) -> None:
-    """Begin a segment at the log's end, though compaction may have left out offsets before the next batch.
+    """Roll a segment at the log's end, even if compaction has removed the offsets before the next batch.
 
-    So a start after a crash sees whether a segment has lost its end. If no index can hold an offset so far ahead, the
-    new segment begins with the batch, and all before it is synced. An empty segment would be in the way, and goes.
+    Recovery can then see whether a segment has lost its end. If no index entry can express an offset so far ahead, the
+    new segment begins with the batch, and everything before is synced. An empty active segment is deleted.
     """
     active = log.segments.active
     if header.last_offset - log.log_end_offset > RELATIVE_OFFSET_MAX:

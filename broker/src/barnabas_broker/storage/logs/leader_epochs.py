@@ -1,10 +1,10 @@
 """The start offset of each leader epoch, by which followers truncate (KIP-101, KIP-279).
 
-Below the recovery point the checkpoint is right; from there on the batches are, which recovery reads anyway. So it is
-written and synced before the recovery point moves: what may be lost never replaces what is safe.
+The checkpoint is valid below the recovery point. Above the recovery point, recovery reads the epochs from the batches.
+The checkpoint is synced before the recovery point moves, so entries that may be lost never replace safe ones.
 
-Compaction may have removed the first batches of an epoch. By its batches alone it would begin where the one before it
-ends: if that were too late, a replica would keep what another leader wrote there.
+Compaction may have removed the first batches of an epoch, so the epoch's remaining batches show its start too late.
+With a late start, a replica would keep records of another leader.
 """
 
 from bisect import bisect_right
@@ -24,7 +24,7 @@ UNKNOWN: Final = (-1, -1)
 
 
 class FoundEpoch(NamedTuple):
-    """An epoch as recovery meets it: somewhere from `start_min` to the first batch that is left, at `start_max`."""
+    """An epoch found by recovery. It began between `start_min` and its first remaining batch at `start_max`."""
 
     epoch: int
     start_min: int
@@ -32,7 +32,7 @@ class FoundEpoch(NamedTuple):
 
 
 class LeaderEpochs:
-    """Epochs and their start offsets, both rising, kept in `leader-epoch-checkpoint`."""
+    """The leader epochs and their start offsets, both rising, as stored in `leader-epoch-checkpoint`."""
 
     __slots__ = ("_abandoned", "_begun", "_cleared", "_done", "_entries", "_files", "_saved", "_saving", "path")
 
@@ -40,21 +40,21 @@ class LeaderEpochs:
         self._files = files
         self.path = path
         self._saved = list(saved)
-        """The entries as the checkpoint has them."""
+        """The entries in the checkpoint on the disk."""
         self._entries = self._saved
         self._saving = Lock()
         self._begun = self._done = self._cleared = self._abandoned = 0
-        """The numbers of saves: begun, last done, and last begun when the checkpoint was cleared or abandoned.
+        """The number of saves begun, and the numbers of the last saves done, cleared and abandoned.
 
-        A save whose number is not above the last three is skipped.
+        A save is skipped unless its number is above the last three numbers.
         """
 
     @classmethod
     def load(cls, files: FileSystem, path: str, log_start_offset: int, batches: Iterator[FoundBatch]) -> "LeaderEpochs":
-        """Read the checkpoint; where it is missing, damaged or begins too late, read the log's batches.
+        """Read the checkpoint, or the log's batches if the checkpoint is missing, damaged or begins too late.
 
-        It begins too late when records were deleted, and the power went before the new start was on the disk. Raises
-        OSError, InvalidBatch.
+        The checkpoint begins too late if records were deleted and a power failure lost the new log start offset. Raises
+        OSError and InvalidBatch.
         """
         saved = _read(files, path)
         if saved and saved[0].start_offset <= log_start_offset:
@@ -75,26 +75,27 @@ class LeaderEpochs:
 
     @property
     def latest_epoch(self) -> int:
-        """The latest epoch; -1 when there is none."""
+        """The latest epoch, or -1 if there is none."""
         return self._entries[-1].epoch if self._entries else -1
 
     def check_may_begin(self, epoch: int) -> None:
-        """Raise ApiError where a later epoch than `epoch` exists, before a leader appends its first batch of it."""
+        """Raise ApiError if the log has a later epoch, because a leader of `epoch` must not append any more."""
         if epoch < self.latest_epoch:
             message = f"{self.path} has leader epoch {self.latest_epoch}; epoch {epoch} has ended"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Begin `epoch` at `start_offset`; forget later epochs and offsets, which contradict it."""
+        """Begin `epoch` at `start_offset`, and forget entries with later epochs or offsets."""
         if epoch == self.latest_epoch or epoch < 0:
             return
         kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
         self._entries = [*kept, EpochStart(epoch, start_offset)]
 
     def recovered(self, found: Iterable[FoundEpoch]) -> None:
-        """Assign the epochs past the recovery point. The checkpoint knows where an epoch with batches there began.
+        """Assign the epochs that recovery has found above the recovery point.
 
-        If compaction has removed all batches of the epochs before it, it begins where the first of them did.
+        An epoch in the checkpoint begins where the checkpoint says. If compaction has removed all batches of earlier
+        epochs in the checkpoint, the epoch begins where the first of those epochs began.
         """
         saved = dict(self._saved)
         for epoch, start_min, start_max in found:
@@ -107,15 +108,15 @@ class LeaderEpochs:
         self._entries = [entry for entry in self._entries if entry.start_offset < end_offset]
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget the epochs that end at or before `start_offset`; the one it lies in begins there now."""
+        """Forget the epochs that end at or before `start_offset`; the epoch at `start_offset` begins there now."""
         first = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset) - 1
         if first >= 0:
             self._entries = [EpochStart(self._entries[first].epoch, start_offset), *self._entries[first + 1 :]]
 
     def clear(self) -> None:
-        """Forget all epochs and remove the checkpoint: the log is reset. Raises OSError.
+        """Forget all epochs and remove the checkpoint, because the log is reset. Raises OSError.
 
-        A save under way is removed as soon as it is written.
+        A save in progress removes the file that it writes.
         """
         self._cleared = self._begun
         self._entries = []
@@ -123,11 +124,11 @@ class LeaderEpochs:
         self._saved = []
 
     def abandon(self) -> None:
-        """Cancel saves under way: from now on others own the checkpoint."""
+        """Cancel the saves in progress, because another object owns the checkpoint from now on."""
         self._abandoned = self._begun
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest known epoch up to `epoch`, and its end offset; (-1, -1) when that is unknown."""
+        """Return the largest known epoch up to `epoch`, and its end offset, or (-1, -1) if it is unknown."""
         if epoch < 0 or not self._entries or epoch > self.latest_epoch:
             return UNKNOWN
         if epoch == self.latest_epoch:
@@ -137,14 +138,14 @@ class LeaderEpochs:
         return (epoch if following == 0 else self._entries[following - 1].epoch), end_offset
 
     def epoch_for_offset(self, offset: int) -> int:
-        """Return the epoch of the batch that holds `offset`; -1 when it is unknown."""
+        """Return the epoch of the batch at `offset`, or -1 if it is unknown."""
         following = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
         return self._entries[following - 1].epoch if following else -1
 
     def save_call(self) -> Callable[[], None] | None:
-        """Return the save for a thread to do before the recovery point moves; None where the checkpoint is right.
+        """Return a save to run in a thread before the recovery point moves; None if the checkpoint is up to date.
 
-        It raises OSError. Several may run at the same time; an earlier one never replaces what a later one has saved.
+        The save raises OSError. Several saves may run at the same time; an earlier one never replaces a later one.
         """
         if self._entries == self._saved:
             return None
@@ -152,11 +153,11 @@ class LeaderEpochs:
         return partial(self._save, self._entries, self._begun)
 
     def save_to(self, path: str) -> None:
-        """Write a synced copy of the checkpoint. OSError."""
+        """Write a synced copy of the checkpoint to `path`. Raises OSError."""
         self._files.write_atomically(path, encode_epochs(self._entries), sync=True)
 
     def _save(self, entries: list[EpochStart], number: int) -> None:
-        with self._saving, suppress(FileNotFoundError):  # The log was deleted or moved meanwhile, with its directory.
+        with self._saving, suppress(FileNotFoundError):  # The log may have been deleted or moved.
             if number <= max(self._done, self._cleared, self._abandoned):
                 return
             self._files.write_atomically(self.path, encode_epochs(entries), sync=True)

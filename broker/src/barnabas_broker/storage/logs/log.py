@@ -1,8 +1,8 @@
 """The log of one partition: an ordered run of segments in one directory.
 
-Owns the offsets and everything that changes the log. `log_files` has its files and syncs them. `follower_append`,
-`truncation` and `timestamp_lookup` are the larger operations on a log; `log_loader` makes one from what is on disk. All
-methods raise StorageError (`disk_access`); ApiError where the caller's request is at fault.
+`Log` has the offsets and everything that changes the log. Its base class in `log_files` has the files and syncs them.
+`follower_append`, `truncation` and `timestamp_lookup` are larger operations on a log; `log_loader` loads a log from
+disk. All methods raise StorageError (`disk_access`), or ApiError if the request is at fault.
 """
 
 from collections.abc import Collection, Iterator
@@ -37,7 +37,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class Log(LogFiles):
-    """The log of a partition. Offsets whose name has `end` are exclusive."""
+    """The log of a partition. Offsets with `end` in their names are exclusive."""
 
     __slots__ = ("_latest_epoch", "_reader", "_removal", "_stamps", "compaction")
 
@@ -60,14 +60,15 @@ class Log(LogFiles):
         self.compaction = CompactionBounds()
 
     def configure(self, config: LogConfig) -> None:
-        """Take new settings; at any time."""
+        """Apply new settings."""
         super().configure(config)
         self._stamps = self._config.timestamp_type is TimestampType.LOG_APPEND_TIME
 
     def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> LogAppend:
-        """Write a client's batch, which is all of `batch` and gets its offset and epoch in place.
+        """Append a client's batch, and write its offset and epoch into `batch`.
 
-        Its header and CRC have been checked. ApiError for a producer's epoch or sequence; on any error nothing changed.
+        The header and CRC must have been checked. Raises ApiError for a wrong producer epoch or sequence. After an
+        error the log is unchanged.
         """
         producers = self.known_producers.states or self._load_producers()
         producer_id = header.producer_id
@@ -103,7 +104,7 @@ class Log(LogFiles):
         return LogAppend(offset, append_time_ms, False)
 
     def append_fetched(self, run: memoryview, headers: list[BatchHeader], high_watermark: int) -> None:
-        """Write batches that a follower has fetched, as they are, into the active segment. OSError."""
+        """Append a follower's fetched batches to the active segment, unchanged. Raises OSError."""
         producers, epochs, end_offset = self.producers, self.epochs, self.log_end_offset
         self.segments.active.append_run(run, headers)
         controls = None
@@ -111,33 +112,35 @@ class Log(LogFiles):
         latest_epoch = epochs.latest_epoch
         for header in headers:
             if header.leader_epoch != latest_epoch:
-                epochs.assign(header.leader_epoch, end_offset)  # Compaction may have removed its first batches.
+                epochs.assign(header.leader_epoch, end_offset)  # Compaction may have removed the epoch's first batches.
                 latest_epoch = header.leader_epoch
             end_offset = header.last_offset + 1
             if header.producer_id >= 0:
                 if header.attributes & CONTROL_BIT:
                     controls = controls or control_batches(run, headers)
                     record_control(producers, self.segments.active, next(controls), header)
-                    producers.transactions.stable_until(high_watermark)  # This forgets transactions that have ended.
+                    producers.transactions.stable_until(high_watermark)  # The call forgets ended transactions.
                 else:
                     producers.record(header, header.base_offset, header.max_timestamp_ms)
 
     def skip_to(self, offset: int) -> None:
-        """Move the end up to `offset`, over offsets that compaction has left out; all below is synced."""
+        """Move the log's end up to `offset`, over offsets that compaction has removed, after syncing the log."""
         self.flush()
         self.log_end_offset = offset
         self.syncs.synced_until(offset, offset)
 
     def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
-        """Return bytes from the batch of `offset` on, all below `offset_max` (a batch's end), at most `length_max`.
+        """Return up to `length_max` bytes of batches, from the batch with `offset` up to `offset_max` (a batch's end).
 
-        The last batch may be cut, as Kafka does; the first is whole, or there is None: when nothing is there yet, and
-        when the first batch is longer than `length_max` and not `at_least_one_batch`. ApiError OFFSET_OUT_OF_RANGE.
+        The last batch may be incomplete, as in Kafka; the first is complete. Returns None if there is no batch yet, or
+        if the first batch is longer than `length_max` and not `at_least_one_batch`. Raises ApiError
+        OFFSET_OUT_OF_RANGE.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} of {self.topic_partition}: it has {self.log_start_offset} to {self.log_end_offset}",
+                f"offset {offset} of {self.topic_partition} is out of range; "
+                f"the log has {self.log_start_offset} to {self.log_end_offset}",
             )
         if offset >= offset_max or offset == self.log_end_offset:
             return None
@@ -150,7 +153,7 @@ class Log(LogFiles):
 
     @disk_access
     def roll(self, now_ms: int) -> Segment:
-        """Begin a new segment at the log's end, unless the active one is empty. The old one is ready to be synced."""
+        """Begin a new segment at the log's end, unless the active segment is empty. Return the active segment."""
         active = self.segments.active
         if active.base_offset == self.log_end_offset:
             return active
@@ -165,13 +168,13 @@ class Log(LogFiles):
         return new
 
     def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
-        """Return a segment without files."""
+        """Return a new segment without files."""
         sizes = SegmentSizes(0, None, None, now_ms)
         return Segment(self._environment, self.directory, base_offset, self._config, sizes)
 
     @disk_access
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
-        """Delete the segments that retention by time, size and log start offset does not keep; return their number."""
+        """Delete the segments that exceed retention by time, size or log start offset; return their number."""
         if not self.takes_appends:  # The active segment could not be rolled.
             return 0
         bounds = RetentionBounds(self.log_start_offset, self.log_end_offset, high_watermark)
@@ -182,9 +185,9 @@ class Log(LogFiles):
 
     @disk_access
     def delete_segments(self, segments: list[Segment], now_ms: int) -> None:
-        """Drop the oldest segments; their files go after `file.delete.delay.ms`.
+        """Delete the oldest segments; their files are removed after `file.delete.delay.ms`.
 
-        If the active one is among them it goes last, for the roll before that needs space, which a full disk lacks.
+        The active segment is deleted last, because it must be rolled first, which may fail on a full disk.
         """
         active, due_ms = self.segments.active, now_ms + self._config.file_delete_delay_ms
         self._discard_oldest([segment for segment in segments if segment is not active], due_ms)
@@ -193,7 +196,7 @@ class Log(LogFiles):
             self._discard_oldest([active], due_ms)
 
     def _discard_oldest(self, segments: list[Segment], due_ms: int) -> None:
-        """Drop these segments; the log begins with the remaining ones, also after an error midway."""
+        """Delete segments, and raise the log start offset to the first remaining segment, also after an error."""
         try:
             self._removal.discard(segments, due_ms)
         finally:
@@ -203,23 +206,24 @@ class Log(LogFiles):
     def replace_segments(self, old: list[Segment], cleaned_offsets: Collection[int], now_ms: int) -> None:
         """Replace `old` segments by compacted ones, whose synced `.cleaned` files are in the directory.
 
-        None of them is the active one. A crash at any moment leaves either the old or the new ones. So does an error,
-        unless it is LogDirFailed.
+        The active segment is not replaced. A crash leaves either the old or the new segments, and so does any error
+        except LogDirFailed.
         """
         due_ms = now_ms + self._config.file_delete_delay_ms
         self._removal.swap(old, cleaned_offsets, self._config, due_ms)
 
     @disk_access
     def increment_log_start_offset(self, offset: int) -> None:
-        """Hide the records below `offset` from readers; retention removes the segments that lie wholly below it."""
+        """Hide the records below `offset` from readers; retention removes the segments that are entirely below it."""
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
 
     def discard_above(self, offset: int) -> None:
-        """Drop the segments that begin past `offset`.
+        """Delete the segments that begin above `offset`.
 
-        The highest first, and for good before anything is written: a power cut never leaves a hole in the log.
+        The highest segment is deleted first, and the deletions are synced before anything is written, so that a power
+        failure never leaves a gap in the log.
         """
         above = [segment for segment in self.segments if segment.base_offset > offset]
         self._removal.discard(above[::-1], due_ms=0)
@@ -227,9 +231,9 @@ class Log(LogFiles):
             self.files.sync_dir(self.directory)
 
     def cut(self, offset: int) -> None:
-        """Drop the records at `offset` and above, which is not below the first segment. OSError.
+        """Truncate the log to `offset`, which must not be below the first segment. Raises OSError.
 
-        Where the segments cannot all be dropped, the log ends with those that are left.
+        If some segments cannot be deleted, the log ends with the remaining segments.
         """
         self.truncations += 1
         self.known_producers.snapshots.remove_after(offset)
@@ -240,7 +244,7 @@ class Log(LogFiles):
 
     @contextmanager
     def _dropping_the_end(self) -> Iterator[None]:
-        """Drop segments, the highest first; the log ends with those that are left, also after an error midway."""
+        """Delete segments in the `with` block; after an error, the log ends with the remaining segments."""
         before = [segment.base_offset for segment in self.segments]
         try:
             yield
@@ -251,16 +255,17 @@ class Log(LogFiles):
             raise
 
     def _cut_at(self, offset: int) -> None:
-        """Truncate the producers and the log's end to where the files end."""
+        """Truncate the producers and all offsets to `offset`, where the files end."""
         self.known_producers.truncate(offset)
         self._ends_at(offset)
 
     @disk_access
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
-        """Drop everything, the end first and for good, as in `discard_above`; the log begins and ends at `offset`.
+        """Delete all segments, the highest first, so that the log begins and ends at `offset`.
 
-        A new segment above all records is made before the last one goes: a power cut in between cuts it off again.
-        One that begins below their end would hide those above it, or lie among them; of two of one name there is one.
+        A new segment above all records is created before the last old one is deleted; recovery after a power failure
+        between both removes it. A new segment below the end of the old records is created after the deletion, because
+        it would hide or overlap old records.
         """
         self.truncations += 1
         first, new = self.segments.first, self._new_segment(offset, now_ms)
@@ -283,25 +288,25 @@ class Log(LogFiles):
             self.log_start_offset = offset
 
     def load_epochs(self) -> None:
-        """Load the epochs in the loading thread: a start asks for the latest epoch of all logs, on the loop."""
+        """Load the epochs in the loading thread, because the event loop needs the latest epochs at startup."""
         self._latest_epoch = self.epochs.latest_epoch
 
     def found(self, topic_id: UUID | None, *, after_crash: bool) -> None:
-        """Take the topic id, and whether a crash came before, which are known before the segments are read."""
+        """Set the topic id, and whether the log is loaded after a crash; both are known before segments are read."""
         self.topic_id, self.was_recovered = topic_id, after_crash
 
     def recovered(self, recovery_point: int, end_offset: int, epochs: list[FoundEpoch]) -> None:
-        """Take the end that recovery has found, and the epochs from the recovery point on."""
+        """Set the log's end that recovery has found, and the epochs from the recovery point on."""
         self.syncs.recovered(min(recovery_point, self.log_end_offset), end_offset)
         self.log_end_offset, self.was_recovered = end_offset, True
         self._load_epochs(recovery_point).recovered(epochs)
-        self.known_producers.snapshots.remove_after(recovery_point)  # So the replay reads all markers after it.
+        self.known_producers.snapshots.remove_after(recovery_point)  # The replay must read all later markers.
         self._load_producers()
         self._ends_at(self.log_end_offset)
         self._mark_unflushed()
 
     def _ends_at(self, offset: int) -> None:
-        """Lower all that is known of the log to its new end."""
+        """Lower all offsets and caches of the log to its new end."""
         lowered = offset < self.log_start_offset
         lowered |= self.syncs.end_at(offset, self.log_end_offset)
         self.log_end_offset = offset
@@ -316,44 +321,44 @@ class Log(LogFiles):
             self._environment.truncated(self)
 
     def await_checkpoint(self) -> None:
-        """Take no appends until the checkpoints are written again, as they have entries of an earlier log."""
+        """Take no appends until the checkpoints are rewritten, because they have entries of an earlier log."""
         self.known_producers.hold_back(until_checkpointed=True)
         self._environment.truncated(self)
 
     def load_clean_offset(self, checkpointed: int) -> bool:
-        """Take the checkpointed offset; return True if it is above the end: the log then waits for a checkpoint."""
+        """Set the checkpointed clean offset. Return True if it is above the log's end, so that appends have to wait."""
         self.compaction.ended(min(checkpointed, self.log_end_offset))
         if checkpointed > self.log_end_offset:
             self.known_producers.hold_back(until_checkpointed=True)
         return checkpointed > self.log_end_offset
 
     def take_over(self, log: "Log", producers: ProducerStates) -> None:
-        """Take over the state of the copied log, with its producers."""
+        """Take over the compaction bounds of the copied log, and its producers."""
         self.known_producers.states = producers
         self.compaction = log.compaction
 
     def belongs_to(self, topic_id: UUID) -> None:
-        """Take the id of the topic, which `partition.metadata` has, or will have."""
+        """Set the topic id that `partition.metadata` has or will have."""
         self.topic_id = topic_id
 
     @disk_access
     def producer_replay(self) -> ProducerReplay:
-        """Return the replay that a thread must run before the truncated log takes appends (`truncated_logs`)."""
+        """Return the replay that a thread has to run before the truncated log takes appends (`truncated_logs`)."""
         return self.known_producers.replay(self.log_dir, self.directory, self.log_start_offset, self.log_end_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest known epoch up to `epoch` and its end, for followers; (-1, -1) if that is unknown."""
+        """Return the largest known epoch up to `epoch` and its end offset, or (-1, -1) if it is unknown."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     @disk_access
     def first_left_from(self, offset: int) -> int:
-        """Return the first offset from `offset` on that compaction has left; `offset` if it removed nothing there."""
+        """Return `offset`, or the next offset that compaction has not removed."""
         if not self.log_start_offset <= offset < self.compaction.until:
             return offset
         located = self.segments.locate(offset)
         return offset if located is None else max(offset, located[1].header.base_offset)
 
     def expire_producers(self, now_ms: int) -> None:
-        """Forget the producers that have been silent for `producer.id.expiration.ms`."""
+        """Forget the producers that have not written for `producer.id.expiration.ms`."""
         if self.known_producers.states is not None:
             self.known_producers.states.expire(now_ms, self._environment.producer_id_expiration_ms)

@@ -8,11 +8,11 @@ from barnabas_broker.storage.disk.flush_job import FlushJob
 from barnabas_broker.storage.logs.log import Log
 
 CLOSED_TOGETHER: Final = 32
-"""Logs synced at the same time in a shutdown; each has up to six files open meanwhile."""
+"""The number of logs that are synced at the same time in a shutdown; each has up to six open files."""
 
 
 def close_logs(logs: Sequence[Log]) -> None:
-    """Close logs, several at a time: the disk merges syncs that wait for it together."""
+    """Close logs, several at a time, because the disk merges concurrent syncs."""
     with ThreadPoolExecutor(CLOSED_TOGETHER) as threads:
         for start in range(0, len(logs), CLOSED_TOGETHER):
             some = logs[start : start + CLOSED_TOGETHER]

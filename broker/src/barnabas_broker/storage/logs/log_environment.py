@@ -18,7 +18,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class LogEnvironment:
-    """Files, chance and bounds come in here; a `Segment` sees the `SegmentEnvironment` in it."""
+    """The dependencies and limits of logs. A `Segment` uses the part in `SegmentEnvironment`."""
 
     files: FileSystem
     open_files: OpenFiles
@@ -26,14 +26,14 @@ class LogEnvironment:
     random: Random
     producer_id_expiration_ms: int = 86_400_000
     segment_bytes_max: int = sys.maxsize
-    """The largest segment, whatever `segment.bytes` is; a larger batch has a segment of its own."""
+    """The largest size of a segment, even if `segment.bytes` is higher; a larger batch gets its own segment."""
     index_pages: IndexPages = field(default_factory=IndexPages)
     unflushed: dict[TopicPartition, None] = field(default_factory=dict)
-    """The logs that have rolled, or have a `flush.ms`: no other log is ever due to be synced."""
+    """The logs that have rolled or have a `flush.ms`; no other log can be due for a sync."""
     producer_count: ProducerCount = field(default_factory=ProducerCount)
     truncated: Callable[[TruncatedLog], object] = complete_truncation
-    """Called with a log that takes no appends until its truncation is complete (`truncated_logs`)."""
+    """A callback for a log that takes no appends until its truncation is complete (`truncated_logs`)."""
     disk_threads: DiskThreads = field(default_factory=DiskThreads)
-    """The threads for calls that block on the disk of a log dir."""
+    """The threads for blocking disk calls, by log dir."""
     sync_due: Callable[[UnsyncedLog], object] = sync_now
-    """Called with a log that has unsynced `flush.messages`, at each append until they are synced."""
+    """A callback for a log with unsynced `flush.messages`, called at each append until they are synced."""

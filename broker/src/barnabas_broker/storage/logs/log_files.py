@@ -1,6 +1,6 @@
-"""The files of one partition's log, and how they reach the disk: flush, clean shutdown, rename.
+"""The files of a partition's log and their syncs: flush, clean shutdown, rename.
 
-Below the recovery point everything is on the disk. `Log` adds what changes the log and what reads it.
+Everything below the recovery point is on the disk. The subclass `Log` adds changes and reads.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class LogFiles:
-    """The segments, epochs and producers of one log. A caller that makes one calls `configure` next."""
+    """The segments, epochs and producers of one log. After the constructor, `configure` has to be called."""
 
     __slots__ = (
         "__weakref__",
@@ -60,7 +60,7 @@ class LogFiles:
         offsets: LogOffsets,
     ) -> None:
         self.topic_id: UUID | None = None
-        """The id in `partition.metadata`; None if that file is missing."""
+        """The topic id in `partition.metadata`; None if the file is missing."""
         self.topic_partition = topic_partition
         self.log_dir = log_dir
         self.directory = directory
@@ -73,9 +73,9 @@ class LogFiles:
         self._epochs: LeaderEpochs | None = None
         self.known_producers = LogProducers(self.segments, snapshots, environment.producer_count)
         self.truncations = 0
-        """The number of truncations; data read before one may have changed."""
+        """The number of truncations. Data that was read before a truncation may have changed."""
         self.was_recovered = False
-        """True if it was loaded after a crash: the process before may have cut it and not synced that."""
+        """True if the log was loaded after a crash, so that its last truncation may not be synced."""
         self._flushed_ms = 0
         self._renames = 0
 
@@ -85,7 +85,7 @@ class LogFiles:
         return self._config
 
     def configure(self, config: LogConfig) -> None:
-        """Take new settings; at any time."""
+        """Apply new settings."""
         self._config = config
         self.syncs.configure(config.flush_messages)
         if self.log_end_offset >= self.syncs.due_at:
@@ -94,10 +94,11 @@ class LogFiles:
             self._mark_unflushed()
 
     def promises_synced(self, *, before: bool) -> bool:
-        """True if every record is synced before it is acknowledged, and stays so; for a checkpoint, in a thread.
+        """True if every record is synced before it is acknowledged, now and later. A thread calls it for a checkpoint.
 
-        `before` is True if the checkpoint lists the log already. If `flush.messages` rises meanwhile, either the loop
-        sees the promise and goes on syncing, or this sees the new value: each writes its own before it reads the other.
+        `before` is True if the checkpoint already has the log. If `flush.messages` rises at the same time, either the
+        event loop sees the promise and continues to sync, or this method sees the new value, because each of them
+        writes its own value before it reads the other's.
         """
         if self._config.flush_messages != 1:
             return False
@@ -110,7 +111,7 @@ class LogFiles:
 
     @property
     def threads(self) -> Executor:
-        """The threads of its log dir, for calls that block on its disk."""
+        """The threads of the log dir, for blocking disk calls."""
         return self._environment.disk_threads.of(self.log_dir)
 
     @property
@@ -120,27 +121,27 @@ class LogFiles:
 
     @property
     def epochs(self) -> LeaderEpochs:
-        """The offsets at which leader epochs began."""
+        """The leader epochs and their start offsets."""
         return self._epochs or self._load_epochs(self.log_end_offset)
 
     @property
     def producers(self) -> ProducerStates:
-        """The idempotent producers that the log knows."""
+        """The idempotent producers of the log."""
         return self.known_producers.states or self._load_producers()
 
     @property
     def ack_end_offset(self) -> int:
-        """The offset below which records may be acknowledged as far as this disk is concerned."""
+        """The offset below which this disk permits acknowledging records."""
         return self.log_end_offset if self.syncs.unsynced_from is None else self.syncs.unsynced_from
 
     def await_sync(self, offset: int) -> None:
-        """Acknowledge nothing from `offset` on before a sync: `flush.messages` are unsynced."""
+        """Acknowledge nothing from `offset` on before a sync, because `flush.messages` are unsynced."""
         self.syncs.wait_from(offset)
         self._environment.sync_due(self)
 
     @property
     def takes_appends(self) -> bool:
-        """True unless a truncation is not complete yet."""
+        """True unless a truncation is incomplete."""
         return not self.known_producers.are_held_back
 
     @disk_access
@@ -158,9 +159,9 @@ class LogFiles:
 
     @disk_access
     def flush_job(self, offset: int | None = None) -> FlushJob | None:
-        """Return a job for a thread that syncs the log below `offset`, the end of a batch; by default the whole log.
+        """Return a job that syncs the log below `offset` (the end of a batch), or all of the log by default.
 
-        None if that is synced already.
+        Returns None if that part is synced already.
         """
         end = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
         if end <= self.syncs.recovery_point:
@@ -169,7 +170,7 @@ class LogFiles:
         return FlushJob(self.log_dir, self.directory, self._sync_calls(end), end, self.truncations, self._renames)
 
     def _sync_calls(self, end_offset: int) -> tuple[Callable[[], None], ...]:
-        """Return the calls that sync all below `end_offset`: files first, then their names."""
+        """Return the calls that sync everything below `end_offset`: first the files, then the directory."""
         files = self.files
         segments = [each for each in self._unsynced_segments() if each.base_offset < end_offset]
         calls = [call for segment in segments for call in segment.sync_calls()]
@@ -179,13 +180,13 @@ class LogFiles:
         return (*calls, *([save_epochs] if save_epochs else []), partial(files.sync_dir, self.directory))
 
     def _unsynced_segments(self) -> list[Segment]:
-        """Return them with the segment that ends at the recovery point, if it may have an unsynced cut there."""
+        """Return the unsynced segments, and a segment that may have an unsynced truncation at the recovery point."""
         may_be_cut = self.truncations or self.was_recovered
         recovery_point = self.syncs.recovery_point
         return self.segments.starting_at(recovery_point - 1 if may_be_cut else recovery_point)
 
     def due_flush(self, now_ms: int) -> FlushJob | None:
-        """Return the sync of rolled segments, or after `flush.ms` of all; after a thread ran it comes `flushed`."""
+        """Return a sync of the rolled segments, or of the whole log after `flush.ms`, to be passed to `flushed`."""
         if self.syncs.recovery_point == self.log_end_offset:
             self._flushed_ms = now_ms
         elif now_ms - self._flushed_ms >= self._config.flush_ms:
@@ -197,16 +198,16 @@ class LogFiles:
         return job
 
     def flushed(self, job: FlushJob) -> None:
-        """Move the recovery point after the job has run, unless the log was truncated meanwhile.
+        """Raise the recovery point after the job has run, unless the log was truncated or renamed meanwhile.
 
-        It does not move if the directory had another name meanwhile: the names in it may not have been synced.
+        After a rename of the directory, the file names may not be synced.
         """
         self.syncs.ended(self.log_end_offset)
         if (job.truncations, job.renames) == (self.truncations, self._renames):
             self.syncs.synced_until(job.recovery_point, self.log_end_offset)
 
     def flush(self, offset: int | None = None) -> None:
-        """Block until all below `offset` is on the disk."""
+        """Block until everything below `offset` is synced."""
         job = self.flush_job(offset)
         if job:
             job.run()
@@ -214,13 +215,13 @@ class LogFiles:
 
     @disk_access
     def closing_job(self) -> FlushJob | None:
-        """Return the sync of everything before a clean shutdown, with a snapshot of the producers."""
+        """Return the sync of everything for a clean shutdown, after writing a snapshot of the producers."""
         self.write_pending()
         job = self.flush_job()
         return self._with_cut(job) if self.truncations or self.was_recovered else job
 
     def _with_cut(self, job: FlushJob | None) -> FlushJob:
-        """Add the syncs of a truncated end and of the names, which the start after a clean shutdown does not check."""
+        """Add syncs of a truncated end and of the file names, which a start after a clean shutdown does not check."""
         segments = [each for each in self._unsynced_segments() if self.files.exists(each.path(file_names.LOG))]
         calls: list[Callable[[], None]] = [each.file.sync for each in segments]
         calls.append(partial(self.files.sync_dir, self.directory))
@@ -235,31 +236,31 @@ class LogFiles:
         self.segments.active.seal()
 
     def closed(self) -> None:
-        """Take the log for synced, after the closing job has run."""
+        """Mark the whole log as synced after the closing job has run, and close its files."""
         self.syncs.all_synced(self.log_end_offset)
         self.release_files()
 
     def close(self) -> None:
-        """Block until everything is on the disk; the log may be used again."""
+        """Block until everything is synced. The log can be used again."""
         job = self.closing_job()
         if job:
             job.run()
         self.closed()
 
     def abandon(self) -> None:
-        """Stop writing, as the directory has failed: when it is back, the files belong to another object."""
+        """Stop writing after a failure of the log dir, because another object will own the files."""
         if self._epochs is not None:
             self._epochs.abandon()
         self.release_files()
 
     def release_files(self) -> None:
-        """Close all files without writing anything; each opens again when it is used."""
+        """Close all files without writing; each file is opened again when it is used."""
         for segment in self.segments:
             segment.close_file()
 
     @disk_access
     def move_to(self, directory: str) -> None:
-        """Rename the directory, to delete it or to put it in another's place."""
+        """Rename the directory, for example to delete the log."""
         self.release_files()
         self.files.rename(self.directory, directory)
         self.directory = self.known_producers.snapshots.directory = directory

@@ -1,7 +1,7 @@
-"""The loading of a log from disk, which finishes interrupted steps and recovers data that was not synced.
+"""The loading of a log from disk, which finishes interrupted operations and recovers unsynced data.
 
-After a clean shutdown nothing is read but the directory: the log's end is the recovery point. Otherwise the batches
-past the recovery point are checked, and the log ends before the first that fails: torn writes are cut off.
+After a clean shutdown only the directory is read, and the log's end is the recovery point. After a crash the batches
+above the recovery point are checked, and the log is truncated before the first invalid batch.
 """
 
 import logging
@@ -29,12 +29,12 @@ from barnabas_core.topic_partition import TopicPartition
 _logger: Final = logging.getLogger(__name__)
 
 TOUCHED_BY_NO_ONE: Final = 2**63 - 1
-"""The `clean_shutdown_ns` of a log whose files are known to be as a clean shutdown leaves them."""
+"""The `clean_shutdown_ns` of a log whose files are known to be as after a clean shutdown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """The place of a log, and what the log dir's checkpoints say about it."""
+    """The place of a log, and the values of the log dir's checkpoints for it."""
 
     log_dir: str
     directory: str
@@ -42,23 +42,23 @@ class LogPlace:
     config: LogConfig
     log_start_offset: int = 0
     recovery_point: int | None = None
-    """The recovery point; None when the checkpoint does not know this log."""
+    """The recovery point; None if the checkpoint does not have the log."""
     clean_shutdown_ns: int | None = None
-    """The time at which the clean-shutdown marker was written; None after a crash."""
+    """The time at which the clean shutdown marker was written; None after a crash."""
     high_watermark: int | None = None
-    """The high watermark; None when the checkpoint does not know this log."""
+    """The high watermark; None if the checkpoint does not have the log."""
     is_promised: bool = False
-    """True if, by the checkpoint, no record of this log was acknowledged before it was synced."""
+    """True if the checkpoint says that the log acknowledged only synced records."""
     has_failed: bool = False
-    """True if the disk has failed since this process started: pages of a failed sync are not written by later ones."""
+    """True if a sync has failed. Later syncs do not write the same pages, so they must be rewritten."""
 
 
 def open_log(
     environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovered: Callable[[int], None] = lambda _: None
 ) -> Log:
-    """Load or create the log in `place.directory`. `on_recovered` is called with the bytes of each checked segment.
+    """Load or create the log in `place.directory`. Raises StorageError.
 
-    Raises StorageError.
+    `on_recovered` is called for each checked segment with the number of checked bytes.
     """
     try:
         return _load(environment, place, now_ms, on_recovered)
@@ -107,19 +107,18 @@ def _has_earlier(place: LogPlace) -> bool:
 def _superseded_until(log: Log, place: LogPlace) -> int:
     """Return the offset up to which an interrupted round of compaction may have removed superseded records.
 
-    Nothing is removed for a record that is not below the high watermark in the checkpoint. No replica in sync is
-    truncated below that, so none of them starts again from an empty log, whatever segments were rolled for records that
-    are not committed.
+    Compaction removes records only for newer ones below the checkpointed high watermark. No in-sync replica is
+    truncated below that offset, so no in-sync replica has to restart from an empty log.
     """
     active_base = log.segments.active.base_offset
     return active_base if place.high_watermark is None else min(place.high_watermark, log.log_end_offset)
 
 
 def _first_segment(environment: LogEnvironment, place: LogPlace, now_ms: int) -> Segment:
-    """Return a segment at 0 without files: they are made at the first append, so that empty partitions cost little.
+    """Return a segment at offset 0 without files, which are created at the first append: empty partitions cost little.
 
-    The checkpoints of a log without files are those of an earlier log of its name, or a power cut has taken the files.
-    To begin where they say would count the replica as one that has all records before that.
+    Checkpoint entries for a log without files belong to an earlier log with the same name, or a power failure has lost
+    the files. A log that began at a checkpointed offset would count as having all earlier records.
     """
     return Segment(environment, place.directory, 0, place.config, SegmentSizes(0, None, None, now_ms))
 
@@ -127,7 +126,7 @@ def _first_segment(environment: LogEnvironment, place: LogPlace, now_ms: int) ->
 def _as_after_clean_shutdown(
     environment: LogEnvironment, place: LogPlace, segments: list[Segment], snapshots: ProducerSnapshots
 ) -> Log:
-    """Return the log as if everything were synced: the recovery point is the end."""
+    """Return the log as if everything were synced, with the recovery point at its end."""
     end = max(place.recovery_point or 0, segments[-1].base_offset)
     offsets = LogOffsets(max(place.log_start_offset, segments[0].base_offset), end, end)
     return Log(
@@ -143,7 +142,7 @@ def _as_after_clean_shutdown(
 
 
 def _untouched_since(clean_shutdown_ns: int | None, entries: Sequence[FileEntry]) -> bool:
-    """True if the log is as the clean shutdown left it; a file that was changed later by hand is checked."""
+    """True if no `.log` file has changed since the clean shutdown, for example by hand."""
     return clean_shutdown_ns is not None and all(
         entry.modified_ns <= clean_shutdown_ns for entry in entries if entry.name.endswith(file_names.LOG)
     )
@@ -161,16 +160,16 @@ def _topic_id(environment: LogEnvironment, place: LogPlace, entries: Sequence[Fi
 
 
 def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None]) -> None:
-    """Check the batches from the recovery point on; cut the log before the first one that is invalid or missing.
+    """Check the batches above the recovery point; truncate the log before the first invalid or missing batch.
 
-    A segment begins where the one before it ended. If that ends earlier now, its last pages were lost, and those of
-    the next one were not.
+    A segment begins where the previous segment ended. If the previous segment ends earlier now, a crash has lost its
+    last pages but not the pages of the later segment.
     """
     unsynced, end_offset = log.segments.starting_at(recovery_point), log.log_end_offset
     epochs: list[FoundEpoch] = []
     for number, segment in enumerate(unsynced):
         if number and not _follows(segment, end_offset):
-            _warn_of_loss(f"the log before it ends at offset {end_offset}", unsynced[number:])
+            _warn_of_loss(f"the previous segment ends at offset {end_offset}", unsynced[number:])
             log.discard_above(unsynced[number - 1].base_offset)
             break
         found_bytes, checked_bytes = segment.size_bytes, 0
@@ -190,12 +189,11 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
 
 
 def _follows(segment: Segment, end_offset: int) -> bool:
-    """True if a segment begins where the one before it ends."""
     return segment.base_offset == end_offset
 
 
 def _rewrite(log: Log) -> None:
-    """Write again all that was not synced: after a failed sync the kernel takes the page cache for written."""
+    """Rewrite all unsynced data, because after a failed sync the kernel counts pages as written."""
     recovery_point = log.syncs.recovery_point
     for segment in log.segments.starting_at(recovery_point):
         found = segment.find(recovery_point)
@@ -204,10 +202,10 @@ def _rewrite(log: Log) -> None:
 
 
 def _sync_as_asked(log: Log) -> None:
-    """Sync what a crash left unsynced of `flush.messages`, or of the first records.
+    """Sync the records that were to be synced before an acknowledgement, but were left unsynced by a crash.
 
-    A fetch, or a producer that tries again, would acknowledge it. What a full disk does not take is synced with the
-    next append.
+    Otherwise a fetch or a producer's retry would acknowledge unsynced records. If the disk is full, the next append
+    syncs them.
     """
     if log.log_end_offset >= log.syncs.due_at:
         with suppress(DiskFull):
@@ -217,7 +215,7 @@ def _sync_as_asked(log: Log) -> None:
 def _warn_of_cut(segment: Segment, cut_bytes: int, dropped: Sequence[Segment]) -> None:
     path = segment.path(file_names.LOG)
     _logger.warning("%s: the last %d bytes were cut off, as they are no whole batches", path, cut_bytes)
-    _warn_of_loss("it follows a segment that was cut off", dropped)
+    _warn_of_loss("the previous segment was truncated", dropped)
 
 
 def _warn_of_loss(why: str, dropped: Sequence[Segment]) -> None:

@@ -1,4 +1,4 @@
-"""The offsets that a log is made with."""
+"""The offsets of a log."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class LogOffsets(NamedTuple):
-    """The start and the end of a log, and the offset below which all is known to be on the disk."""
+    """The start and end offset of a log, and the recovery point, below which everything is on the disk."""
 
     start: int
     end: int
@@ -16,7 +16,8 @@ class LogOffsets(NamedTuple):
 class LogAppend(msgspec.Struct, frozen=True, gc=False):
     """The result of an append.
 
-    `log_append_time_ms` is -1 unless the broker stamps it. A `duplicate` was in the log already.
+    `log_append_time_ms` is -1 unless the broker sets the timestamps. `duplicate` is True if the log already had the
+    batch.
     """
 
     base_offset: int

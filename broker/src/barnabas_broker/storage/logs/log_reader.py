@@ -1,4 +1,4 @@
-"""Finds the bytes that answer a fetch: where they begin, and where they have to end."""
+"""The lookup of the bytes for a fetch: their position and length."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from barnabas_broker.storage.segments.segments import Segments
 from barnabas_broker.wire.parts import FileSlice
 
 _TAILS_KEPT: Final = 8
-"""Ends of the log that readers have reached lately, so that reading on from there needs no lookup."""
+"""The number of recent log ends whose positions are kept, so that a consumer at the log's end needs no lookup."""
 
 
 class LogReader:
@@ -19,13 +19,13 @@ class LogReader:
         self._tails: dict[int, int] = {}
 
     def forget_tails(self) -> None:
-        """The log was rolled or truncated: they lie elsewhere now."""
+        """Forget the positions of log ends, which a roll or truncation has made invalid."""
         self._tails.clear()
 
     def read(
         self, offset: int, length_max: int, offset_max: int, log_end_offset: int, *, at_least_one_batch: bool
     ) -> FileSlice | None:
-        """Return whole batches from the one with `offset` on, as `Log.read` does; `offset` is in the log."""
+        """Return batches from the one with `offset` on, as `Log.read` does; the log must have `offset`."""
         tail = self._tails.get(offset)
         if tail is not None:
             segment, position, first_batch_bytes = self._segments.active, tail, 0

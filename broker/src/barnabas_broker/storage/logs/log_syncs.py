@@ -1,4 +1,4 @@
-"""The parts of one log that are on the disk, and those that wait for a sync. Pure; `LogFiles` makes the syncs."""
+"""The parts of a log that are on the disk, and the parts that wait for a sync."""
 
 from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.storage.segments.segments import Segments
@@ -6,7 +6,7 @@ from barnabas_core.config.log_config import LONG_MAX
 
 
 class LogSyncs:
-    """All below `recovery_point` is on the disk. `log_end` is the log's end offset in all calls."""
+    """The state of a log's syncs. Everything below `recovery_point` is on the disk; `log_end` is the log end offset."""
 
     __slots__ = (
         "_flush_messages",
@@ -23,47 +23,48 @@ class LogSyncs:
     def __init__(self, segments: Segments, recovery_point: int) -> None:
         self.recovery_point = recovery_point
         self.on_disk_until = recovery_point
-        """The end of the data that may be on the disk: if it is truncated, a power cut may bring it back."""
+        """The end of the data that may be on the disk. After a truncation, a power failure may restore such data."""
         self.unsynced_from: int | None = None
-        """The first offset that must be synced before it is acknowledged, when `flush.messages` are due; else None."""
+        """The first offset to sync before an acknowledgement if `flush.messages` is reached, else None."""
         self.due_at = recovery_point
-        """The end offset from which on nothing more is acknowledged before it is synced."""
+        """The log end offset from which on records have to be synced before they are acknowledged."""
         self._flush_messages = LONG_MAX
         self._is_promised = False
         self._segments = segments
         self._synced_segment: Segment | None = None
-        """The last segment whose sync has begun, until no sync is under way."""
+        """The last segment whose sync has begun; None while no sync is running."""
         self._under_way = 0
 
     def configure(self, flush_messages: int) -> None:
-        """Take a new `flush.messages`."""
+        """Apply a new value of `flush.messages`."""
         self._flush_messages = flush_messages
         self._bound()
 
     def _bound(self) -> None:
-        """Sync the first records before they are acknowledged: a log that is empty after a power cut lost none.
+        """Compute `due_at`. The first records of a log are always synced before they are acknowledged.
 
-        A log that starts again from nothing counts as new, for a power cut may take the name of its first segment.
+        A log that is empty after a power failure has therefore lost no acknowledged record. A log that restarts from
+        nothing counts as new, because a power failure may lose the name of its first segment.
         """
         is_bound = self._is_promised or self.recovery_point <= self._segments.first.base_offset
         self.due_at = self.recovery_point + (1 if is_bound else self._flush_messages)
 
     def promise(self) -> None:
-        """Promise that records are synced before they are acknowledged, as a checkpoint says, or may say soon."""
+        """Promise to sync records before they are acknowledged, because a checkpoint says so or may say so soon."""
         self._is_promised = True
         self._bound()
 
     def withdraw_promise(self) -> None:
-        """End the promise, which no checkpoint has any longer. Called in a thread: the next sync updates `due_at`."""
+        """Withdraw the promise, which no checkpoint has now. Called in a thread; the next sync updates `due_at`."""
         self._is_promised = False
 
     def wait_from(self, offset: int) -> None:
-        """Acknowledge nothing from `offset` on before a sync."""
+        """Acknowledge nothing from `offset` on before the next sync."""
         if self.unsynced_from is None:
             self.unsynced_from = offset
 
     def begun(self, end: int) -> None:
-        """Note that a thread syncs all below `end`; records appended meanwhile may be synced with them."""
+        """Note that a sync of everything below `end` has begun, which may include records appended meanwhile."""
         self.on_disk_until = max(self.on_disk_until, end)
         self._under_way += 1
         if end > self._segments.active.base_offset:
@@ -79,21 +80,21 @@ class LogSyncs:
         return log_end if self._segments.active is self._synced_segment else self.on_disk_until
 
     def synced_until(self, offset: int, log_end: int) -> None:
-        """Raise the recovery point: all below `offset` is on the disk."""
+        """Raise the recovery point to `offset`, below which everything is on the disk."""
         self.recovery_point = max(self.recovery_point, offset)
         self._moved(log_end)
 
     def all_synced(self, log_end: int) -> None:
-        """Note that all is on the disk."""
+        """Note that the whole log is on the disk."""
         self.recovery_point = self.on_disk_until = log_end
         self._moved(log_end)
 
     def recovered(self, recovery_point: int, log_end: int) -> None:
-        """Take the bounds that a start after a crash has found: all up to the log's end may be on the disk."""
+        """Set the recovery point after a crash. All data up to the log's end may be on the disk."""
         self.recovery_point, self.on_disk_until = recovery_point, log_end
 
     def end_at(self, offset: int, log_end: int) -> bool:
-        """Lower all offsets to the new end; return True if the cut part may be on disk. `log_end` is the old end."""
+        """Lower all offsets to `offset`; return True if removed records may be on disk. `log_end` is the old end."""
         may_be_on_disk = offset < max(self.recovery_point, self._may_be_on_disk_until(log_end))
         self.recovery_point = min(offset, self.recovery_point)
         self.on_disk_until = min(offset, self.on_disk_until)

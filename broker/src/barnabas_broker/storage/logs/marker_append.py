@@ -1,4 +1,4 @@
-"""Appends a transaction marker to the log of a leader."""
+"""The append of a transaction marker to the log of a leader."""
 
 from barnabas_broker.storage.logs.follower_append import append_as_follower
 from barnabas_broker.storage.logs.log import Log
@@ -10,9 +10,9 @@ from barnabas_broker.wire.transaction_markers import Marker, encode_marker
 def append_marker(
     log: Log, marker: Marker, transaction_version: int, leader_epoch: int, high_watermark: int, now_ms: int
 ) -> int:
-    """Append a marker, in the way of a follower; return its offset. Raises StorageError.
+    """Append a marker as a follower appends batches, and return its offset. Raises StorageError.
 
-    ApiError for an epoch of the past, before anything has changed.
+    Raises ApiError before any change if the epoch is too old.
     """
     check_marker(log.producers.producers.get(marker.producer_id), marker, transaction_version)
     log.epochs.check_may_begin(leader_epoch)

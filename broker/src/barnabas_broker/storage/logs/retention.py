@@ -1,4 +1,4 @@
-"""The old segments to delete: by time, by size, below the log start offset. Pure; `Log.delete_segments` applies it."""
+"""The choice of segments that retention deletes: by time, by size, or below the log start offset."""
 
 from collections.abc import Callable
 from itertools import takewhile
@@ -18,9 +18,9 @@ class RetentionBounds(NamedTuple):
 
 
 def expired_segments(segments: Segments, config: LogConfig, bounds: RetentionBounds, now_ms: int) -> list[Segment]:
-    """Return the oldest segments that one of the rules gives up, never past the high watermark.
+    """Return the oldest segments that exceed a retention rule, none of them above the high watermark.
 
-    The active segment expires by time or size alone, as in Kafka, and not while it is empty.
+    The active segment can expire by time or size, as in Kafka, unless it is empty.
     """
     candidates = [segment for segment in segments if _may_go(segment, segments, bounds)]
     rules = [_below_start(segments, bounds)]
@@ -46,7 +46,7 @@ def _too_old(retention_ms: int, now_ms: int) -> Callable[[Segment], bool]:
 
 
 def _too_much(size_bytes: int, retention_bytes: int) -> Callable[[Segment], bool]:
-    """Return a rule that gives up segments as long as the excess is at least a whole segment."""
+    """Return a rule that deletes segments while the log exceeds `retention_bytes` by at least a whole segment."""
     excess = size_bytes - retention_bytes if retention_bytes >= 0 else 0
 
     def rule(segment: Segment) -> bool:

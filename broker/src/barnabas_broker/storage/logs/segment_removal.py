@@ -1,4 +1,4 @@
-"""Removes segments of one log from its directory, or puts compacted ones in their place."""
+"""The removal of a log's segments, and their replacement by compacted segments."""
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -15,7 +15,7 @@ from barnabas_core.config.log_config import LogConfig
 
 
 class SegmentRemoval:
-    """Renames the files of a segment, all or none, and gives them to the trash. Raises OSError."""
+    """The removal of segments from a log's directory. All files of a segment are renamed, or none. Raises OSError."""
 
     __slots__ = ("_environment", "_segments", "_snapshots")
 
@@ -25,14 +25,14 @@ class SegmentRemoval:
         self._snapshots = snapshots
 
     def discard(self, segments: Iterable[Segment], due_ms: int) -> None:
-        """Drop these segments, one after the other; their files go at `due_ms`."""
+        """Remove segments, one after the other; their files are deleted at `due_ms`."""
         for segment in segments:
             self.retire(segment, due_ms)
             self._segments.replace([segment], [])
         self._drop_snapshots()
 
     def retire(self, segment: Segment, due_ms: int) -> None:
-        """Rename the files of a segment, which stays in the list; they go at `due_ms`."""
+        """Rename the files of a segment for deletion at `due_ms`; the segment stays in the list."""
         names = segment.deleted_names()
         rename_all(self._environment.files, names)
         self._delete(names, due_ms)
@@ -52,7 +52,7 @@ class SegmentRemoval:
         self._drop_snapshots()
 
     def _rename(self, promoted: list[tuple[str, str]], deleted: list[tuple[str, str]]) -> None:
-        """Rename all files, or none: a start would finish a begun swap, so a live log must not leave one behind."""
+        """Rename all files or none, because the next start would finish a swap that was only begun."""
         files = self._environment.files
         try:
             rename_all(files, [*promoted, *deleted])

@@ -1,7 +1,7 @@
-"""Finds records by time: the segment by its largest timestamp, the batch by the time index, the record by a walk.
+"""The search for a record by timestamp: first the segment, then the batch by the time index, then the record.
 
-Logs are looked through a segment a step, in turns of the loop, for the first look into each opens its files. A large or
-compressed batch is unpacked in a thread.
+The search gives way to the event loop after each segment, because the first use of a segment opens its files. A large
+or compressed batch is searched in a thread.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from barnabas_broker.wire.records import BrokenRecords, first_record_since
 from barnabas_core.fair_turns import FairTurn
 
 UNPACKED_BYTES_MAX: Final = 64 << 20
-"""The largest size of a batch, uncompressed, that is searched for a timestamp."""
+"""The largest decompressed size of a batch that is searched for a timestamp."""
 ON_LOOP_BYTES_MAX: Final = 64 * 1024
-"""The largest uncompressed batch that is searched on the loop, in about 5 ms at most."""
+"""The largest uncompressed batch that is searched on the event loop, which takes about 5 ms at most."""
 HEADERS_IN_A_STEP: Final = 1_000
 
 
@@ -31,7 +31,7 @@ class TimestampOffset(NamedTuple):
 
 
 class BatchSearch:
-    """One batch that may hold the record. `run` it anywhere."""
+    """A batch that may hold the record. `run` can be called in a thread."""
 
     def __init__(self, log: Log, file: LogFile, batch: FoundBatch, timestamp_ms: int) -> None:
         self.log_dir = log.log_dir
@@ -49,7 +49,7 @@ class BatchSearch:
 
     @disk_access
     def run(self) -> TimestampOffset | None:
-        """Search the batch. A broken one is found as a whole, so that a reader that begins there misses no record."""
+        """Search the batch. The result for a broken batch is its first offset, so that a consumer misses no record."""
         header = self.header
         data = self._file.read_at(self._position, header.size_bytes)
         delta_min = self._offset_min - header.base_offset
@@ -61,13 +61,13 @@ class BatchSearch:
 
 
 async def offset_for_timestamp(log: Log, timestamp_ms: int, offset_max: int, turn: FairTurn) -> TimestampOffset | None:
-    """The first record below `offset_max` of this time or later; None when there is none yet. StorageError."""
+    """Return the first record below `offset_max` with this or a later timestamp, or None. Raises StorageError."""
     found = await _first_since(log, timestamp_ms, log.log_start_offset, turn)
     return found if found and found.offset < offset_max else None
 
 
 async def max_timestamp(log: Log, turn: FairTurn) -> TimestampOffset | None:
-    """The first record with the largest timestamp; None when no record has one. StorageError."""
+    """Return the first record with the largest timestamp, or None if no record has a timestamp. Raises StorageError."""
     largest_ms, offset, place = NO_TIMESTAMP, log.log_start_offset, log.log_start_offset
     while place < log.log_end_offset:
         await turn.give_way()
@@ -83,7 +83,7 @@ async def _in_thread(log: Log, search: BatchSearch) -> TimestampOffset | None:
 
 
 async def _first_since(log: Log, timestamp_ms: int, offset: int, turn: FairTurn) -> TimestampOffset | None:
-    """Search from the batch that holds `offset`; after a truncation meanwhile, search that part again."""
+    """Search from the batch with `offset` on; repeat a step after a truncation."""
     while offset < log.log_end_offset:
         await turn.give_way()
         truncations, offset = log.truncations, max(offset, log.log_start_offset)
@@ -101,14 +101,14 @@ async def _first_since(log: Log, timestamp_ms: int, offset: int, turn: FairTurn)
 
 @disk_access
 def _largest_timestamp_at(log: Log, offset: int) -> tuple[int, int, int]:
-    """Return (largest timestamp in ms, end offset of its batch, end of the segment) of the segment with `offset`."""
+    """Return the largest timestamp in the segment with `offset`, its batch's last offset, and the segment's end."""
     segment = log.segments.starting_at(offset)[0]
     return *segment.largest_timestamp(), log.segments.end_offset(segment, log.log_end_offset)
 
 
 @disk_access
 def _timestamp_step(log: Log, timestamp_ms: int, offset: int) -> tuple[BatchSearch | None, int]:
-    """Return the next batch from `offset` on that may have a record of this time or later, and the offset after it.
+    """Return the next batch that may have a record with this or a later timestamp, and the offset after it.
 
     The batch is None if this step found none. Raises StorageError.
     """

@@ -1,10 +1,10 @@
-"""Completes a truncation before the log takes appends again (docs/explanation/storage-guarantees.md).
+"""The completion of truncations, before which a log takes no appends (docs/explanation/storage-guarantees.md).
 
-A new log waits here, too, if the checkpoints have an earlier one of its name.
+After a restart, everything below a checkpointed recovery point counts as synced. A log that was truncated below its
+recovery point therefore takes no appends until the truncation and the lower recovery point are on the disk. One write
+of the checkpoint does that for all logs of a log dir. Then the producers are loaded from the last remaining snapshot.
 
-The next start takes for synced what lies below a recovery point in the checkpoint. So a log that was cut below it takes
-nothing new before the cut and the lower one are on the disk. One write of the checkpoint does that for all logs of a
-directory. Then the log's producers are loaded from the last snapshot that is left.
+A new log waits in the same way if the checkpoints have an earlier log with its name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class TruncatedLog(Protocol):
-    """The part of a `Log` that completes a truncation of it."""
+    """The part of a `Log` that completes its truncation."""
 
     topic_partition: TopicPartition
     log_dir: str
@@ -36,11 +36,11 @@ class TruncatedLog(Protocol):
 
     @property
     def takes_appends(self) -> bool:
-        """True unless the truncation is not complete yet."""
+        """True unless a truncation is incomplete."""
         ...
 
     def producer_replay(self) -> ProducerReplay:
-        """Return what a thread has to run. StorageError."""
+        """Return the replay of producers to run in a thread. Raises StorageError."""
         ...
 
 
@@ -53,24 +53,24 @@ class DirOfLogs(Protocol):
         ...
 
     def checkpoint_anew(self) -> None:
-        """Write the lower recovery points; blocks. StorageError."""
+        """Write the checkpoints with the lower recovery points. The call blocks. Raises StorageError."""
         ...
 
 
 class CutLog(NamedTuple):
-    """A log, with its number of truncations: work for it is void once it is truncated again."""
+    """A log and its number of truncations. Work for the log is void once it is truncated again."""
 
     log: TruncatedLog
     truncations: int
 
     @classmethod
     def now(cls, log: TruncatedLog) -> "CutLog":
-        """Take the log as it is now."""
+        """Return the log with its current number of truncations."""
         return cls(log, log.truncations)
 
     @property
     def is_current(self) -> bool:
-        """True if it has not been truncated since."""
+        """True if the log has not been truncated since."""
         return self.log.truncations == self.truncations
 
     @property
@@ -79,13 +79,13 @@ class CutLog(NamedTuple):
         return self.log.known_producers.await_checkpoint
 
     def reloaded(self, replay: ProducerReplay) -> None:
-        """Let the log take appends after its replay, unless it was truncated again."""
+        """Let the log take appends after the replay, unless the log was truncated again."""
         if self.is_current:
             self.log.known_producers.reloaded(replay)
 
 
 def complete_truncation(log: TruncatedLog) -> None:
-    """Block until the log takes appends again; its checkpoints have been written, if it has any. StorageError."""
+    """Block until the log takes appends. Its checkpoints must have been written. Raises StorageError."""
     _reload(CutLog.now(log))
 
 
@@ -96,15 +96,15 @@ def _reload(cut: CutLog) -> None:
 
 
 def cut_jobs(logs: Sequence[CutLog]) -> list[FlushJob]:
-    """Return the syncs that `make_durable` has to run for these logs. StorageError."""
+    """Return the syncs that `make_durable` has to run for truncated logs. Raises StorageError."""
     return [job for cut in logs if cut.awaits_checkpoint and (job := _cut_job(cut.log)) is not None]
 
 
 def _cut_job(log: TruncatedLog) -> FlushJob | None:
-    """Return the sync of the file that was cut, and of the names in its directory. A new log has none.
+    """Return the sync of the truncated file and its directory, or None for a new log.
 
-    A power cut could bring back what was cut, before a later segment that outlives it. It could bring back the files of
-    a log that starts again from nothing, when no checkpoint knows any more what compaction had removed from them.
+    Without this sync, a power failure could restore truncated records before a later segment. It could also restore the
+    files of a log that has restarted from nothing, although the checkpoints no longer say what compaction had removed.
     """
     active = log.segments.active
     if not log.files.exists(active.path(file_names.LOG)):
@@ -118,14 +118,18 @@ def _cut_job(log: TruncatedLog) -> FlushJob | None:
 
 
 def make_durable(jobs: Sequence[FlushJob], log_dir: DirOfLogs) -> None:
-    """Make the truncations of a log dir's logs durable against power cuts. Blocks. Raises StorageError."""
+    """Make the truncations of a log dir's logs durable. The call blocks. Raises StorageError."""
     for job in jobs:
         job.run()
     log_dir.checkpoint_anew()
 
 
 class TruncatedLogs:
-    """The logs that wait. `on_added` is called with their directory; by default it blocks until they are complete."""
+    """The logs whose truncation is incomplete.
+
+    `on_added` is called with the log dir of a new one. By default it blocks until the truncations in the log dir are
+    complete.
+    """
 
     def __init__(self) -> None:
         self._waiting: WeakKeyDictionary[TruncatedLog, None] = WeakKeyDictionary()
@@ -135,13 +139,13 @@ class TruncatedLogs:
         return len(self._waiting)
 
     def add(self, log: TruncatedLog) -> None:
-        """Add a truncated log to those that wait."""
+        """Add a log whose truncation is incomplete."""
         self._waiting[log] = None
 
     def take(self, log_dir: DirOfLogs) -> list[CutLog]:
-        """Take the waiting logs of a log dir; `put_back` returns those that could not be completed.
+        """Remove and return the waiting logs of a log dir; `put_back` adds those that could not be completed.
 
-        A log that a thread is still loading waits on. A deleted log leaves by itself.
+        A log that a thread is still loading continues to wait. Only weak references are kept to deleted logs.
         """
         waiting = [log for ref in self._waiting.keyrefs() if (log := ref()) is not None]
         here = [log for log in waiting if log_dir.logs.get(log.topic_partition) is log]
@@ -150,11 +154,11 @@ class TruncatedLogs:
         return [CutLog.now(log) for log in here]
 
     def put_back(self, logs: list[CutLog]) -> None:
-        """Add logs again whose truncation could not be completed."""
+        """Add the logs again whose truncation could not be completed."""
         self._waiting.update({cut.log: None for cut in logs if not cut.log.takes_appends})
 
     def complete(self, log_dir: DirOfLogs) -> None:
-        """Block until all logs of a directory take appends. StorageError."""
+        """Block until all logs of a log dir take appends. Raises StorageError."""
         taken = self.take(log_dir)
         try:
             if any(cut.awaits_checkpoint for cut in taken):

@@ -1,4 +1,4 @@
-"""Cuts the end of a follower's log off where its leader has other data."""
+"""The truncation of a follower's log where the leader has other records."""
 
 from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.logs.log import Log
@@ -6,11 +6,11 @@ from barnabas_broker.storage.logs.log import Log
 
 @disk_access
 def truncate_to(log: Log, offset: int) -> None:
-    """Drop everything at `offset` and above. StorageError.
+    """Truncate the log to `offset`. Raises StorageError.
 
-    Drop epochs without records, too: a leader may have begun one and written nothing. A log that is cut within what was
-    compacted starts again from nothing: compaction has removed older values for newer ones that are cut now, and the
-    leader has these older values.
+    Epochs without records are dropped, too, because a leader may have begun an epoch and written nothing. A log that is
+    truncated below its compacted end restarts from nothing, because compaction has removed older values for newer ones
+    that are dropped now, and the leader still has the older values.
     """
     if offset >= log.log_end_offset:
         log.epochs.truncate_from_end(log.log_end_offset)

@@ -1,4 +1,4 @@
-"""A log with `flush.messages` that are not synced: nothing more of it is acknowledged before they are."""
+"""A log with unsynced `flush.messages`, which acknowledges no more records before a sync."""
 
 from typing import Protocol
 
@@ -8,13 +8,13 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class UnsyncedLog(Protocol):
-    """The part of a `Log` that syncs it."""
+    """The part of a `Log` that syncs the log."""
 
     topic_partition: TopicPartition
     syncs: LogSyncs
 
     def flush_job(self, offset: int | None = None) -> FlushJob | None:
-        """Return what a thread has to run. StorageError."""
+        """Return a sync to run in a thread; None if everything is synced. Raises StorageError."""
         ...
 
     def flushed(self, job: FlushJob) -> None:
@@ -22,10 +22,10 @@ class UnsyncedLog(Protocol):
         ...
 
     def flush(self, offset: int | None = None) -> None:
-        """Block until all is on the disk. StorageError."""
+        """Block until everything is synced. Raises StorageError."""
         ...
 
 
 def sync_now(log: UnsyncedLog) -> None:
-    """Sync at once, where there is no loop: blocks. StorageError."""
+    """Sync the log at once, for callers without an event loop. The call blocks. Raises StorageError."""
     log.flush()

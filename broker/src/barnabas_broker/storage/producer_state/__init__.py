@@ -1,1 +1,1 @@
-"""The idempotent producers that a log knows, in memory and in `.snapshot` files."""
+"""The state of a log's idempotent producers, in memory and in `.snapshot` files."""

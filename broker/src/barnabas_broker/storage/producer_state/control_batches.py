@@ -1,4 +1,4 @@
-"""Takes in a control batch that is in the log: live on a follower, in recovery and on a reload alike."""
+"""The processing of control batches that are in the log: on a follower, in recovery and after a reload."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,7 +19,7 @@ def control_batches(run: memoryview, headers: Sequence[BatchHeader]) -> Iterator
 
 
 def record_control(states: ProducerStates, segment: Segment, batch: Buffer, header: BatchHeader) -> None:
-    """End the transaction that its marker ends; the index of its segment has each aborted one once."""
+    """Apply the marker in a control batch, and add an aborted transaction to the segment's transaction index."""
     marker = decode_marker(batch, header)
     if marker is not None:
         aborted = states.record_marker(marker, header.base_offset, header.max_timestamp_ms)

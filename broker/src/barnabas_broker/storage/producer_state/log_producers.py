@@ -1,7 +1,7 @@
-"""The idempotent producers of one log: loaded at their first use, kept in snapshots, loaded again after a truncation.
+"""The producers of one log, which are loaded at their first use and again after a truncation.
 
-A truncated log takes no appends while they are held back: until its lower recovery point is in the checkpoint, and
-until they are loaded from the last snapshot that is left (docs/explanation/storage-guarantees.md).
+A truncated log takes no appends until its lower recovery point is in the checkpoint and its producers are loaded from
+the last remaining snapshot (docs/explanation/storage-guarantees.md).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,11 +17,11 @@ from barnabas_broker.wire.record_batch import CONTROL_BIT
 from barnabas_core.errors import ApiError, ErrorCode
 
 Replayed = tuple[Segment, Iterable[FoundBatch]]
-"""A segment, and its batches after the snapshot."""
+"""A segment with its batches after the snapshot."""
 
 
 class ProducerReplay:
-    """Adds the batches behind a snapshot to its producers. `run` it in a thread: it changes nothing of the log."""
+    """The replay of the batches after a snapshot, to be run in a thread."""
 
     def __init__(self, log_dir: str, directory: str, states: ProducerStates, segments: Sequence[Replayed]) -> None:
         self.log_dir = log_dir
@@ -31,27 +31,27 @@ class ProducerReplay:
 
     @disk_access
     def run(self) -> None:
-        """Bring `states` to the log's end. Blocks. Raises StorageError."""
+        """Bring `states` to the log's end. The call blocks. Raises StorageError."""
         _replay(self.states, self._segments)
 
 
 class LogProducers:
-    """`states` is None before the first use, and while they are held back. Raises OSError, InvalidBatch, ApiError."""
+    """The producers of a log. `states` is None while they are not loaded. Raises OSError, InvalidBatch and ApiError."""
 
     __slots__ = ("_count", "_segments", "are_held_back", "await_checkpoint", "snapshots", "states")
 
     def __init__(self, segments: Segments, snapshots: ProducerSnapshots, count: ProducerCount) -> None:
         self.states: ProducerStates | None = None
         self.are_held_back = False
-        """True if the log takes no appends for now."""
+        """True while the log takes no appends."""
         self.await_checkpoint = False
-        """True if the log was cut below its recovery point, and the checkpoint still has the higher one."""
+        """True if the checkpoint has a recovery point above the end of a truncated log."""
         self._segments = segments
         self.snapshots = snapshots
         self._count = count
 
     def check_not_held_back(self) -> None:
-        """Raise ApiError while the producers are not known yet."""
+        """Raise ApiError while the log takes no appends."""
         if self.are_held_back:
             raise ApiError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -59,7 +59,7 @@ class LogProducers:
             )
 
     def load(self, log_start_offset: int, log_end_offset: int) -> ProducerStates:
-        """Load from the newest snapshot and the batches behind it; after a clean shutdown there are none behind it."""
+        """Load the newest snapshot and replay the batches after it; a clean shutdown leaves no such batches."""
         self.check_not_held_back()
         if self.states is None:
             offset, states = self._from_snapshot(log_start_offset, log_end_offset)
@@ -68,7 +68,7 @@ class LogProducers:
         return self.states
 
     def replay(self, log_dir: str, directory: str, log_start_offset: int, log_end_offset: int) -> ProducerReplay:
-        """Return the replay that a thread must run before `reloaded`; files are opened here, and a new log has none."""
+        """Return the replay that a thread has to run before `reloaded`."""
         offset, states = self._from_snapshot(log_start_offset, log_end_offset)
         return ProducerReplay(log_dir, directory, states, list(self._batches_from(offset)))
 
@@ -81,33 +81,33 @@ class LogProducers:
         return offset, ProducerStates(self._count, entries)
 
     def write_snapshot(self, offset: int) -> None:
-        """Write a snapshot at the log's end; none before the first use, or while held back."""
+        """Write a snapshot at the log's end, unless the producers are not loaded."""
         if self.states is not None:
             self.snapshots.write(offset, self.states.snapshot())
 
     def clear(self) -> None:
-        """Forget all producers: the log starts again from nothing."""
+        """Forget all producers, because the log restarts from nothing."""
         self.states = ProducerStates(self._count)
         self.snapshots.clear()
 
     def truncate(self, end_offset: int) -> None:
-        """Hold the producers back until they are loaded again, unless the log knew none."""
+        """Take no appends until the producers are loaded again, unless the log has no producers."""
         if self.states is None or self.states.producers:
             self.hold_back()
         self.snapshots.remove_after(end_offset)
 
     def hold_back(self, *, until_checkpointed: bool = False) -> None:
-        """Take no appends until the producers are loaded again, and the checkpoints are written before that."""
+        """Take no appends until the producers are loaded again and, if asked for, the checkpoints are written."""
         self.states, self.are_held_back = None, True
         self.await_checkpoint |= until_checkpointed
 
     def reloaded(self, replay: ProducerReplay) -> None:
-        """Take appends again: the checkpoints are written, and the replay has run."""
+        """Take appends again, after the checkpoints were written and the replay has run."""
         self.states, self.are_held_back, self.await_checkpoint = replay.states, False, False
 
 
 def _replay(states: ProducerStates, segments: Iterable[Replayed]) -> None:
-    """Apply the batches, and restore the entries of transaction indexes that a crash has lost."""
+    """Apply the batches, and restore transaction index entries that a crash has lost."""
     for segment, batches in segments:
         for position, header in batches:
             if header.attributes & CONTROL_BIT:

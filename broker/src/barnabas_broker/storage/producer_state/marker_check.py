@@ -1,4 +1,4 @@
-"""The check of a transaction marker: Kafka's rules for the partition that takes it. Pure."""
+"""The check of a transaction marker by Kafka's rules."""
 
 from typing import Final
 
@@ -7,30 +7,30 @@ from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.errors import ApiError, ErrorCode
 
 STRICT_SINCE: Final = 2
-"""The first transaction.version whose markers have an epoch of their own (KIP-890)."""
+"""The first transaction.version whose transactions have their own epochs (KIP-890)."""
 EPOCH_MAX: Final = 2**15 - 1
-"""The last epoch of a producer id. No later one can fence it, so its markers may repeat it."""
+"""The last epoch of a producer id. A marker may repeat this epoch, because no later epoch can fence it."""
 
 
 def check_marker(producer: Producer | None, marker: Marker, transaction_version: int) -> None:
     """Raise ApiError unless the marker may follow the state of its producer.
 
-    A marker that is late must not end the producer's next transaction. With transaction.version 2 each transaction has
-    an epoch of its own, which tells them apart; a repeated marker has nothing to end.
+    A late marker must not end the producer's next transaction. With transaction.version 2 each transaction has its own
+    epoch, which identifies a late marker. A repeated marker has nothing to end.
     """
     epoch = marker.producer_epoch
     if min(marker.producer_id, epoch) < 0:
-        message = f"a marker of producer {marker.producer_id} with epoch {epoch}; both must be at least 0"
+        message = f"the marker has producer id {marker.producer_id} and epoch {epoch}; both must be at least 0"
         raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
     if producer is None:
         return
     is_repeated = epoch == producer.epoch and (producer.transaction_first_offset < 0 or epoch == EPOCH_MAX)
     lowest = producer.epoch + 1 if transaction_version >= STRICT_SINCE and not is_repeated else producer.epoch
     if epoch < lowest:
-        message = f"a marker of epoch {epoch} for producer {marker.producer_id}; at least {lowest} is allowed"
+        message = f"the marker has epoch {epoch} for producer {marker.producer_id}; at least {lowest} is allowed"
         raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
     if marker.coordinator_epoch < producer.coordinator_epoch:
         message = (
-            f"a marker of coordinator epoch {marker.coordinator_epoch}; the latest is {producer.coordinator_epoch}"
+            f"the marker has coordinator epoch {marker.coordinator_epoch}; the latest is {producer.coordinator_epoch}"
         )
         raise ApiError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, message)

@@ -1,4 +1,4 @@
-"""The `.snapshot` files: producer state at an offset, in Kafka's format, version 1. Pure: bytes to values and back."""
+"""The `.snapshot` files of producer state at an offset, in version 1 of Kafka's format."""
 
 import struct
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _VERSION: Final = 1
 
 
 class SnapshotEntry(NamedTuple):
-    """One batch of a producer, in the order of the bytes. `last_offset` is -1 when none is known."""
+    """A batch of a producer, with the fields in the order of the file. `last_offset` is -1 if it is unknown."""
 
     producer_id: int
     producer_epoch: int
@@ -26,7 +26,7 @@ class SnapshotEntry(NamedTuple):
 
 
 def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
-    """The file's bytes, CRC included."""
+    """Return the content of the file, including the CRC."""
     rows = [_ENTRY.pack(*entry) for entry in entries]
     data = bytearray(_HEAD.pack(_VERSION, 0, len(rows)) + b"".join(rows))
     struct.pack_into(">I", data, 2, crc32c(memoryview(data)[_CRC_COVERS_FROM:]))
@@ -34,14 +34,14 @@ def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[SnapshotEntry]:
-    """Decode a snapshot. Raises ValueError, which says what is wrong with the file."""
+    """Decode a snapshot. Raises ValueError if the file is malformed."""
     if len(data) < _HEAD.size:
-        raise ValueError(f"it has {len(data)} bytes, less than a header's {_HEAD.size}")
+        raise ValueError(f"the file has {len(data)} bytes, less than a header's {_HEAD.size}")
     version, crc, count = _HEAD.unpack_from(data)
     if version != _VERSION:
-        raise ValueError(f"its version is {version}, not {_VERSION}")
+        raise ValueError(f"the version is {version}, not {_VERSION}")
     if crc32c(memoryview(data)[_CRC_COVERS_FROM:]) != crc:
-        raise ValueError("its CRC does not match")
+        raise ValueError("the CRC does not match")
     if len(data) != _HEAD.size + count * _ENTRY.size:
-        raise ValueError(f"it has {len(data)} bytes, which is not {count} entries")
+        raise ValueError(f"the file has {len(data)} bytes, which do not fit {count} entries")
     return [SnapshotEntry(*row) for row in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :])]

@@ -1,4 +1,4 @@
-"""The `.snapshot` files of one partition: producer state at each segment's base offset and at the last shutdown."""
+"""The `.snapshot` files of a log: producer state at each segment's base offset and at the last shutdown."""
 
 from collections.abc import Iterable
 
@@ -24,15 +24,15 @@ class ProducerSnapshots:
 
     @property
     def latest_path(self) -> str:
-        """The path of the newest snapshot, which may not exist."""
+        """The path of the newest snapshot; the file may not exist."""
         return self.path(self.latest_offset)
 
     def path(self, offset: int) -> str:
-        """Return the path of the snapshot at this offset."""
+        """Return the path of the snapshot at an offset."""
         return f"{self.directory}/{file_names.segment_file(offset, file_names.SNAPSHOT)}"
 
     def load(self, offset_max: int) -> tuple[int, list[SnapshotEntry]] | None:
-        """Return the newest snapshot at or below `offset_max` and its offset; remove newer and damaged ones."""
+        """Return the newest snapshot up to `offset_max` and its offset; remove newer and damaged snapshots."""
         while self.offsets:
             offset = self.offsets[-1]
             if offset <= offset_max:
@@ -44,20 +44,20 @@ class ProducerSnapshots:
         return None
 
     def write(self, offset: int, entries: Iterable[SnapshotEntry]) -> None:
-        """Take a snapshot if there is none at this offset. It is synced before the recovery point moves."""
+        """Write a snapshot if no snapshot is as new. A later flush syncs the file before the recovery point moves."""
         if offset > self.latest_offset:
             self._files.write_atomically(self.path(offset), encode_snapshot(entries), sync=False)
             self.offsets.append(offset)
 
     def keep_only(self, offsets: Iterable[int]) -> None:
-        """Remove the snapshots that no longer belong to a segment; the newest stays in any case."""
+        """Remove the snapshots at other offsets, but not the newest snapshot."""
         kept = set(offsets)
         for offset in self.offsets[:-1]:
             if offset not in kept:
                 self._remove(offset)
 
     def remove_after(self, offset: int) -> None:
-        """Remove the snapshots at offsets that the log no longer reaches."""
+        """Remove the snapshots above `offset`."""
         for newer in [each for each in self.offsets if each > offset]:
             self._remove(newer)
 

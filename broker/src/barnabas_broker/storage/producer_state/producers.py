@@ -1,7 +1,7 @@
-"""The producers of a partition: the last five batches of each, to tell duplicates from gaps, and its open transaction.
+"""The producers of a partition: the last five batches of each, to tell duplicates from gaps, and open transactions.
 
-Pure state: `check` decides, `record` and `record_marker` apply, on the live path, in recovery and on a reload alike.
-`producer_snapshots` keeps it on disk.
+`check` decides whether a batch may be appended. `record` and `record_marker` update the state, for appends, in recovery
+and after a reload. `producer_snapshots` stores the state on disk.
 """
 
 import struct
@@ -18,23 +18,23 @@ from barnabas_broker.wire.transaction_markers import Marker
 from barnabas_core.errors import ApiError, ErrorCode
 
 BATCHES_KEPT: Final = 5
-"""A producer has at most five requests in flight, so no retry is older."""
+"""The number of batches kept per producer, which has at most five requests in flight."""
 SEQUENCE_MAX: Final = 2**31 - 1
 NO_SEQUENCE: Final = -1
 
 PARTITION_MAX: Final = 4_000
-"""The most producers of a partition, as a snapshot of all their batches is written in one turn."""
+"""The largest number of producers of a partition, because the event loop writes all of them to a snapshot at once."""
 PARTITION_MIN: Final = 5
-"""A partition may know so many, however many the others know."""
+"""The number of producers that a partition may have even if the broker has too many."""
 BROKER_MAX: Final = 500_000
-"""The bound for all partitions; about 200 MB."""
+"""The largest number of producers of all partitions, which takes about 200 MB."""
 
 _BATCH: Final = struct.Struct("<iqiq")
 _KEPT: Final = BATCHES_KEPT * _BATCH.size
 
 
 class ProducedBatch(NamedTuple):
-    """A batch that was appended. `base_sequence` and `base_offset` follow from the last ones and the delta."""
+    """An appended batch. Its base sequence and base offset are computed from the last ones and the delta."""
 
     last_sequence: int
     last_offset: int
@@ -43,17 +43,17 @@ class ProducedBatch(NamedTuple):
 
     @property
     def base_offset(self) -> int:
-        """Offset of its first record."""
+        """The offset of the first record."""
         return self.last_offset - self.offset_delta
 
     @property
     def base_sequence(self) -> int:
-        """Sequence of its first record; sequences wrap from 2^31 - 1 to 0."""
+        """The sequence of the first record; sequences wrap from 2^31 - 1 to 0."""
         return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
 
 
 class Producer:
-    """One producer id in one partition. Its batches lie packed behind one another: most brokers know many producers."""
+    """A producer id in a partition. The batches are packed into bytes, because a broker may have many producers."""
 
     __slots__ = (
         "coordinator_epoch",
@@ -68,14 +68,14 @@ class Producer:
         self.producer_id = producer_id
         self.epoch = epoch
         self.packed = b""
-        """The last batches, oldest first."""
+        """The last batches in packed form, oldest first."""
         self.last_timestamp_ms = -1
         self.coordinator_epoch = -1
         self.transaction_first_offset = -1
 
     @property
     def batches(self) -> list[ProducedBatch]:
-        """The last ones, oldest first."""
+        """The last batches, oldest first."""
         return [ProducedBatch(*fields) for fields in _BATCH.iter_unpack(self.packed)]
 
     @property
@@ -84,17 +84,17 @@ class Producer:
         return _BATCH.unpack_from(self.packed, len(self.packed) - _BATCH.size)[0] if self.packed else NO_SEQUENCE
 
     def add(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp_ms: int) -> None:
-        """Add a batch that was appended."""
+        """Add an appended batch."""
         self.packed = (self.packed + _BATCH.pack(last_sequence, last_offset, offset_delta, timestamp_ms))[-_KEPT:]
         self.last_timestamp_ms = timestamp_ms
 
     def begin_epoch(self, epoch: int) -> None:
-        """Take a new epoch: the sequences begin at 0 again."""
+        """Set a new epoch, in which the sequences begin at 0."""
         self.epoch = epoch
         self.packed = b""
 
     def duplicate_of(self, epoch: int, base_sequence: int, last_sequence: int) -> ProducedBatch | None:
-        """Return the kept batch that has exactly these sequences."""
+        """Return the kept batch with exactly these sequences, or None."""
         if epoch != self.epoch:
             return None
         for batch in self.batches:
@@ -104,7 +104,7 @@ class Producer:
 
 
 class ProducerCount:
-    """The number of producers that all partitions of a broker know. It has a lock, for threads load logs, too."""
+    """The number of producers in all partitions of a broker. A lock guards it, because threads load logs, too."""
 
     def __init__(self, total_max: int = BROKER_MAX) -> None:
         self.total = 0
@@ -112,18 +112,18 @@ class ProducerCount:
         self._lock = Lock()
 
     def add(self, count: int) -> None:
-        """Add so many; `count` may be negative."""
+        """Add `count`, which may be negative."""
         with self._lock:
             self.total += count
 
     @property
     def is_too_large(self) -> bool:
-        """True if a partition that learns of a new producer has to forget an old one."""
+        """True if a partition has to forget an old producer for a new one."""
         return self.total > self._total_max
 
 
 class ProducerStates:
-    """The producers of one partition, by producer id, the one that wrote last at the end."""
+    """The producers of one partition by producer id, in the order of their last writes."""
 
     __slots__ = ("_count", "producers", "transactions", "verifications")
 
@@ -148,7 +148,7 @@ class ProducerStates:
         """Return None if a client's batch may be appended, or the earlier batch that it repeats.
 
         Raises ApiError: INVALID_PRODUCER_EPOCH for a fenced producer, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap,
-        INVALID_TXN_STATE for a plain batch within a transaction.
+        INVALID_TXN_STATE for a non-transactional batch during a transaction.
         """
         producer = self.producers.get(header.producer_id)
         if producer is None:
@@ -165,17 +165,17 @@ class ProducerStates:
         if producer.transaction_first_offset >= 0 and not header.attributes & TRANSACTIONAL_BIT:
             raise ApiError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {producer.producer_id} has an open transaction; this batch is not part of it",
+                f"producer {producer.producer_id} has an open transaction, but the batch is not transactional",
             )
         return None
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Return whether the producer has a transaction open here."""
+        """True if the producer has an open transaction with this epoch in the partition."""
         producer = self.producers.get(producer_id)
         return producer is not None and producer.epoch == epoch and producer.transaction_first_offset >= 0
 
     def record(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> None:
-        """Note a batch that was appended at `base_offset`."""
+        """Update the producer's state after a batch was appended at `base_offset`."""
         if header.producer_id < 0:
             return
         delta = header.last_offset_delta
@@ -193,7 +193,7 @@ class ProducerStates:
             self.transactions.begin(header.producer_id, base_offset)
 
     def record_marker(self, marker: Marker, offset: int, timestamp_ms: int) -> AbortedTransaction | None:
-        """Note a marker that was appended at `offset`; return the transaction if it aborts one."""
+        """Update the producer's state after a marker was appended at `offset`; return an aborted transaction."""
         producer_id, epoch = marker.producer_id, marker.producer_epoch
         self.verifications.ended(producer_id, epoch)
         producer = self.producers.pop(producer_id, None) or self._new(producer_id, epoch)
@@ -209,7 +209,7 @@ class ProducerStates:
         return AbortedTransaction(producer_id, ended.first_offset, offset, ended.last_stable_offset)
 
     def _new(self, producer_id: int, epoch: int) -> Producer:
-        """Add a producer; if there are too many, forget the one that has been idle for longest."""
+        """Return a new producer. If there are too many, forget the one that has been idle for the longest time."""
         self._count.add(1)
         known = len(self.producers)
         if known >= PARTITION_MAX or (known >= PARTITION_MIN and self._count.is_too_large):
@@ -223,13 +223,13 @@ class ProducerStates:
             self._count.add(-1)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget the producers that have been silent for so long and have no transaction open."""
+        """Forget the producers without an open transaction that have not written for `expiration_ms`."""
         for producer in list(self.producers.values()):
             if producer.transaction_first_offset < 0 and now_ms - producer.last_timestamp_ms >= expiration_ms:
                 self._forget(producer.producer_id)
 
     def oldest_transaction_ms(self) -> int | None:
-        """Return when the producer of the oldest open transaction wrote last."""
+        """Return the time of the last write by the producer of the oldest open transaction, or None."""
         producer_id = self.transactions.oldest()
         return None if producer_id is None else self.producers[producer_id].last_timestamp_ms
 
@@ -239,13 +239,13 @@ class ProducerStates:
         return {producer_id: kept[-1].last_offset for producer_id, kept in batches if kept}
 
     def epochs_without_batches(self) -> dict[int, int]:
-        """Return the epochs, by producer id, of producers whose last batch a marker has made obsolete."""
+        """Return the epoch of each producer without batches since a marker, by producer id."""
         return {each.producer_id: each.epoch for each in self.producers.values() if not each.packed}
 
     def snapshot(self) -> list[SnapshotEntry]:
-        """Return an entry for each known batch, for the `.snapshot` file; each producer's newest comes last.
+        """Return the entries of a `.snapshot` file: one for each kept batch, a producer's newest batch last.
 
-        Kafka writes the newest alone, and of several entries of a producer it takes the last one.
+        Kafka writes only the newest batch, and reads the last entry of a producer.
         """
         return [entry for producer in self.producers.values() for entry in _snapshot_entries(producer)]
 
@@ -262,7 +262,7 @@ class ProducerStates:
 
 
 def _importance(known: tuple[int, Producer]) -> tuple[bool, int]:
-    """Return the sort key by which producers are forgotten: earliest writers first, open transactions never."""
+    """Return the sort key that puts idle producers first and producers with open transactions last."""
     return known[1].transaction_first_offset >= 0, known[1].last_timestamp_ms
 
 
@@ -285,7 +285,6 @@ def _check_epoch_and_sequence(producer: Producer, epoch: int, base_sequence: int
 
 
 def _snapshot_entries(producer: Producer) -> Iterable[SnapshotEntry]:
-    """Return the entries of one producer, quickly: thousands are written at a roll."""
     packed = producer.packed or _BATCH.pack(NO_SEQUENCE, -1, 0, producer.last_timestamp_ms)
     who = (producer.producer_id, producer.epoch)
     transaction = (producer.coordinator_epoch, producer.transaction_first_offset)

@@ -1,6 +1,6 @@
-"""The transactions of a partition that are open, or that ended by a marker not yet committed.
+"""The transactions of a partition that are open, or whose marker is not committed yet.
 
-Pure state. From it follows the last stable offset, where consumers stop that read committed records only.
+They determine the last stable offset, up to which read_committed consumers read.
 """
 
 from collections import deque
@@ -11,32 +11,32 @@ NONE_UNSTABLE: Final = 2**63 - 1
 
 
 class EndedTransaction(NamedTuple):
-    """The offset where it began, and the first offset behind it that is still undecided."""
+    """The first offset of an ended transaction, and the last stable offset after its end."""
 
     first_offset: int
     last_stable_offset: int
 
 
 class Transactions:
-    """`first_unstable_offset` may be too low until `stable_until` has been asked."""
+    """The transactions of a partition. `first_unstable_offset` may be too low until `stable_until` is called."""
 
     __slots__ = ("_ended", "_open", "first_unstable_offset")
 
     def __init__(self, opened: Iterable[tuple[int, int]] = ()) -> None:
-        """Take the open ones: producer ids with the offsets where they began."""
+        """Create the state from the open transactions: pairs of producer id and first offset."""
         self._open: dict[int, int] = dict(sorted(opened, key=lambda each: each[1]))
         self._ended: deque[tuple[int, int]] = deque()
-        """First offset and marker of each that has ended, by their markers."""
+        """The first offset and marker offset of each ended transaction, in the order of the markers."""
         self.first_unstable_offset = NONE_UNSTABLE
         self._find_first()
 
     def begin(self, producer_id: int, offset: int) -> None:
-        """Open a transaction at the log's end."""
+        """Open a transaction whose first offset is `offset`."""
         self._open[producer_id] = offset
         self.first_unstable_offset = min(self.first_unstable_offset, offset)
 
     def end(self, producer_id: int, marker_offset: int) -> EndedTransaction | None:
-        """Close the producer's transaction; None if it has none open."""
+        """Close and return the producer's transaction, or return None if it has none open."""
         first = self._open.pop(producer_id, None)
         if first is None:
             return None
@@ -44,7 +44,7 @@ class Transactions:
         return EndedTransaction(first, next(iter(self._open.values()), marker_offset + 1))
 
     def stable_until(self, high_watermark: int) -> int:
-        """Return the last stable offset. A marker counts once it is committed."""
+        """Return the last stable offset. A marker counts only once it is committed."""
         if self.first_unstable_offset >= high_watermark:
             return high_watermark
         while self._ended and self._ended[0][1] < high_watermark:
@@ -53,7 +53,7 @@ class Transactions:
         return min(high_watermark, self.first_unstable_offset)
 
     def oldest(self) -> int | None:
-        """Return the producer id of the oldest open transaction."""
+        """Return the producer id of the oldest open transaction, or None."""
         return next(iter(self._open), None)
 
     def _find_first(self) -> None:

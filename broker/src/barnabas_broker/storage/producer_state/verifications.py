@@ -1,6 +1,7 @@
-"""The producers whose first batch waits until the coordinator has verified its transaction; a marker voids that.
+"""The verifications of transactions by the coordinator, for which a producer's first batch has to wait.
 
-Without this a batch could begin a transaction that has ended meanwhile, and nobody would ever end it (KIP-890).
+Without them, a late batch could begin a transaction again after its end, and nobody would end it (KIP-890). A marker
+voids the verification.
 """
 
 from dataclasses import dataclass
@@ -8,17 +9,17 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, eq=False)
 class Verification:
-    """A question to the coordinator that batches wait for."""
+    """A request to the coordinator to verify a transaction; batches wait for the response."""
 
     epoch: int
     has_own_epoch: bool
-    """True if each transaction has an epoch of its own (transaction.version 2)."""
+    """True if each transaction has its own epoch (transaction.version 2)."""
     waiting: int = 0
-    """The number of batches that wait for it."""
+    """The number of batches that wait for the verification."""
 
 
 class Verifications:
-    """The verifications by producer id. A batch whose verification has vanished must be verified again."""
+    """The verifications by producer id. A batch without its verification must be verified again."""
 
     __slots__ = ("_open",)
 
@@ -26,7 +27,7 @@ class Verifications:
         self._open: dict[int, Verification] = {}
 
     def begin(self, producer_id: int, epoch: int, *, has_own_epoch: bool) -> Verification:
-        """Return the verification for this epoch; all batches of the producer share it."""
+        """Return the verification for an epoch, which all batches of the producer share."""
         known = self._open.get(producer_id)
         if known is None or known.epoch < epoch:
             known = self._open[producer_id] = Verification(epoch, has_own_epoch)
@@ -34,17 +35,17 @@ class Verifications:
         return known
 
     def is_current(self, producer_id: int, verification: Verification) -> bool:
-        """Return whether the producer's transaction has not ended since the verification began."""
+        """True if the producer's transaction has not ended since the verification began."""
         return self._open.get(producer_id) is verification
 
     def drop(self, producer_id: int, verification: Verification) -> None:
-        """Subtract a batch whose wait is over; forget the verification after the last one."""
+        """Remove a batch that no longer waits, and with the last batch the verification."""
         verification.waiting -= 1
         if not verification.waiting and self.is_current(producer_id, verification):
             del self._open[producer_id]
 
     def appended(self, producer_id: int) -> None:
-        """The transaction is open: nothing is left to verify."""
+        """Remove the verification, because the transaction is open now."""
         self._open.pop(producer_id, None)
 
     def ended(self, producer_id: int, epoch: int) -> None:

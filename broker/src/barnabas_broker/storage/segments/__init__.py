@@ -1,1 +1,1 @@
-"""The segments of a log: their files and indexes, and how compacted ones replace them."""
+"""The segments of a log: their files and indexes, and their replacement by compacted segments."""

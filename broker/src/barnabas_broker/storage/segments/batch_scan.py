@@ -1,4 +1,4 @@
-"""Walks the batches of a segment's file by their headers."""
+"""The scan of a segment's file from batch to batch by their headers."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -14,15 +14,15 @@ from barnabas_broker.wire.record_batch import (
 )
 
 LOOKUP_CHUNK_BYTES: Final = 8192
-"""Read at once to find a batch between two index entries."""
+"""The number of bytes read at once to find a batch between two index entries."""
 SCAN_CHUNK_BYTES: Final = 1 << 20
-"""Read at once to walk a whole segment."""
+"""The number of bytes read at once to scan a whole segment."""
 NO_CRC: Final = 2**63 - 1
 _LENGTH_MIN: Final = HEADER_BYTES - LENGTH_OFFSET
 
 
 class FoundBatch(NamedTuple):
-    """A batch and where in the segment's file it begins."""
+    """A batch header and the position of the batch in the segment's file."""
 
     position: int
     header: BatchHeader
@@ -31,9 +31,9 @@ class FoundBatch(NamedTuple):
 def scan_batches(
     file: LogFile, start: int, end: int, offset_min: int, *, chunk_bytes: int, crc_from: int = NO_CRC
 ) -> Iterator[FoundBatch]:
-    """Each batch in [start, end), their offsets rising from `offset_min`; InvalidBatch at the first that is none.
+    """Yield the batches in [start, end), whose offsets must rise from `offset_min`. Raises InvalidBatch.
 
-    The CRC is checked from the offset `crc_from` on.
+    The CRC is checked for batches from the offset `crc_from` on.
     """
     chunk, chunk_start, position = memoryview(b""), start, start
     while position < end:
@@ -57,7 +57,7 @@ def _read(file: LogFile, position: int, length: int, end: int) -> memoryview:
 
 
 def valid_header(chunk: bytes | memoryview, place: int, position: int, end: int, offset_min: int) -> BatchHeader:
-    """The header at `place` of `chunk`, which is byte `position` of a segment that ends at `end`; InvalidBatch."""
+    """Return the header at `place` of `chunk`, at byte `position` of a segment up to `end`. Raises InvalidBatch."""
     if len(chunk) - place < HEADER_BYTES:
         raise InvalidBatch(
             position, f"{len(chunk) - place} bytes are left, less than a header's {HEADER_BYTES}", torn=True
@@ -69,8 +69,9 @@ def valid_header(chunk: bytes | memoryview, place: int, position: int, end: int,
         raise InvalidBatch(position, f"the length is {header.length}, less than {_LENGTH_MIN}")
     if header.base_offset < offset_min or header.last_offset_delta < 0:
         raise InvalidBatch(
-            position, f"the offsets {header.base_offset}+{header.last_offset_delta} do not follow {offset_min}"
+            position,
+            f"the base offset {header.base_offset} and delta {header.last_offset_delta} do not follow {offset_min}",
         )
     if position + header.length + LENGTH_OFFSET > end:
-        raise InvalidBatch(position, f"the length is {header.length}, and {end - position} bytes are left", torn=True)
+        raise InvalidBatch(position, f"the length is {header.length}, but {end - position} bytes are left", torn=True)
     return header

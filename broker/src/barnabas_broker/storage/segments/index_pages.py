@@ -1,25 +1,25 @@
-"""The index pages in memory: the most recently read ones of all logs of a broker."""
+"""The cache of the most recently read index pages of all logs."""
 
 from threading import Lock
 from typing import Final, Protocol
 
 PAGES_MAX: Final = 2_048
-"""The number of pages of 4 or 6 KiB: about 10 MiB.
+"""The largest number of cached pages, which have 4 or 6 KiB each and take about 10 MiB.
 
-A lookup in another index reads its page again, which costs some `pread`s.
+A lookup in another index reads a page again with a few `pread` calls.
 """
 
 
 class HoldsPage(Protocol):
-    """An index, as this module sees it."""
+    """An index with a cached page."""
 
     def drop_page(self) -> None:
-        """Keep the page no longer."""
+        """Drop the cached page."""
         ...
 
 
 class IndexPages:
-    """Indexes that keep a page, at most `pages_max`. Locked, for logs are loaded in threads, too."""
+    """The indexes with a cached page, at most `pages_max`. A lock guards them, because threads load logs, too."""
 
     def __init__(self, pages_max: int = PAGES_MAX) -> None:
         self._pages_max = pages_max
@@ -30,7 +30,7 @@ class IndexPages:
         return len(self._holders)
 
     def kept(self, holder: HoldsPage) -> None:
-        """`holder` has just read a page, and keeps it in the place of the one it had."""
+        """Register an index that has read a page, and drop the oldest page above the limit."""
         with self._lock:
             self._holders.pop(holder, None)
             self._holders[holder] = None

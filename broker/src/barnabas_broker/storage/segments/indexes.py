@@ -1,8 +1,8 @@
-"""A segment's sparse indexes, `.index` and `.timeindex`: sorted entries of fixed size, written behind.
+"""The sparse indexes of a segment, `.index` and `.timeindex`: sorted entries of fixed size.
 
-New entries wait in memory for `flush` (on roll, close, sync, or when a page of them is full). A crash loses only
-entries past the recovery point, and recovery builds those again. A lookup leaves no file open: it keeps the page that
-it found, until `IndexPages` takes that for others.
+New entries stay in memory until `flush`: at a roll, close or sync, or when a page is full. A crash loses only entries
+above the recovery point, which recovery rebuilds. A lookup leaves no file open, but keeps the page that it read until
+`IndexPages` drops the page.
 """
 
 import struct
@@ -14,18 +14,18 @@ from barnabas_broker.storage.errors import lacks_space
 from barnabas_broker.storage.segments.index_pages import IndexPages
 
 PAGE_ENTRIES: Final = 512
-"""Entries read and written together: 4 KiB of offset index, which stand for at least 2 MiB of log."""
+"""The number of entries in a page: 4 KiB of offset index, for at least 2 MiB of log."""
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")
-"""Last offset of a batch, relative to the segment's base; position of that batch."""
+"""The last offset of a batch, relative to the segment's base offset, and the position of the batch."""
 TIME_ENTRY: Final = struct.Struct(">qi")
-"""The largest timestamp so far, ms; last offset, relative, of the batch that brought it."""
+"""The largest timestamp so far (ms), and the relative last offset of the batch with this timestamp."""
 NO_PAGE: Final = (0, b"")
-"""The number of a page's first entry, and the page."""
+"""An empty page: the number of its first entry, and its bytes."""
 
 
 class SparseIndex:
-    """The entries of two numbers; neither number ever falls from one entry to the next."""
+    """An index whose entries have two numbers each; neither number falls from one entry to the next."""
 
     __slots__ = ("_entry", "_files", "_page", "_page_bytes", "_pages", "_tail", "_written", "path")
 
@@ -40,13 +40,13 @@ class SparseIndex:
         self._page = NO_PAGE
 
     def append(self, first: int, second: int) -> bool:
-        """Add an entry in memory; True if so much waits there that it should be written now."""
+        """Add an entry in memory. Return True if a whole page of entries waits to be written."""
         self._tail += self._entry.pack(first, second)
         return len(self._tail) >= self._page_bytes
 
     @property
     def count(self) -> int:
-        """The number of entries, written or not."""
+        """The number of entries, in the file and in memory."""
         return self._written + len(self._tail) // self._entry.size
 
     def flush(self) -> None:
@@ -57,25 +57,25 @@ class SparseIndex:
             self._page = NO_PAGE
 
     def drop_page(self) -> None:
-        """Drop the page. `IndexPages` calls it, perhaps in another thread."""
+        """Drop the cached page. `IndexPages` may call this in another thread."""
         self._page = NO_PAGE
 
     def last(self) -> tuple[int, int] | None:
-        """The newest entry; None where there is none."""
+        """Return the newest entry, or None if there is none."""
         return self._read(self.count - 1) if self.count else None
 
     def floor(self, target: int) -> tuple[int, int] | None:
-        """Return the last entry whose first field is at most `target`."""
+        """Return the last entry whose first field is at most `target`, or None."""
         count = self.count_up_to(target)
         return self._read(count - 1) if count else None
 
     def ceiling(self, target: int) -> tuple[int, int] | None:
-        """Return the first entry whose second field is at least `target`."""
+        """Return the first entry whose second field is at least `target`, or None."""
         count = self.count_up_to(target - 1, field=1)
         return self._read(count) if count < self.count else None
 
     def count_up_to(self, target: int, field: int = 0) -> int:
-        """Return how many entries have a `field` of at most `target`."""
+        """Return the number of entries with a `field` of at most `target`."""
         entry = self._entry
         if self._tail and entry.unpack_from(self._tail)[field] <= target:
             return self._written + self._bisect(self._tail, target, field)
@@ -87,14 +87,14 @@ class SparseIndex:
         return start + self._bisect(page, target, field)
 
     def truncate(self, count: int) -> None:
-        """Keep the first `count` entries. Writes none: a full disk may be cut."""
+        """Keep only the first `count` entries. No entry is written, so this works on a full disk."""
         if count < self._written:
             self._files.open_file(self.path).truncate(count * self._entry.size)
             self._written, self._page = count, NO_PAGE
         del self._tail[(count - self._written) * self._entry.size :]
 
     def create_file(self) -> None:
-        """An empty file, whatever was there. One that a full disk does not take is made with its first entries."""
+        """Create an empty file, or empty an existing one. On a full disk, the first entries create the file later."""
         self._written = 0
         self._tail, self._page = bytearray(), NO_PAGE
         try:
@@ -106,7 +106,7 @@ class SparseIndex:
             file.truncate(0)
 
     def is_sane(self, last_second_max: int) -> bool:
-        """True if the file can be this index: whole entries, the last no less than the first and within the bounds."""
+        """True if the file can be this index: whole entries that rise from the first to the last within bounds."""
         file = self._files.open_file(self.path)
         if file.size_bytes() != self._written * self._entry.size:
             return False
@@ -136,7 +136,7 @@ class SparseIndex:
         return bisect_right(range(len(entries) // size), target, key=value)
 
     def _covers(self, start: int, page: bytes, target: int, field: int) -> bool:
-        """True if the page that begins with entry `start` holds the last entry up to `target`."""
+        """True if the page, which begins with entry `start`, has the last entry up to `target`."""
         size = self._entry.size
         if not page:
             return False
@@ -145,7 +145,7 @@ class SparseIndex:
         return bool(starts and (is_last or self._entry.unpack_from(page, len(page) - size)[field] > target))
 
     def _load_page(self, target: int, field: int) -> tuple[int, bytes]:
-        """Keep the page that holds the last entry up to `target`: bisect over the pages' first entries."""
+        """Read and cache the page with the last entry up to `target`, which a binary search finds."""
         file, size = self._files.open_file(self.path), self._entry.size
 
         def first_value(page: int) -> int:

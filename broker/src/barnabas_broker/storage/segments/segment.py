@@ -1,6 +1,6 @@
-"""One segment: `.log` and indexes of one base offset. Its file opens at a use and may be closed again.
+"""One segment: the `.log` file and the indexes of a base offset. The file is opened when it is used.
 
-All methods raise OSError, or `InvalidBatch` where the log itself is damaged; `Log` makes both a StorageError.
+All methods raise OSError, or `InvalidBatch` if the log is damaged; `Log` turns both into a StorageError.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ _ALL_OFFSETS: Final = 2**63 - 1
 
 
 class SegmentSizes(NamedTuple):
-    """The sizes of a segment's files from a directory listing; None for an index that is missing."""
+    """The sizes of a segment's files from a directory listing; None for a missing index."""
 
     log_bytes: int = 0
     index_bytes: int | None = 0
@@ -39,7 +39,7 @@ class SegmentSizes(NamedTuple):
 
 
 class Segment:
-    """Batches from `base_offset` on, in the order of their offsets."""
+    """The batches from `base_offset` on, in the order of their offsets."""
 
     __slots__ = (
         "_environment",
@@ -61,7 +61,7 @@ class Segment:
     def __init__(
         self, environment: SegmentEnvironment, directory: str, base_offset: int, config: LogConfig, sizes: SegmentSizes
     ) -> None:
-        """A segment whose files have these sizes; its indexes are checked at the first use, and built if missing."""
+        """Create a segment with files of these sizes; its indexes are checked or built at the first use."""
         self.base_offset = base_offset
         self.directory = directory
         self.size_bytes = sizes.log_bytes
@@ -86,9 +86,10 @@ class Segment:
         self.transactions = TransactionIndex(environment.files, path, sizes.transaction_index_bytes)
 
     def make(self, then: Callable[[], None] = lambda: None) -> None:
-        """Create the files of a new segment at once: their name keeps the log's end once all others are deleted.
+        """Create the file of a new segment at once, because its name shows the log's end once others are deleted.
 
-        After an OSError, also one of `then`, there are none: an empty file within the log would hide later records.
+        After an OSError, also in `then`, no file is left, because an empty file within the log would hide later
+        records.
         """
         try:
             self.file.truncate(0)
@@ -101,12 +102,12 @@ class Segment:
             raise
 
     def path(self, suffix: str) -> str:
-        """Return the path of the file with this suffix."""
+        """Return the path of the segment's file with this suffix."""
         return f"{self.directory}/{file_names.segment_file(self.base_offset, suffix)}"
 
     @property
     def file(self) -> LogFile:
-        """The open `.log` file; opens it where it is closed."""
+        """The `.log` file, which is opened if it is closed."""
         self.used = True
         return self._file or self._open()
 
@@ -118,11 +119,11 @@ class Segment:
         return file
 
     def release_file(self) -> None:
-        """Close the file. The cap on open files calls it."""
+        """Close the file. The cap on open files calls this method."""
         self._file = None
 
     def close_file(self) -> None:
-        """Close the file now; it opens again at its next use."""
+        """Close the file now; the next use opens it again."""
         if self._file is not None:
             self._file = None
             self._environment.open_files.closed(self)
@@ -138,7 +139,7 @@ class Segment:
         self._first_timestamp_ms = first.header.max_timestamp_ms if first else NO_TIMESTAMP
 
     def _clear_wrong_indexes(self) -> bool:
-        """Clear indexes that are wrong or missing; True if they have to be rebuilt."""
+        """Clear indexes that are wrong or missing; return True if they have to be rebuilt."""
         is_wrong = self._lacks_index or not self.indexes.are_sane(self.size_bytes)
         if is_wrong:
             self.indexes.create_files()
@@ -146,7 +147,7 @@ class Segment:
         return is_wrong
 
     def make_missing_indexes(self) -> None:
-        """Build missing indexes while the log is loaded, which reads all of it: the loop need not wait then."""
+        """Build missing indexes while the log is loaded, so that the event loop need not read the segment later."""
         if self._lacks_index and self.size_bytes and not self._looked_into:
             self._open()
             self.close_file()
@@ -156,7 +157,7 @@ class Segment:
             self.indexes.seal()
 
     def _observe_from(self, offset: int, chunk_bytes: int, *, crc_from: int = NO_CRC) -> Iterator[FoundBatch]:
-        """Bring the indexes up to date: forget what is at `offset` or above, observe what lies there in the file."""
+        """Update the indexes: remove the entries from `offset` on, and add the batches of the file from there on."""
         self._room = NO_ROOM
         for batch in self._scan(self._trusted_position(offset), chunk_bytes, crc_from=crc_from):
             header = batch.header
@@ -166,7 +167,7 @@ class Segment:
             yield batch
 
     def _trusted_position(self, offset: int) -> int:
-        """Return the position of the last indexed batch below `offset`; 0, and clear the indexes, if they are wrong."""
+        """Return the position of the last indexed batch below `offset`. Clear a wrong index and return 0."""
         entry = self.indexes.truncate_to(offset)
         try:
             if (
@@ -185,7 +186,7 @@ class Segment:
         )
 
     def append(self, batch: memoryview, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Write one batch whose offsets are assigned. On OSError nothing has changed."""
+        """Append a batch whose offsets are assigned. After an OSError nothing has changed."""
         position = self.size_bytes
         (self._file or self._open()).append(batch, position)
         self.size_bytes = position + size_bytes
@@ -195,7 +196,7 @@ class Segment:
         self.indexes.observe(position, size_bytes, last_offset, max_timestamp_ms)
 
     def append_run(self, run: memoryview, headers: list[BatchHeader]) -> None:
-        """Write batches that lie one behind the other in `run`, in one write. On OSError nothing has changed."""
+        """Append the consecutive batches in `run` in one write. After an OSError nothing has changed."""
         position = self.size_bytes
         (self._file or self._open()).append(run, position)
         self.used = True
@@ -210,7 +211,7 @@ class Segment:
     def must_roll(
         self, config: LogConfig, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
     ) -> bool:
-        """Return True if a batch like this has to go to a new segment: by size, time, full index or relative offset."""
+        """Return True if the batch needs a new segment: by size, time, full indexes or relative offset."""
         room_config, size_bytes_max, timestamp_ms_max, offset_max = self._room
         if (
             config is room_config
@@ -240,7 +241,7 @@ class Segment:
         )
 
     def _measure_room(self, config: LogConfig) -> None:
-        """Compute the bounds for the next appends; none while an undated segment rolls by the clock alone."""
+        """Compute the bounds for the next appends, unless a segment without timestamps rolls by the clock alone."""
         if self.size_bytes and self._first_timestamp_ms >= 0:
             self._room = SegmentRoom(
                 config,
@@ -254,7 +255,7 @@ class Segment:
             )
 
     def find(self, offset: int) -> FoundBatch | None:
-        """Return the first batch that ends at `offset` or later. If that fails, rebuild the indexes and try again."""
+        """Return the first batch that ends at `offset` or later. If the index is wrong, rebuild it and try again."""
         _ = self.file
         try:
             return self._find(offset)
@@ -268,62 +269,60 @@ class Segment:
         for batch in self._scan(start, LOOKUP_CHUNK_BYTES):
             last_offset = batch.header.last_offset
             if entry and batch.position == start and last_offset != entry.last_offset:
-                raise InvalidBatch(
-                    start, f"the index has an entry for a batch that ends with offset {entry.last_offset}"
-                )
+                raise InvalidBatch(start, f"the index expects a batch that ends with offset {entry.last_offset}")
             if last_offset >= offset:
                 return batch
         return None
 
     def batches_from(self, offset: int) -> Iterator[FoundBatch]:
-        """The batches from the one that holds `offset` on."""
+        """Return the batches from the one with `offset` on."""
         found = self.find(offset)
         return self._scan(found.position, SCAN_CHUNK_BYTES) if found else iter(())
 
     def has_open(self, file: SendableFile) -> bool:
-        """True if `file` is this segment's."""
+        """True if `file` is the segment's open file."""
         return self._file is file
 
     def earliest_offset(self, timestamp_ms: int, offset_min: int) -> int:
-        """Return the earliest offset, from `offset_min` on, at which a batch with this time or a later one may be."""
+        """Return the lowest offset, at least `offset_min`, where a batch with this or a later timestamp may be."""
         return max(self.indexes.offset_before(timestamp_ms), offset_min, self.base_offset)
 
     def batch_at(self, position: int) -> BatchHeader:
-        """The header of the batch that begins at this byte."""
+        """Return the header of the batch at a position in the file."""
         return next(self._scan(position, HEADER_BYTES)).header
 
     @property
     def first_timestamp_ms(self) -> int:
-        """The largest timestamp of the first batch; -1 when there is none."""
+        """The largest timestamp of the first batch, or -1 if there is none."""
         _ = self._looked_into or self.file
         return self._first_timestamp_ms
 
     @property
     def index_bytes(self) -> int:
-        """The size of the larger one of the two indexes."""
+        """The size of the larger index."""
         return self.indexes.size_bytes
 
     def largest_timestamp(self) -> tuple[int, int]:
-        """Return (largest timestamp in ms, last offset of its batch); -1 when there is none."""
+        """Return the largest timestamp in ms, or -1 if there is none, and the last offset of its batch."""
         _ = self._looked_into or self.file
         return self.indexes.max_timestamp_ms, self.indexes.max_timestamp_offset
 
     def retention_timestamp_ms(self) -> int:
-        """Return the time from which retention counts: the largest timestamp, or else the time of the file."""
+        """Return the largest timestamp, or the file's modification time if there is none, for retention by time."""
         timestamp_ms, _ = self.largest_timestamp()
         return timestamp_ms if timestamp_ms >= 0 else self._environment.files.modified_ms(self.path(file_names.LOG))
 
     def rebuild_indexes(self) -> None:
-        """Build both indexes again from the log."""
+        """Rebuild both indexes from the log."""
         self.indexes.clear()
         for _ in self._observe_from(self.base_offset, SCAN_CHUNK_BYTES):
             pass
         self._write_indexes()
 
     def recover(self, recovery_point: int) -> Iterator[BatchHeader]:
-        """Check the batches from the recovery point on, CRC and all; the file ends before the first that fails.
+        """Check the batches from the recovery point on, including the CRC; cut the file before the first invalid batch.
 
-        What fails below the recovery point was on the disk once: it is damaged, not torn, and InvalidBatch is raised.
+        Batches below the recovery point were synced, so an invalid one means damage, and InvalidBatch is raised.
         """
         self._looked_into = True
         self._clear_wrong_indexes()
@@ -342,7 +341,7 @@ class Segment:
         self._write_indexes()
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the batches that do not end before `offset`. On OSError nothing has changed, unless it is HalfDone."""
+        """Drop the batches that do not end before `offset`. After an OSError except HalfDone nothing has changed."""
         found = self.find(offset)
         if found:
             with half_done():
@@ -357,14 +356,14 @@ class Segment:
         self._room = NO_ROOM
 
     def seal(self) -> None:
-        """Write the index entries, the largest timestamp among them, before a roll or a close."""
+        """Write the index entries, including the largest timestamp, before a roll or a close."""
         if self._looked_into:
             self._room = NO_ROOM
             self.indexes.seal()
             self.transactions.flush()
 
     def sync_calls(self) -> list[Callable[[], None]]:
-        """Return the calls with which a thread puts this segment, as it is now, on the disk."""
+        """Return the calls that sync the segment as it is now, to be run in a thread."""
         log = self.file
         self.indexes.flush()
         self.transactions.flush()
@@ -373,13 +372,13 @@ class Segment:
         return [*calls, self.transactions.sync] if self.transactions else calls
 
     def deleted_names(self) -> list[tuple[str, str]]:
-        """The files, which are closed, each with its name as `.deleted`, out of Kafka's sight."""
+        """Close the files, and return the path of each file with its `.deleted` name."""
         self.close_file()
         paths = map(self.path, file_names.SEGMENT_SUFFIXES)
         return [(path, path + file_names.DELETED) for path in paths if self._environment.files.exists(path)]
 
     def moved_to(self, directory: str) -> None:
-        """The files lie in this directory now."""
+        """Set the directory to which the files were moved."""
         self.directory = directory
         self.indexes.offsets.path = self.path(file_names.INDEX)
         self.indexes.times.path = self.path(file_names.TIME_INDEX)

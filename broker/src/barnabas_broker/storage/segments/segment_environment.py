@@ -1,4 +1,4 @@
-"""The dependencies of a segment on its log's environment."""
+"""The dependencies of a segment."""
 
 from random import Random
 from typing import Protocol
@@ -13,25 +13,25 @@ class SegmentEnvironment(Protocol):
 
     @property
     def files(self) -> FileSystem:
-        """The disk that the segment's files are on."""
+        """The file system with the segment's files."""
         ...
 
     @property
     def open_files(self) -> OpenFiles:
-        """Bounds how many are open at once."""
+        """The cap on the number of open files."""
         ...
 
     @property
     def random(self) -> Random:
-        """Chance, for the time at which a segment rolls."""
+        """The random numbers for the jitter of segment rolls."""
         ...
 
     @property
     def segment_bytes_max(self) -> int:
-        """The largest segment, whatever its settings are."""
+        """The largest size of a segment, regardless of its settings."""
         ...
 
     @property
     def index_pages(self) -> IndexPages:
-        """Index entries that are still to be written."""
+        """The cache of index pages."""
         ...

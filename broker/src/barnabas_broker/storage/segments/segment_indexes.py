@@ -1,4 +1,4 @@
-"""The two indexes of one segment together, and the largest timestamp, which they are built around."""
+"""The offset index and time index of a segment, and the segment's largest timestamp."""
 
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -14,14 +14,17 @@ _TIME_BYTES: Final = TIME_ENTRY.size
 
 
 class IndexedBatch(NamedTuple):
-    """The promise of an offset index entry: the batch that ends with `last_offset` begins at `position`."""
+    """An entry of the offset index: the batch that ends with `last_offset` begins at `position`."""
 
     last_offset: int
     position: int
 
 
 class SegmentIndexes:
-    """An offset index entry after each `interval_bytes` of log, and with it a time index entry where time advanced."""
+    """The indexes of a segment, with a new entry after each `interval_bytes` of log.
+
+    The time index gets an entry only if the largest timestamp has risen.
+    """
 
     __slots__ = (
         "_base_offset",
@@ -54,13 +57,13 @@ class SegmentIndexes:
         interval_bytes: int,
         pages: IndexPages,
     ) -> "SegmentIndexes":
-        """Return the indexes over the `.index` and `.timeindex` of these paths and sizes in bytes."""
+        """Return the indexes for an `.index` and a `.timeindex` file with these paths and sizes in bytes."""
         offsets = SparseIndex(files, paths[0], OFFSET_ENTRY, sizes[0], pages)
         times = SparseIndex(files, paths[1], TIME_ENTRY, sizes[1], pages)
         return cls(offsets, times, base_offset, interval_bytes)
 
     def observe(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Index the next batch. Only one in many calls writes a page."""
+        """Add the next batch to the indexes, and write the entries when a page is full."""
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
             self.max_timestamp_offset = last_offset
@@ -72,7 +75,7 @@ class SegmentIndexes:
         if self.max_timestamp_ms > self._indexed_timestamp_ms:
             self._add_time_entry()
         if is_page_full:
-            with suppress(OSError):  # The batch itself is written; its entry stays in memory for the next flush.
+            with suppress(OSError):  # The batch is written, and the next flush writes its index entry.
                 self.flush()
 
     def _add_time_entry(self) -> None:
@@ -86,27 +89,27 @@ class SegmentIndexes:
         self.times.flush()
 
     def seal(self) -> None:
-        """Make the largest timestamp the last time index entry, before a roll or a close."""
+        """Add the largest timestamp as the last time index entry, and write all entries, before a roll or a close."""
         self._add_time_entry()
         self.flush()
 
     def floor(self, offset: int) -> IndexedBatch | None:
-        """The last indexed batch that ends at or before `offset`."""
+        """Return the last indexed batch that ends at or before `offset`, or None."""
         entry = self.offsets.floor(offset - self._base_offset)
         return IndexedBatch(self._base_offset + entry[0], entry[1]) if entry else None
 
     def offset_behind(self, position: int) -> int | None:
-        """Return an offset of the next batch that is indexed at `position` or behind it."""
+        """Return the last offset of the next indexed batch at or after `position`, or None."""
         entry = self.offsets.ceiling(position)
         return self._base_offset + entry[0] if entry else None
 
     def offset_before(self, timestamp_ms: int) -> int:
-        """Return an offset; batches that end before it have no record later than `timestamp_ms`."""
+        """Return an offset; batches that end before this offset have no record later than `timestamp_ms`."""
         entry = self.times.floor(timestamp_ms)
         return self._base_offset + (entry[1] if entry else 0)
 
     def are_sane(self, log_bytes: int) -> bool:
-        """True if the files can be this segment's indexes."""
+        """True if the files can be indexes of a log with `log_bytes`."""
         return self.offsets.is_sane(log_bytes - 1) and self.times.is_sane(RELATIVE_OFFSET_MAX)
 
     @property
@@ -115,18 +118,19 @@ class SegmentIndexes:
         return max(self.offsets.count * _OFFSET_BYTES, self.times.count * _TIME_BYTES)
 
     def are_full(self, bytes_max: int) -> bool:
-        """True if one of them takes no more entries."""
+        """True if one of the indexes takes no more entries."""
         return self.offsets.count >= bytes_max // _OFFSET_BYTES or self.times.count >= bytes_max // _TIME_BYTES
 
     def bytes_until_full(self, bytes_max: int) -> int:
-        """Return so many bytes that neither is full before they are appended: entries are an interval apart."""
+        """Return a number of bytes that can be appended before an index is full."""
         entries_left = min(bytes_max // _OFFSET_BYTES - self.offsets.count, bytes_max // _TIME_BYTES - self.times.count)
         return max(entries_left - 1, 0) * self._interval_bytes
 
     def truncate_to(self, offset: int) -> IndexedBatch | None:
-        """Forget the batches that do not end before `offset`; the result is where to observe again from, if not from 0.
+        """Remove the entries of batches that do not end before `offset`; return the last remaining entry, or None.
 
-        At that entry the time index knew the largest timestamp up to and with its batch, so nothing is missed.
+        The caller has to observe the batches again from that entry, or from the start. The time index has the largest
+        timestamp up to that entry, so none is missed.
         """
         relative = offset - self._base_offset - 1
         self.offsets.truncate(self.offsets.count_up_to(relative))
@@ -139,7 +143,7 @@ class SegmentIndexes:
         return IndexedBatch(self._base_offset + newest[0], newest[1]) if newest else None
 
     def create_files(self) -> None:
-        """Begin again with empty files, whatever was there; Kafka's tools expect both."""
+        """Create empty index files, or empty existing ones. Kafka's tools expect both files."""
         self.offsets.create_file()
         self.times.create_file()
         self.clear()

@@ -1,4 +1,4 @@
-"""The segments and snapshots in a directory, from its entries. Opens nothing."""
+"""The segments and producer snapshots in a directory listing. No file is opened."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ from barnabas_core.config.log_config import LogConfig
 def listed_segments(
     environment: SegmentEnvironment, directory: str, config: LogConfig, entries: Iterable[FileEntry]
 ) -> tuple[list[Segment], list[int]]:
-    """The segments, oldest first, and the offsets of the producer snapshots."""
+    """Return the segments, oldest first, and the offsets of the producer snapshots."""
     found: dict[str, dict[int, FileEntry]] = {suffix: {} for suffix in file_names.ALL_SUFFIXES}
     for entry in entries:
         parsed = file_names.parse_segment_file(entry.name)

@@ -1,4 +1,4 @@
-"""The segments of one log, in the order of their offsets, and the search among them."""
+"""The segments of a log, in the order of their offsets."""
 
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from barnabas_broker.storage.segments.segment import Segment
 
 
 class Segments:
-    """The segments of a log, at least one; the last takes the appends.
+    """The segments of a log, at least one; the last one takes the appends.
 
-    Raises OSError and InvalidBatch, as Segment does.
+    Raises OSError and InvalidBatch.
     """
 
     __slots__ = ("_segments", "active")
@@ -41,28 +41,28 @@ class Segments:
         self.active = segment
 
     def replace(self, old: list[Segment], new: list[Segment]) -> None:
-        """Take some out, put others in. At least one must be left."""
+        """Replace `old` segments by `new` ones. At least one segment must be left."""
         kept = [segment for segment in self._segments if segment not in old]
         self._segments = sorted([*kept, *new], key=_base_offset)
         self.active = self._segments[-1]
 
     def end_offset(self, segment: Segment, log_end_offset: int) -> int:
-        """Return the end offset of `segment`: the base of the next one, or the end of the log."""
+        """Return the end offset of a segment: the base offset of the next segment, or the log end offset."""
         following = bisect_right(self._segments, segment.base_offset, key=_base_offset)
         return self._segments[following].base_offset if following < len(self._segments) else log_end_offset
 
     def starting_at(self, offset: int) -> list[Segment]:
-        """The segment that holds `offset` and all after it."""
+        """Return the segment with `offset` and all later segments."""
         number = bisect_right(self._segments, offset, key=_base_offset) - 1
         return self._segments[max(number, 0) :]
 
     def batches_from(self, offset: int) -> Iterator[FoundBatch]:
-        """All batches from the one that holds `offset` on."""
+        """Yield all batches from the one with `offset` on."""
         for segment in self.starting_at(offset):
             yield from segment.batches_from(offset)
 
     def locate(self, offset: int) -> tuple[Segment, FoundBatch] | None:
-        """The first batch that ends at `offset` or later; compaction may have left it in a later segment."""
+        """Return the first batch that ends at `offset` or later, and its segment; None if there is no such batch."""
         for segment in [self.active] if offset >= self.active.base_offset else self.starting_at(offset):
             found = segment.find(offset)
             if found:
@@ -70,7 +70,7 @@ class Segments:
         return None
 
     def end_position(self, segment: Segment, offset_max: int, log_end_offset: int) -> int:
-        """Return the position in the file at which the batches below `offset_max` end."""
+        """Return the position in the segment's file at which the batches below `offset_max` end."""
         if offset_max >= log_end_offset or offset_max >= self.end_offset(segment, log_end_offset):
             return segment.size_bytes
         found = segment.find(offset_max)

@@ -1,7 +1,7 @@
-"""Puts compacted segments in the place of old ones so that a crash at any moment loses nothing and leaves no double.
+"""The replacement of old segments by compacted ones. A crash at any moment neither loses nor repeats records.
 
-`.cleaned` files are not finished and vanish at the next start. Once they are whole and synced they become `.swap`: from
-then on the swap is completed, now or at the next start. Only then the old files go.
+The next start removes `.cleaned` files, which are incomplete. Once they are complete and synced, they are renamed to
+`.swap`; from then on the swap is finished, now or at the next start. The old files are removed only after that.
 """
 
 from collections.abc import Iterable
@@ -16,12 +16,12 @@ _MARKS: Final = (file_names.DELETED, file_names.CLEANED, file_names.SWAP, ".tmp"
 
 
 def promoted_names(files: FileSystem, directory: str, offsets: Iterable[int]) -> list[tuple[str, str]]:
-    """The `.cleaned` files of these segments, each with its name as `.swap`: the renames are the point of no return."""
+    """Return the `.cleaned` files with their `.swap` names; the rename is the point of no return."""
     return _names(files, directory, offsets, file_names.CLEANED, file_names.SWAP)
 
 
 def finish_swap(files: FileSystem, directory: str, offsets: Iterable[int]) -> None:
-    """Rename the `.swap` files to the files that they replace."""
+    """Rename the `.swap` files to their final names."""
     for old, new in _names(files, directory, offsets, file_names.SWAP, ""):
         files.rename(old, new)
 
@@ -36,7 +36,7 @@ def _names(files: FileSystem, directory: str, offsets: Iterable[int], old: str, 
 
 
 def finish_interrupted_swap(files: FileSystem, directory: str) -> list[FileEntry]:
-    """Remove unfinished files, and finish a swap that was begun; return the directory's entries after that."""
+    """Remove unfinished files, and finish an interrupted swap; return the directory's entries afterwards."""
     entries = files.scan(directory)
     marked = [entry.name for entry in entries if entry.name.endswith(_MARKS)]
     if not marked:
@@ -52,7 +52,7 @@ def finish_interrupted_swap(files: FileSystem, directory: str) -> list[FileEntry
 
 
 def _remove_unfinished(files: FileSystem, paths: Iterable[str]) -> None:
-    """Remove unfinished files as far as a full disk permits; those that stay do no harm."""
+    """Remove unfinished files as far as a full disk permits; the remaining ones do no harm."""
     for path in paths:
         try:
             files.remove(path)
@@ -62,7 +62,7 @@ def _remove_unfinished(files: FileSystem, paths: Iterable[str]) -> None:
 
 
 def _remove_replaced(files: FileSystem, directory: str, entries: Iterable[FileEntry], base_offset: int) -> None:
-    """Remove the old segments whose records the swap file has, from its base to its last offset."""
+    """Remove the old segments that the swap file replaces, from its base offset to its last offset."""
     path = f"{directory}/{file_names.segment_file(base_offset, file_names.LOG)}{file_names.SWAP}"
     file = files.open_file(path)
     end_offset = base_offset + 1

@@ -1,7 +1,6 @@
-"""The `.txnindex` of one segment: the aborted transactions whose markers lie in it, in Kafka's format.
+"""The `.txnindex` of a segment: the aborted transactions with markers in the segment, in Kafka's format.
 
-Entries wait in memory for `flush`, as those of the other indexes do: a start after a crash replays what it may lack.
-All methods raise OSError.
+New entries stay in memory until `flush`; recovery after a crash restores lost entries. All methods raise OSError.
 """
 
 import struct
@@ -28,7 +27,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """Read at its first use; most segments have none."""
+    """The transaction index of a segment, which is read at its first use. Most segments have an empty one."""
 
     __slots__ = ("_entries", "_files", "_written_bytes", "path")
 
@@ -42,7 +41,7 @@ class TransactionIndex:
         return bool(self._written_bytes or self._entries)
 
     def add(self, aborted: AbortedTransaction) -> None:
-        """Add a transaction in memory, unless it is there already. Markers come in the order of their offsets."""
+        """Add a transaction in memory, unless the index has it. Markers must come in the order of their offsets."""
         entries = self._load()
         if not entries or _last_offset(entries, -1) < aborted.last_offset:
             entries += index_entry(aborted)
@@ -72,12 +71,12 @@ class TransactionIndex:
             self._written_bytes = len(self._entries)
 
     def sync(self) -> None:
-        """Sync the written entries. Blocks."""
+        """Sync the written entries. The call blocks."""
         if self._written_bytes:
             self._files.open_file(self.path).sync()
 
     def _load(self) -> bytearray:
-        """Read the entries, up to the first that is torn or out of order after a crash, where the file is cut."""
+        """Read the entries, and cut the file before the first that a crash has torn or left out of order."""
         if self._entries is None:
             data = bytearray(self._files.open_file(self.path).read_at(0, self._written_bytes))
             whole = last = 0
@@ -93,12 +92,12 @@ class TransactionIndex:
 
 
 def index_entry(aborted: AbortedTransaction) -> bytes:
-    """Return the entry as it is on the disk."""
+    """Return the entry in its format on the disk."""
     return _ENTRY.pack(_VERSION, *aborted)
 
 
 def _last_offset(entries: bytearray, number: int) -> int:
-    """The marker of an entry; the last one is number -1."""
+    """Return the marker offset of an entry; number -1 is the last entry."""
     start = number * _ENTRY.size if number >= 0 else len(entries) - _ENTRY.size
     found: int = _ENTRY.unpack_from(entries, start)[3]
     return found
