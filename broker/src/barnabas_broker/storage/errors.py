@@ -25,7 +25,7 @@ class DiskFull(StorageError):
 class Exhausted(DiskFull):
     """A lack of file descriptors or memory in the process.
 
-    The disk works, but like on a full disk, a later attempt may succeed.
+    A later attempt may succeed, as on a full disk.
     """
 
 
@@ -65,7 +65,7 @@ def half_done() -> Iterator[None]:
 
 
 class InvalidBatch(Exception):
-    """A place in a segment, at byte `position`, without a whole batch; the message gives the reason.
+    """An invalid or incomplete batch at byte `position` of a segment; the message gives the reason.
 
     `torn` is True if the file ends inside what may be a batch.
     """

@@ -52,7 +52,7 @@ class Worker:
     """The handler of requests, which keeps the key map and the transactions for all requests of a round."""
 
     def __init__(self, files: FileSystem, wait: Callable[[float], None]) -> None:
-        """Create a worker. The function `wait` waits some seconds, and raises SystemExit once the broker has ended."""
+        """Create a worker. `wait` sleeps for some seconds, and raises SystemExit once the broker has ended."""
         self._files = files
         self._wait = wait
         self._offsets: OffsetMap | None = None
@@ -107,7 +107,7 @@ def serve(worker: Worker, requests: IO[bytes], responses: IO[bytes]) -> None:
 class PauseBesideTheBroker:
     """A wait that ends this process once the broker has closed `descriptor`, the standard input.
 
-    It also writes signs of life to `responses`.
+    During the wait, signs of life are written to `responses`.
     """
 
     def __init__(self, descriptor: int, responses: IO[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""The rules by which compaction keeps the records of a batch."""
+"""The rules that decide which records of a batch compaction keeps."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ class BatchFilter:
         self._transactions = transactions
         self.counts = FilterCounts()
         self.aborted: list[AbortedTransaction] = []
-        """The aborted transactions that consumers still have to know, in the order of their markers."""
+        """The aborted transactions that consumers still need, in the order of their markers."""
 
     def cleaned(self, batch: ReadBatch, *, must_stay: bool) -> Cleaned:
         """Return the bytes to write for `batch`, or None if the batch is dropped.

@@ -260,7 +260,7 @@ class LogCleaner:
         if log.truncations != dirty.truncations:
             raise LogChanged("the log was truncated")
         if not log.takes_appends:
-            raise LogChanged("the log waits for its checkpoints")
+            raise LogChanged("the log waits until its checkpoints are written")
         if not set(group) <= set(log.segments):
             raise LogChanged("segments were deleted")
 

@@ -6,7 +6,7 @@ from typing import Final
 from mmh3 import mmh3_x64_128_utupledigest
 
 SLOT_BYTES: Final = 24
-"""The size of an offset and a 128-bit hash, which stands for the key because equal hashes are too improbable."""
+"""The size of an offset and a 128-bit hash of the key; equal hashes of two keys are too rare to matter."""
 _NUMBERS: Final = 3
 _ROOM: Final = 1.1
 """The factor by which more slots are requested, because their number is rounded down to a prime."""
@@ -25,7 +25,7 @@ class OffsetMap:
         self.count = 0
         self.count_max = min(
             max(int(self._slots * load_factor), 1), self._slots - 1
-        )  # A search for a missing key ends only at a free slot.
+        )  # One slot stays free, because a search ends only at a free slot.
 
     def put(self, key: bytes, offset: int) -> bool:
         """Store the newest offset of a key. Return False and store nothing if there is no room for a new key."""

@@ -11,7 +11,7 @@ from barnabas_core.config.log_config import LONG_MAX, LogConfig
 
 
 class DirtySection(NamedTuple):
-    """The dirty section of a log, from the first offset to compact to the first that may not be compacted yet."""
+    """The section of a log that is not compacted yet and may be compacted now."""
 
     start_offset: int
     end_offset: int

@@ -17,12 +17,12 @@ class Ended(NamedTuple):
 
 
 class RoundTransactions:
-    """The transactions of a round; `aborted` are the aborted ones with records in the round's section of the log."""
+    """The transactions of a round. `aborted` are the aborted transactions with records in the round's section."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(aborted, key=_first_offset, reverse=True)
         self._aborted: dict[int, AbortedTransaction] = {}
-        """The aborted transaction that has begun last, for each producer id."""
+        """The aborted transaction of each producer id that the round has reached last."""
         self._met: set[int] = set()
         """The ids of producers with a transactional batch after their last marker."""
 

@@ -12,7 +12,7 @@ THREADS_PER_LOG_DIR: Final = 4
 
 
 class DiskThreads:
-    """A thread pool for each log dir. Only the event loop may call these methods."""
+    """A thread pool for each log dir, to be used from the event loop only."""
 
     def __init__(self) -> None:
         self._pools: dict[str, ThreadPoolExecutor] = {}

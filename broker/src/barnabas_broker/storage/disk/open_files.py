@@ -46,5 +46,5 @@ class OpenFiles:
 
     def closed(self, holder: HoldsFile) -> None:
         """Remove a segment that has closed its file."""
-        with self._lock, suppress(ValueError):  # The limit may have closed the file already.
+        with self._lock, suppress(ValueError):  # The cap may have removed the segment already.
             self._clock.remove(holder)

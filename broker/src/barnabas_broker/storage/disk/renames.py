@@ -7,7 +7,7 @@ from barnabas_broker.storage.errors import half_done
 
 
 def rename_all(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
-    """Rename each first name to its second. On OSError the renames are undone; raises HalfDone if that fails."""
+    """Rename each old path to its new path. After an OSError the renames are undone; HalfDone if that fails."""
     for number, (old, new) in enumerate(names):
         try:
             files.rename(old, new)

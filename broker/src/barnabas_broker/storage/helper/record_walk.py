@@ -33,7 +33,7 @@ def unpacked_records(batch: bytes, start: int, header: BatchHeader, bytes_max: i
 
 
 def unpacked(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> tuple[bytes, int, int]:
-    """Return the decompressed records of the batch at `start`, between two positions. Raises BrokenRecords."""
+    """Return the decompressed records of the batch at `start`, with start and end position. Raises BrokenRecords."""
     end = start + header.size_bytes
     if header.compression == Codec.NONE:
         return batch, start + HEADER_BYTES, end
@@ -45,7 +45,7 @@ def unpacked(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> t
 
 
 def walk_records(data: bytes, position: int, end: int, count: int) -> list[WalkedRecord]:
-    """Parse the `count` records that fill `data` from `position` to `end`. Raises BrokenRecords if the data differ."""
+    """Parse the `count` records that fill `data` from `position` to `end`. Raises BrokenRecords if they are invalid."""
     if count > RECORDS_MAX:
         raise BrokenRecords(f"{count} records in one batch; at most {RECORDS_MAX} are allowed")
     walked: list[WalkedRecord] = []

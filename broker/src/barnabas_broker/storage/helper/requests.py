@@ -14,7 +14,7 @@ class RetentionRules:
     """The rules by which a round of compaction keeps records."""
 
     end_offset: int
-    """The end of the offsets whose keys are in the key map; later records stay unchanged."""
+    """The offset up to which all keys are in the key map; later records stay unchanged."""
     now_ms: int
     delete_retention_ms: int
     last_offsets: Mapping[int, int] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class InspectBatch:
     keeps_times: bool
     """True if the topic keeps the timestamps of the producer (CreateTime)."""
     headers_max: int = RECORDS_BYTES_MAX
-    """The largest number of headers in all records; the event loop sets a low limit and leaves more to the helper."""
+    """The largest number of headers in all records; the event loop sets a low limit, the helper a high one."""
 
 
 class Inspected(NamedTuple):
@@ -119,8 +119,8 @@ class Inspected(NamedTuple):
 class Refused(NamedTuple):
     """The response for an invalid batch: an ErrorCode and its message.
 
-    `record_errors` names the invalid records, unless the whole batch is invalid (KIP-467). Each has a message, or None
-    once many records have one. `is_broken` is True if the bytes cannot be parsed as records.
+    `record_errors` names the invalid records, unless the whole batch is invalid (KIP-467). Each invalid record has a
+    message, or None if many records before it have one. `is_broken` is True if the bytes cannot be parsed as records.
     """
 
     code: int

@@ -53,7 +53,10 @@ def must_inspect(config: LogConfig, header: BatchHeader) -> bool:
 
 
 def limits_earliest_time(config: LogConfig) -> bool:
-    """True if records may be too old. A batch header does not show that, because it has only the latest timestamp."""
+    """True if the topic limits the age of records.
+
+    A batch header shows only the latest timestamp, so the records must be read.
+    """
     return config.timestamp_before_max_ms < LONG_MAX and config.timestamp_type is TimestampType.CREATE_TIME
 
 

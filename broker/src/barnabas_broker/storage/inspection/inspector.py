@@ -20,12 +20,12 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 _logger: Final = logging.getLogger(__name__)
 RECORDS_HERE_MAX: Final = 64
-"""The largest number of uncompressed records to check on the event loop: 0.1 ms, and 0.17 ms in the helper."""
+"""The largest number of uncompressed records to check on the event loop (0.1 ms; the helper takes 0.17 ms)."""
 FIRST_HERE_MAX: Final = 500
-"""The limit for a connection's first batch (up to 0.7 ms); it is higher so that no process has to be started."""
+"""The record limit for the first batch of a connection (0.7 ms), which avoids starting a helper process."""
 PACKED_HERE_MAX: Final = 16 * 1024
 UNPACKED_HERE_MAX: Final = 128 * 1024
-"""The largest decompressed size of a batch to check on the event loop: 0.1 ms, or 0.4 ms with gzip."""
+"""The largest decompressed size of a batch to check on the event loop (0.1 ms, or 0.4 ms with gzip)."""
 HEADERS_A_RECORD_HERE: Final = 8
 """The largest average number of headers per record to check on the event loop.
 
@@ -69,8 +69,8 @@ class BatchInspector:
     def inspect_now(self, batch: bytes, config: LogConfig) -> Inspected | None:
         """Check a batch that `is_quick` and has a valid header; return what to store. Raises BatchRefused.
 
-        Returns None if the helper has to check the batch, because it decompresses to too many bytes or to none, or
-        because its records have too many headers.
+        Returns None if the helper has to check the batch, because it cannot be decompressed within the limits of the
+        event loop, or because its records have too many headers.
         """
         header = parse_header(batch, 0)
         is_packed = header.compression != Codec.NONE

@@ -17,7 +17,7 @@ def finish_interrupted_moves(
 ) -> dict[TopicPartition, str]:
     """Finish the interrupted moves in a log dir; return the moves to resume and their targets. Raises StorageError.
 
-    It must be called with all log dirs online, because an offline log dir does not show which logs it has.
+    All log dirs must be online, because an offline log dir does not show which logs it has.
     """
     resumed: dict[TopicPartition, str] = {}
     for name in names:

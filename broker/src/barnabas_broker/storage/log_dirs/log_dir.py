@@ -59,7 +59,7 @@ class LogDir:
         self.logs: dict[TopicPartition, Log] = {}
         self.failure: StorageError | None = None
         self.last_failure: StorageError | None = None
-        """The latest failure, which is kept when the dir is online again, because waiting requests may fail with it."""
+        """The latest failure, which is kept for waiting requests when the dir is online again."""
         self.directory_id: UUID | None = None
         self.was_clean = False
         """True if the previous broker process shut down cleanly; known once the logs are loaded."""

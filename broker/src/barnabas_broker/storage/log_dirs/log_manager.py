@@ -63,7 +63,7 @@ class LogManager:
     ) -> None:
         self.log_dirs = [LogDir(environment.files, path) for path in settings.log_dirs]
         self.truncated = TruncatedLogs()
-        truncated = WeakMethod(self._truncated)  # Weak, so that the locks of the log dirs are freed at once.
+        truncated = WeakMethod(self._truncated)  # A weak reference lets the log dir locks be freed at once.
         self.on_sync_due: Callable[[UnsyncedLog], object] = sync_now
         """The callback for a log that has to be synced because of `flush.messages`."""
         due = WeakMethod(self._sync_due)
@@ -104,7 +104,7 @@ class LogManager:
         unflushed, all_are_here = self._environment.unflushed, all(each.is_online for each in self.log_dirs)
         logs = {each: self.get(each) for each in list(unflushed)}
         for topic_partition in [each for each, log in logs.items() if log is None and all_are_here]:
-            unflushed.pop(topic_partition, None)  # A log dir that is loading may have this log unsynced.
+            unflushed.pop(topic_partition, None)  # All log dirs are online, so the log is gone.
         return [log for log in logs.values() if log is not None]
 
     @property
@@ -292,7 +292,7 @@ class LogManager:
         return set()
 
     def probe(self, log_dirs: Sequence[LogDir]) -> bool:
-        """Try the offline log dirs again, and load those that work. Return True if one does. Runs in a thread.
+        """Try the offline log dirs again, and load those that work. Return True if one works. Runs in a thread.
 
         Logs that were loaded from these log dirs before must not be in use any more.
         """

@@ -98,7 +98,7 @@ class ReplicaMove:
             self._environment.files.write_atomically(f"{self.directory}/{name}", data, sync=True)
 
     def _write_topic_id(self) -> None:
-        """Write the topic id from memory, because a full disk may have kept it from the log's own directory."""
+        """Write the topic id from memory, because the log's own directory may lack the id on a full disk."""
         if self.log.topic_id is not None:
             data = encode_partition_metadata(self.log.topic_id)
             self._environment.files.write_atomically(

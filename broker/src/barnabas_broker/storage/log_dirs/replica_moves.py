@@ -48,7 +48,7 @@ class ReplicaMoves:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
         if log.log_dir != target.path:
             self._check_free(target.path, topic_partition)
-            target.damaged.pop(topic_partition, None)  # Its files were moved away, so forget the damaged log.
+            target.damaged.pop(topic_partition, None)  # The files of the damaged log were moved away.
         self.stop(topic_partition)
         if log.log_dir == target.path:
             return None
@@ -78,7 +78,7 @@ class ReplicaMoves:
     def sync(self, move: ReplicaMove) -> None:
         """Sync the copy, and remove checkpoint entries of an earlier log with the same name. Raises StorageError.
 
-        It blocks, so it must run in a thread, before `finish`.
+        The call blocks, so it must run in a thread, before `finish`.
         """
         move.sync()
         target = self._choice.at(move.log_dir)

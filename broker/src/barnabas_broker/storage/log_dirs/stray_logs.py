@@ -1,4 +1,4 @@
-"""Stray logs, which are not served because the metadata has no such topic; only a tombstone deletes them.
+"""Stray logs, which are not served because the metadata lacks their topics; only a tombstone deletes them.
 
 A log of an unknown topic stays in its place until the topic's document or its tombstone appears. A log that is in the
 way of another log is renamed to `-stray`, and the broker does not use it again by itself:

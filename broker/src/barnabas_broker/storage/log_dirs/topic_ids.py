@@ -57,7 +57,7 @@ class TopicIds:
         return topic_id is not None
 
     def sync_later(self, log: Log) -> None:
-        """Let `take_unsynced` return this log, even if it did so before."""
+        """Schedule a sync of the log's topic id, even if the id was synced before."""
         self._unsynced[log] = None
 
     def take_unsynced(self, log_dir: str) -> list[Log]:

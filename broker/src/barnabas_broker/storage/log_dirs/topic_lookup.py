@@ -1,4 +1,4 @@
-"""The lookup of topics for logs."""
+"""The lookup of a log's topic in the metadata."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple

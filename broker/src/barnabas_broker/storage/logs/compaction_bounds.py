@@ -2,7 +2,7 @@
 
 
 class CompactionBounds:
-    """Two offsets of a log: below one it is compacted, below the other it may lack superseded records."""
+    """The offset below which a log is compacted, and the offset below which it may lack superseded records."""
 
     __slots__ = ("clean_until", "superseded_until")
 

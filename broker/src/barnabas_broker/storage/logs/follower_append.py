@@ -14,8 +14,9 @@ def append_as_follower(
     """Append the complete batches that the leader sent, and return their size in bytes (see `fetched_batches`).
 
     If compaction on the leader has removed records, the newer records that superseded them are below the leader's high
-    watermark. A later truncation below that offset restarts the log from nothing, as after a compaction here. No
-    in-sync replica is ever truncated so far. A crash forgets the offset (`docs/explanation/storage-guarantees.md`).
+    watermark. A later truncation below that offset restarts the log from nothing, as after compaction on this broker.
+    No in-sync replica is ever truncated so far. The offset is lost in a crash
+    (`docs/explanation/storage-guarantees.md`).
 
     Raises ApiError CORRUPT_MESSAGE before any change if a batch cannot follow, and another ApiError while a truncation
     is incomplete. After a StorageError the log has the batches up to its last roll.
@@ -45,7 +46,7 @@ def append_as_follower(
 
 
 def _has_room(log: Log, headers: list[BatchHeader], size_bytes: int, now_ms: int) -> bool:
-    """True if all batches fit into the active segment, as nearly always."""
+    """True if all batches fit into the active segment, which is the usual case."""
     timestamp_ms = max(header.max_timestamp_ms for header in headers)
     return not log.segments.active.must_roll(log.config, size_bytes, headers[-1].last_offset, timestamp_ms, now_ms)
 

@@ -3,8 +3,8 @@
 The checkpoint is valid below the recovery point. Above the recovery point, recovery reads the epochs from the batches.
 The checkpoint is synced before the recovery point moves, so entries that may be lost never replace safe ones.
 
-Compaction may have removed the first batches of an epoch, so the epoch's remaining batches show its start too late.
-With a late start, a replica would keep records of another leader.
+Compaction may have removed the first batches of an epoch. Its remaining batches then suggest a start offset that is too
+high, with which a follower would keep records of another leader.
 """
 
 from bisect import bisect_right
@@ -44,7 +44,7 @@ class LeaderEpochs:
         self._entries = self._saved
         self._saving = Lock()
         self._begun = self._done = self._cleared = self._abandoned = 0
-        """The number of saves begun, and the numbers of the last saves done, cleared and abandoned.
+        """The numbers of the last saves that were begun, done, cleared and abandoned.
 
         A save is skipped unless its number is above the last three numbers.
         """
@@ -145,7 +145,7 @@ class LeaderEpochs:
     def save_call(self) -> Callable[[], None] | None:
         """Return a save to run in a thread before the recovery point moves; None if the checkpoint is up to date.
 
-        The save raises OSError. Several saves may run at the same time; an earlier one never replaces a later one.
+        The save raises OSError. Several saves may run at the same time; an older save never replaces a newer one.
         """
         if self._entries == self._saved:
             return None

@@ -263,9 +263,9 @@ class Log(LogFiles):
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
         """Delete all segments, the highest first, so that the log begins and ends at `offset`.
 
-        A new segment above all records is created before the last old one is deleted; recovery after a power failure
-        between both removes it. A new segment below the end of the old records is created after the deletion, because
-        it would hide or overlap old records.
+        A new segment above all records is created before the last old one is deleted; if a power failure comes in
+        between, recovery removes the new segment. A new segment below the end of the old records is created after the
+        deletion, because it would hide or overlap old records.
         """
         self.truncations += 1
         first, new = self.segments.first, self._new_segment(offset, now_ms)

@@ -94,7 +94,7 @@ class LogFiles:
             self._mark_unflushed()
 
     def promises_synced(self, *, before: bool) -> bool:
-        """True if every record is synced before it is acknowledged, now and later. A thread calls it for a checkpoint.
+        """True if every record is synced before it is acknowledged, now and later. Called for a checkpoint in a thread.
 
         `before` is True if the checkpoint already has the log. If `flush.messages` rises at the same time, either the
         event loop sees the promise and continues to sync, or this method sees the new value, because each of them
@@ -131,7 +131,7 @@ class LogFiles:
 
     @property
     def ack_end_offset(self) -> int:
-        """The offset below which this disk permits acknowledging records."""
+        """The offset below which records may be acknowledged, as far as syncs are concerned."""
         return self.log_end_offset if self.syncs.unsynced_from is None else self.syncs.unsynced_from
 
     def await_sync(self, offset: int) -> None:

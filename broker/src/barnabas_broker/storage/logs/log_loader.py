@@ -29,12 +29,12 @@ from barnabas_core.topic_partition import TopicPartition
 _logger: Final = logging.getLogger(__name__)
 
 TOUCHED_BY_NO_ONE: Final = 2**63 - 1
-"""The `clean_shutdown_ns` of a log whose files are known to be as after a clean shutdown."""
+"""The `clean_shutdown_ns` of a log whose files are known to be in the state of a clean shutdown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """The place of a log, and the values of the log dir's checkpoints for it."""
+    """The place of a log, and the log's values in the checkpoints of the log dir."""
 
     log_dir: str
     directory: str
@@ -50,7 +50,7 @@ class LogPlace:
     is_promised: bool = False
     """True if the checkpoint says that the log acknowledged only synced records."""
     has_failed: bool = False
-    """True if a sync has failed. Later syncs do not write the same pages, so they must be rewritten."""
+    """True if a sync has failed. A later sync does not write the failed pages, so the data must be rewritten."""
 
 
 def open_log(
@@ -89,7 +89,7 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
         segment.make_missing_indexes()
     if log.log_end_offset < place.log_start_offset:
         _logger.warning(
-            "%s ends at offset %d, below its log start offset %d: it is emptied and starts there",
+            "%s ends at offset %d, below its log start offset %d: the log is emptied and restarts at its start offset",
             place.directory,
             log.log_end_offset,
             place.log_start_offset,
@@ -115,10 +115,10 @@ def _superseded_until(log: Log, place: LogPlace) -> int:
 
 
 def _first_segment(environment: LogEnvironment, place: LogPlace, now_ms: int) -> Segment:
-    """Return a segment at offset 0 without files, which are created at the first append: empty partitions cost little.
+    """Return a segment at offset 0 whose files are created at the first append, because many partitions stay empty.
 
     Checkpoint entries for a log without files belong to an earlier log with the same name, or a power failure has lost
-    the files. A log that began at a checkpointed offset would count as having all earlier records.
+    the files. With a checkpointed offset as its start, the log would count as having all earlier records.
     """
     return Segment(environment, place.directory, 0, place.config, SegmentSizes(0, None, None, now_ms))
 
@@ -142,7 +142,7 @@ def _as_after_clean_shutdown(
 
 
 def _untouched_since(clean_shutdown_ns: int | None, entries: Sequence[FileEntry]) -> bool:
-    """True if no `.log` file has changed since the clean shutdown, for example by hand."""
+    """True if no `.log` file was changed after the clean shutdown; a file that was changed by hand is checked."""
     return clean_shutdown_ns is not None and all(
         entry.modified_ns <= clean_shutdown_ns for entry in entries if entry.name.endswith(file_names.LOG)
     )

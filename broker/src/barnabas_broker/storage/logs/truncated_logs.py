@@ -127,7 +127,7 @@ def make_durable(jobs: Sequence[FlushJob], log_dir: DirOfLogs) -> None:
 class TruncatedLogs:
     """The logs whose truncation is incomplete.
 
-    `on_added` is called with the log dir of a new one. By default it blocks until the truncations in the log dir are
+    `on_added` is called with the log dir of an added log; by default it blocks until all truncations in the log dir are
     complete.
     """
 
@@ -143,9 +143,10 @@ class TruncatedLogs:
         self._waiting[log] = None
 
     def take(self, log_dir: DirOfLogs) -> list[CutLog]:
-        """Remove and return the waiting logs of a log dir; `put_back` adds those that could not be completed.
+        """Remove and return the waiting logs of a log dir; `put_back` adds logs again that could not be completed.
 
-        A log that a thread is still loading continues to wait. Only weak references are kept to deleted logs.
+        A log that a thread is still loading continues to wait. Deleted logs disappear, because only weak references are
+        kept.
         """
         waiting = [log for ref in self._waiting.keyrefs() if (log := ref()) is not None]
         here = [log for log in waiting if log_dir.logs.get(log.topic_partition) is log]

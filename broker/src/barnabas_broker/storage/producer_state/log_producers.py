@@ -45,7 +45,7 @@ class LogProducers:
         self.are_held_back = False
         """True while the log takes no appends."""
         self.await_checkpoint = False
-        """True if the checkpoint has a recovery point above the end of a truncated log."""
+        """True if the checkpoints have to be rewritten before the log takes appends."""
         self._segments = segments
         self.snapshots = snapshots
         self._count = count
@@ -97,7 +97,7 @@ class LogProducers:
         self.snapshots.remove_after(end_offset)
 
     def hold_back(self, *, until_checkpointed: bool = False) -> None:
-        """Take no appends until the producers are loaded again and, if asked for, the checkpoints are written."""
+        """Take no appends until the producers are loaded again, and on request until the checkpoints are written."""
         self.states, self.are_held_back = None, True
         self.await_checkpoint |= until_checkpointed
 

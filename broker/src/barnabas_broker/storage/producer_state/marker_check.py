@@ -1,4 +1,4 @@
-"""The check of a transaction marker by Kafka's rules."""
+"""The check of a transaction marker against the state of its producer, by Kafka's rules."""
 
 from typing import Final
 

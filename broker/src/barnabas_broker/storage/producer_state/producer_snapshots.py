@@ -44,7 +44,7 @@ class ProducerSnapshots:
         return None
 
     def write(self, offset: int, entries: Iterable[SnapshotEntry]) -> None:
-        """Write a snapshot if no snapshot is as new. A later flush syncs the file before the recovery point moves."""
+        """Write a snapshot, unless one at this offset or above exists. A later flush syncs the file."""
         if offset > self.latest_offset:
             self._files.write_atomically(self.path(offset), encode_snapshot(entries), sync=False)
             self.offsets.append(offset)

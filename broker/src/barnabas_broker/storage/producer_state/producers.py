@@ -1,7 +1,7 @@
 """The producers of a partition: the last five batches of each, to tell duplicates from gaps, and open transactions.
 
-`check` decides whether a batch may be appended. `record` and `record_marker` update the state, for appends, in recovery
-and after a reload. `producer_snapshots` stores the state on disk.
+`check` decides whether a batch may be appended. `record` and `record_marker` update the state after appends, in
+recovery and after a reload. `producer_snapshots` stores the state on disk.
 """
 
 import struct
@@ -34,7 +34,7 @@ _KEPT: Final = BATCHES_KEPT * _BATCH.size
 
 
 class ProducedBatch(NamedTuple):
-    """An appended batch. Its base sequence and base offset are computed from the last ones and the delta."""
+    """An appended batch. The first sequence and offset are computed from the last ones and `offset_delta`."""
 
     last_sequence: int
     last_offset: int
@@ -53,7 +53,7 @@ class ProducedBatch(NamedTuple):
 
 
 class Producer:
-    """A producer id in a partition. The batches are packed into bytes, because a broker may have many producers."""
+    """The state of a producer id in a partition. Batches are packed, because a broker may have many producers."""
 
     __slots__ = (
         "coordinator_epoch",

@@ -36,7 +36,7 @@ class Transactions:
         self.first_unstable_offset = min(self.first_unstable_offset, offset)
 
     def end(self, producer_id: int, marker_offset: int) -> EndedTransaction | None:
-        """Close and return the producer's transaction, or return None if it has none open."""
+        """Close and return the producer's open transaction, or return None."""
         first = self._open.pop(producer_id, None)
         if first is None:
             return None

@@ -39,7 +39,7 @@ class Verifications:
         return self._open.get(producer_id) is verification
 
     def drop(self, producer_id: int, verification: Verification) -> None:
-        """Remove a batch that no longer waits, and with the last batch the verification."""
+        """Count down the waiting batches, and remove the verification after the last batch."""
         verification.waiting -= 1
         if not verification.waiting and self.is_current(producer_id, verification):
             del self._open[producer_id]

@@ -86,7 +86,7 @@ class Segment:
         self.transactions = TransactionIndex(environment.files, path, sizes.transaction_index_bytes)
 
     def make(self, then: Callable[[], None] = lambda: None) -> None:
-        """Create the file of a new segment at once, because its name shows the log's end once others are deleted.
+        """Create the file of a new segment at once: its name shows the log's end after other segments are deleted.
 
         After an OSError, also in `then`, no file is left, because an empty file within the log would hide later
         records.

@@ -109,7 +109,7 @@ class SegmentIndexes:
         return self._base_offset + (entry[1] if entry else 0)
 
     def are_sane(self, log_bytes: int) -> bool:
-        """True if the files can be indexes of a log with `log_bytes`."""
+        """True if the files can be the indexes of a log of `log_bytes`."""
         return self.offsets.is_sane(log_bytes - 1) and self.times.is_sane(RELATIVE_OFFSET_MAX)
 
     @property
@@ -130,7 +130,7 @@ class SegmentIndexes:
         """Remove the entries of batches that do not end before `offset`; return the last remaining entry, or None.
 
         The caller has to observe the batches again from that entry, or from the start. The time index has the largest
-        timestamp up to that entry, so none is missed.
+        timestamp up to that entry, so no timestamp is missed.
         """
         relative = offset - self._base_offset - 1
         self.offsets.truncate(self.offsets.count_up_to(relative))

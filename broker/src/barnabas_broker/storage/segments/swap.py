@@ -1,7 +1,7 @@
 """The replacement of old segments by compacted ones. A crash at any moment neither loses nor repeats records.
 
-The next start removes `.cleaned` files, which are incomplete. Once they are complete and synced, they are renamed to
-`.swap`; from then on the swap is finished, now or at the next start. The old files are removed only after that.
+`.cleaned` files are incomplete, and the next start removes them. Complete and synced files are renamed to `.swap`; from
+then on the swap is finished, now or at the next start. The old files are removed only after that.
 """
 
 from collections.abc import Iterable

@@ -27,7 +27,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """The transaction index of a segment, which is read at its first use. Most segments have an empty one."""
+    """The transaction index of a segment, which is read at its first use."""
 
     __slots__ = ("_entries", "_files", "_written_bytes", "path")
 
