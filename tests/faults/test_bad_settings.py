@@ -88,13 +88,13 @@ def test_a_log_dir_of_another_cluster_or_broker_is_refused(start_broker: StartBr
     store = f"sqlite:///{another.folder / 'metadata.sqlite'}"
     status, output = run_broker(tmp_path, {"log.dirs": str(broker.log_dirs[0]), "metadata.store": store})
     assert status == CANNOT_START
-    assert "it belongs to node.id=1 of cluster.id=" in output
+    assert "the log dir belongs to node.id=1 of cluster.id=" in output
     store = f"sqlite:///{broker.folder / 'metadata.sqlite'}"
     status, output = run_broker(
         tmp_path, {"broker.id": "2", "log.dirs": str(broker.log_dirs[0]), "metadata.store": store}
     )
     assert status == CANNOT_START
-    assert "this is node.id=2" in output
+    assert "this broker is node.id=2" in output
     broker.server.start()
     wait_for(broker.ready, lambda answer: answer == "ok")
 

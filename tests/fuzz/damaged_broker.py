@@ -46,7 +46,9 @@ NEVER_DAMAGED = re.compile(rf"{CANARY}-0/|\.lock$|\.deleted$")
 SPARED_DOCUMENTS = re.compile(rf"^cluster$|/({CANARY}|{OFFSETS_TOPIC})\b")
 DAMAGE_SHARE = 0.3
 """Of the files; a case has about a hundred."""
-REFUSAL = re.compile(r"cannot start: (\S+/logs-1: it belongs to node\.id|feature \S+ is finalized at level)")
+REFUSAL = re.compile(
+    r"cannot start: (\S+/logs-1: (it|the log dir) belongs to node\.id|feature \S+ is finalized at level)"
+)
 """It is right not to start on another broker's log dir, or in a cluster that needs another version."""
 FAILURE = re.compile(r"Traceback|\bbug\b|callback failed")
 

@@ -131,7 +131,7 @@ def test_a_log_dir_that_another_process_holds_is_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize("identity", [BrokerIdentity("other", 1), BrokerIdentity(BROKER.cluster_id, 2)])
 def test_a_log_dir_of_another_broker_is_refused(tmp_path: Path, identity: BrokerIdentity) -> None:
     started(tmp_path).shutdown(lambda _: None)
-    belongs = "it belongs to node.id=1 of cluster.id=MkU3OEVBNTcwNTJENDM2Qk; this is node.id="
+    belongs = "the log dir belongs to node.id=1 of cluster.id=MkU3OEVBNTcwNTJENDM2Qk; this broker is node.id="
     with pytest.raises(LogDirRefused, match=belongs):
         manager(tmp_path, identity=identity).load()
 

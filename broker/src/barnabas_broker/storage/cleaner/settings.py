@@ -10,10 +10,10 @@ class CleanerSettings(NamedTuple):
 
     is_enabled: bool = True
     backoff_ms: int = 15_000
-    map_bytes_max: int = 128 * 1024 * 1024  # The setting log.cleaner.dedupe.buffer.size.
-    load_factor: float = 0.9  # The setting log.cleaner.io.buffer.load.factor.
-    read_bytes: int = 512 * 1024  # The setting log.cleaner.io.buffer.size.
-    bytes_per_s: float = float("inf")  # The setting log.cleaner.io.max.bytes.per.second.
+    map_bytes_max: int = 128 * 1024 * 1024  # The setting is log.cleaner.dedupe.buffer.size.
+    load_factor: float = 0.9  # The setting is log.cleaner.io.buffer.load.factor.
+    read_bytes: int = 512 * 1024  # The setting is log.cleaner.io.buffer.size.
+    bytes_per_s: float = float("inf")  # The setting is log.cleaner.io.max.bytes.per.second.
 
     @classmethod
     def of(cls, config: BrokerConfig) -> "CleanerSettings":

@@ -1,4 +1,4 @@
-"""The inspection of clients' batches: small batches on the event loop, all others in a helper process."""
+"""The inspection of clients' batches: small batches on the event loop, larger batches in a helper process."""
 
 import logging
 from dataclasses import replace

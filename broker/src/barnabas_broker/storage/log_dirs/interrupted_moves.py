@@ -43,7 +43,7 @@ def _is_resumed(
     if any(files.exists(f"{each}/{topic_partition}") for each in log_dirs):
         environment.trash.add(copy, 0)
         return True
-    if files.exists(f"{copy}/{file_names.LEADER_EPOCHS}"):  # A move writes this file last.
+    if files.exists(f"{copy}/{file_names.LEADER_EPOCHS}"):  # A move writes this file last, so the copy is complete.
         files.rename(copy, f"{copy.rpartition('/')[0]}/{topic_partition}")
     else:
         stray = copy.removesuffix(file_names.FUTURE_DIR) + file_names.STRAY_DIR

@@ -188,7 +188,7 @@ class LogDir:
 
         If they do, the log must take no records before `checkpoint_anew` has rewritten the checkpoints.
         """
-        is_gone = topic_partition in self._gone  # The next checkpoint clears `_gone`, so it is read first.
+        is_gone = topic_partition in self._gone  # The next checkpoint clears `_gone`, so `_gone` is read first.
         is_known = is_gone or any(topic_partition in offsets for offsets in self._written.copy().values())
         if is_known:
             self._begun.add(topic_partition)

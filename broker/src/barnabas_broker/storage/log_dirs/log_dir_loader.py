@@ -54,7 +54,7 @@ class LogDirLoader:
         self._truncated = truncated
 
     def load(self, log_dir: LogDir, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
-        """Load the logs of an open log dir, without damaged ones. Raises StorageError if the disk fails."""
+        """Load the logs of an open log dir, and leave out damaged logs. Raises StorageError if the disk fails."""
         clean_shutdown_ns = log_dir.take_clean_mark(self.last_incarnation)
         log_dir.kept.cut.clear()
         log_dir.damaged.clear()

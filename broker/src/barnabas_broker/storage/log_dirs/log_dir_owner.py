@@ -31,7 +31,7 @@ def checked_owner(files: FileSystem, log_dir: str, identity: BrokerIdentity, new
     if (meta.cluster_id, meta.node_id) != identity:
         raise LogDirRefused(
             log_dir,
-            f"it belongs to node.id={meta.node_id} of cluster.id={meta.cluster_id}; "
-            f"this is node.id={identity.node_id} of cluster.id={identity.cluster_id}",
+            f"the log dir belongs to node.id={meta.node_id} of cluster.id={meta.cluster_id}; "
+            f"this broker is node.id={identity.node_id} of cluster.id={identity.cluster_id}",
         )
     return meta.directory_id

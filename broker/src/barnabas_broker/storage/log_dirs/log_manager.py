@@ -42,7 +42,7 @@ _logger: Final = logging.getLogger(__name__)
 
 
 class LogManagerSettings(NamedTuple):
-    """The broker's settings for the log manager: `log.dirs` and others."""
+    """The broker's settings for the log manager, such as `log.dirs`."""
 
     log_dirs: Sequence[str]
     placement: str = "fewest-partitions"

@@ -25,7 +25,7 @@ class CompactionBounds:
         self.superseded_until = max(self.superseded_until, offset)
 
     def ended(self, offset: int) -> None:
-        """Set the end offset of a finished round of compaction, or the one in the checkpoint."""
+        """Set the end offset of a finished round of compaction, or of the checkpointed rounds."""
         self.clean_until = offset
 
     def lower_to(self, log_end_offset: int) -> bool:

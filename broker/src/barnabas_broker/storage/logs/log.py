@@ -175,7 +175,7 @@ class Log(LogFiles):
     @disk_access
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
         """Delete the segments that exceed retention by time, size or log start offset; return their number."""
-        if not self.takes_appends:  # The active segment could not be rolled.
+        if not self.takes_appends:  # While the log takes no appends, the active segment cannot be rolled.
             return 0
         bounds = RetentionBounds(self.log_start_offset, self.log_end_offset, high_watermark)
         expired = expired_segments(self.segments, self._config, bounds, now_ms)

@@ -25,7 +25,7 @@ class LogReader:
     def read(
         self, offset: int, length_max: int, offset_max: int, log_end_offset: int, *, at_least_one_batch: bool
     ) -> FileSlice | None:
-        """Return batches from the one with `offset` on, as `Log.read` does; the log must have `offset`."""
+        """Return the batch with `offset` and later batches, as `Log.read` does; the log must have `offset`."""
         tail = self._tails.get(offset)
         if tail is not None:
             segment, position, first_batch_bytes = self._segments.active, tail, 0

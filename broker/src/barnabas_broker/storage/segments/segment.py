@@ -275,7 +275,7 @@ class Segment:
         return None
 
     def batches_from(self, offset: int) -> Iterator[FoundBatch]:
-        """Return the batches from the one with `offset` on."""
+        """Return the batch with `offset` and all later batches."""
         found = self.find(offset)
         return self._scan(found.position, SCAN_CHUNK_BYTES) if found else iter(())
 

@@ -57,7 +57,7 @@ class Segments:
         return self._segments[max(number, 0) :]
 
     def batches_from(self, offset: int) -> Iterator[FoundBatch]:
-        """Yield all batches from the one with `offset` on."""
+        """Yield the batch with `offset` and all later batches."""
         for segment in self.starting_at(offset):
             yield from segment.batches_from(offset)
 
