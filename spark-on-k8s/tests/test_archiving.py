@@ -59,7 +59,7 @@ def test_the_second_writer_of_an_archive_is_refused(spark: SparkSession, world: 
     world.make()
     with (
         ArchiveFolder(LocalFolder(str(world.folder))).written_by_us(),
-        pytest.raises(JobFailed, match=r"process \d+ on .* writes it, and an archive has one writer at a time; wait"),
+        pytest.raises(JobFailed, match=r"process \d+ on .* writes this archive, and an archive has one writer at a time; wait"),
     ):
         world.archive(spark)
 

@@ -212,11 +212,11 @@ def test_a_broker_that_runs_has_nothing_wrong_while_it_is_written_to(
     ("log_dirs", "reason"),
     [
         (["1:{0}/none"], "there is no such folder; name where the log dir of broker 1 is mounted"),
-        (["1:{0}"], "it has no meta.properties, so it is no log dir of a broker"),
-        (["2:{0}/1"], "its meta.properties says node.id=1"),
+        (["1:{0}"], "the folder has no meta.properties, so it is no log dir of a broker"),
+        (["2:{0}/1"], "its meta.properties has node.id=1"),
         (["1:{0}/1", "2:{0}/other"], "it is of cluster.id=other; {0}/1 is of cluster.id=made. Audit one cluster"),
         (["9:{0}/broken"], "meta.properties cannot be read: it has no node.id"),
-        (["1:{0}/1", "1:{0}/1/"], "log_dirs=1:{0}/1: it is given twice; allowed is once"),
+        (["1:{0}/1", "1:{0}/1/"], "log_dirs=1:{0}/1: the log dir is given twice; allowed: once"),
         (["3:{0}/empty"], "they hold no partition, so there is nothing to audit"),
     ],
 )

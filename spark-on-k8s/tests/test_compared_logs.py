@@ -89,7 +89,7 @@ def test_a_checkpoint_of_epochs_says_what_the_batches_say(
 def test_a_checkpoint_of_epochs_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     assert leader_epochs(str(tmp_path)) is None
     (tmp_path / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n")
-    assert "it cannot be read: " in str(leader_epochs(str(tmp_path)))
+    assert "the file cannot be read: " in str(leader_epochs(str(tmp_path)))
 
 
 def test_replicas_of_another_topic_of_the_same_name_are_told_and_not_compared() -> None:

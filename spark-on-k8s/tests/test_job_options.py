@@ -35,7 +35,7 @@ def test_words_become_typed_options() -> None:
         ("commit_records=0", "--option commit_records=0: allowed is a whole number, 1 or more"),
         ("commit_records=many", "--option commit_records=many: allowed is a whole number, 1 or more"),
         ("fail_on_data_loss=maybe", "--option fail_on_data_loss=maybe: allowed is true or false"),
-        ("topic=flights", "--option topic: it is given twice; allowed is once"),
+        ("topic=flights", "--option topic: the option is given twice; allowed: once"),
         ("nonsense", "--option nonsense: allowed is NAME=VALUE, with NAME one of bootstrap, topic, archive, "),
         ("colour=red", "--option colour=red: allowed is NAME=VALUE, with NAME one of bootstrap, topic, archive, "),
     ],

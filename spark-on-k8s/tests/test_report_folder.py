@@ -55,7 +55,7 @@ def test_the_next_try_of_a_killed_run_makes_its_report_anew(when: str, tmp_path:
 def test_the_report_of_another_run_stays(run: str | None, tmp_path: Path) -> None:
     report = tmp_path / "report"
     write(report, "run-1", "first")
-    with pytest.raises(JobFailed, match="is there already; name another folder, or remove it"):
+    with pytest.raises(JobFailed, match="exists already; name another folder, or remove this one"):
         write(report, run, "second")
     assert names(report) == ["first.json"]
 

@@ -143,7 +143,7 @@ def test_a_read_only_archive_is_restored_with_its_state_elsewhere(
         made(folder, *names)
 
     monkeypatch.setattr(LocalFolder, "make", make)
-    told = "Read-only file system; a restore keeps its plan there, if state=... does not name another folder for it"
+    told = "Read-only file system; a restore keeps its plan in the archive, unless state=... names another folder"
     with pytest.raises(Refused, match=told):
         restored(spark, world, into=into, create=True)
     assert into not in world.client.admin.list_topics(timeout=PATIENCE_S).topics

@@ -237,10 +237,10 @@ def test_a_folder_and_a_checkpoint_that_cannot_be_read_are_told_and_the_rest_is_
     log_dir = log_dirs.LogDir(1, str(tmp_path))
     assert [each.partition for each in log_dirs.replicas([log_dir], ())] == [FLIGHTS]
     assert [(each.path, each.detail) for each in log_dirs.unreadable([log_dir])] == [
-        (str(loop), "it cannot be read: Too many levels of symbolic links"),
+        (str(loop), "the file cannot be read: Too many levels of symbolic links"),
         (
             str(tmp_path / "replication-offset-checkpoint"),
-            "it cannot be read: it has 0 lines, but announces 1",
+            "the file cannot be read: it has 0 lines, but announces 1",
         ),
     ]
     assert [each.path for each in log_dirs.strays([log_dir])] == [str(loop)]

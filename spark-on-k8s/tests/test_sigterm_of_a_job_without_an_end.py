@@ -66,7 +66,7 @@ def test_a_signal_is_its_exit_code_and_its_result_tells_how_far_it_came(
     said = capsys.readouterr()
     first = told[0].name
     assert json.loads(said.out) == {"records": 7, "ended_by": first, "fine": True}
-    assert f"barnabas jobs: {first} ended it after its last commit; the next run goes on there\n" in said.err
+    assert f"barnabas jobs: {first} ended the job; the next run continues after the last commit\n" in said.err
 
 
 def test_a_failure_after_it_went_well_for_long_has_an_exit_code_of_its_own(

@@ -47,7 +47,7 @@ def test_it_runs_the_job_that_comes_after_what_spark_says(
 @pytest.mark.parametrize("words", [[], ["list"], ["executor"], ["driver", *OF_SPARK]])
 def test_nothing_but_a_job_is_run(words: list[str], asked: list[Request], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*OF_SPARK, *words]) == EXIT_USAGE
-    assert "allowed: those of `barnabas jobs run`" in capsys.readouterr().err
+    assert "allowed: `run` and its arguments" in capsys.readouterr().err
     assert not asked
 
 

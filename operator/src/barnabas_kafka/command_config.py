@@ -82,7 +82,7 @@ def _read(file: Path) -> Texts:
         properties = parse_properties(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, MalformedProperties) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise SecurityFileError(f"{file}: {why}; a file of Kafka's client properties is allowed") from error
+        raise SecurityFileError(f"{file}: {why}; allowed: a file of Kafka's client properties") from error
     return {key: each.value.strip() for key, each in properties.items()}
 
 

@@ -1,1 +1,1 @@
-"""Maintenance of topics as Spark jobs: archive, restore, verify, audits, skew and lag history, on one machine."""
+"""Spark jobs that maintain topics: archive, restore, verify, audits, skew and lag history."""

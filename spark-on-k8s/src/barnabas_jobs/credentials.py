@@ -1,6 +1,6 @@
-"""The way of the clients of a run to brokers: Kafka's client properties in a file, which driver and executors read.
+"""The credentials of a run's Kafka clients: a file of Kafka's client properties, which driver and executors read.
 
-The environment names the file, so that executors find it, too; Spark itself never gets a secret, only where it is.
+An environment variable names the file, so that executors find it. Spark itself gets only the path, never a secret.
 """
 
 import os
@@ -29,11 +29,11 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "ssl.key.password": (),
     HOST_NAMES: ("https", ""),
 }
-"""The properties that are read, each with its values where these are few. Kafka's tools would read others, too."""
+"""The supported client properties; a property with values allows only these."""
 
 
 class Names(NamedTuple):
-    """The names of a property in two libraries."""
+    """The names of a property in the two client libraries."""
 
     librdkafka: tuple[str, ...]
     kafka_python: tuple[str, ...]
@@ -51,7 +51,7 @@ NAMES: Final[Mapping[str, Names]] = {
 
 
 def use_command_config(file: Path) -> None:
-    """Let all clients of this run go by the file. Raises BadOption."""
+    """Make all clients of this run use the properties of the file. Raises BadOption."""
     given = _read(file)
     for name in given:
         if name not in ALLOWED:
@@ -67,14 +67,14 @@ def use_command_config(file: Path) -> None:
 
 
 def for_librdkafka() -> dict[str, str]:
-    """Return the settings of a client that connects now."""
+    """Return the settings for librdkafka, read from the file now. Raises BadOption."""
     given = _now()
     found = {own: value for name, value in given.items() if name in NAMES for own in NAMES[name].librdkafka}
     return found | ({HOST_NAMES: given[HOST_NAMES] or "none"} if HOST_NAMES in given else {})
 
 
 def for_kafka_python() -> dict[str, Any]:
-    """Return the settings of a client that connects now."""
+    """Return the settings for kafka-python, read from the file now. Raises BadOption."""
     given = _now()
     found: dict[str, Any] = {
         own: value for name, value in given.items() if name in NAMES for own in NAMES[name].kafka_python
@@ -83,7 +83,7 @@ def for_kafka_python() -> dict[str, Any]:
 
 
 def for_spark() -> dict[str, str]:
-    """Return the options of Spark's connector: each says where in the file its value is."""
+    """Return the options of Spark's Kafka connector, which reads the values from the file itself."""
     file = os.environ.get(VARIABLE)
     if file is None:
         return {}
@@ -92,7 +92,7 @@ def for_spark() -> dict[str, str]:
 
 
 def for_executors() -> dict[str, str]:
-    """Return Spark's settings by which the executors find the file."""
+    """Return the settings of Spark that pass the path of the file to executors."""
     file = os.environ.get(VARIABLE)
     return {} if file is None else {f"spark.executorEnv.{VARIABLE}": file}
 
@@ -110,13 +110,13 @@ def _read(file: Path) -> dict[str, str]:
         properties = parse_properties(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, MalformedProperties) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise BadOption(f"{OPTION} {file}: {why}; a file of Kafka's client properties is allowed") from error
+        raise BadOption(f"{OPTION} {file}: {why}; allowed: a file of Kafka's client properties") from error
     given = {name: each.value.strip() for name, each in properties.items()}
     return {name: value for name, value in given.items() if name.startswith(ABOUT_SECURITY)}
 
 
 def _login(file: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's name and password, where the protocol has SASL."""
+    """Return the user's name and password if the protocol uses SASL. Raises BadOption."""
     if not given.get("security.protocol", "").startswith("SASL_"):
         return {}
     if "sasl.mechanism" not in given:
@@ -126,7 +126,7 @@ def _login(file: Path, given: Mapping[str, str]) -> dict[str, str]:
     except InvalidJaas as error:
         raise BadOption(f"{OPTION} {file}: {JAAS}: {error}") from error
     if entry.family != given["sasl.mechanism"].partition("-")[0]:
-        wanted = f"sasl.mechanism={given['sasl.mechanism']} needs its own"
+        wanted = f"allowed: the login module of sasl.mechanism={given['sasl.mechanism']}"
         raise BadOption(f"{OPTION} {file}: {JAAS} has the login module of {entry.family}; {wanted}")
     lacking = [option for option in ("username", "password") if not entry.options.get(option)]
     if lacking:

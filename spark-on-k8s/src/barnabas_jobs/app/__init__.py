@@ -1,1 +1,1 @@
-"""The command line: which job, its options, the Spark session and the connector."""
+"""The command line of the jobs, the Spark session, and the jars of Spark's Kafka connector."""

@@ -10,9 +10,9 @@ from barnabas_jobs.spark.partition_tasks import ONE_TASK_EACH
 
 
 class Job(NamedTuple):
-    """The module that has its `Options` and `run(spark, options) -> Result`, and a line for the list.
+    """A job: a module with `Options` and `run(spark, options) -> Result`, and a summary for the list of jobs.
 
-    `conf`: settings of Spark that it needs.
+    `conf` holds the settings of Spark that the job needs.
     """
 
     module: str
@@ -34,7 +34,9 @@ JOBS: Final = {
         "an archive, or a range of it, into a topic; resumable and exactly once",
         ONE_TASK_EACH,
     ),
-    "retention-audit": Job("barnabas_jobs.jobs.retention_audit", "what topics declare to keep, against what they hold"),
+    "retention-audit": Job(
+        "barnabas_jobs.jobs.retention_audit", "the declared retention of topics, against what they hold"
+    ),
     "skew": Job(
         "barnabas_jobs.jobs.skew", "bytes by broker, log dir and partition, the hottest keys, and a plan to rebalance"
     ),
@@ -43,7 +45,7 @@ JOBS: Final = {
 
 
 def listing() -> str:
-    """Jobs with their options, those that must be given first."""
+    """Return the list of jobs with the options of each, required options first."""
     return "\n".join(f"{name:<18}{job.summary}\n{'':<18}{_options(job.load().Options)}" for name, job in JOBS.items())
 
 

@@ -29,11 +29,11 @@ class Jar(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The name of the file in the folder of jars."""
+        """Return the name of the jar in the folder of jars."""
         return f"{self.name}-{self.version}.jar"
 
 
-# Spark's version decides all others: its connector needs these jars, and pyspark does not bring them.
+# Jars of the versions that pyspark's own version needs; pyspark does not bring them.
 JARS: Final = (
     Jar(
         "org.apache.spark",
@@ -61,7 +61,7 @@ JARS: Final = (
     ),
 )
 
-# The same version as pyspark's Hadoop. They have half a gigabyte, so they are fetched only for archives in S3.
+# The AWS jars have half a gigabyte, so only archives in S3 fetch them. Their version is that of pyspark's Hadoop.
 S3_JARS: Final = (
     Jar(
         "org.apache.hadoop",
@@ -85,11 +85,11 @@ S3_JARS: Final = (
 
 
 class ConnectorMissing(JobFailed):
-    """The jars, or the Java that they need, are missing and cannot be fetched; the text says why."""
+    """A failure because jars or a Java runtime are missing and cannot be fetched; the text gives the reason."""
 
 
 def default_folder() -> Path:
-    """Return the folder of jars if no option names one: that of the environment, as in the image, or a cache."""
+    """Return the default folder of jars: BARNABAS_SPARK_JARS, as in the image, or a folder in the user's cache."""
     if named := os.environ.get("BARNABAS_SPARK_JARS"):
         return Path(named)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -97,12 +97,15 @@ def default_folder() -> Path:
 
 
 def is_of_image(folder: Path) -> bool:
-    """True if the folder is that of the image, so that all pods of a run have it."""
+    """True if the folder is part of the image, so that all pods of a run have the jars."""
     return str(folder) == os.environ.get("BARNABAS_SPARK_JARS")
 
 
 def jars(folder: Path, wanted: Sequence[Jar] = JARS) -> list[Path]:
-    """The paths of the jars in this folder, with checked checksums; fetches missing ones. Raises ConnectorMissing."""
+    """Return the paths of the jars in the folder, fetch missing ones, and check all checksums.
+
+    Raises ConnectorMissing.
+    """
     if lacking := [jar for jar in wanted if not (folder / jar.file).is_file()]:
         _fetch(folder, lacking)
     for jar in wanted:
@@ -115,7 +118,7 @@ def jars(folder: Path, wanted: Sequence[Jar] = JARS) -> list[Path]:
 
 
 def java() -> str:
-    """The path of the Java program. Raises ConnectorMissing."""
+    """Return the path of the Java program. Raises ConnectorMissing if there is none."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
     if found is None:
@@ -126,7 +129,7 @@ def java() -> str:
 
 
 def _fetch(folder: Path, wanted: Sequence[Jar]) -> None:
-    """Fetch into a folder beside it first, so that a run that ends early leaves nothing half done."""
+    """Fetch jars into a temporary folder, and rename them into the folder once all are complete."""
     with _beside(folder) as partial:
         module = partial / "ivy.xml"
         module.write_text(_module(wanted), encoding="utf-8")
@@ -151,9 +154,9 @@ def _beside(folder: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".partial-") as partial:
             yield Path(partial)
     except OSError as error:
-        why = f"--jars {folder}: it cannot be written: {error.strerror}"
+        why = f"--jars {folder}: the folder cannot be written: {error.strerror}"
         if is_of_image(folder):
-            why += "; for archives in S3 build the image with --build-arg S3=yes"
+            why += "; for archives in S3, build the image with --build-arg S3=yes"
         raise ConnectorMissing(why) from error
 
 
@@ -178,5 +181,5 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-if __name__ == "__main__":  # Run while the image is built.
+if __name__ == "__main__":  # The build of the image runs this module.
     jars(default_folder(), (*JARS, *S3_JARS) if os.environ.get("S3") else JARS)

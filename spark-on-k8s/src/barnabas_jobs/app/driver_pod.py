@@ -1,4 +1,4 @@
-"""The pod in which a driver runs: the driver reports its progress there, and how it ended."""
+"""The pod of a driver, to which the driver reports its progress and its result."""
 
 import json
 import ssl
@@ -23,7 +23,10 @@ ANSWER_SECONDS_MAX: Final = 5.0
 
 
 class DriverPod:
-    """A driver may patch its own pod; `account` is the folder with the token and the authority of the API server."""
+    """The pod of this driver.
+
+    `account` is the folder with the token of the service account and the CA certificate of the API server.
+    """
 
     def __init__(
         self, url: str, account: Path, termination_log: Path, clock: Callable[[], float] = time.monotonic
@@ -38,7 +41,7 @@ class DriverPod:
 
     @classmethod
     def here(cls, environment: Mapping[str, str]) -> Self | None:
-        """The pod of this process; None if it runs in no pod, or in one that nobody watches."""
+        """Return the pod of this process, or None if the environment names no pod."""
         names = ("BARNABAS_POD_NAMESPACE", "BARNABAS_POD_NAME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
         given = [environment.get(name, "") for name in names]
         if not all(given):
@@ -49,9 +52,9 @@ class DriverPod:
         return cls(url, ACCOUNT, TERMINATION_LOG)
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """Report new progress, at most every 5 s; the last one always.
+        """Write changed progress to an annotation of the pod, at most every 5 s but always at the end.
 
-        Prints only the first failure. The next report tries again.
+        A failure does not stop the job; only the first one is printed.
         """
         written = msgspec.json.encode(progress)
         now_s = self._clock()
@@ -61,20 +64,23 @@ class DriverPod:
         try:
             self._patch({"metadata": {"annotations": {ANNOTATION: written.decode()}}})
             self._written = written
-        except (OSError, HTTPException) as error:  # URLError is an OSError.
+        except (OSError, HTTPException) as error:
             if not self._refused:
                 print(f"barnabas jobs: the progress cannot be written to the pod {self._url}: {error}", file=sys.stderr)
             self._refused = True
 
     def end(self, ending: Ending) -> None:
-        """Write the termination message, as the last act of a driver. Without it the pod has its exit code only."""
+        """Write the termination message, the last act of a driver."""
         try:
             self._termination_log.write_bytes(ending.shortened())
         except OSError as error:
             print(f"barnabas jobs: {self._termination_log}: {error.strerror}", file=sys.stderr)
 
     def _patch(self, change: object) -> None:
-        """Patch the pod, with the token as it is now: Kubernetes replaces it every hour."""
+        """Patch the pod.
+
+        The token is read for every patch, because Kubernetes replaces it every hour.
+        """
         token = (self._account / "token").read_text(encoding="ascii").strip()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"}
         request = urllib.request.Request(self._url, json.dumps(change).encode(), headers, method="PATCH")

@@ -1,4 +1,7 @@
-"""`barnabas jobs executor`: what Spark's executor pods run. Spark passes all that it needs in the environment."""
+"""`barnabas jobs executor`, the command of Spark's executor pods.
+
+Spark passes all arguments in environment variables.
+"""
 
 import os
 import re
@@ -22,16 +25,16 @@ ARGUMENTS: Final = {
 
 
 def run_executor() -> None:
-    """Becomes the executor; does not return. Raises BadOption where Spark has not started this pod."""
+    """Replace this process by Spark's executor. Raises BadOption if Spark did not start this pod."""
     folder = local_folder(os.environ)
     command = executor_command(java(), os.environ)
-    # The root file system is read-only: jars that the driver gives out and temporary files go where Spark's own do.
+    # The root file system is read-only, so received jars and temporary files go to Spark's local folder.
     os.chdir(folder)
     os.execvpe(command[0], command, {**os.environ, "TMPDIR": folder})
 
 
 def executor_command(java_program: str, environment: Mapping[str, str]) -> list[str]:
-    """The command of Java; options in the order in which Spark numbered them. Raises BadOption."""
+    """Return the command line of the executor's JVM, with JVM options in Spark's order. Raises BadOption."""
     memory = _given("SPARK_EXECUTOR_MEMORY", environment)
     found = (JAVA_OPTION.fullmatch(name) for name in environment)
     options = sorted((each for each in found if each), key=lambda each: int(each[1]))
@@ -52,11 +55,11 @@ def executor_command(java_program: str, environment: Mapping[str, str]) -> list[
 
 
 def local_folder(environment: Mapping[str, str]) -> str:
-    """Return the folder for Spark's temporary files. Raises BadOption."""
+    """Return the first of Spark's local folders, for temporary files. Raises BadOption."""
     return _given("SPARK_LOCAL_DIRS", environment).split(",", maxsplit=1)[0]
 
 
 def _given(name: str, environment: Mapping[str, str]) -> str:
     if not environment.get(name):
-        raise BadOption(f"the environment has no {name}: only Spark starts executors, in pods of a job that runs")
+        raise BadOption(f"the environment has no {name}; only Spark starts executors, in the pods of a running job")
     return environment[name]

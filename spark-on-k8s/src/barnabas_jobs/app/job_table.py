@@ -1,6 +1,6 @@
-"""The jobs and their options as data, for who starts jobs and has no Spark: the Kubernetes operator.
+"""The table of jobs and their options as JSON, for the Kubernetes operator, which has no Spark.
 
-`python -m barnabas_jobs.app.job_table FILE` writes it.
+`python -m barnabas_jobs.app.job_table FILE` writes the table.
 """
 
 import sys
@@ -14,13 +14,13 @@ from barnabas_jobs.app.catalog import JOBS
 from barnabas_jobs.planning.options import allowed
 
 TYPES: Final[dict[type[inspect.Type], str]] = {inspect.BoolType: "boolean", inspect.DateTimeType: "time"}
-"""Every other option is a text."""
+"""The names of option types; every other option is a string."""
 
 
 def job_table() -> str:
-    """JSON: of each job its summary, options, and rules between them.
+    """Return the jobs as JSON: each with its summary, its options and the rules between options.
 
-    Of each option whether it must be given, and what it allows.
+    Each option says whether it is required and which values are allowed.
     """
     table = {name: _entry(job.summary, job.load().Options) for name, job in sorted(JOBS.items())}
     return msgspec.json.format(msgspec.json.encode(table), indent=1).decode() + "\n"
@@ -36,7 +36,7 @@ def _option(field: Any) -> dict[str, Any]:
 
 
 def _schema(kind: inspect.Type) -> dict[str, Any]:
-    """The type of one value; of a list, the type of each item."""
+    """Return the type of a value, or of the items of a list."""
     match kind:
         case inspect.Metadata(type=inner):
             return _schema(inner)
@@ -60,7 +60,7 @@ def _given(**bounds: object) -> dict[str, object]:
 
 
 def main() -> None:
-    """Write the file."""
+    """Write the table to the file that the first argument names."""
     Path(sys.argv[1]).write_text(job_table(), encoding="utf-8")
 
 

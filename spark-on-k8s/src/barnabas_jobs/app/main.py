@@ -1,4 +1,4 @@
-"""`barnabas jobs`: runs a job, lists them, or fetches what Spark needs to speak with Kafka."""
+"""`barnabas jobs`: run a job, list the jobs, or fetch the jars of Spark's Kafka connector."""
 
 import argparse
 import os
@@ -35,9 +35,10 @@ CONF: Final = re.compile(r"(spark\.[^=\s]+)=(.*)")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 0 done, 1 failed, 2 refused, 3 the job found something wrong, 143 by SIGTERM.
+    """Run a command, and return its exit code.
 
-    Of a job that goes on until somebody ends it: 75 failed after an hour or more, 130 by Ctrl-C.
+    0: done. 1: failed. 2: wrong arguments or refused. 3: the job found something wrong. 143: ended by SIGTERM. A
+    continuous job also returns 75 if it failed after an hour or more, and 130 if Ctrl-C ended it.
     """
     pod = DriverPod.here(os.environ)
     ending = _ending(arguments, pod)
@@ -61,22 +62,22 @@ def _ending(arguments: Sequence[str], pod: DriverPod | None) -> Ending:
     except JobFailed as error:
         return Ending(exit=EXIT_FAILED, message=str(error))
     except Terminated:
-        return Ending(exit=EXIT_TERMINATED, message="SIGTERM came; what the job had not committed does not count")
+        return Ending(exit=EXIT_TERMINATED, message="SIGTERM ended the job; only its commits before that count")
     except Exception as error:
-        # A bug: the traceback is for those who mend it, and the pod still says how it ended.
+        # An unexpected error is a bug: print the traceback for developers, and still report a failure to the pod.
         traceback.print_exc()
         return Ending(exit=EXIT_FAILED, message=f"{type(error).__name__}: {error}")
 
 
 def _run(given: argparse.Namespace, pod: DriverPod | None) -> Ending:
-    """Run the job, and print its result as JSON."""
-    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")  # No job uses it.
+    # No job uses pandas, so this warning would only confuse users.
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     if given.command_config is not None:
         use_command_config(given.command_config)
     request = Request(job=given.job, words=given.option, master=given.master, jars=given.jars, conf=dict(given.conf))
     ending = run_job(request, pod)
     result = msgspec.json.encode(ending.result)
-    # In a pod's log the result is one line, so that it does not bury the rest.
+    # In a pod the result is printed on one line, because log collectors take each line for a message.
     print((result if pod else msgspec.json.format(result, indent=2)).decode(), flush=True)
     for finding in (ending.result or {}).get("findings", ())[:FINDINGS_PRINTED_MAX]:
         print(f"finding: {finding if isinstance(finding, str) else finding['detail']}", file=sys.stderr)
@@ -106,7 +107,7 @@ def _driver(given: argparse.Namespace, pod: DriverPod | None) -> Ending:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports wrong words as it reports a bad option."""
+    """A parser that raises BadOption for wrong arguments."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -116,7 +117,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="barnabas jobs", description="Maintenance of topics as Spark jobs.", allow_abbrev=False)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    run = commands.add_parser("run", help="run a job; exit code 3 where it ran and found something wrong")
+    run = commands.add_parser("run", help="run a job; exit code 3 means that the job found something wrong")
     run.add_argument("job", choices=sorted(JOBS), metavar="NAME", help=f"one of {', '.join(JOBS)}")
     run.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="see `barnabas jobs list`")
     run.add_argument("--master", type=_master, default="local[*]", help="Spark's master; local[*] is this machine")
@@ -125,22 +126,22 @@ def _parser() -> argparse.ArgumentParser:
         OPTION, type=Path, metavar="FILE", help="Kafka's client properties: security.protocol, sasl.*, ssl.*"
     )
     run.set_defaults(command=_run)
-    listed = commands.add_parser("list", help="the jobs and their options")
+    listed = commands.add_parser("list", help="list the jobs and their options")
     listed.set_defaults(command=_list)
-    fetch = commands.add_parser("fetch-jars", help="fetch Spark's Kafka connector now; `run` does so when it lacks")
-    fetch.add_argument("--s3", action="store_true", help="what archives in S3 need, too (700 MB)")
+    fetch = commands.add_parser("fetch-jars", help="fetch Spark's Kafka connector; `run` does so, too")
+    fetch.add_argument("--s3", action="store_true", help="also fetch the jars for archives in S3 (700 MB)")
     fetch.set_defaults(command=_fetch_jars)
-    executor = commands.add_parser("executor", help="what Spark's executor pods run; only Spark starts it")
+    executor = commands.add_parser("executor", help="the command of Spark's executor pods; only Spark starts it")
     executor.set_defaults(command=_executor)
-    driver = commands.add_parser("driver", help="what driver pods run that spark-submit made; only Spark starts it")
+    driver = commands.add_parser("driver", help="the command of driver pods of spark-submit; only Spark starts it")
     for name in ("--properties-file", "--class"):
-        driver.add_argument(name, help="of Spark, and not used")
-    driver.add_argument("file", help="of Spark, and not used")
-    driver.add_argument("words", nargs=argparse.REMAINDER, help="those of `barnabas jobs`")
+        driver.add_argument(name, help="an argument of spark-submit, ignored")
+    driver.add_argument("file", help="an argument of spark-submit, ignored")
+    driver.add_argument("words", nargs=argparse.REMAINDER, help="the arguments of `barnabas jobs`")
     driver.set_defaults(command=_driver)
     for each in (run, fetch):
         each.add_argument(
-            "--jars", type=Path, default=default_folder(), metavar="FOLDER", help="where the jars are kept"
+            "--jars", type=Path, default=default_folder(), metavar="FOLDER", help="the folder of the jars"
         )
     return parser
 

@@ -1,4 +1,4 @@
-"""Runs one job from its options to its end: Spark is started, the job watched, and Spark stopped however it ends."""
+"""The run of one job: parse its options, start Spark, watch the job, and stop Spark."""
 
 import os
 import signal
@@ -26,15 +26,15 @@ from barnabas_jobs.spark.status import SparkStatus
 
 EXIT_FINDINGS: Final = 3
 STOP_SECONDS_MAX: Final = 20.0
-"""The seconds to wait for the end, less than the 30 s that Kubernetes gives a pod."""
+"""The seconds to wait until Spark has stopped, below the 30 s that Kubernetes grants a terminating pod."""
 
 
 class Terminated(BaseException):
-    """SIGTERM came. No job catches it."""
+    """A SIGTERM to this process. No job catches this exception."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """The job and options that `barnabas jobs run` was given."""
+    """The arguments of `barnabas jobs run`."""
 
     job: str
     words: Sequence[str]
@@ -44,9 +44,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_job(request: Request, pod: DriverPod | None) -> Ending:
-    """Run a job; look at its options before Spark starts, which takes seconds. Raises JobFailed, BadOption.
+    """Parse the options of a job, start Spark, and run the job. Raises JobFailed, BadOption.
 
-    `sigterm_raises` is around it.
+    The caller holds `sigterm_raises`. Options are parsed first, because a start of Spark takes seconds.
     """
     job = JOBS[request.job].load()
     options = parse(job.Options, request.words)
@@ -54,14 +54,14 @@ def run_job(request: Request, pod: DriverPod | None) -> Ending:
         listeners = [page(), *([pod] if pod else [])]
         with watched(SparkStatus(spark).seen, listeners):
             result = job.run(spark, options)
-            # The job has its result: ignore SIGTERM, for a new try would only repeat the work.
+            # The job has its result. Ignore SIGTERM from here on, because another try would only repeat the work.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return ending_of(result, options)
 
 
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """SIGTERM raises Terminated in the main thread, once: a second signal must not interrupt the cleanup."""
+    """Raise Terminated in the main thread at the first SIGTERM, and ignore further ones during the cleanup."""
 
     def terminate(_: int, __: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -89,14 +89,17 @@ def _spark(request: Request, *, s3: bool) -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        # The connection of this thread may still wait for an answer; another thread has a connection of its own.
+        # This thread's connection to the JVM may still wait for an answer, so another thread stops Spark.
         stopping = threading.Thread(target=spark.stop, name="stop", daemon=True)
         stopping.start()
         stopping.join(STOP_SECONDS_MAX)
 
 
 def ending_of(result: Any, options: Any) -> Ending:
-    """The exit code is 128 and the number of the signal that ended a job which had not done all, as of any program."""
+    """Return exit code, message and result of a job.
+
+    The code of a continuous job that a signal ended is 128 and the number of the signal, as for any program.
+    """
     archive = getattr(options, "archive", None)
     code, message = _judged(result)
     return Ending(
@@ -110,7 +113,7 @@ def ending_of(result: Any, options: Any) -> Ending:
 def _judged(result: Any) -> tuple[int, str]:
     ended_by = getattr(result, "ended_by", None)
     if ended_by is not None:
-        return 128 + signal.Signals[ended_by], f"{ended_by} ended it after its last commit; the next run goes on there"
+        return 128 + signal.Signals[ended_by], f"{ended_by} ended the job; the next run continues after the last commit"
     if not result.fine:
         return EXIT_FINDINGS, f"done, and something is wrong: {result.summary}"
     return 0, "done"

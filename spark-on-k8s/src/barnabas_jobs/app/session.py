@@ -15,7 +15,7 @@ DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # The thread that watches reads the jobs that run, and remembers those that have ended.
+    # The thread that reads the progress needs the running jobs, and a few that have ended.
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET_LOG}",
@@ -23,9 +23,9 @@ DEFAULTS: Final = {
 
 
 def session(master: str, jars_folder: Path, conf: Mapping[str, str], *, s3: bool = False) -> SparkSession:
-    """Start a session, or return the running one. Its Python workers are this Python. Raises ConnectorMissing.
+    """Start a Spark session, or return the running one. Raises ConnectorMissing.
 
-    `s3`: with Hadoop's client for S3.
+    Python workers use this Python interpreter. `s3` adds Hadoop's client for S3.
     """
     java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -39,9 +39,9 @@ def session(master: str, jars_folder: Path, conf: Mapping[str, str], *, s3: bool
 
 
 def _with_s3(conf: Mapping[str, str], master: str, folder: Path) -> dict[str, str]:
-    """Return the settings with the jars for S3, read where they are if the image has them.
+    """Return the settings with the jars for S3.
 
-    A copy of 700 MB for each executor takes its time.
+    If the image has the jars, executors read them there, because copies of 700 MB take long.
     """
     paths = [str(each) for each in jars(folder, S3_JARS)]
     classpath = {"spark.driver.extraClassPath": ":".join(paths)}

@@ -1,4 +1,7 @@
-"""Progress on standard error: bars on a terminal, else a line every 10 s. Standard output is for the result alone."""
+"""The display of progress on standard error: bars on a terminal, otherwise a line every 10 s.
+
+Standard output is for the result alone.
+"""
 
 import sys
 import time
@@ -16,19 +19,19 @@ LINE_PAUSE_S: Final = 10.0
 
 
 class Page(Protocol):
-    """The page on which progress is shown."""
+    """A display of progress."""
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """The latest; the last of a job takes its place."""
+        """Show the latest progress; `last` closes the display."""
 
 
 def page(stream: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic) -> Page:
-    """Bars where the stream is a terminal."""
+    """Return bars if the stream is a terminal, and lines otherwise."""
     return BarsPage(Console(file=stream)) if stream.isatty() else LinesPage(stream, clock)
 
 
 class LinesPage:
-    """Prints progress as lines, for a stream that is no terminal."""
+    """A display that prints lines, for a stream that is no terminal."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
         self._stream = stream
@@ -36,7 +39,10 @@ class LinesPage:
         self._printed_at_s = clock()
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """Print a line of progress; none of a job that ends within 10 s, and none at the end: the result says it."""
+        """Print a line of progress every 10 s.
+
+        Nothing is printed at the end, because the result follows.
+        """
         now_s = self._clock()
         if not last and now_s - self._printed_at_s >= LINE_PAUSE_S:
             self._printed_at_s = now_s
@@ -44,19 +50,19 @@ class LinesPage:
 
 
 class Field(ProgressColumn):
-    """One of the texts that a bar carries."""
+    """A column with one of the texts of a bar."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self._name = name
 
     def render(self, task: Task) -> Text:
-        """The text that was set last."""
+        """Return the text of the task's field."""
         return Text(str(task.fields.get(self._name, "")), style="cyan")
 
 
 class BarsPage:
-    """A bar of the records of each phase, one after the other, and one of all stages."""
+    """A display with a bar of records for each phase, and one bar of all stages."""
 
     def __init__(self, console: Console) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Field("amount"), Field("pace"))
@@ -66,7 +72,7 @@ class BarsPage:
         self._bars.start()
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """The phase's bar and that of the stages."""
+        """Show the records of the phase and the stages; `last` stops the bars."""
         if progress.phase not in self._phases:
             self._phases[progress.phase] = self._bars.add_task(progress.phase, total=None)
         self._show(self._phases[progress.phase], progress.records, _pace(progress))

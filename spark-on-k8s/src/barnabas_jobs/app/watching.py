@@ -1,4 +1,4 @@
-"""Looks at a job every second while it runs, and informs its listeners."""
+"""A thread that reads the progress of a running job every second and passes it to listeners."""
 
 import sys
 import threading
@@ -15,15 +15,15 @@ PAUSE_S: Final = 1.0
 
 
 class Listener(Protocol):
-    """Gets each progress, and knows which is the last."""
+    """A receiver of progress."""
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """Take the progress; `last` if no other follows. It must not raise."""
+        """Take the progress; `last` is True for the final one. Must not raise."""
 
 
 @contextmanager
 def watched(look: Callable[[], Seen], listeners: Sequence[Listener], pause_s: float = PAUSE_S) -> Iterator[None]:
-    """Inform the listeners inside, by a thread; at the end pass on the last progress once more."""
+    """Pass the progress to the listeners from a thread while the block runs, and the final progress after it."""
     ended = threading.Event()
     thread = threading.Thread(target=_watch, args=(look, listeners, ended, pause_s), name="progress", daemon=True)
     thread.start()

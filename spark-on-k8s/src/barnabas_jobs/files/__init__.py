@@ -1,1 +1,1 @@
-"""The archive on disk: its ledger, its lock, its data files."""
+"""Files of the jobs: archives, log dirs, segments, and reports."""

@@ -1,11 +1,11 @@
 """An archive: `ledger/00000000.json`, ... and `data/topic_id=/run=/date=/partition=/*.parquet`.
 
-`packs/00000000.json` is a copy of the first thousand ledger files, and so on: a reader asks for one in their place.
-After `compact` the first pack has all entries that existed then.
+Every 1,000 ledger files are copied into one pack, as `packs/00000000.json`, so that a reader opens fewer files.
+`compact` copies all entries into the first pack.
 
-A run writes its data files, makes them safe, and then commits by adding one ledger file: that either is there as a
-whole or not at all, and fails where another writer has taken the number. Files that no entry names do not count, and
-the next run removes them, once it has taken the number away from their writer.
+A run writes and syncs its data files, and then commits them by adding one ledger file. Adding a ledger file is atomic,
+and fails if another writer has added a file with this number. Data files that no entry names do not count. The next
+run commits an entry with the number that their writer would use, and then removes them.
 """
 
 import uuid
@@ -26,50 +26,56 @@ PACKED: Final = 1000
 DATA: Final = "data"
 LOCK: Final = "lock"
 COPY: Final = "_entry.json"
-OF_RUN: Final = f"put it back from a backup, or copy `{COPY}` of the run with its number in {DATA}/*/ to its place"
+OF_RUN: Final = f"restore the file from a backup, or copy `{COPY}` from {DATA}/*/run=NUMBER-*/ to its place"
 
 Content = TypeVar("Content")
 
 
 class Store(Protocol):
-    """The place of an archive's files. Paths are relative to it; each method raises JobFailed if it fails."""
+    """The place of an archive's files.
+
+    Names are relative to the archive; every method raises JobFailed on failure.
+    """
 
     def url(self, name: str) -> str:
-        """Return the name by which Spark reads and writes it."""
+        """Return the URL by which Spark reads and writes the file or folder."""
 
     def make(self, *folders: str) -> None:
-        """Make the folders, which exist when this returns."""
+        """Make the folders durably."""
 
     def locked(self, name: str, taken: str) -> AbstractContextManager[None]:
-        """Refuses a second process with what is `taken`, where the store has locks."""
+        """Hold a lock while the block runs, if the store has locks.
+
+        Raises JobFailed with the text `taken` if another process holds the lock.
+        """
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, sorted; none if there is no such folder."""
+        """Return the sorted names in a folder, none if the folder does not exist."""
 
     def read(self, name: str) -> bytes | None:
-        """The content; None where it is not there."""
+        """Return the content of the file, or None if there is no such file."""
 
     def add(self, name: str, content: bytes) -> bool:
-        """Add a file, whole and safe when this returns; False if the name is taken."""
+        """Add a file atomically and durably; return False if the name is taken."""
 
     def replace(self, name: str, content: bytes) -> None:
-        """Replace the content; after a crash the file has the old content or the new one."""
+        """Replace a file atomically: after a crash it has the old content or the new one."""
 
     def sizes(self, folder: str) -> Mapping[str, int]:
-        """The files in it and below, with their bytes."""
+        """Return the size in bytes of each file below the folder."""
 
     def sync(self, files: Iterable[str]) -> None:
         """Make the files survive a power cut."""
 
     def remove(self, folder: str) -> None:
-        """Remove the folder recursively, and leave what cannot be removed."""
+        """Remove the folder recursively, except for files that cannot be removed."""
 
     def sweep(self, folder: str) -> None:
-        """Remove what was left half done in the folder."""
+        """Remove the partial files that interrupted writes left in the folder."""
 
 
 class ArchiveFolder:
-    """One archive, in its store."""
+    """An archive in a store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -80,24 +86,24 @@ class ArchiveFolder:
 
     @contextmanager
     def written_by_us(self) -> Iterator[None]:
-        """Keep other writers out of the archive inside, if its store has locks."""
+        """Keep other writers out of the archive while the block runs, if the store has locks."""
         self.store.make(LEDGER, PACKS, DATA)
-        with self.store.locked(LOCK, "writes it, and an archive has one writer at a time"):
+        with self.store.locked(LOCK, "writes this archive, and an archive has one writer at a time"):
             yield
 
     def ledger(self) -> Ledger:
-        """Return the committed entries, which may be none. Raises JobFailed if they cannot be read."""
+        """Return the committed entries. Raises JobFailed if they cannot be read."""
         return checked(self._entries(), str(self))
 
     def _entries(self, first: int = 0) -> Iterator[Entry]:
-        """Yield the entries from this number on, in order: of packs, and of ledger files that no pack has."""
+        """Yield the entries from the number `first` on, in order, each from its pack or from its ledger file."""
         packs = {name for name in self.store.names(PACKS) if name.endswith(".json")}
         files = {name for name in self.store.names(LEDGER) if name.endswith(".json")}
         for name in sorted(packs | files):
             if name < _file(first):
-                continue  # The previous pack has a copy.
+                continue  # The previous pack holds this entry.
             if name in packs:
-                found = self._read(f"{PACKS}/{name}", list[Entry], "remove it: it is a copy of ledger files")
+                found = self._read(f"{PACKS}/{name}", list[Entry], "remove the file, a copy of ledger files")
             else:
                 found = [self._read(f"{LEDGER}/{name}", Entry, OF_RUN)]
             first += len(found)
@@ -110,16 +116,17 @@ class ArchiveFolder:
             raise JobFailed(f"archive={self}: the file {name} cannot be read: {error}; {hint}") from error
 
     def survey(self) -> tuple[Ledger, Leftovers]:
-        """Return the committed entries, and what runs that ended early have left. Raises JobFailed if entries are lost.
+        """Return the committed entries, and what interrupted runs left. Raises JobFailed if entries are missing.
 
-        Folders are listed before the ledger is read: then it knows what another writer has committed meanwhile.
+        The folders are listed before the ledger is read, so that the ledger names each folder that is committed in
+        between.
         """
         folders = self._run_folders()
         ledger = self.ledger()
         return ledger, self._left(folders, sums_of(ledger.entries))
 
     def survey_sums(self) -> tuple[LedgerSums, Leftovers]:
-        """Return what `survey` does, without the memory that all entries take."""
+        """Return the sums of the committed entries, and what interrupted runs left, in little memory."""
         folders = self._run_folders()
         sums = sums_of(in_order(self._entries(), str(self)))
         return sums, self._left(folders, sums)
@@ -129,7 +136,7 @@ class ArchiveFolder:
         return [f"{topic}/{run}" for topic in topics for run in self.store.names(topic)]
 
     def runs_of(self, topic_id: str) -> list[str]:
-        """The folders of runs that are there."""
+        """Return the run folders of the topic id."""
         return [f"{_of_topic(topic_id)}/{run}" for run in self.store.names(_of_topic(topic_id))]
 
     def _left(self, folders: Iterable[str], ledger: LedgerSums) -> Leftovers:
@@ -143,13 +150,13 @@ class ArchiveFolder:
         return found
 
     def _names(self, run: str, ledger: LedgerSums) -> bool:
-        """True if an entry after these names the run: it was committed a moment ago."""
+        """True if an entry that was committed after the survey names the run."""
         return any(entry.run == run for entry in self._entries(ledger.count))
 
     def sweep(self, runs: Iterable[str], entries: int) -> None:
-        """Remove these runs, and files that were left half done, and make packs that are missing.
+        """Remove these runs and partial files, and make the missing packs.
 
-        Only for the writer, once a fence is committed.
+        The caller is the writer, and has committed a fence.
         """
         for run in runs:
             self.store.remove(run)
@@ -161,9 +168,9 @@ class ArchiveFolder:
                 self._pack(first)
 
     def _pack(self, first: int) -> None:
-        """Make a pack of these entries; another writer adds the same.
+        """Make the pack that begins with entry `first`.
 
-        Without it a reader reads the ledger files, so a missing pack is no failure.
+        A failure is ignored, because readers use the ledger files if there is no pack.
         """
         with suppress(JobFailed):
             contents = [self.store.read(f"{LEDGER}/{_file(number)}") for number in range(first, first + PACKED)]
@@ -171,21 +178,22 @@ class ArchiveFolder:
                 self.store.add(f"{PACKS}/{_file(first)}", b"[%b]" % b",".join(filter(None, contents)))
 
     def pack_all(self, entries: Sequence[Entry]) -> None:
-        """Make one pack of all entries, so that a reader asks for one file. A pack is a copy: it may be replaced."""
+        """Make one pack of all entries, so that readers open one file."""
         self.store.replace(f"{PACKS}/{_file(0)}", msgspec.json.encode(entries))
 
     def new_run(self, topic_id: str, number: int) -> str:
-        """A folder, not made yet, for the data files of one commit."""
+        """Return the name of a new run folder for the data files of one commit."""
         return f"{_of_topic(topic_id)}/run={number:08d}-{uuid.uuid4().hex[:12]}"
 
     def synced(self, run: str) -> list[DataFile]:
-        """The data files of a run, safe with their folders."""
+        """Sync the data files of a run and their folders, and return the data files."""
         sizes = self.store.sizes(run)
-        self.store.sync(name for name in sizes if name.endswith((".parquet", ".parquet.crc")))  # Hadoop's checksums.
+        # The .crc files are Hadoop's checksums.
+        self.store.sync(name for name in sizes if name.endswith((".parquet", ".parquet.crc")))
         return [DataFile(name, size) for name, size in sizes.items() if name.endswith(".parquet")]
 
     def commit(self, entry: Entry) -> None:
-        """The entry counts when this returns, also after a power cut. Raises JobFailed where its number is taken."""
+        """Add the entry to the ledger, durably. Raises JobFailed if its number is taken."""
         content = msgspec.json.format(msgspec.json.encode(entry), indent=1)
         if not self.store.add(f"{LEDGER}/{_file(entry.number)}", content):
             raise JobFailed(
@@ -198,8 +206,12 @@ class ArchiveFolder:
             self._pack(entry.number + 1 - PACKED)
 
     def paths(self, generation: Generation) -> list[str]:
-        """The data files, each there with its size. Raises JobFailed for the first that is not."""
-        sizes = self.store.sizes(_of_topic(generation.topic_id))  # One listing: there may be 40,000 runs.
+        """Return the URLs of the data files.
+
+        Raises JobFailed if a file is missing or has another size than in the ledger.
+        """
+        # One listing is faster than a look at each of up to 40,000 runs.
+        sizes = self.store.sizes(_of_topic(generation.topic_id))
         for file in generation.files:
             size = sizes.get(file.path)
             if size != file.bytes:

@@ -1,4 +1,4 @@
-"""An archive's files in a folder of this machine, or of a mounted volume: synced, added once, locked where possible."""
+"""An archive or a report on a local or mounted file system, with synced files and locks if the file system has any."""
 
 import errno
 import fcntl
@@ -19,9 +19,9 @@ NO_LINKS: Final = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.
 
 
 class LocalFolder:
-    """Paths are relative to it, with `/`. What cannot be done raises JobFailed with the kernel's reason.
+    """A folder for the files of a store; names are relative to the folder, with `/`.
 
-    `option`: the option that names it.
+    Failures raise JobFailed with the kernel's reason. `option` is the option of the job that names the folder.
     """
 
     def __init__(self, path: str, option: str = "archive") -> None:
@@ -32,11 +32,11 @@ class LocalFolder:
         return str(self.path)
 
     def url(self, name: str) -> str:
-        """Return the name by which Spark reads and writes it."""
+        """Return the path by which Spark reads and writes the file or folder."""
         return str(self.path / name)
 
     def make(self, *folders: str) -> None:
-        """Make the folders, which survive a power cut when this returns."""
+        """Make the folders durably, and check that the file system has hard links."""
         with self._as_job_failed("cannot be written"):
             missing = [each for each in (self.path, *self.path.parents) if not each.exists()]
             for folder in folders:
@@ -47,7 +47,7 @@ class LocalFolder:
             self._check_links()
 
     def _check_links(self) -> None:
-        """Check the folder before any work is done that could not be committed. Raises OSError."""
+        """Raise OSError unless the file system has hard links, before the job does work that it could not commit."""
         one = self.path / f".{uuid.uuid4().hex[:12]}{PARTIAL}"
         other = one.with_suffix(".link")
         try:
@@ -59,9 +59,10 @@ class LocalFolder:
 
     @contextmanager
     def locked(self, name: str, taken: str) -> Iterator[None]:
-        """Hold the lock inside: the kernel frees it when this process ends, however that ends.
+        """Hold a lock while the block runs; the kernel releases it even if this process is killed.
 
-        Raises JobFailed, with what is `taken`, if another process has it. A file system without locks gives none.
+        Raises JobFailed with the text `taken` if another process holds the lock. Without locks in the file system
+        nothing is locked.
         """
         with self._as_job_failed("cannot be written"):
             lock = (self.path / name).open("a+")
@@ -73,7 +74,7 @@ class LocalFolder:
                 owner = lock.read().strip() or "another process"
                 raise JobFailed(f"{self._option}={self}: {owner} {taken}; wait until that run has ended") from None
             except OSError:
-                pass  # Each entry is still added only once: of two writers one fails at its next commit.
+                pass  # Two writers may run without a lock, but only one of them can add an entry with the next number.
             with self._as_job_failed("cannot be written"):
                 lock.truncate(0)
                 lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
@@ -81,7 +82,7 @@ class LocalFolder:
             yield
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, sorted; none if there is no such folder."""
+        """Return the sorted names in a folder, none if the folder does not exist."""
         with self._as_job_failed(f"{folder} cannot be read"):
             try:
                 return sorted(os.listdir(self.path / folder))
@@ -89,7 +90,7 @@ class LocalFolder:
                 return []
 
     def read(self, name: str) -> bytes | None:
-        """The content; None where it is not there."""
+        """Return the content of the file, or None if there is no such file."""
         with self._as_job_failed(f"{name} cannot be read"):
             try:
                 return (self.path / name).read_bytes()
@@ -97,9 +98,9 @@ class LocalFolder:
                 return None
 
     def add(self, name: str, content: bytes) -> bool:
-        """Add a file, which survives a power cut as a whole; False if there is another one of this name.
+        """Add a file atomically and durably; return False if the name is taken.
 
-        NFS may do what is asked, lose the answer, and be asked again: it may find the file that it added itself.
+        An NFS client may repeat a request whose answer was lost, and then finds the file that it has added itself.
         """
         final = self.path / name
         partial = final.with_suffix(f".{uuid.uuid4().hex[:12]}{PARTIAL}")
@@ -115,7 +116,7 @@ class LocalFolder:
         return True
 
     def replace(self, name: str, content: bytes) -> None:
-        """Replace the content; after a crash the file has the old content or the new one."""
+        """Replace a file atomically: after a crash it has the old content or the new one."""
         final = self.path / name
         partial = final.with_suffix(PARTIAL)
         with self._as_job_failed(f"{name} cannot be written"):
@@ -124,25 +125,25 @@ class LocalFolder:
             _sync(final.parent)
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """The files in it and below, with their bytes."""
+        """Return the size in bytes of each file below the folder."""
         with self._as_job_failed(f"{folder} cannot be read"):
             files = (path for path in sorted((self.path / folder).rglob("*")) if path.is_file())
             return {str(path.relative_to(self.path)): path.stat().st_size for path in files}
 
     def sync(self, files: Iterable[str]) -> None:
-        """Sync the files and their folders, so that they stay after a power cut."""
+        """Sync the files and their folders."""
         paths = [self.path / name for name in files]
         folders = {folder for path in paths for folder in path.parents if folder.is_relative_to(self.path)}
-        with self._as_job_failed("the data files of this run are not safe"):
+        with self._as_job_failed("the data files of this run cannot be synced"):
             for path in (*paths, *folders):
                 _sync(path)
 
     def remove(self, folder: str) -> None:
-        """Remove the folder recursively; leave what cannot be removed."""
+        """Remove the folder recursively, except for files that cannot be removed."""
         shutil.rmtree(self.path / folder, ignore_errors=True)
 
     def sweep(self, folder: str) -> None:
-        """Remove what `add` and `replace` have left half done in the folder."""
+        """Remove the partial files that interrupted writes left in the folder."""
         with self._as_job_failed(f"{folder} cannot be written"):
             for partial in (self.path / folder).glob(f"*{PARTIAL}"):
                 partial.unlink(missing_ok=True)
@@ -154,7 +155,7 @@ class LocalFolder:
         except OSError as error:
             hint = ""
             if error.errno == errno.ENOSPC:
-                hint = "; the disk is full: free some, and run the job again"
+                hint = "; the disk is full: free some space, and run the job again"
             elif error.filename2 is not None and error.errno in NO_LINKS:
                 hint = "; an archive needs a file system that has hard links"
             kind = Refused if error.errno in NOT_OURS else JobFailed

@@ -1,6 +1,6 @@
-"""Log dirs on mounted volumes: whose they are, which replicas and segments they have, and what is no part of any.
+"""The log dirs of brokers on mounted volumes: their owners, replicas, segments and stray files.
 
-Nothing is written. A broker may run on them meanwhile: what vanishes between two looks is left out.
+Nothing is written. A broker may use the log dirs meanwhile, so files that vanish between two listings are left out.
 """
 
 import os
@@ -40,14 +40,14 @@ Decoded = TypeVar("Decoded")
 
 
 class LogDir(NamedTuple):
-    """One log dir of a broker, and its path here."""
+    """A log dir of a broker, and the path on which it is mounted here."""
 
     broker: int
     path: str
 
 
 class Offsets(NamedTuple):
-    """The checkpointed offsets of a partition; `clean_until` is None if it was never compacted."""
+    """The checkpointed offsets of a partition; `clean_until` is None if the log was never compacted."""
 
     recovery_point: int
     high_watermark: int
@@ -55,9 +55,9 @@ class Offsets(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """One replica: its folder, and the base offsets of its segments, in order.
+    """A replica: its folder, and the sorted base offsets of its segments.
 
-    While it is being compacted, segments above its `clean_until` may be compacted already.
+    While the replica is being compacted, segments above `clean_until` may be compacted already.
     """
 
     log_dir: LogDir
@@ -70,14 +70,20 @@ class Replica(NamedTuple):
 
 
 class Looks(NamedTuple):
-    """A replica as it was listed before its files were read, and as it is now; one that has vanished has no files."""
+    """A replica as listed before its files were read, and as listed after.
+
+    A replica that has vanished has no segments in the second listing.
+    """
 
     before: Replica
     now: Replica
 
     @property
     def offsets(self) -> Offsets:
-        """The lower offsets of both looks, because a log may have been cut in between; compaction may have gone on."""
+        """Return the lower recovery point and high watermark of both listings, and the higher clean offset.
+
+        The log may have been truncated or compacted between the listings.
+        """
         one, other = self.before.offsets, self.now.offsets
         clean = [offset for offset in (one.clean_until, other.clean_until) if offset is not None]
         return Offsets(
@@ -88,14 +94,14 @@ class Looks(NamedTuple):
 
     @property
     def clean_until(self) -> int | None:
-        """The offset up to which the log may be compacted; None if it never was. Its last segment is not."""
+        """Return the offset up to which the log may be compacted, or None if it was never compacted."""
         if self.before.is_being_cleaned or self.now.is_being_cleaned:
             return max(self.before.segments + self.now.segments, default=0)
         return self.offsets.clean_until
 
 
 class Stray(NamedTuple):
-    """A file or folder that belongs to no partition, or that could not be read, and why."""
+    """A file or folder that belongs to no partition or cannot be read, with the reason."""
 
     log_dir: LogDir
     path: str
@@ -103,23 +109,23 @@ class Stray(NamedTuple):
 
 
 def parse_log_dirs(words: Sequence[str]) -> list[LogDir]:
-    """The log dirs that words of the form `ID:FOLDER` name."""
+    """Parse log dirs of the form `ID:FOLDER`."""
     return [LogDir(int(broker), path.rstrip("/") or "/") for broker, path in (word.split(":", 1) for word in words)]
 
 
 def check(log_dirs: Sequence[LogDir]) -> None:
-    """Raise JobFailed unless each is a log dir of the broker that the option says, and all are of one cluster."""
+    """Raise JobFailed unless each log dir belongs to its broker and all belong to one cluster."""
     first = None
     if twice := [each for each in log_dirs if log_dirs.count(each) > 1]:
-        raise JobFailed(f"log_dirs={twice[0].broker}:{twice[0].path}: it is given twice; allowed is once")
+        raise JobFailed(f"log_dirs={twice[0].broker}:{twice[0].path}: the log dir is given twice; allowed: once")
     for each in log_dirs:
         owner = _owner(each)
         if owner.node_id != each.broker:
-            raise JobFailed(f"log_dirs={each.broker}:{each.path}: its {META_PROPERTIES} says node.id={owner.node_id}")
+            raise JobFailed(f"log_dirs={each.broker}:{each.path}: its {META_PROPERTIES} has node.id={owner.node_id}")
         first = first or owner
         if owner.cluster_id != first.cluster_id:
             raise JobFailed(
-                f"log_dirs={each.broker}:{each.path}: it is of cluster.id={owner.cluster_id}; "
+                f"log_dirs={each.broker}:{each.path}: the log dir is of cluster.id={owner.cluster_id};  "
                 f"{log_dirs[0].path} is of cluster.id={first.cluster_id}. Audit one cluster at a time."
             )
 
@@ -129,20 +135,20 @@ def _owner(log_dir: LogDir) -> Any:
     path = Path(log_dir.path) / META_PROPERTIES
     if not path.parent.is_dir():
         raise JobFailed(
-            f"{where}: there is no such folder; name where the log dir of broker {log_dir.broker} is mounted"
+            f"{where}: there is no such folder; name the mount point of the log dir of broker {log_dir.broker}"
         )
     try:
         return decode_owner(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise JobFailed(f"{where}: it has no {META_PROPERTIES}, so it is no log dir of a broker") from None
+        raise JobFailed(f"{where}: the folder has no {META_PROPERTIES}, so it is no log dir of a broker") from None
     except (OSError, ValueError) as error:
         raise JobFailed(f"{where}: {META_PROPERTIES} cannot be read: {_reason(error)}") from error
 
 
 def replicas(log_dirs: Sequence[LogDir], topics: Collection[str]) -> list[Replica]:
-    """Return the replicas of these topics, or of all.
+    """Return the replicas of these topics, or of all topics if none is named.
 
-    Reads checkpoints before it lists segments: logs only grow past them.
+    Checkpoints are read before segments are listed, because a log only grows beyond its checkpointed offsets.
     """
     found = []
     for log_dir in log_dirs:
@@ -151,13 +157,13 @@ def replicas(log_dirs: Sequence[LogDir], topics: Collection[str]) -> list[Replic
             partition = parse_partition_dir(path.name)
             if partition is None or (topics and partition.topic not in topics):
                 continue
-            with suppress(OSError):  # It has vanished, or `unreadable` reports it.
+            with suppress(OSError):  # The replica has vanished, or `unreadable` reports its folder.
                 found.append(_replica(log_dir, partition, path, offsets(partition)))
     return found
 
 
 def looked_at_again(log_dirs: Sequence[LogDir], listed: Sequence[Replica]) -> list[Looks]:
-    """The same replicas, as they were and as they are now."""
+    """List the same replicas again."""
     topics = {each.partition.topic for each in listed}
     now = {(each.log_dir, each.partition): each for each in replicas(log_dirs, topics)}
     gone = Offsets(0, 0, None)
@@ -168,7 +174,7 @@ def looked_at_again(log_dirs: Sequence[LogDir], listed: Sequence[Replica]) -> li
 
 
 def looked_at_alone(listed: Replica) -> Looks:
-    """List one of the replicas again. Raises OSError if it cannot be listed."""
+    """List one of the replicas again. Raises OSError if its folder cannot be read."""
     offsets = offsets_of(listed.log_dir)(listed.partition)
     return Looks(listed, _replica(listed.log_dir, listed.partition, Path(listed.path), offsets))
 
@@ -185,9 +191,9 @@ def _replica(log_dir: LogDir, partition: TopicPartition, path: Path, offsets: Of
 
 
 def offsets_of(log_dir: LogDir) -> Callable[[TopicPartition], Offsets]:
-    """Return a function that gives the offsets in the checkpoints as they are now.
+    """Return a function from a partition to its checkpointed offsets.
 
-    A damaged checkpoint counts as empty, as it does for brokers.
+    As in a broker, a damaged checkpoint counts as empty.
     """
     flushed, committed, clean = (
         _decoded(Path(log_dir.path) / name, decode_offsets) or {}
@@ -197,16 +203,16 @@ def offsets_of(log_dir: LogDir) -> Callable[[TopicPartition], Offsets]:
 
 
 def leader_epochs(folder: str) -> list[EpochStart] | str | None:
-    """Return the leader epochs of the replica in this folder.
+    """Return the leader epochs of the replica in the folder, or None if it has no such checkpoint.
 
-    Returns a text that says why they cannot be read, or None if there is no such file.
+    Returns the reason as a text if the checkpoint cannot be read.
     """
     try:
         return decode_epochs((Path(folder) / LEADER_EPOCHS).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        return f"it cannot be read: {_reason(error)}"
+        return f"the file cannot be read: {_reason(error)}"
 
 
 def _decoded(path: Path, decode: Callable[[str], Decoded]) -> Decoded | None:
@@ -216,9 +222,9 @@ def _decoded(path: Path, decode: Callable[[str], Decoded]) -> Decoded | None:
 
 
 def unreadable(log_dirs: Sequence[LogDir]) -> list[Stray]:
-    """Folders of partitions that cannot be listed, and checkpoints that cannot be read: without them less is compared.
+    """Return the partition folders that cannot be listed, and the checkpoints that cannot be read.
 
-    In two looks, for a broker may be at it.
+    Only problems in two looks count, because a broker may change the files meanwhile.
     """
     return _seen_twice(log_dirs, _unreadable_in)
 
@@ -242,13 +248,13 @@ def _unreadable_in(log_dir: LogDir) -> Iterator[Stray]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (OSError, ValueError) as error:
-            yield Stray(log_dir, str(path), f"it cannot be read: {_reason(error)}")
+            yield Stray(log_dir, str(path), f"the file cannot be read: {_reason(error)}")
 
 
 def strays(log_dirs: Sequence[LogDir]) -> list[Stray]:
-    """Return the files that belong to no partition, in log dirs and in their folders.
+    """Return the files that belong to no partition.
 
-    A file counts if it is found twice, for it may be moving.
+    Only files in two looks count, because a broker may move files meanwhile.
     """
     return _seen_twice(log_dirs, _strays_in)
 
@@ -257,8 +263,8 @@ def _strays_in(log_dir: LogDir) -> list[Stray]:
     found: list[Stray] = []
     for path in _entries(Path(log_dir.path)):
         if marked(path.name) == STRAY:
-            why = "a broker set it aside, for it knew no such partition"
-            found.append(Stray(log_dir, str(path), f"{why}; it has {_size(path):,} bytes"))
+            why = "a broker set the folder aside, because it knew no such partition"
+            found.append(Stray(log_dir, str(path), f"{why}; the folder has {_size(path):,} bytes"))
         elif parse_partition_dir(path.name) is not None and path.is_dir():
             found += _strays_beside_segments(log_dir, path)
         elif marked(path.name) is None and not belongs_to_log_dir(path.name, is_folder=path.is_dir()):
@@ -268,7 +274,7 @@ def _strays_in(log_dir: LogDir) -> list[Stray]:
 
 def _strays_beside_segments(log_dir: LogDir, folder: Path) -> Iterator[Stray]:
     names: set[str] = set()
-    with suppress(JobFailed):  # `unreadable` reports it.
+    with suppress(JobFailed):  # `unreadable` reports a folder that cannot be listed.
         names = {path.name for path in _entries(folder)}
     segments = {parsed.offset for name in names if (parsed := parse_segment_file(name)) and parsed.suffix == LOG}
     for name in sorted(names):

@@ -1,4 +1,4 @@
-"""A report: a folder with JSON, Parquet and an HTML page, that is there as a whole or not at all."""
+"""A report: a folder with JSON, Parquet and an HTML page, which appears complete or not at all."""
 
 import fcntl
 import os
@@ -11,28 +11,29 @@ from typing import IO, Final
 from barnabas_jobs.planning.errors import JobFailed
 
 OF_RUN: Final = ".run"
-"""The file of a report that names the run which made it. The writer of a report has its lock."""
+"""The file in a report that names its run; the writer of a report holds a lock on the file."""
 BEFORE: Final = ".before"
-"""The folder in a report with the report of an earlier try, as long as it takes to remove that."""
+"""The folder in a report that holds the replaced report of an earlier try until that is removed."""
 
 
 @contextmanager
 def new_report(path: str, run: str | None) -> Iterator[Path]:
-    """A folder beside it, which takes its name at the end. Raises JobFailed where it is there, or another writes it.
+    """Yield a temporary folder, which gets the name `path` when the block ends.
 
-    That of an earlier try of the same run, whose driver was killed before it could say that it had ended, goes when
-    there is a new one: this try may fail.
+    Raises JobFailed if another run has made a report there, or writes one. A report of an earlier try of the same run,
+    whose driver was killed before it could report its end, is replaced once the new report is complete.
     """
     final = Path(path).absolute()
     try:
         with _folder_beside(final) as partial:
             if final.exists() and not _is_of(run, final):
-                raise JobFailed(f"report={final} is there already; name another folder, or remove it")
+                raise JobFailed(f"report={final} exists already; name another folder, or remove this one")
             _empty(partial)
             (partial / OF_RUN).write_text(run or "", encoding="utf-8")
             yield partial
             if _is_of(run, final):
-                final.rename(partial / BEFORE)  # A rename is atomic: half a report would not show whose it is.
+                # A rename is atomic, whereas a partly removed report would not name its run.
+                final.rename(partial / BEFORE)
             partial.rename(final)
             shutil.rmtree(final / BEFORE, ignore_errors=True)
         if run is None:
@@ -43,12 +44,12 @@ def new_report(path: str, run: str | None) -> Iterator[Path]:
 
 @contextmanager
 def _folder_beside(final: Path) -> Iterator[Path]:
-    """Make a folder beside the final one, which only this process has; remove it if the work inside fails."""
+    """Yield a folder beside the final one, locked by this process; remove it if the block fails."""
     partial = final.with_name(f".{final.name}.partial")
     partial.mkdir(parents=True, exist_ok=True)
     with (partial / OF_RUN).open("a") as lock:
         if not _is_ours(lock, partial / OF_RUN):
-            raise JobFailed(f"report={final}: another run writes it; wait until that has ended, or name another folder")
+            raise JobFailed(f"report={final}: another run writes it; wait until that run has ended, or name another")
         try:
             yield partial
         except BaseException:
@@ -57,18 +58,18 @@ def _folder_beside(final: Path) -> Iterator[Path]:
 
 
 def _is_ours(lock: IO[str], path: Path) -> bool:
-    """True if the file is locked now and still has its name: the last writer's goes away with the whole folder."""
+    """True if this process locked the file and the file still has its name: the previous writer may have removed it."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        pass  # Without file locks, users must not write one report twice at once.
+        pass  # Without file locks, users must not write a report with two runs at once.
     return path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat())
 
 
 def _empty(partial: Path) -> None:
-    """Remove what a killed driver has left."""
+    """Remove the files that a killed driver left, except for the locked one."""
     for each in partial.iterdir():
         if each.is_dir():
             shutil.rmtree(each)
@@ -77,7 +78,7 @@ def _empty(partial: Path) -> None:
 
 
 def _is_of(run: str | None, report: Path) -> bool:
-    """True if the report exists and a try of this run has made it."""
+    """True if a try of this run made the report."""
     try:
         return (report / OF_RUN).read_text(encoding="utf-8") == run
     except (FileNotFoundError, NotADirectoryError):

@@ -1,6 +1,6 @@
-"""The notes of restores for the runs that go on with them: a plan each, and a lock of each target topic.
+"""The notes of restores, for runs that continue a restore: a plan for each, and a lock for each target topic.
 
-They are in the archive, or in the folder that the option `state` names if nobody may write into the archive.
+The notes are in the archive, or in the folder of the option `state` if the archive is read-only.
 """
 
 from collections.abc import Iterator
@@ -14,39 +14,39 @@ RESTORES: Final = "restores"
 
 
 class RestoreNotes:
-    """The notes in one archive."""
+    """The notes in one archive or folder."""
 
     def __init__(self, store: Store, *, in_archive: bool) -> None:
         self._store = store
         self._in_archive = in_archive
 
     def check_writable(self) -> None:
-        """Check the place before anything is made. Raises JobFailed."""
+        """Raise JobFailed unless the notes can be written, before the restore makes anything."""
         try:
             self._store.make(RESTORES)
         except JobFailed as failure:
             if not self._in_archive:
                 raise
-            hint = "a restore keeps its plan there, if state=... does not name another folder for it"
+            hint = "a restore keeps its plan in the archive, unless state=... names another folder"
             raise type(failure)(f"{failure}; {hint}") from failure
 
     @contextmanager
     def restored_by_us(self, into_id: str) -> Iterator[None]:
-        """Keep others inside from restoring into the topic with this id, as far as these notes know."""
+        """Keep other runs from restoring into this topic id while the block runs, if the store has locks."""
         with self._store.locked(f"{RESTORES}/{into_id}.lock", "restores into the same topic"):
             yield
 
     def plan(self, name: str, into_id: str) -> bytes | None:
-        """The plan that an earlier run kept of this restore."""
+        """Return the plan of an earlier run of this restore, or None."""
         return self._store.read(_plan(name, into_id))
 
     def keep_plan(self, name: str, into_id: str, plan: bytes) -> None:
-        """Keep the plan for runs that go on with it.
+        """Store the plan for the runs that continue this restore.
 
-        Raises JobFailed if another run has kept one: a bucket has no locks.
+        Raises JobFailed if another run has stored one: a store without locks lets two runs get this far.
         """
         if not self._store.add(_plan(name, into_id), plan):
-            raise JobFailed(f"another run of the restore name={name} has begun meanwhile; wait until it has ended")
+            raise JobFailed(f"another run of the restore name={name} has begun; wait until that run has ended")
 
 
 def _plan(name: str, into_id: str) -> str:

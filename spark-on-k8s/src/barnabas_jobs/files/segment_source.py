@@ -1,10 +1,10 @@
-"""`kafka-segments`: a data source for Spark that reads segment files, one task a segment, without their brokers.
+"""`kafka-segments`, a Spark data source that reads segment files without a broker, one task for each segment.
 
     spark.dataSource.register(SegmentSource)
     spark.read.format("kafka-segments").option("log_dirs", "1:/data/1,2:/data/2").load()
 
-A row is a batch by its header, with the CRC of its bytes; or, where `problem` is not null, something that is wrong, of
-one of the kinds of `planning.logs.problems`, or `gone`: the segment vanished while it was read.
+A row is a batch: the fields of its header, and the CRC computed over its bytes. If `problem` is not null, the row is a
+problem instead, of a kind in `planning.logs.problems`, or of the kind `gone` if the segment vanished while it was read.
 """
 
 import errno
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 GONE: Final = "gone"
 ROWS: Final = 16_384
-"""The number of batches that go to Spark together."""
+"""The number of batches in one Arrow record batch."""
 LOOKS: Final = 3
-"""The number of times a segment is read if its files change while something seems wrong with them."""
+"""The number of times that a segment is read if its files change and seem to have problems."""
 PLACE: Final = "broker int, log_dir string, topic string, partition int, segment long"
 BATCH: Final = (
     "position long, base_offset long, last_offset long, epoch int, size_bytes int, crc long, computed_crc long, "
@@ -40,7 +40,7 @@ SCHEMA: Final = f"{PLACE}, {BATCH}, {PROBLEM}"
 
 
 class SegmentTask(InputPartition):
-    """One segment."""
+    """A task that reads one segment."""
 
     def __init__(self, replica: Replica, base_offset: int, *, has_gaps: bool) -> None:
         self.replica = replica
@@ -49,11 +49,11 @@ class SegmentTask(InputPartition):
 
     @property
     def is_active(self) -> bool:
-        """True if it was the active segment when it was listed."""
+        """True if the segment was the active one when it was listed."""
         return self.base_offset == self.replica.segments[-1]
 
     def again(self) -> "SegmentTask":
-        """The task with what the folder has now: a log that was cut or created again has another last segment."""
+        """Return the task with the present segments and offsets of the log, which may have been truncated."""
         with suppress(OSError):
             looks = looked_at_alone(self.replica)
             now = self.replica._replace(segments=looks.now.segments or (self.base_offset,), offsets=looks.offsets)
@@ -66,19 +66,23 @@ class SegmentTask(InputPartition):
 
 
 class SegmentSource(DataSource):
-    """Options: `log_dirs`, and `topics` and `compacted` (topics that may have gaps) with commas, `deep` (false)."""
+    """The data source.
+
+    Its options: `log_dirs`, `topics`, `compacted` (topics that may have gaps), all three separated by commas, and
+    `deep`.
+    """
 
     @classmethod
     def name(cls) -> str:
-        """The name that `spark.read.format` takes."""
+        """Return the name for `spark.read.format`."""
         return "kafka-segments"
 
     def schema(self) -> str:
-        """The columns."""
+        """Return the columns."""
         return SCHEMA
 
-    def reader(self, schema: Any) -> "SegmentReader":  # noqa: ARG002  # Spark names it.
-        """A reader with the options of this read."""
+    def reader(self, schema: Any) -> "SegmentReader":  # noqa: ARG002  # Spark passes the argument by name.
+        """Return a reader with the options of this read."""
         listed = {name: self.options.get(name, "").split(",") for name in ("log_dirs", "topics", "compacted")}
         return SegmentReader(
             listed["log_dirs"], listed["topics"], listed["compacted"], self.options.get("deep") == "true"
@@ -86,7 +90,7 @@ class SegmentSource(DataSource):
 
 
 class SegmentReader(DataSourceReader):
-    """Lists segments at the driver, reads each in a task."""
+    """A reader that lists the segments in the driver and reads each in a task."""
 
     def __init__(self, log_dirs: Sequence[str], topics: Sequence[str], compacted: Sequence[str], deep: bool) -> None:
         self._log_dirs = list(log_dirs)
@@ -95,7 +99,7 @@ class SegmentReader(DataSourceReader):
         self._deep = deep
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The segments, log by log. JobFailed where a folder is no log dir."""
+        """Return a task for each segment, log by log. Raises JobFailed if a folder is no log dir."""
         log_dirs = parse_log_dirs(self._log_dirs)
         check(log_dirs)
         listed = replicas(log_dirs, self._topics)
@@ -109,7 +113,7 @@ class SegmentReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
-        """One segment's rows, in the order of its file."""
+        """Yield the rows of a segment, in file order."""
         assert isinstance(partition, SegmentTask)
         rows = Rows(partition)
         decompress = _decompress if self._deep else None
@@ -129,7 +133,7 @@ class SegmentReader(DataSourceReader):
 def _seen_again(
     task: SegmentTask, problems: list[Problem], before: "Identity", decompress: Decompress | None
 ) -> list[Problem]:
-    """Return the problems that remain when the files stay unchanged between two looks, or change at each of some."""
+    """Read the segment again while its files change, and return the problems of the last read."""
     for _ in range(LOOKS - 1):
         now = _identity(task)
         if now == before:
@@ -140,7 +144,7 @@ def _seen_again(
 
 
 Identity = list[tuple[int, int, int] | None]
-"""The inode, size and time of writing of each file of a segment."""
+"""The inode, size and modification time of each file of a segment."""
 
 
 def _identity(task: SegmentTask) -> Identity:
@@ -155,7 +159,10 @@ def _identity(task: SegmentTask) -> Identity:
 
 
 def _audited(task: SegmentTask, decompress: Decompress | None) -> Iterator[Batch | Problem]:
-    """Indexes are read first: what they name is in the `.log` by then."""
+    """Yield the batches and problems of a segment.
+
+    Indexes are read first, so that the `.log` read afterwards holds all that they name.
+    """
     try:
         indexes = [_whole(task.path(suffix)) for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX)]
         with open(task.path(LOG), "rb", buffering=0) as log:
@@ -186,7 +193,7 @@ def _whole(path: str) -> bytes | None:
 
 
 def _decompress(codec: str, data: bytes) -> bytes:
-    """Arrow has all codecs that Kafka has."""
+    """Decompress data with one of Kafka's codecs. Raises ValueError if the data are damaged."""
     import pyarrow
 
     try:
@@ -198,7 +205,7 @@ def _decompress(codec: str, data: bytes) -> bytes:
 
 
 def _snappy_bytes(data: bytes) -> int:
-    """The length before compression, with which a snappy block begins."""
+    """Return the length of the decompressed data, with which a snappy block begins."""
     value = 0
     for number, byte in enumerate(data[:5]):
         value |= (byte & 0x7F) << 7 * number
@@ -216,7 +223,7 @@ def _arrow_schema() -> Any:
 
 
 class Rows:
-    """Batches of one segment on their way to Spark."""
+    """The batches of one segment that wait to be passed to Spark."""
 
     def __init__(self, task: SegmentTask) -> None:
         self._task = task
@@ -224,18 +231,18 @@ class Rows:
         self.batches: list[Batch] = []
 
     def add(self, batch: Batch) -> int:
-        """Add a batch, and return the number of batches that wait."""
+        """Add a batch, and return the number of waiting batches."""
         self.batches.append(batch)
         return len(self.batches)
 
     def taken(self) -> Any:
-        """Take the batches that wait, as an Arrow record batch."""
+        """Remove the waiting batches, and return them as an Arrow record batch."""
         columns = list(zip(*self.batches, strict=True))
         self.batches = []
         return self._filled(len(columns[0]), dict(zip(Batch._fields, columns, strict=True)))
 
     def of_problems(self, problems: Sequence[Problem]) -> Any:
-        """A table with one row for each problem."""
+        """Return an Arrow record batch with one row for each problem."""
         names = {"kind": "problem", "offset": "base_offset"}
         columns = {
             names.get(name, name): [each[number] for each in problems] for number, name in enumerate(Problem._fields)
@@ -243,7 +250,7 @@ class Rows:
         return self._filled(len(problems), columns)
 
     def _filled(self, count: int, columns: dict[str, Any]) -> Any:
-        """Return the columns as an Arrow record batch, with the segment's place, and nulls for the rest."""
+        """Return an Arrow record batch of these columns, the segment's place, and nulls in the other columns."""
         import pyarrow
 
         replica = self._task.replica

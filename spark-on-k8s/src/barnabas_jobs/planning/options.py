@@ -80,7 +80,7 @@ def parse(kind: type[Options], words: Sequence[str]) -> Options:
         if not equals or name not in fields:
             raise BadOption(f"--option {word}: allowed is NAME=VALUE, with NAME one of {', '.join(fields)}")
         if name in given:
-            raise BadOption(f"--option {name}: it is given twice; allowed is once")
+            raise BadOption(f"--option {name}: the option is given twice; allowed: once")
         given[name] = _value(name, value, fields[name].type)
     for name, field in fields.items():
         if field.required and name not in given:

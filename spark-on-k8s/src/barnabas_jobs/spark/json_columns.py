@@ -73,7 +73,7 @@ def read_schema(path: str) -> StructType:
         else:
             found = _type(path, "the root", json.loads(text))
     except OSError as error:
-        raise JobFailed(f"schema={path}: it cannot be read: {error.strerror}") from error
+        raise JobFailed(f"schema={path}: the file cannot be read: {error.strerror}") from error
     except (ValueError, PySparkException) as error:
         raise JobFailed(
             f"schema={path}: it is neither a JSON Schema nor Spark's DDL (as `a INT NOT NULL, b STRING`): {error}"
