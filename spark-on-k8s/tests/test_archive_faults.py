@@ -55,7 +55,7 @@ def test_a_topic_that_is_made_again_while_it_is_read_fails_the_run(
     world.make(1)
     world.write(20, 1)
     meanwhile(monkeypatch, happens)
-    with pytest.raises(JobFailed, match="was deleted and made again while it was read"):
+    with pytest.raises(JobFailed, match="was deleted and created again while it was read"):
         world.archive(spark)
     assert list(world.folder.glob("ledger/*.json")) == []
 

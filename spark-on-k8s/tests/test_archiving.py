@@ -29,7 +29,7 @@ def test_a_topic_made_again_is_another_one(spark: SparkSession, world: World) ->
     world.delete()
     world.make()
     world.write(9)
-    with pytest.raises(JobFailed, match="was deleted and made again since"):
+    with pytest.raises(JobFailed, match="was deleted and created again"):
         world.verify(spark)
     second = world.archive(spark)
     assert first.topic_id != second.topic_id
@@ -110,7 +110,7 @@ def test_a_ledger_that_cannot_be_read_is_told(spark: SparkSession, world: World)
     world.write(3)
     world.archive(spark)
     world.damage("ledger/*.json").write_text("{", encoding="utf-8")
-    with pytest.raises(JobFailed, match=r"ledger/00000000.json cannot be read: .*; put it back from a backup, or copy"):
+    with pytest.raises(JobFailed, match=r"ledger/00000000.json cannot be read: .*; restore the file from a backup, or copy"):
         world.archive(spark)
 
 
@@ -121,7 +121,7 @@ def test_a_data_file_that_is_missing_cut_or_wrong_is_told(spark: SparkSession, w
     file = world.damage("**/*.parquet")
     content = file.read_bytes()
     file.write_bytes(bytes(len(content)))
-    with pytest.raises(JobFailed, match="a data file cannot be read; put it back from a backup"):
+    with pytest.raises(JobFailed, match="a data file cannot be read; restore it from a backup"):
         world.verify(spark)
     file.write_bytes(content[:-1])
     with pytest.raises(JobFailed, match=f"has {len(content) - 1} bytes; the ledger wants {len(content)} bytes"):

@@ -211,13 +211,13 @@ def test_a_broker_that_runs_has_nothing_wrong_while_it_is_written_to(
 @pytest.mark.parametrize(
     ("log_dirs", "reason"),
     [
-        (["1:{0}/none"], "there is no such folder; name where the log dir of broker 1 is mounted"),
+        (["1:{0}/none"], "there is no such folder; name the mount point of the log dir of broker 1"),
         (["1:{0}"], "the folder has no meta.properties, so it is no log dir of a broker"),
         (["2:{0}/1"], "its meta.properties has node.id=1"),
-        (["1:{0}/1", "2:{0}/other"], "it is of cluster.id=other; {0}/1 is of cluster.id=made. Audit one cluster"),
-        (["9:{0}/broken"], "meta.properties cannot be read: it has no node.id"),
+        (["1:{0}/1", "2:{0}/other"], "the log dir is of cluster.id=other; {0}/1 is of cluster.id=made. Audit one cluster"),
+        (["9:{0}/broken"], "meta.properties cannot be read: the file has no node.id"),
         (["1:{0}/1", "1:{0}/1/"], "log_dirs=1:{0}/1: the log dir is given twice; allowed: once"),
-        (["3:{0}/empty"], "they hold no partition, so there is nothing to audit"),
+        (["3:{0}/empty"], "they hold no partition to audit"),
     ],
 )
 def test_folders_that_are_no_log_dirs_are_refused(tmp_path: Path, log_dirs: list[str], reason: str) -> None:
@@ -236,5 +236,5 @@ def test_folders_that_are_no_log_dirs_are_refused(tmp_path: Path, log_dirs: list
 
 def test_a_topic_that_no_log_dir_has_is_refused(tmp_path: Path) -> None:
     write_log_dir(tmp_path / "1", 1, [("flights", 0)])
-    with pytest.raises(JobFailed, match="topics=orders: no log dir has a partition of it"):
+    with pytest.raises(JobFailed, match="topics=orders: no log dir has a partition of these topics"):
         run(cast(SparkSession, None), [f"1:{tmp_path / '1'}"], tmp_path / "report", topics=["flights", "orders"])

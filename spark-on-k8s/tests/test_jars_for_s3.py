@@ -83,5 +83,5 @@ def test_an_image_without_them_is_told_how_it_is_built_with_them(
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / "connector"
     monkeypatch.setenv("BARNABAS_SPARK_JARS", str(folder))
-    with pytest.raises(ConnectorMissing, match="for archives in S3 build the image with --build-arg S3=yes"):
+    with pytest.raises(ConnectorMissing, match="for archives in S3, build the image with --build-arg S3=yes"):
         jars(folder, S3_JARS)

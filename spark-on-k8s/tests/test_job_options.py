@@ -52,7 +52,7 @@ def test_a_wrong_option_is_named_with_what_is_allowed(word: str, told: str) -> N
         (
             "restore",
             ["replicas=3"],
-            "replicas=3 and create=false: allowed is create=true, which makes a topic with them",
+            "replicas=3 and create=false: allowed is create=true, which creates a topic",
         ),
         (
             "restore",

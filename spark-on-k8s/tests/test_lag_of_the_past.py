@@ -218,6 +218,6 @@ def test_the_page_draws_the_worst_groups_and_names_its_bound() -> None:
     assert drawn(found) == odd[: -GROUPS_DRAWN - 1 : -1]
     hours = [TopicHour(group=name, topic="flights", start_ms=0, lag_max=1) for name in drawn(found)]
     page = lag_page("About it.", found, hours, Objective(), "Many groups.")
-    assert f"Hours are drawn of at most {GROUPS_DRAWN} groups" in page
+    assert f"Charts show at most {GROUPS_DRAWN} groups" in page
     assert page.count("<svg") == GROUPS_DRAWN
     assert "group-00: largest lag by hour: not drawn" in page

@@ -137,7 +137,7 @@ def test_a_ledger_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     with folder.written_by_us():
         written(folder, entry(0, 0, 5))
         folder.commit(msgspec.structs.replace(entry(0, 0, 5), format=2))
-    with pytest.raises(JobFailed, match="has number 0, format 2; wanted are 0 and 1"):
+    with pytest.raises(JobFailed, match="has number 0, format 2; expected are 0 and 1"):
         folder.ledger()
 
 
@@ -273,7 +273,7 @@ def test_a_full_disk_is_told_wherever_it_is_met(tmp_path: Path) -> None:
         folder = ArchiveFolder(LocalFolder(str(disk / "archive")))
         with folder.written_by_us():
             filling = fill(disk)
-            with pytest.raises(JobFailed, match="the disk is full: free some, and run the job again"):
+            with pytest.raises(JobFailed, match="the disk is full: free some space, and run the job again"):
                 folder.commit(msgspec.structs.replace(entry(0, 0, 5), files=[]))
             assert folder.ledger().entries == ()
             filling.unlink()

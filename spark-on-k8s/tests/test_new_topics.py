@@ -82,7 +82,7 @@ def test_brokers_that_never_learn_of_a_new_topic_are_told(
     monkeypatch.setattr(topics, "TIMEOUT_S", 0.2)
     monkeypatch.setattr(Admin, "unknown", unknown)
     monkeypatch.setattr(Admin, "not_leading", not_leading)
-    with pytest.raises(JobFailed, match="topic=flights: it was created, and has no leaders after 0 s; run it again"):
+    with pytest.raises(JobFailed, match="topic=flights: the new topic has no leaders after 0 s; run the job again"):
         Cluster("localhost:9092").create_topic("flights", 2, {})
 
 

@@ -68,7 +68,7 @@ def test_a_report_made_by_hand_and_a_folder_of_somebody_else_stay(run: str | Non
     other = tmp_path / "other"
     other.mkdir()
     for taken in (report, other):
-        with pytest.raises(JobFailed, match="is there already"):
+        with pytest.raises(JobFailed, match="exists already"):
             write(taken, run, "second")
 
 

@@ -59,7 +59,7 @@ def test_skew_names_hot_partitions_and_keys(spark: SparkSession, world: World, t
     assert page.count("<rect") == 1 + 1 + 4 + 4 + 3
     assert f"of the cluster at {world.bootstrap}" in page
     assert page.count("more than 1.5 times the mean") == 2
-    with pytest.raises(JobFailed, match="is there already; name another folder"):
+    with pytest.raises(JobFailed, match="exists already; name another folder"):
         skew.run(spark, options)
 
 

@@ -60,7 +60,7 @@ def test_ranges_of_time_offsets_and_partitions_are_restored_behind_what_is_there
     world.write_values(into, [b"here before"])
     world.archive(spark)
     moment = datetime.fromtimestamp((FIRST_MS + 30 * HOUR_MS) / 1000, UTC)
-    with pytest.raises(JobFailed, match="has had 1 records: with append=true the restored ones come after them"):
+    with pytest.raises(JobFailed, match="has had 1 records. Restore into an empty topic, or set append=true"):
         restored(spark, world, into=into, from_time=moment)
     restored(spark, world, into=into, append=True, name="by-time", from_time=moment)
     restored(spark, world, into=into, append=True, name="by-offset", from_offset=2, to_offset=4, partitions=[1])
@@ -270,7 +270,7 @@ def test_a_target_to_which_somebody_else_writes_is_refused(spark: SparkSession, 
     restored(spark, world, into=into)
     world.write_values(into, [b"another's"])
     with pytest.raises(
-        JobFailed, match=r"into-0 ends at offset 11; allowed is 0 to 10: somebody else has written to it$"
+        JobFailed, match=r"into-0 ends at offset 11; allowed is 0 to 10: another client has written to it$"
     ):
         restored(spark, world, into=into)
 
@@ -290,5 +290,5 @@ def test_a_target_that_would_not_keep_the_records_is_refused(spark: SparkSession
         with pytest.raises(JobFailed, match=told):
             restored(spark, world, into=into)
         assert world.read(into) == []
-    with pytest.raises(JobFailed, match="has no such topic; create=true makes it with 3 partitions"):
+    with pytest.raises(JobFailed, match="has no such topic; create=true creates it with 3 partitions"):
         restored(spark, world, into=f"{world.topic}-nowhere")

@@ -107,7 +107,7 @@ class Brokers:
 def test_a_topic_without_a_leader_is_told_of_at_once() -> None:
     brokers: Any = Brokers()
     reports, unread = read_in_turn(brokers, ["a", "b", "c"], offsets)
-    why = "topic=b: without a leader are the partitions 1"
+    why = "topic=b: the partitions 1 have no leader"
     assert (reports, unread) == ([5, 5], [Unread(topic="b", why=why, is_gone=False)])
     assert records_of(brokers, ["a", "b", "c"]) == 10
 

@@ -79,7 +79,7 @@ def test_damage_of_what_the_topic_does_not_have_any_more_is_found(
     world.delete_before({0: 10})
     assert world.verify(spark).fine
     flip_a_bit(world, column)
-    with pytest.raises(JobFailed, match="a data file cannot be read; put it back from a backup"):
+    with pytest.raises(JobFailed, match="a data file cannot be read; restore it from a backup"):
         world.verify(spark)
 
 
@@ -111,10 +111,10 @@ def test_what_compaction_removed_since_is_told_and_no_fault(spark: SparkSession,
 
 def test_an_archive_that_is_not_there_is_told(spark: SparkSession, world: World) -> None:
     world.make(1)
-    with pytest.raises(JobFailed, match="there is no archive, or it is empty"):
+    with pytest.raises(JobFailed, match="there is no archive, or it has no records"):
         world.verify(spark)
     world.archive(spark)
-    with pytest.raises(JobFailed, match="there is no archive, or it is empty"):
+    with pytest.raises(JobFailed, match="there is no archive, or it has no records"):
         world.verify(spark)
 
 
@@ -133,5 +133,5 @@ def test_a_topic_that_is_made_again_during_a_run_has_lost_nothing(
         return result
 
     monkeypatch.setattr(verify, "compare", made_again_meanwhile)
-    with pytest.raises(JobFailed, match=r"was deleted and made again while it was read .*; run the job again"):
+    with pytest.raises(JobFailed, match=r"was deleted and created again while it was read .*; run the job again"):
         world.verify(spark)

@@ -71,11 +71,11 @@ def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
         ),
         (
             {"job": "restore", "options": {**ARCHIVE, "replicas": "3"}},
-            "replicas is 3, and spec.options.create is not given; allowed: create=true, which makes a topic with them",
+            "replicas is 3, and spec.options.create is not given; allowed: create=true, which creates a topic",
         ),
         (
             {"options": {**ARCHIVE, "continuous": "true", "delete_archived": "true"}},
-            "delete_archived is true, and spec.options.continuous is true; allowed: one of them; delete by runs",
+            "delete_archived is true, and spec.options.continuous is true; allowed: one of them; delete archived",
         ),
         (
             {"job": "lag-history", "options": {"report": "/archive/r", "max_seconds": "many"}},

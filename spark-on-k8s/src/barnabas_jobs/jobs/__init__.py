@@ -1,1 +1,1 @@
-"""One module a job: a function of a SparkSession and typed options."""
+"""One module for each job, with its options, its result and its `run`."""

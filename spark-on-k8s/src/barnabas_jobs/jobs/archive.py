@@ -1,8 +1,8 @@
-"""`archive`: what a topic holds beyond the archive, to Parquet, exactly once.
+"""`archive`: copy the new records of a topic to Parquet, exactly once.
 
-A commit takes the ranges of offsets that are missing, writes their records to files of a new folder, syncs and counts
-them, asks whether the topic is still the same, and adds one ledger entry. A run that ends early leaves files that no
-entry names: they do not count, and the next run removes them and reads the same ranges again.
+A commit reads the missing ranges of offsets, writes their records to a new folder, syncs and counts them, checks that
+the topic is still the same, and adds one ledger entry. Files that an interrupted run leaves are in no entry, so they
+do not count. The next run removes them and reads the same ranges again.
 """
 
 import threading
@@ -32,14 +32,17 @@ from barnabas_jobs.spark.standing import reported
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of `archive`. `commit_records` bounds what a run that ends early has to read again."""
+    """The options of `archive`.
+
+    `commit_records` is the number of records in a commit, which an interrupted run has to read again.
+    """
 
     RULES: ClassVar = (
         Rule(
             kind="excludes",
             option="delete_archived",
             other="continuous",
-            allowed="one of them; delete by runs of their own",
+            allowed="one of them; delete archived records in separate runs",
         ),
     )
 
@@ -58,10 +61,10 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a run: the records and bytes that it added, and those in the archive of this topic id.
+    """The result of a run: the records and bytes that the run added, and all archived records of this topic id.
 
-    `left_out`: offsets without a committed record, as of transactions that were aborted. `ended_by`: the signal that
-    ended a continuous run, which is never done by itself.
+    `left_out` counts offsets without a committed record, such as those of aborted transactions. `ended_by` is the
+    signal that ended a continuous run.
     """
 
     topic: str
@@ -79,7 +82,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """True: a run that returns a result has succeeded."""
+        """True, because a failed run raises an exception."""
         return True
 
 
@@ -89,9 +92,9 @@ def run(
     clock: Callable[[], float] = time.time,
     stopping: threading.Event | None = None,
 ) -> Result:
-    """Archive up to where the topic ends when the run begins; with `continuous`, until `stopping` or a SIGTERM.
+    """Archive up to the present end of the topic; a continuous run goes on until `stopping` or a signal.
 
-    Raises JobFailed; what was committed by then stays.
+    Raises JobFailed. Earlier commits of the run stay.
     """
     cluster = Cluster(options.bootstrap)
     topic = cluster.topic(options.topic)
@@ -115,9 +118,9 @@ def run(
 
 
 class Begun(NamedTuple):
-    """The ledger when the run began, as sums: the entries themselves would stay in memory for months.
+    """The ledger at the beginning of the run, as sums, because all entries would take much memory for months.
 
-    `ends`: by partition, the offset after the last archived one; it moves on with the run.
+    `ends` holds the offset after the last archived one by partition, and grows with the run.
     """
 
     entries: int
@@ -128,7 +131,7 @@ class Begun(NamedTuple):
 
 
 def _begun(job: Run, options: Options) -> Begun:
-    """Remove what runs that ended early have left, once none of them can commit it any more."""
+    """Fence interrupted runs, remove their files, and return the state of the ledger."""
     ledger, left = job.folder.survey_sums()
     check_topic(ledger, options.topic, options.archive)
     entries = ledger.count
@@ -171,26 +174,29 @@ def _commits(job: Run, options: Options, begun: Begun, committed: Committed) -> 
 
 
 def _lost(topic: str, options: Options, ends: dict[int, int], log: dict[int, Bounds]) -> list[LostRange]:
-    """Return the ranges that the topic deleted before they were archived. Raises Refused unless that is allowed."""
+    """Return the ranges that the topic deleted before they were archived.
+
+    Raises Refused unless the options allow that.
+    """
     ranges = gone(ends, log)
     if ranges and options.fail_on_data_loss:
         raise Refused(
             f"{topic}: {', '.join(map(str, ranges))} was deleted from the topic before it was archived; "
-            "with fail_on_data_loss=false the archive goes on after it, and its ledger says so"
+            "with fail_on_data_loss=false the archive continues after the gap, and its ledger names it"
         )
     ends.update({each.partition: each.end for each in ranges})
     return [LostRange(*each) for each in ranges]
 
 
 def _delete_archived(job: Run) -> dict[int, int]:
-    """Delete from the topic the archived records, if both are equal. Raises JobFailed if they are not."""
+    """Delete the archived records from the topic, if topic and archive are equal. Raises JobFailed otherwise."""
     generation = job.folder.ledger().generation(job.topic.name, job.topic.topic_id)
     compared = verify.compare(
         job.spark,
         job.folder,
         generation,
         verify.Live(job.cluster, job.topic, job.cluster.bounds(job.topic)),
-        only_shared=True,  # The archive grows, and this is done after every run.
+        only_shared=True,  # The archive grows, and every run compares, so only the offsets in both are compared.
     )
     if not compared.fine:
         raise JobFailed(

@@ -1,4 +1,4 @@
-"""One commit of an archive: records to files of a new folder, synced and counted, and then one ledger entry."""
+"""One commit of an archive: write records to a new folder, sync and count them, and add a ledger entry."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from barnabas_jobs.spark.records import Counted, counts, with_true_timestamps, w
 
 
 class Run(NamedTuple):
-    """The parts that all commits of a run share. `columns`: those that values in JSON are turned into."""
+    """The parameters that all commits of a run share; `columns` are those that JSON values are parsed into."""
 
     spark: SparkSession
     cluster: Cluster
@@ -28,16 +28,17 @@ class Run(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Files that no entry names yet, and what they hold of each partition."""
+    """The written files, which no entry names yet, and the counts of their records by partition."""
 
     files: list[DataFile]
     found: Mapping[int, Counted]
 
 
 def write(job: Run, number: int, records: DataFrame, offsets: int | None = None) -> Written:
-    """Write records to a new folder and read them again; `offsets` are those of the whole run.
+    """Write records to a new folder, and count what the files hold.
 
-    Raises JobFailed; nothing of the folder stays then.
+    `offsets` is the number of offsets in the whole run, for its progress. Raises JobFailed, after it has removed the
+    folder.
     """
     run_folder = job.folder.new_run(job.topic.topic_id, number)
     try:
@@ -48,7 +49,7 @@ def write(job: Run, number: int, records: DataFrame, offsets: int | None = None)
                     job.columns.added(true) if job.columns else true, job.folder.store.url(run_folder)
                 )
             files = job.folder.synced(run_folder)
-            if not files:  # No records (aborted transactions): no entry names the folder.
+            if not files:  # The folder holds only aborted transactions, so no ledger entry will name it.
                 job.folder.store.remove(run_folder)
             paths = [job.folder.store.url(file.path) for file in files]
             found = counts(job.spark, job.folder.data, paths)
@@ -60,7 +61,7 @@ def write(job: Run, number: int, records: DataFrame, offsets: int | None = None)
 
 
 def _check_all_found(run_folder: str, given: int, found: int) -> None:
-    """Raise JobFailed if the store has lost or doubled a file, or does not list it yet."""
+    """Raise JobFailed if the store lost or doubled a file, or does not list a file yet."""
     if given != found:
         raise JobFailed(
             f"{run_folder}: {given} records were written, and the files that the store lists hold {found}, so nothing "
@@ -69,7 +70,10 @@ def _check_all_found(run_folder: str, given: int, found: int) -> None:
 
 
 def commit(job: Run, number: int, written: Written, ranges: list[OffsetRange], lost: list[LostRange]) -> Entry:
-    """The files count when this returns. Raises JobFailed where they are not of these ranges, or the topic changed."""
+    """Commit the files with a ledger entry.
+
+    Raises JobFailed if they do not fit the ranges, or the topic was created again.
+    """
     partitions = [_archived(each, written.found.get(each.partition)) for each in ranges]
     made = entry(
         job,
@@ -86,7 +90,7 @@ def commit(job: Run, number: int, written: Written, ranges: list[OffsetRange], l
 
 
 def fence(job: Run, number: int) -> None:
-    """Commit an empty entry with this number, so that nobody else can use the number."""
+    """Commit an empty entry, so that no interrupted run can use its number."""
     job.folder.commit(entry(job, number, job.topic, partitions=[], files=[]))
 
 
@@ -101,7 +105,10 @@ def entry(
     schema: str | None = None,
     mismatched: int = 0,
 ) -> Entry:
-    """The entry with the topic as it is now: it may have more partitions than when the run began."""
+    """Return a ledger entry.
+
+    `now` is the topic at the time of the commit, which may have more partitions than at the beginning of the run.
+    """
     return Entry(
         number=number,
         topic=job.topic.name,
@@ -118,11 +125,11 @@ def entry(
 
 
 def _archived(wanted: OffsetRange, found: Counted | None) -> ArchivedRange:
-    """Return the archived range. Raises JobFailed if the files hold records outside of it, or more than it can hold."""
+    """Return the archived range. Raises JobFailed if the files hold records outside of it, or more than its offsets."""
     if found and (found.records > wanted.offsets or found.first < wanted.start or found.last >= wanted.end):
         raise JobFailed(
-            f"{wanted}: the files hold {found.records} records, offsets {found.first} to {found.last}: that is not "
-            "what was asked for"
+            f"{wanted}: the files hold {found.records} records, offsets {found.first} to {found.last}, which "
+            "do not fit the range"
         )
     records = found.records if found else 0
     return ArchivedRange(partition=wanted.partition, start=wanted.start, end=wanted.end, records=records)

@@ -1,4 +1,4 @@
-"""The standing of the archive that a run writes against its topic, for the progress of the run."""
+"""The lag of an archive behind its topic, for the progress of the run."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,9 +14,10 @@ ASK_S: Final = 5.0
 
 
 class ArchiveStanding:
-    """The standing of one run. `ends`: by partition, the offset after the last archived one; it moves on with the run.
+    """The lag of an archive that a run writes.
 
-    `read`: where a continuous run has read on without a record, as over the markers of transactions.
+    `ends` is the offset after the last archived one by partition, and grows with the run. `read` is the offset up to
+    which a continuous run has read, which may be higher because of transaction markers.
     """
 
     def __init__(self, job: Run, ends: Mapping[int, int], committed: Committed) -> None:
@@ -28,7 +29,7 @@ class ArchiveStanding:
         self.read: Mapping[int, int] = {}
 
     def now(self) -> Standing:
-        """The distance is the last one that is known while no broker answers."""
+        """Return the time of the last commit, and the lag; the last known lag if no broker answers."""
         now_s = self._job.clock()
         if now_s - self._asked_s >= ASK_S:
             self._asked_s = now_s

@@ -1,7 +1,7 @@
-"""The continuous form of `archive`: a Structured Streaming query whose batches are commits of the same ledger.
+"""The continuous form of `archive`: a Structured Streaming query, each of whose batches is one commit.
 
-The ledger alone says where to go on: the query begins where it ends, with a checkpoint that does not outlive it. So a
-batch that was not committed is read again by the next run, and one that was is not.
+A query starts at the offsets where the ledger ends, without a checkpoint of an earlier query. So a batch that was not
+committed is read again by the next run, and a committed one is not.
 """
 
 import threading
@@ -20,11 +20,14 @@ from barnabas_jobs.spark.records import read_to, stream_of_topic
 
 POLL_S: Final = 0.2
 LATE_S: Final = 3600.0
-"""Failures of streams that went well for so long do not add up: a Job counts its tries over months."""
+"""The time after which a failure no longer counts as a failed start, since a Job counts its tries over months."""
 
 
 class Stream:
-    """One query. `ends`: by partition, where the ledger ends; `number`: that of the next entry."""
+    """A streaming query.
+
+    `ends` is the offset after the last archived one by partition, and `number` that of the next ledger entry.
+    """
 
     def __init__(
         self,
@@ -41,15 +44,15 @@ class Stream:
         self._number = number
         self._ends = ends
         self._unknown: set[int] = set()
-        """Partitions that no entry has: the first one tells where they began, also of those without records."""
+        """The partitions that no entry names yet; the first entry records their start offsets, even without records."""
         self._stopping = stopping
         self._busy = threading.Lock()
         self._failed: Exception | None = None
 
     def run(self, trigger_seconds: int, records_max: int) -> None:
-        """Archive batches until it is to stop, and finish the batch that is under way.
+        """Archive batches until `stopping` is set, and finish the running batch.
 
-        Raises JobFailed; where it went well for an hour before, JobFailedLate.
+        Raises JobFailed, or JobFailedLate after an hour or more.
         """
         began_s = self._job.clock()
         try:
@@ -65,7 +68,7 @@ class Stream:
             while query.isActive and not self._stopping.wait(POLL_S):
                 self._progress.read = read_to(query, self._job.topic.name)
             if query.isActive:
-                with self._busy:  # The running batch commits; no other begins.
+                with self._busy:  # The lock waits for the commit of the running batch, and no other batch begins.
                     query.stop()
             if self._failed is not None:
                 raise self._failed
@@ -78,7 +81,7 @@ class Stream:
         return writer.start()
 
     def _starts(self) -> dict[int, int]:
-        """A partition that the ledger does not know begins where its log does."""
+        """Return the start offset of each partition: the end in the ledger, or else the start of the log."""
         log = self._job.cluster.bounds(self._job.topic)
         self._unknown = log.keys() - self._ends.keys()
         self._ends.update({partition: log[partition].earliest for partition in self._unknown})
@@ -96,7 +99,7 @@ class Stream:
             self._busy.release()
 
     def _commit(self, records: DataFrame) -> None:
-        """Commit a batch up to its last records; offsets without records after them belong to the next batch."""
+        """Commit a batch up to its last record in each partition; later offsets belong to the next batch."""
         written = write(self._job, self._number, records)
         ends = {partition: found.last + 1 for partition, found in written.found.items()}
         if ends:

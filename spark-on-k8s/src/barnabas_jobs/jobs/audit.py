@@ -1,4 +1,4 @@
-"""`audit`: log dirs of all brokers, read beside them: segments, indexes, checkpoints, and replicas batch by batch."""
+"""`audit`: check segments, indexes and checkpoints in the log dirs of brokers, and compare replicas batch by batch."""
 
 import time
 from collections import Counter, defaultdict
@@ -65,14 +65,15 @@ SCHEMA: Final = (
     "detail string"
 )
 Key = tuple[str, str, int]
-"""A replica: log dir, topic, partition."""
+"""The log dir, topic and partition of a replica."""
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of `audit`. `log_dirs` are `ID:/FOLDER`, all of a broker and of as many brokers as there are.
+    """The options of `audit`.
 
-    `topics` are all where none is named. `compacted` names topics that were compacted once and are not any more: they
-    may lack offsets. `deep` looks into the records of each batch, too.
+    `log_dirs` are all log dirs of the audited brokers, as `ID:/FOLDER`. `topics` limits the audit to these topics.
+    `compacted` names topics that were compacted in the past, and so may lack offsets. `deep` also reads the records of
+    each batch.
     """
 
     log_dirs: list[LogDirWord]
@@ -83,10 +84,11 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The report's JSON. `findings` are the first of them; all are in `findings.parquet`.
+    """The result, which is also the report's JSON.
 
-    `uncommitted_differences` are offsets beyond a high watermark, where replicas may differ until one is truncated.
-    `gone_segments` are those that brokers removed or compacted while the audit ran.
+    `findings` has the first findings; `findings.parquet` has all. `uncommitted_differences` counts offsets at or above
+    a high watermark, where replicas may differ until one is truncated. `gone_segments` counts the segments that
+    brokers removed or compacted during the audit.
     """
 
     report: str
@@ -105,12 +107,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """True if nothing is wrong."""
+        """True if there is no finding."""
         return not self.found
 
     @property
     def summary(self) -> str:
-        """The summary of what was read and found, in two sentences."""
+        """The number of findings, and what the audit read, in two sentences."""
         read = f"{self.replicas:,} replicas of {self.partitions:,} partitions, {self.segments:,} segments"
         verdict = f"{sum(self.found.values()):,} things are wrong" if self.found else "Nothing is wrong"
         return (
@@ -120,7 +122,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FilesRead(NamedTuple):
-    """The findings of Spark in the files, by replica."""
+    """The results of reading the files, by replica."""
 
     segments: dict[Key, list[Row]]
     epochs: dict[Key, list[EpochBatch]]
@@ -133,7 +135,7 @@ def run(
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], float] = time.time,
 ) -> Result:
-    """Read every file of the log dirs once. Raises JobFailed."""
+    """Read every file of the log dirs once, and write the report. Raises JobFailed."""
     log_dirs = parse_log_dirs(options.log_dirs)
     check(log_dirs)
     listed = replicas(log_dirs, options.topics)
@@ -168,13 +170,13 @@ def _check_found(options: Options, listed: Sequence[Replica]) -> None:
     there = {each.partition.topic for each in listed}
     lacking = [name for name in options.topics if name not in there]
     if lacking:
-        raise JobFailed(f"topics={','.join(lacking)}: no log dir has a partition of it")
+        raise JobFailed(f"topics={','.join(lacking)}: no log dir has a partition of these topics")
     if not listed:
-        raise JobFailed(f"log_dirs={','.join(options.log_dirs)}: they hold no partition, so there is nothing to audit")
+        raise JobFailed(f"log_dirs={','.join(options.log_dirs)}: they hold no partition to audit")
 
 
 def _rows(spark: SparkSession, options: Options) -> DataFrame:
-    """Spark reads the files when the rows are first needed, and keeps the rows."""
+    """Return the rows of the segments; Spark reads them when they are first used, and caches them."""
     spark.dataSource.register(SegmentSource)
     lists = {name: ",".join(getattr(options, name)) for name in ("log_dirs", "topics", "compacted")}
     source = spark.read.format(SegmentSource.name()).options(**lists, deep=str(options.deep).lower())
@@ -197,7 +199,7 @@ def _key(row: Row) -> Key:
 
 
 def _clean_until(listed: Sequence[Looks]) -> dict[TopicPartition, int]:
-    """Return the offset up to which any replica of a partition is compacted: each is compacted by itself."""
+    """Return the highest offset by partition up to which one of its replicas is compacted."""
     found: dict[TopicPartition, int] = {}
     for each in listed:
         if each.clean_until is not None:
@@ -230,7 +232,7 @@ def _log(looks: Looks, read: FilesRead, compacted: Collection[TopicPartition]) -
 
 
 def _own_findings(read: FilesRead, logs: Sequence[LogRead]) -> Iterator[Finding]:
-    """Return the findings about each log by itself."""
+    """Yield the findings about each log on its own."""
     for log in logs:
         key = (log.place.log_dir, *log.place.partition)
         for row in read.problems[key]:
@@ -245,7 +247,7 @@ def _own_findings(read: FilesRead, logs: Sequence[LogRead]) -> Iterator[Finding]
 
 
 def _beside_logs(log_dirs: Sequence[LogDir], options: Options) -> Iterator[Finding]:
-    """Return the findings about a log dir itself. Files of no topic are reported only if all topics are audited."""
+    """Yield the findings about the log dirs themselves; stray files are reported only if all topics are audited."""
     for each in unreadable(log_dirs):
         yield _of_log_dir(UNREADABLE, each)
     for each in [] if options.topics else strays(log_dirs):
@@ -267,7 +269,7 @@ def _of_log_dir(kind: str, stray: Stray) -> Finding:
 
 
 class Comparison(NamedTuple):
-    """Findings about replicas; at how many committed offsets they differ, and at how many uncommitted ones."""
+    """The findings about replicas, and at how many committed and uncommitted offsets replicas differ."""
 
     findings: list[Finding]
     differing: int

@@ -1,8 +1,7 @@
-"""`compact`: joins the small files of an archive's commits, as a continuous archive makes them once a minute.
+"""`compact`: join the small files of an archive's commits, such as those that a continuous archive makes every minute.
 
-A joined commit is one more entry of the ledger, whose files replace those of the entries that it joins. It counts as a
-whole or not at all, as every entry does; a run that ends early leaves files that no entry names. The replaced files
-stay for a day, for runs that read them already, and a run after that removes them.
+A joining commit adds a ledger entry whose files replace those of the entries that it joins. The replaced files stay
+for a day, because other runs may be reading them, and a later run removes them.
 """
 
 import time
@@ -31,7 +30,7 @@ from barnabas_jobs.spark.records import PAGE_CHECKSUMS, counts, write_parquet
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of `compact`. `commit_records`: about how many records a joined commit has."""
+    """The options of `compact`; `commit_records` is the approximate number of records in a joined commit."""
 
     topic: TopicName
     archive: Location
@@ -39,9 +38,9 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The result: how many commits were joined into how many, and the files that this saves a reader.
+    """The result: the number of commits and files before and after.
 
-    `removed_runs`: folders of files that an earlier run had replaced.
+    `removed_runs` counts the removed folders, whose files an earlier run had replaced.
     """
 
     topic: str
@@ -53,12 +52,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """A run that ends is fine."""
+        """True, because a failed run raises an exception."""
         return True
 
 
 class Compaction(NamedTuple):
-    """The parts that all joins of a run share."""
+    """The parameters that all joins of a run share."""
 
     spark: SparkSession
     folder: ArchiveFolder
@@ -66,12 +65,12 @@ class Compaction(NamedTuple):
 
     @property
     def now_ms(self) -> int:
-        """The time of a commit made now."""
+        """The present time in ms since 1970."""
         return int(self.clock() * 1000)
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
-    """Join the commits of an archive. Raises JobFailed; what was committed by then counts."""
+    """Join the commits of an archive. Raises JobFailed; earlier commits of the run stay."""
     job = Compaction(spark, archive_at(spark, options.archive), clock)
     with job.folder.written_by_us():
         ledger = _begun(job, options)
@@ -95,7 +94,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
 
 
 def _begun(job: Compaction, options: Options) -> Ledger:
-    """Remove what runs that ended early have left, once none of them can commit it any more."""
+    """Fence interrupted runs, remove their files, and return the ledger."""
     ledger, left = job.folder.survey()
     check_topic(sums_of(ledger.entries), options.topic, options.archive)
     if not ledger.entries:
@@ -109,7 +108,7 @@ def _begun(job: Compaction, options: Options) -> Ledger:
 
 
 def _remove_replaced(job: Compaction, generation: Generation) -> int:
-    """Remove replaced files, and nothing unless all files that count exist."""
+    """Remove the folders of replaced files, after a check that all files in use exist, and return their number."""
     replaced = replaced_runs(generation, job.now_ms) & set(job.folder.runs_of(generation.topic_id))
     if replaced:
         job.folder.paths(generation)
@@ -119,7 +118,7 @@ def _remove_replaced(job: Compaction, generation: Generation) -> int:
 
 
 def _joined(job: Compaction, number: int, generation: Generation, group: Sequence[Entry]) -> Entry:
-    """The entry counts when this returns. Raises JobFailed; nothing of it stays then."""
+    """Join the files of a group, and commit the entry. Raises JobFailed, after it has removed the joined files."""
     run_folder = job.folder.new_run(generation.topic_id, number)
     files = [file for entry in group for file in entry.files]
     wanted = records_of(generation, group)
@@ -127,8 +126,8 @@ def _joined(job: Compaction, number: int, generation: Generation, group: Sequenc
         found = write_joined(job, files, run_folder, sum(wanted.values()))
         if found != wanted:
             raise JobFailed(
-                f"{run_folder}: by partition the joined files have {found} records, and the ledger says {wanted}: the "
-                "archive is damaged, or its store lists files late; nothing was replaced. `verify` lists the damage"
+                f"{run_folder}: the joined files have {found} records by partition, but the ledger has {wanted}: the "
+                "archive is damaged, or its store lists files late. Nothing was replaced; `verify` lists the damage"
             )
         entry = joining_entry(number, group, generation.entries[-1], job.folder.synced(run_folder), job.now_ms)
     except JobFailed:
@@ -139,12 +138,12 @@ def _joined(job: Compaction, number: int, generation: Generation, group: Sequenc
 
 
 def write_joined(job: Compaction, files: Sequence[DataFile], run_folder: str, records: int) -> dict[int, int]:
-    """Write the joined files, read them again, and return their records by partition. Columns of a schema stay."""
+    """Write the joined files, read them again, and return their number of records by partition."""
     url = job.folder.store.url
     with spark_failures(f"joining files of {job.folder}"):
         reader = job.spark.read.option("basePath", job.folder.data).option(PAGE_CHECKSUMS, "true")
         old = reader.parquet(*(url(file.path) for file in files)).drop("topic_id", "run")
-        joined = old.repartition("date", "partition").drop("date")  # A day of a partition becomes one file.
+        joined = old.repartition("date", "partition").drop("date")  # This makes one file for each day of a partition.
         with phase(job.spark, "joining", records):
             write_parquet(joined.withColumn("partition", F.col("partition").cast("int")), url(run_folder))
         paths = [url(file.path) for file in job.folder.synced(run_folder)]

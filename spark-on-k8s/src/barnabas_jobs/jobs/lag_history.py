@@ -1,4 +1,4 @@
-"""`lag-history`: what groups committed, how far they were behind then, by hour and day, and the objective they kept."""
+"""`lag-history`: report the lag of groups at their commits by hour and day, and whether they met the objective."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,14 +71,15 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, description="seconds, 0 or more")]
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of `lag-history`. `groups` and `topics` are all where none is named.
+    """The options of `lag-history`.
 
-    Commits are those of `from_time` (inclusive) to `to_time` (exclusive). `archive` is a folder that `archive` keeps of
-    `__consumer_offsets`, which compaction makes shorter: it is read, and of the topic what came after it. `max_records`
-    and `max_seconds` are the objective. Lag is looked up for about `lag_samples` commits, evenly among all.
+    `groups` and `topics` limit the report to these. Commits from `from_time` (inclusive) to `to_time` (exclusive)
+    count. `archive` is an archive of `__consumer_offsets`, with commits that compaction has removed from the topic;
+    newer commits come from the topic. `max_records` and `max_seconds` are the objective. The lag is looked up for
+    about `lag_samples` commits, spread evenly over all.
     """
 
-    RULES: ClassVar = (range_rule("time"),)  # No group would miss the objective in a range without any time in it.
+    RULES: ClassVar = (range_rule("time"),)  # In an empty range of time no group would miss the objective.
 
     bootstrap: Bootstrap
     report: Folder
@@ -93,12 +94,12 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def objective(self) -> Objective:
-        """The bounds on each group's lag."""
+        """The allowed lag of each group."""
         return Objective(max_records=self.max_records, max_seconds=self.max_seconds)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The report's JSON. `records` are those of `__consumer_offsets`, by kind: what they are about."""
+    """The result, which is also the report's JSON; `records` counts the records of `__consumer_offsets` by kind."""
 
     report: str
     looked_at_ms: int
@@ -117,20 +118,20 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        """The summary in a sentence or two."""
+        """The number of groups and commits, and the first finding."""
         counted = f"{len(self.groups):,} groups made {self.commits:,} commits"
         return summed(f"{counted}, and the lag is known of {self.commits_with_lag:,} of them", self.findings)
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
-    """Read the commits once, and ask leaders where their logs ended then. Raises JobFailed."""
+    """Read the commits, look up the end offsets of the logs at their times, and write the report. Raises JobFailed."""
     cluster = Cluster(options.bootstrap)
     now_ms = int(clock() * 1000)
     failures = spark_failures(f"reading {CONSUMER_OFFSETS}")
     with new_report(options.report, run_name(spark)) as folder, failures, reading(spark, CONSUMER_OFFSETS):
         read, total, is_current = _records(spark, cluster, options)
         with _kept(decoded(read)) as records:
-            with phase(spark, "reading commits", total):  # Later phases read the cache.
+            with phase(spark, "reading commits", total):  # Later phases read the cached records.
                 records.count()
             looked = _looked_at(records, options, is_current, now_ms)
             with _kept(roll_ups(looked.history, options.objective)) as rolled:
@@ -143,7 +144,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
 
 @contextmanager
 def _kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """Keep the frame in memory and on disks, for more than one reader."""
+    """Cache the frame in memory and on disk while the block runs."""
     frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield frame
@@ -152,9 +153,9 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
 
 
 def _records(spark: SparkSession, cluster: Cluster, options: Options) -> tuple[DataFrame, int, bool]:
-    """The records, how many they are at most, and whether they are all that groups have committed.
+    """Return the records, their approximate number, and whether they include the topic's present records.
 
-    An archive may be of an earlier topic of the name.
+    The records of the present topic are missing if the archive is of an earlier topic of this name.
     """
     if options.archive is None:
         return *_of_topic_beyond(spark, cluster, {}), True
@@ -177,7 +178,7 @@ def _of_topic_beyond(spark: SparkSession, cluster: Cluster, ends: Mapping[int, i
 
 
 class _Looked(NamedTuple):
-    """Each commit with its lag, how many they are and of how many the lag is known; and how groups stand now."""
+    """The commits with their lags, the number of commits, the number of known lags, and the present lags."""
 
     history: DataFrame
     commits: int
@@ -221,12 +222,12 @@ def _result(options: Options, records: dict[str, int], looked: _Looked, rolled: 
 
 
 def _check_there(option: str, found: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise JobFailed if a named group or topic has no commits: its objective would count as kept."""
+    """Raise JobFailed if a named group or topic has no commits, because the objective would count as met."""
     if lacking := [each for each in wanted if each not in found]:
         there = ", ".join(each for each in found if each not in wanted) or "none"
         raise JobFailed(
-            f"{option}={','.join(lacking)}: {CONSUMER_OFFSETS} has no commit of it; allowed are {option} with commits "
-            f"that are still there, as {there}"
+            f"{option}={','.join(lacking)}: {CONSUMER_OFFSETS} has no commits of these {option}; allowed: {option} "
+            f"with commits: {there}"
         )
 
 
@@ -263,7 +264,6 @@ def _now(row: Row, lag: Lag | None) -> Now:
 def _write(
     folder: Path, about_it: str, result: Result, hours: Sequence[TopicHour], rolled: DataFrame, history: DataFrame
 ) -> None:
-    """Executors write the rows of commits and partitions."""
     by_time = history.drop(*PLACE).orderBy("group", "topic", "partition", "commit_ms")
     by_time.write.parquet(str(folder / "history.parquet"))
     rolled.orderBy("period", *KEY, "start_ms").write.parquet(str(folder / "rollups.parquet"))

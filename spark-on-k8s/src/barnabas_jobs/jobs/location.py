@@ -1,4 +1,4 @@
-"""The choice of the store of an archive by its name."""
+"""The choice between a local folder and a bucket for an archive."""
 
 from pyspark.sql import SparkSession
 
@@ -9,10 +9,10 @@ from barnabas_jobs.spark.object_store import ObjectStore
 
 
 def archive_at(spark: SparkSession, location: str) -> ArchiveFolder:
-    """An archive in a folder of this machine, or in a bucket. Raises JobFailed where that cannot be reached."""
+    """Return the archive at a path or URL. Raises JobFailed if its bucket cannot be reached."""
     return ArchiveFolder(store_at(spark, location))
 
 
 def store_at(spark: SparkSession, location: str, option: str = "archive") -> Store:
-    """The place that an option names. Raises JobFailed where it cannot be reached."""
+    """Return the store at a path or URL. Raises JobFailed if its bucket cannot be reached."""
     return ObjectStore(spark, location, option) if in_bucket(location) else LocalFolder(location, option)

@@ -1,7 +1,7 @@
-"""`restore`: records of an archive into a topic, each to its partition, in order, with timestamp and headers, once.
+"""`restore`: write archived records into a topic, each to its partition, with its timestamp and headers, exactly once.
 
-A restore has a plan, kept in the archive or where `state` says: which records, and where each partition of the target
-ends before the first of them. A run that goes on with it finds how far it had come by where the target ends now.
+A restore stores a plan: the selected records, and the end offset of each target partition before the first of them. A
+run that continues the restore compares the plan with the present end offsets, and writes the remaining records.
 """
 
 import sys
@@ -59,13 +59,14 @@ Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]{1,50}$", description="1 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of `restore`.
 
-    From (inclusive) and to (exclusive) bound times and offsets. `create` makes the target as the topic was, with
-    `replicas` of each partition, or as many as the brokers give. `append` allows a target that has had records. `name`
-    tells restores into one topic from each other: the same goes on. `state` has its plan, instead of the archive.
+    `from_*` (inclusive) and `to_*` (exclusive) bound times and offsets. `create` creates the target with the archived
+    config, and with `replicas` replicas of each partition, by default as many as the brokers choose. `append` allows a
+    target that is not empty. `name` names the restore, so that a run continues the earlier one of the same name.
+    `state` is the folder of the plan, by default in the archive.
     """
 
     RULES: ClassVar = (
-        Rule(kind="needs", option="replicas", other="create", allowed="create=true, which makes a topic with them"),
+        Rule(kind="needs", option="replicas", other="create", allowed="create=true, which creates a topic"),
         range_rule("time"),
         range_rule("offset"),
     )
@@ -89,7 +90,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The selected records, and those that this run wrote; `already_there` were written by a run before."""
+    """The selected records, those that this run wrote, and those that earlier runs wrote (`already_there`)."""
 
     into: str
     dry_run: bool
@@ -100,16 +101,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """A run that ends is fine."""
+        """True, because a failed run raises an exception."""
         return True
 
 
 def run(
     spark: SparkSession, options: Options, clock: Callable[[], float] = time.time, quiet_s: float = QUIET_S
 ) -> Result:
-    """Restores, or goes on with a restore. Raises JobFailed; what was written by then counts.
+    """Start or continue a restore. Raises JobFailed; written records stay.
 
-    `quiet_s`: how long nobody may have written where tasks before have failed.
+    `quiet_s` is the time without new records after which tasks of earlier runs no longer write.
     """
     check_one_task_each(spark)
     folder = archive_at(spark, options.archive)
@@ -156,24 +157,24 @@ class _Target:
         self._written = 0
 
     def ends(self) -> dict[int, int]:
-        """Return the offset after the last record by partition."""
+        """Return the end offset of each partition."""
         return {partition: bounds.latest for partition, bounds in self.cluster.bounds(self.topic).items()}
 
     def written(self, plan: Plan) -> int:
-        """Return how many records of the plan the target has; the last known number while no broker answers."""
+        """Return the number of planned records that the target has; the last known number if no broker answers."""
         with suppress(JobFailed):
             ends = self.ends()
             self._written = sum(ends[partition] - plan.bases[partition] for partition in plan.records)
         return self._written
 
     def await_quiet(self, plan: Plan) -> None:
-        """Tasks of a run that ended early may still write, unless all that they had is there."""
+        """Wait until tasks of interrupted runs no longer write, unless all records are written."""
         if not is_complete(plan, self.ends()):
             quiet_ends(self.topic.name, self.ends, self.quiet_s)
 
 
 def _begun(notes: RestoreNotes, name: str, into_id: str) -> Plan | None:
-    """The plan of a run before."""
+    """Return the plan of an earlier run, or None. Raises JobFailed if it cannot be read."""
     kept = notes.plan(name, into_id)
     try:
         return None if kept is None else msgspec.json.decode(kept, type=Plan)
@@ -193,7 +194,10 @@ def _restore(
     target: _Target,
     selected: list[Selected] | None,
 ) -> Result:
-    """Restore into the target. `selected`: found before the target was created, which then has no plan yet."""
+    """Restore into the target.
+
+    `selected` holds the records that were selected before the target was created, or None if it existed.
+    """
     plan = _begun(notes, options.name, target.topic.topic_id)
     if plan is not None:
         check_same(plan, target.selection, options.name)
@@ -217,12 +221,12 @@ def _restore(
 
 
 def _plan(options: Options, target: _Target, entries: int, selected: list[Selected]) -> Plan:
-    """A new one. Raises JobFailed where the target has had records and that was not allowed."""
+    """Return a new plan. Raises Refused if the target is not empty and `append` is false."""
     ends = target.ends()
     if any(ends.values()) and not options.append:
         raise Refused(
-            f"into={target.topic.name} has had {sum(ends.values())} records: with append=true the restored ones come "
-            "after them; or restore into an empty topic"
+            f"into={target.topic.name} has had {sum(ends.values())} records. Restore into an empty topic, or set "
+            "append=true to add the restored records at the end"
         )
     return Plan(
         into=target.topic.name,
@@ -235,9 +239,9 @@ def _plan(options: Options, target: _Target, entries: int, selected: list[Select
 
 
 def _write(records: DataFrame, bootstrap: str, plan: Plan, target: _Target) -> list[Row]:
-    """Write the records, and start again if an executor died with a part of the shuffle and all its tasks have ended.
+    """Write the records, and start again if a dead executor held shuffle data and all tasks have ended.
 
-    Raises JobFailed after as many starts as Spark gives a stage by default.
+    Raises JobFailed after STARTS_MAX starts, Spark's default for a stage.
     """
     for start in range(1, STARTS_MAX + 1):
         try:
@@ -249,7 +253,7 @@ def _write(records: DataFrame, bootstrap: str, plan: Plan, target: _Target) -> l
         except StageLost as failure:
             if start == STARTS_MAX:
                 raise
-            print(f"barnabas jobs: {failure}; what is not written yet is restored by new tasks", file=sys.stderr)
+            print(f"barnabas jobs: {failure}; new tasks write the remaining records", file=sys.stderr)
             target.await_quiet(plan)
     raise AssertionError("the last start returns or raises")
 
@@ -262,7 +266,7 @@ def _check(
     options: Options,
     clock: Callable[[], float],
 ) -> None:
-    """Check the target as it is, or as it would be created."""
+    """Check the target, or the topic that would be created."""
     now_ms = int(clock() * 1000)
     if cluster.has(name):
         target = TargetTopic(name, len(cluster.topic(name).partitions), cluster.settings(name))
@@ -273,8 +277,8 @@ def _check(
         target = TargetTopic(name, generation.topic_partitions, settings, is_new=True)
     else:
         raise Refused(
-            f"into={name}: the cluster at {cluster.bootstrap} has no such topic; create=true makes it with "
-            f"{generation.topic_partitions} partitions and the config that it had"
+            f"into={name}: the cluster at {cluster.bootstrap} has no such topic; create=true creates it with "
+            f"{generation.topic_partitions} partitions and the archived config"
         )
     check_target(target, selected, now_ms)
 
@@ -292,9 +296,9 @@ def _selection(options: Options, topic_id: str) -> Selection:
 
 
 def _records(spark: SparkSession, folder: ArchiveFolder, generation: Generation, selection: Selection) -> DataFrame:
-    """The selected records; `timestamp_ms` is their time."""
+    """Return the selected records, with their timestamp in the column `timestamp_ms`."""
     archived = of_files(spark, folder.data, folder.paths(generation))
-    if generation.later:  # Later generations have records that the plan does not know.
+    if generation.later:  # Files of later entries may hold records beyond the plan.
         archived = in_ranges(archived, generation.spans())
     records = archived.withColumn("timestamp_ms", F.unix_millis("timestamp"))
     conditions = (

@@ -1,4 +1,7 @@
-"""`retention-audit`: what topics declare to keep, against what they hold; and what would go under another setting."""
+"""`retention-audit`: compare the declared retention of topics with the records that they hold.
+
+The report also says what another `retention.ms` would delete.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -39,9 +42,9 @@ SCHEMA = (
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of `retention-audit`: `topics` are separated by commas, `report` is a folder that does not exist yet.
+    """The options of `retention-audit`.
 
-    `retention_ms` is another setting; the report says what it would delete.
+    `retention_ms` is another setting, for which the report says what it would delete.
     """
 
     bootstrap: Bootstrap
@@ -51,7 +54,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The report's JSON."""
+    """The result, which is also the report's JSON."""
 
     report: str
     audited_at_ms: int
@@ -62,7 +65,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """True if all topics that still exist were read, and no partition holds what it should not."""
+        """True if all topics that still exist were read, and no partition holds more than its retention allows."""
         return not self.findings
 
     @property
@@ -72,11 +75,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
-    """Read all of the topics once. Raises JobFailed; one topic of several that cannot be read is listed in `unread`."""
+    """Read all records of the topics once, and write the report.
+
+    Raises JobFailed. If only some topics cannot be read, the report lists them in `unread`.
+    """
     cluster = Cluster(options.bootstrap)
     now_ms = int(clock() * 1000)
     for name in options.topics:
-        cluster.topic(name)  # Raises if the topic is missing.
+        cluster.topic(name)  # This raises JobFailed if a topic is missing.
     total = records_of(cluster, options.topics)
     with new_report(options.report, run_name(spark)) as folder:
 
@@ -109,7 +115,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
 def _audit(records: DataFrame, topic: Topic, kept: Declared, options: Options, now_ms: int) -> TopicRetention:
     name = topic.name
     any_ms = F.unix_millis("timestamp")
-    time_ms = F.when(any_ms >= 0, any_ms)  # Brokers ignore a time before 1970.
+    time_ms = F.when(any_ms >= 0, any_ms)  # Retention ignores timestamps before 1970, as brokers do.
     would_go = F.lit(False) if options.retention_ms is None else time_ms < now_ms - options.retention_ms
     with reading(records.sparkSession, name), spark_failures(f"reading {name}"):
         rows = (
@@ -132,7 +138,7 @@ def _audit(records: DataFrame, topic: Topic, kept: Declared, options: Options, n
 
 
 def _age(age_ms: Column) -> Column:
-    """The index in AGES."""
+    """Return the index of the age in AGES."""
     found = F.lit(len(AGES) - 1)
     for index, (_, bound_ms) in reversed(list(enumerate(AGES[:-1]))):
         found = F.when(age_ms < bound_ms, index).otherwise(found)

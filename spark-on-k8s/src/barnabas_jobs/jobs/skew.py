@@ -1,4 +1,4 @@
-"""`skew`: how evenly topics lie over brokers, log dirs, partitions and keys; and a plan to spread them evenly."""
+"""`skew`: report how evenly topics are spread over brokers, log dirs, partitions and keys, and plan a rebalance."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -44,14 +44,14 @@ KEYS = "topic string, key string, partition int, records long, bytes long, share
 BROKERS = "broker int, rack string, replicas int, leaders int, bytes long, bytes_after long, records_per_s double"
 LOG_DIRS = "broker int, log_dir string, replicas int, bytes long, bytes_after long, usable_bytes long, total_bytes long"
 PLAN_BYTES_MAX: Final = 2560
-"""The size of the plan in the result: Kubernetes keeps 4,096 bytes of a pod's result, and the plan is not all of it."""
+"""The bytes of the plan in the result: Kubernetes keeps 4,096 bytes of a termination message, for the whole result."""
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of `skew`: `topics` are separated by commas, all but internal ones if they are left out.
+    """The options of `skew`.
 
-    `report` is a folder that does not exist yet, `top` the number of keys of each topic that it names, `moves` the
-    number of replicas that the plan moves at most.
+    `topics` defaults to all but the internal ones. `report` is a folder that does not exist yet. `top` is the number
+    of the hottest keys in the report, for each topic. `moves` bounds the number of replicas that the plan moves.
     """
 
     bootstrap: Bootstrap
@@ -62,9 +62,10 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The report's JSON. `plan` is text: the first `plan_partitions` of all `planned_partitions` in plan.json.
+    """The result, which is also the report's JSON.
 
-    `unread`: topics that could not be read. Brokers and log dirs count with all that they hold.
+    `plan` is text: the first `plan_partitions` of the `planned_partitions` in plan.json. `unread` lists topics that
+    could not be read. The loads of brokers and log dirs include all their topics.
     """
 
     report: str
@@ -82,18 +83,21 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """The job only reports skew; its readers judge it."""
+        """True, because the job only reports skew."""
         return True
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
-    """Read all of the topics once. Raises JobFailed; one topic of several that cannot be read is listed in `unread`."""
+    """Read all records of the topics once, and write the report.
+
+    Raises JobFailed. If only some topics cannot be read, the report lists them in `unread`.
+    """
     cluster = Cluster(options.bootstrap)
     found = placement_of(options.bootstrap)
     now_ms = int(clock() * 1000)
     names = options.topics or sorted(found.topic_ids.keys() - found.internal)
     for name in options.topics or ():
-        cluster.topic(name)  # Raises if a named topic is missing.
+        cluster.topic(name)  # This raises JobFailed if a named topic is missing.
     total = records_of(cluster, names)
     with new_report(options.report, run_name(spark)) as folder:
 
@@ -140,12 +144,12 @@ def _result(options: Options, topics: list[TopicSkew], unread: list[Unread], fou
 
 
 def _topic(records: DataFrame, topic: Topic, top: int, total: int, now_ms: int) -> TopicSkew:
-    """`total`: the records of all topics."""
+    """Return the skew of one topic; `total` is the number of records in all topics, for the progress."""
     name, spark = topic.name, records.sparkSession
     with reading(spark, name), spark_failures(f"reading {name}"):
         by_key = _by_key(records).cache()
         try:
-            with phase(spark, "reading", total):  # Later phases read the cache.
+            with phase(spark, "reading", total):  # Later phases read the cached rows.
                 partitions = _partitions(by_key, topic, now_ms)
             found = sum(each.records for each in partitions)
             keys = _hot_keys(by_key, top, found)
@@ -183,7 +187,7 @@ def _by_key(records: DataFrame) -> DataFrame:
 
 
 def _partitions(by_key: DataFrame, topic: Topic, now_ms: int) -> list[PartitionLoad]:
-    """All partitions of the topic, also those that hold nothing."""
+    """Return all partitions of the topic, including empty ones."""
     rows = by_key.groupBy("partition").agg(
         F.sum("records").alias("records"),
         F.sum("bytes").alias("bytes"),
@@ -199,7 +203,7 @@ def _partitions(by_key: DataFrame, topic: Topic, now_ms: int) -> list[PartitionL
 
 
 def _hot_keys(by_key: DataFrame, top: int, total: int) -> list[KeyLoad]:
-    """The keys with most records. A key that is in two partitions, as after some were added, is listed for each."""
+    """Return the keys with the most records, once for each partition that has the key."""
     rows = by_key.orderBy(F.desc("records"), "partition", "key").limit(top).collect()
     return [
         KeyLoad(

@@ -1,4 +1,4 @@
-"""The reading of topics one after the other. If one cannot be read, this is reported, and the others are still read."""
+"""The reading of topics one after the other; a topic that cannot be read is reported, and the next one is read."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
@@ -17,9 +17,9 @@ Report = TypeVar("Report")
 def read_in_turn(
     cluster: Cluster, names: Sequence[str], read: Callable[[Topic, Sequence[OffsetRange]], Report]
 ) -> tuple[list[Report], list[Unread]]:
-    """Return what `read` makes of each topic, and the topics that it could not read.
+    """Return the result of `read` for each topic, and the topics that could not be read.
 
-    Raises JobFailed where no broker answers, or not one topic can be read.
+    Raises JobFailed if no broker answers, or no topic at all can be read.
     """
     reports, unread, failures = list[Report](), list[Unread](), list[JobFailed]()
     for name in names:
@@ -36,7 +36,7 @@ def read_in_turn(
 
 
 def records_of(cluster: Cluster, names: Sequence[str]) -> int:
-    """Return how many offsets all topics have now. One whose offsets are unknown counts as nothing."""
+    """Return the number of offsets in all topics, without those of topics that cannot be asked."""
     return sum(_records(cluster, name) for name in names)
 
 
@@ -45,14 +45,14 @@ def _records(cluster: Cluster, name: str) -> int:
         topic = cluster.topic(name)
         return 0 if topic.leaderless else sum(each.offsets for each in pending({}, cluster.bounds(topic)))
     except JobFailed:
-        return 0  # The read itself reports the failure.
+        return 0  # Reading the topic reports the failure.
 
 
 def _read(cluster: Cluster, topic: Topic, read: Callable[[Topic, Sequence[OffsetRange]], Report]) -> Report:
-    """Again where its oldest records went meanwhile: Spark fails then."""
+    """Read a topic, and again if its oldest records were deleted meanwhile, which makes Spark fail."""
     if topic.leaderless:
         partitions = ", ".join(map(str, topic.leaderless))
-        raise JobFailed(f"topic={topic.name}: without a leader are the partitions {partitions}")
+        raise JobFailed(f"topic={topic.name}: the partitions {partitions} have no leader")
     for _ in range(TRIES - 1):
         bounds = cluster.bounds(topic)
         try:
@@ -68,13 +68,13 @@ def _lost_records(before: dict[int, Bounds], now: dict[int, Bounds]) -> bool:
 
 
 def _unread(cluster: Cluster, name: str, found: Topic | None, failure: JobFailed) -> Unread:
-    """Return the reason why a topic was not read. Raises JobFailed if no broker answers: then the topic may be fine."""
+    """Return why a topic was not read. Raises JobFailed if no broker answers, because the topic may be fine."""
     is_gone = _is_gone(cluster, name, found)
     return Unread(topic=name, why="it was deleted meanwhile" if is_gone else str(failure), is_gone=is_gone)
 
 
 def _is_gone(cluster: Cluster, name: str, found: Topic | None) -> bool:
-    """True if the topic is gone, also if another topic has its name now."""
+    """True if the topic was deleted, even if a new topic has its name."""
     if not cluster.has(name):
         return True
     if found is None:

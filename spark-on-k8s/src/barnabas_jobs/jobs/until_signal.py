@@ -1,4 +1,4 @@
-"""A job without an end of its own: a signal ends it between two commits, and its result says which."""
+"""The signals that end a continuous job between two commits."""
 
 import threading
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ SignalName = Literal["SIGTERM", "SIGINT"]
 
 
 class Stopping:
-    """The request to end the job. `ended_by` names the signal that made it; None if the caller's event did."""
+    """A request to end the job; `ended_by` names its signal, or is None if another thread set the event."""
 
     def __init__(self, event: threading.Event) -> None:
         self.event = event
         self.ended_by: SignalName | None = None
 
     def stop(self, number: int, _: FrameType | None) -> None:
-        """Handle either signal; the first one counts."""
+        """Set the event; the first signal counts."""
         if not self.event.is_set():
             self.ended_by = "SIGTERM" if number == Signals.SIGTERM else "SIGINT"
         self.event.set()
@@ -27,7 +27,7 @@ class Stopping:
 
 @contextmanager
 def until_signal(event: threading.Event | None = None) -> Iterator[Stopping]:
-    """Set the event on SIGTERM and SIGINT inside, if this thread can handle signals."""
+    """Set the event on SIGTERM or SIGINT while the block runs, if this is the main thread."""
     stopping = Stopping(event or threading.Event())
     if threading.current_thread() is not threading.main_thread():
         yield stopping

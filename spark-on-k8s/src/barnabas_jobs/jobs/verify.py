@@ -1,4 +1,4 @@
-"""`verify`: is the archive what the topic holds? Counts, gaps and checksums by partition, and which offsets differ."""
+"""`verify`: compare an archive with its topic by counts, gaps and checksums, and name the offsets that differ."""
 
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
@@ -30,9 +30,9 @@ Match = Literal["offset", "order"]
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of `verify`.
 
-    `match=order` compares the first record of each partition with the first, the second with the second, and so on,
-    whatever their offsets: for a topic into which a whole archive was restored. `topic_id` chooses what was archived of
-    an earlier topic of the name; `against` is another topic to compare with.
+    `match=order` compares records by their order in each partition instead of by offset, for a topic into which a
+    whole archive was restored. `topic_id` chooses the archived records of an earlier topic of this name. `against` is
+    another topic to compare with.
     """
 
     bootstrap: Bootstrap
@@ -44,7 +44,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class PartitionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition: what each side has, what was compared, and the records of either side in that."""
+    """A partition: the offsets on each side, the compared offsets, and the number of records on each side in these."""
 
     partition: int
     archived: tuple[int, int]
@@ -57,7 +57,7 @@ class PartitionResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A record that is not the same on both sides; `position` is its offset, or its place from 0 with `match=order`."""
+    """A record that differs; `position` is its offset, or its index from 0 with `match=order`."""
 
     partition: int
     position: int
@@ -65,9 +65,9 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a comparison: both sides are equal, or which records differ; the first of them are named.
+    """The result of a comparison; `differences` has the first differing records.
 
-    `shorter_partitions` end before their archive does: the topic has lost its last records.
+    `shorter_partitions` are those whose topic ends before their archive: the topic has lost its last records.
     """
 
     topic: str
@@ -82,22 +82,22 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """True if the topic has all that was archived, and nothing differs but what compaction has removed since."""
+        """True if topic and archive are equal, except for records that compaction has removed from the topic."""
         allowed = {ONLY_IN_ARCHIVE} if self.compacted else set()
         return not self.damaged_partitions and not self.shorter_partitions and set(self.differing_records) <= allowed
 
     @property
     def summary(self) -> str:
-        """The differences in a line."""
+        """The differences in one line."""
         kinds = [f"{count} records {kind}" for kind, count in self.differing_records.items()]
-        damaged = [f"partition {each} has not the records that its ledger says" for each in self.damaged_partitions]
+        damaged = [f"partition {each} has not as many records as its ledger" for each in self.damaged_partitions]
         damaged += [f"partition {each} ends before its archive" for each in self.shorter_partitions]
         first = [f"first: partition {each.partition} position {each.position}" for each in self.differences[:1]]
         return ", ".join(kinds + damaged + first) or "equal"
 
 
 class Live(NamedTuple):
-    """The topic to compare with, and what it holds."""
+    """The topic to compare with, and its bounds by partition."""
 
     cluster: Cluster
     topic: Topic
@@ -105,7 +105,7 @@ class Live(NamedTuple):
 
 
 def run(spark: SparkSession, options: Options) -> Result:
-    """Compare what both sides have. Raises JobFailed if one side cannot be read."""
+    """Compare an archive with a topic. Raises JobFailed if either cannot be read."""
     folder = archive_at(spark, options.archive)
     ledger, _ = folder.survey()
     cluster = Cluster(options.bootstrap)
@@ -115,8 +115,8 @@ def run(spark: SparkSession, options: Options) -> Result:
         raise JobFailed(f"archive={options.archive} is of the topic {generation.topic!r}, not of {options.topic!r}")
     if options.topic_id is None and options.against is None and generation.topic_id != topic.topic_id:
         raise JobFailed(
-            f"topic={topic.name} has the id {topic.topic_id}, and the archive is of {', '.join(ledger.topic_ids())}: "
-            "the topic was deleted and made again since. topic_id=... compares with an earlier one all the same."
+            f"topic={topic.name} has the id {topic.topic_id}, but the archive is of {', '.join(ledger.topic_ids())}: "
+            "the topic was deleted and created again. Set topic_id=... to compare with an earlier topic id."
         )
     with reading(spark, topic.name):
         result = compare(spark, folder, generation, Live(cluster, topic, cluster.bounds(topic)), options.match)
@@ -133,9 +133,9 @@ def compare(
     *,
     only_shared: bool = False,
 ) -> Result:
-    """Compare where both sides overlap, or with `match=order` all of both; find damaged pages in all the archive.
+    """Compare the offsets that both sides have, or all records with `match=order`, and count the records in all files.
 
-    With `only_shared` only the pages that are compared are read.
+    With `only_shared` only the compared data pages are read.
     """
     spans = generation.spans()
     archived = of_files(spark, folder.data, folder.paths(generation))
@@ -188,7 +188,7 @@ def _sides(
 
 
 def _placed(records: DataFrame, side: str, match: Match) -> DataFrame:
-    """Side, partition, position and content of each record, and whether it is compared."""
+    """Return side, partition, position and content hash of each record, and the column `inside`."""
     if match == "offset":
         position, content = F.col("offset"), fingerprint("timestampType")
     else:
@@ -199,7 +199,7 @@ def _placed(records: DataFrame, side: str, match: Match) -> DataFrame:
 
 
 def _sums(sides: DataFrame) -> dict[int, dict[str, int]]:
-    """Return by partition the records of either side, and whether checksums of positions and contents are equal."""
+    """Return by partition the number of records on each side, and whether the checksums are equal."""
     columns = []
     for side in ("archive", "topic"):
         here = (F.col("side") == side) & F.col("inside")
@@ -217,7 +217,7 @@ def _sums(sides: DataFrame) -> dict[int, dict[str, int]]:
 
 
 def _differences(sides: DataFrame, partitions: list[int]) -> tuple[dict[str, int], list[Difference]]:
-    """Return for these partitions how many records differ in which way, and the first of them."""
+    """Return the number of differing records by kind, and the first of them, in these partitions."""
     if not partitions:
         return {}, []
     here = sides.where(F.col("partition").isin(partitions))

@@ -1,1 +1,1 @@
-"""The requests that jobs send to brokers themselves, beside what Spark reads."""
+"""The requests that jobs themselves send to brokers, apart from Spark's reads."""

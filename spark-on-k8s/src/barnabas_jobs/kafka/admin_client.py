@@ -1,4 +1,4 @@
-"""kafka-python's client, for the requests that librdkafka does not have, or answers in part."""
+"""The admin client of kafka-python, for requests that librdkafka lacks or answers only in part."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ TIMEOUT_MS: Final = 30_000
 
 @contextmanager
 def admin_client(bootstrap: str, complaint: str, timeout_ms: int = TIMEOUT_MS) -> Iterator[Any]:
-    """JobFailed with this complaint where brokers do not answer, or refuse."""
+    """Yield an admin client. Raises JobFailed with this complaint if brokers do not answer or return an error."""
     try:
         admin: Any = KafkaAdminClient(
             bootstrap_servers=bootstrap.split(","),

@@ -1,4 +1,7 @@
-"""Asks brokers what a topic would be if it was made. kafka-python asks: librdkafka drops that part of the answer."""
+"""The configs that a new topic would have.
+
+kafka-python asks, because librdkafka drops the configs from the answer.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,9 +16,9 @@ from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
 def settings_of_new_topic(
     bootstrap: str, name: str, partitions: int, config: Mapping[str, str], replicas: int | None = None
 ) -> dict[str, TopicSetting]:
-    """Return the configs that a topic would have, with the brokers' defaults, without creating it.
+    """Return the configs that a topic would have, including broker defaults, without creating the topic.
 
-    Raises JobFailed if it cannot be created.
+    Raises JobFailed if the topic cannot be created.
     """
     wanted = {name: {"num_partitions": partitions, "replication_factor": replicas or -1, "configs": dict(config)}}
     with admin_client(bootstrap, f"no broker answers which settings topic={name} would have") as admin:
@@ -28,8 +31,8 @@ def _settings(bootstrap: str, answer: Mapping[str, Any]) -> dict[str, TopicSetti
         raise JobFailed(f"topic={answer['name']}: the cluster at {bootstrap} answered: {answer['error_message']}")
     if "configs" not in answer:
         raise JobFailed(
-            f"topic={answer['name']}: the cluster at {bootstrap} does not tell the settings that it would have; they "
-            "need the right DescribeConfigs. Make the topic before you restore"
+            f"topic={answer['name']}: the cluster at {bootstrap} does not return the settings of a new topic, which "
+            "need the right DescribeConfigs. Create the topic before you restore"
         )
     return {
         setting: TopicSetting(entry["value"], Origin(ConfigSourceType[entry["config_source"]]))

@@ -1,4 +1,7 @@
-"""Asks brokers what is in their log dirs, and where replicas are. kafka-python asks: librdkafka has no such request."""
+"""The placement of replicas on brokers and log dirs.
+
+kafka-python asks, because librdkafka has no such request.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -12,7 +15,7 @@ from barnabas_jobs.planning.placement import LogDir, Placement, Replica
 
 
 def placement_of(bootstrap: str, timeout_ms: int = TIMEOUT_MS) -> Placement:
-    """Return the placement as it is now. Raises JobFailed."""
+    """Return the present placement. Raises JobFailed."""
     with admin_client(bootstrap, "brokers do not report what is in their log dirs", timeout_ms) as admin:
         return _placement(admin)
 
@@ -50,7 +53,7 @@ def _replicas(log_dirs: Iterable[tuple[int, Mapping[str, Any]]]) -> dict[TopicPa
 def _held(
     log_dirs: Iterable[tuple[int, Mapping[str, Any]]], *, is_future: bool
 ) -> Iterator[tuple[TopicPartition, Replica]]:
-    """Return the current replicas, or those that are being copied from another log dir of their broker."""
+    """Yield the current replicas, or the future ones that are being copied from another log dir of their broker."""
     for broker, log_dir in log_dirs:
         for topic in log_dir["topics"]:
             for part in topic["partitions"]:

@@ -1,8 +1,8 @@
-"""Waits until nobody writes to a topic: requests of a driver or an executor that died may still be on their way.
+"""A wait until nobody writes to a topic, because requests of a dead driver or executor may still arrive.
 
-A task gives up after SILENT_S without an acknowledgement, so after QUIET_S without a new record no task before this one
-writes any more. QUIET_S is also longer than a replica can hold up the high watermark, by which ends are seen: that is
-`replica.lag.time.max.ms`, 30 s by default, and half of it until the leader looks.
+A task gives up after SILENT_S without an acknowledgement, so after QUIET_S without a new record no earlier task writes
+any more. QUIET_S is also longer than a slow replica can hold up the high watermark, which is the end that consumers
+see: `replica.lag.time.max.ms`, 30 s by default, and half of that until the leader checks.
 """
 
 import time
@@ -20,7 +20,7 @@ Ends = TypeVar("Ends")
 
 
 def quiet_ends(topic: str, ends: Callable[[], Ends], quiet_s: float) -> Ends:
-    """Return where the topic ends, after that has not changed for `quiet_s`. Raises JobFailed if it keeps changing."""
+    """Return the ends of the topic once they have not changed for `quiet_s`. Raises JobFailed if they keep changing."""
     found, began, since = ends(), time.monotonic(), time.monotonic()
     while time.monotonic() - since < quiet_s:
         if time.monotonic() - began > QUIET_SECONDS_MAX:

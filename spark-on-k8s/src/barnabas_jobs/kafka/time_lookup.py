@@ -1,4 +1,4 @@
-"""The bounds of logs, and their first record from a given time on: ListOffsets for many partitions at once."""
+"""ListOffsets for many partitions at once: the bounds of logs, and the first record since a time."""
 
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
@@ -16,25 +16,25 @@ from barnabas_jobs.planning.lag.end_offsets import Ends
 
 TIMEOUT_S: Final = 30.0
 IN_FLIGHT: Final = 50
-"""Requests to each leader that wait for their answers. One request has a partition once."""
+"""The number of unanswered requests; a request asks about each partition only once."""
 
 
 class TimeLookup:
-    """The lookups in one cluster. Raises JobFailed if no broker answers in time."""
+    """Offset lookups in one cluster. Raises JobFailed if no broker answers in time."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **ASKING, **for_librdkafka()})
 
     def ends(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, Ends]:
-        """Return where the log of each wanted partition that exists begins and ends."""
+        """Return the start and end of the log of each wanted partition that exists."""
         topics = self._topics()
         there = [each for each in wanted if each.topic in topics and each.partition in topics[each.topic].partitions]
         first, last = (self._ask(dict.fromkeys(there, spec)) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
         return {each: Ends(first[each], last[each]) for each in there}
 
     def first_since(self, questions: Sequence[tuple[TopicPartition, int]]) -> list[int | None]:
-        """The first record of each partition that is of this time, ms, or later; None where there is none."""
+        """Return the first offset of each partition at or after the time (ms), or None if there is no such record."""
         turns: Counter[TopicPartition] = Counter()
         requests: dict[int, dict[TopicPartition, tuple[int, Any]]] = {}
         for number, (at, time_ms) in enumerate(questions):
@@ -69,7 +69,7 @@ class TimeLookup:
                 found[TopicPartition(at.topic, at.partition)] = future.result(TIMEOUT_S).offset
             except KafkaException as error:
                 code = error.args[0].str()
-                raise JobFailed(f"{at.topic}-{at.partition}: its leader did not report offsets: {code}") from error
+                raise JobFailed(f"{at.topic}-{at.partition}: the leader did not report offsets: {code}") from error
             except TimeoutError as error:
                 raise self._silent() from error
         return found

@@ -1,4 +1,4 @@
-"""The facts that brokers report of a topic: id, config, where partitions begin and end. librdkafka asks them."""
+"""A topic as brokers report it through librdkafka: id, config, and the bounds of its partitions."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -18,28 +18,29 @@ CONNECT_S: Final = 10.0
 TIMEOUT_S: Final = 30.0
 LOOK_S: Final = 0.05
 ASKING: Final = {"socket.connection.setup.timeout.ms": 5000, "topic.metadata.refresh.interval.ms": 5000}
-"""librdkafka sends most questions to the controller that it knows, and where that is gone, looks for another only so
-often: by default every five minutes.
+"""The settings of librdkafka's admin client.
+
+By default librdkafka looks for a new controller only every five minutes.
 """
 NO_LEADER: Final = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_LEADER_EPOCH,  # The broker has not heard yet that it leads.
+    KafkaError.UNKNOWN_LEADER_EPOCH,  # The broker has not yet learned that it leads.
 )
 
 Answer = TypeVar("Answer")
 
 
 class TopicMissing(JobFailed):
-    """The brokers have no topic of this name."""
+    """The cluster has no topic of this name."""
 
 
 class LeaderMissing(JobFailed):
-    """A broker does not lead a partition (yet) that others say it leads."""
+    """The broker that should lead a partition does not lead it, perhaps not yet."""
 
 
 class Topic(NamedTuple):
-    """A topic as the brokers have it now; `topic_id` as Kafka's tools print it. Partitions may have no leader."""
+    """A topic at the time of the request; `topic_id` is in the form of Kafka's tools."""
 
     name: str
     topic_id: str
@@ -48,27 +49,27 @@ class Topic(NamedTuple):
 
 
 class Cluster:
-    """One cluster, by its bootstrap addresses: asked at once whether somebody answers.
+    """A cluster, by its bootstrap addresses.
 
-    Every question has a deadline, and raises JobFailed beyond it.
+    The constructor and all requests raise JobFailed if no broker answers in time.
     """
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **ASKING, **for_librdkafka()})
         self._made_s: dict[str, float] = {}
-        """The topics that were made here, and when: some brokers may not know them yet."""
+        """The times at which this object created topics, which some brokers may not know yet."""
         self._topics(CONNECT_S)
 
     def topic(self, name: str) -> Topic:
-        """Return the topic. Raises JobFailed if it does not exist."""
+        """Return the topic. Raises TopicMissing if it does not exist."""
         found = self._told(name, lambda: self._admin.describe_topics(TopicCollection([name]))[name])
         topic_id = str(found.topic_id).replace("/", "_").replace("+", "-").rstrip("=")
         leaderless = sorted(part.id for part in found.partitions if part.leader is None or part.leader.id < 0)
         return Topic(name, topic_id, sorted(part.id for part in found.partitions), tuple(leaderless))
 
     def has(self, name: str) -> bool:
-        """True if there is a topic of this name."""
+        """True if the topic exists."""
         return self._is_new(name) or name in self._topics(TIMEOUT_S)
 
     def _topics(self, timeout_s: float) -> Collection[str]:
@@ -80,7 +81,7 @@ class Cluster:
     def bounds(self, topic: Topic) -> dict[int, Bounds]:
         """Return the bounds by partition.
 
-        The end is the last stable offset: records of an open transaction are not read yet.
+        The end is the last stable offset, because records of open transactions are not read.
         """
         first, last = self._offsets(topic, OffsetSpec.earliest()), self._offsets(topic, OffsetSpec.latest())
         return {partition: Bounds(first[partition], last[partition]) for partition in topic.partitions}
@@ -91,11 +92,11 @@ class Cluster:
         return {part.partition: self._answer(future, topic.name).offset for part, future in asked.items()}
 
     def config(self, name: str) -> dict[str, str]:
-        """The topic's settings, with those that it has from its brokers."""
+        """Return all configs of the topic, including defaults of the brokers."""
         return {entry.name: entry.value for entry in self._config(name) if entry.value is not None}
 
     def settings(self, name: str) -> dict[str, TopicSetting]:
-        """Return the configs as `config` does, and the origin of each value."""
+        """Return all configs of the topic, with the origin of each value."""
         return {
             entry.name: TopicSetting(entry.value, Origin(entry.source))
             for entry in self._config(name)
@@ -103,7 +104,7 @@ class Cluster:
         }
 
     def own_config(self, name: str) -> dict[str, str]:
-        """Return the configs that were set for this topic itself."""
+        """Return the configs that were set on the topic itself."""
         return {
             entry.name: entry.value
             for entry in self._config(name)
@@ -122,9 +123,9 @@ class Cluster:
             self._answer(future, topic)
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str], replicas: int | None = None) -> None:
-        """Create a topic, with as many replicas as the brokers give by default, if none are named.
+        """Create a topic, and wait until it can be written and read.
 
-        Returns when it can be written and read.
+        Without `replicas` the brokers choose the number of replicas.
         """
         new = NewTopic(name, num_partitions=partitions, replication_factor=replicas or -1, config=dict(config))
         self._answer(self._admin.create_topics([new])[name], name)
@@ -132,7 +133,7 @@ class Cluster:
         self._made_s[name] = time.monotonic()
 
     def _await_leaders(self, name: str) -> None:
-        """Apache Kafka answers that it has created a topic before its brokers know of it, or that they lead it."""
+        """Wait until all partitions have leaders, since Apache Kafka answers before its brokers know the topic."""
         began_s = time.monotonic()
         while time.monotonic() - began_s < TIMEOUT_S:
             with suppress(TopicMissing, LeaderMissing):
@@ -141,13 +142,13 @@ class Cluster:
                     self.bounds(found)
                     return
             time.sleep(LOOK_S)
-        raise JobFailed(f"topic={name}: it was created, and has no leaders after {TIMEOUT_S:.0f} s; run it again")
+        raise JobFailed(f"topic={name}: the new topic has no leaders after {TIMEOUT_S:.0f} s; run the job again")
 
     def _is_new(self, name: str) -> bool:
         return name in self._made_s and time.monotonic() - self._made_s[name] < TIMEOUT_S
 
     def _told(self, name: str, ask: "Callable[[], Future[Answer]]") -> Answer:
-        """Return the answer of a broker, and ask again about a topic that is new: the next broker may know it."""
+        """Return the answer of a broker; ask again if a broker does not know a new topic yet."""
         while True:
             try:
                 return self._answer(ask(), name)
@@ -175,11 +176,11 @@ class Cluster:
 
 
 def check_same_id(cluster: Cluster, topic: Topic) -> Topic:
-    """The topic as it is now. Raises JobFailed if it was deleted and made again while it was read."""
+    """Return the topic as it is now. Raises JobFailed if it was deleted and created again since `topic` was read."""
     now = cluster.topic(topic.name)
     if now.topic_id != topic.topic_id:
         raise JobFailed(
-            f"topic={topic.name} was deleted and made again while it was read (its id was {topic.topic_id}, and is "
-            f"{now.topic_id}), so nothing that was read of it counts; run the job again"
+            f"topic={topic.name} was deleted and created again while it was read (topic id {topic.topic_id} before, "
+            f"{now.topic_id} now), so nothing that was read counts; run the job again"
         )
     return now

@@ -1,10 +1,10 @@
-"""Records into one topic, each to its partition, in order, once: what a Spark task of a restore does.
+"""The writer in the tasks of a restore: records into one topic, each to its partition, in order, exactly once.
 
-A task that begins asks where the partition ends: what is beyond its base was written by a run or task before it, and is
-skipped. Where a task of this run has begun before it, or the end is not the one that the driver saw, it waits first
-until nobody writes any more: what that task has sent may be on its way yet. A task that fails drops what it has not
-sent, and an idempotent producer that stops at the first failure leaves no gap, so the target always has a beginning of
-what is to be written.
+A task first asks for the end of the partition. Records beyond the partition's base were written by an earlier run or
+task, so the task skips them. If an earlier task of this run had the same records, or the end is not the one that the
+driver saw, the task waits until nobody writes, because requests of the earlier task may still arrive. A failed task
+drops its unsent records, and its idempotent producer stops at the first failure. So the written records are always the
+first of the planned ones, without a gap.
 """
 
 import time
@@ -23,14 +23,14 @@ TIMEOUT_S: Final = 30.0
 POLL_S: Final = 0.1
 REASON_S: Final = 1.0
 POLLED: Final = 5000
-"""The number of records after which acknowledged ones leave the queue, so that it is never full of them."""
-# The memory of records that wait to be sent. Below that the topic's own max.message.bytes decides.
+"""The number of records after which the task polls for acknowledgements, so that the queue does not fill up."""
+# The memory of records that wait to be sent. Below these limits the topic's own max.message.bytes decides.
 BUFFER_KBYTES: Final = 262_144
 LARGEST_MESSAGE: Final = 250_000_000
 PRODUCER: Final = {
     "enable.idempotence": True,
     "enable.gapless.guarantee": True,
-    # A record that timed out would leave a gap, so the wait for acknowledgements ends the task instead.
+    # A record that timed out would leave a gap, so the task ends if acknowledgements take too long.
     "message.timeout.ms": 0,
     "acks": "all",
     "linger.ms": 20,
@@ -43,19 +43,21 @@ CONSUMER: Final = {"group.id": "barnabas-restore", "enable.auto.commit": False, 
 
 
 class NotWritten(Exception):
-    """A partition cannot be written as planned; says which and why."""
+    """A partition that cannot be written as planned; the text gives the reason."""
 
 
 Record = tuple[int, int, bytes | None, bytes | None, Sequence[Mapping[str, Any]] | None]
-"""Partition, timestamp_ms, key, value and headers, each with `key` and `value`. A named tuple takes as long to make as
-a record to send.
+"""Partition, timestamp in ms, key, value, and headers with `key` and `value`.
+
+A plain tuple, because creating a named tuple takes as long as sending a record.
 """
 
 
 class TopicWriter:
-    """Goes to the executors. `bases` and `records`: where each partition begins, and how many records it gets.
+    """A writer that Spark sends to executors.
 
-    `ends`: where each ended when the driver last looked, after it had been quiet.
+    `bases` is the offset in each partition at which the restored records begin, and `records` their number. `ends` is
+    the end of each partition when the driver last looked and nobody wrote.
     """
 
     def __init__(
@@ -75,9 +77,9 @@ class TopicWriter:
         self.quiet_s = quiet_s
 
     def __call__(self, records: Iterable[Record], *, is_again: bool = False) -> Iterator[tuple[int, int, int]]:
-        """Write records, ordered by partition and offset; yield partition, records written, records that were there.
+        """Write records, ordered by partition and offset; yield partition, records written, and records already there.
 
-        `is_again`: a task before this one had the same records, and may have written some.
+        `is_again` is true if an earlier task had the same records and may have written some.
         """
         producer = Producer({"bootstrap.servers": self.bootstrap, **PRODUCER, **for_librdkafka()})
         for partition, of_partition in groupby(records, key=itemgetter(0)):
@@ -98,11 +100,14 @@ class TopicWriter:
             reason = _reason(producer, error.args[0])
             raise NotWritten(f"{self.topic}-{partition}: the brokers refused a record: {reason}") from error
         finally:
-            producer.purge()  # A retried task writes the rest again.
+            producer.purge()  # Another try of the task writes the dropped records.
         return partition, written, there
 
     def _skip_what_is_there(self, partition: int, records: Iterator[Record], is_again: bool) -> int:
-        """Skip the records that were already written, and return their number. The last must be the topic's last."""
+        """Skip the records that are already written, and return their number.
+
+        Raises NotWritten if the last one differs.
+        """
         consumer = Consumer({"bootstrap.servers": self.bootstrap, **CONSUMER, **for_librdkafka()})
         try:
             place = TopicPartition(self.topic, partition)
@@ -115,15 +120,15 @@ class TopicWriter:
             if not 0 <= there <= records_max:
                 raise NotWritten(
                     f"{self.topic}-{partition} ends at offset {end}; allowed is {base} to {base + records_max}: "
-                    "somebody else has written to it"
+                    "another client has written to it"
                 )
             last = None
             for _ in range(there):
                 last = next(records)
             if last is not None and _kept(last) != _read(consumer, self.topic, partition, end - 1):
                 raise NotWritten(
-                    f"{self.topic}-{partition}: offset {end - 1} is not what this restore has written there: somebody "
-                    "else has written to it"
+                    f"{self.topic}-{partition}: the record at offset {end - 1} is not from this restore: another "
+                    "client has written to the partition"
                 )
             return there
         finally:
@@ -132,11 +137,12 @@ class TopicWriter:
     def _send(self, producer: Producer, partition: int, records: Iterable[Record]) -> int:
         """Send the records, and return their number.
 
-        Passes arguments by position: their names would be half of what a call costs.
+        Arguments are positional, because keywords would double the time of a call.
         """
         produce, topic, sent = producer.produce, self.topic, 0
         for sent, (_, timestamp_ms, key, value, headers) in enumerate(records, 1):  # noqa: B007
-            own: Any = _headers(headers) if headers else None  # The stub does not allow headers without a value.
+            # librdkafka's type stub does not allow headers without a value.
+            own: Any = _headers(headers) if headers else None
             while True:
                 try:
                     produce(topic, value, key, partition, None, None, timestamp_ms, own)
@@ -146,21 +152,21 @@ class TopicWriter:
         return sent
 
     def _await_acknowledgement(self, producer: Producer, partition: int) -> None:
-        """Wait until a broker acknowledges at least one record.
+        """Wait until a broker acknowledges at least one record. Raises NotWritten after SILENT_S.
 
-        A record that fails is a fatal error, which `poll` raises.
+        A failed record is a fatal error, which `poll` raises.
         """
         waiting, deadline_s = len(producer), time.monotonic() + SILENT_S
         while len(producer) >= waiting > 0:
             if time.monotonic() > deadline_s:
                 raise NotWritten(
-                    f"{self.topic}-{partition}: no broker took a record for {SILENT_S:.0f} s; run it again"
+                    f"{self.topic}-{partition}: no broker acknowledged a record for {SILENT_S:.0f} s; run the job again"
                 )
             producer.poll(POLL_S)
 
 
 def _reason(producer: Producer, error: KafkaError) -> str:
-    """Return the reason of an error. For a fatal error `produce` gives none; the next poll does."""
+    """Return the reason of an error; for a fatal error only the next poll gives the reason."""
     if error.code() == KafkaError._FATAL:
         try:
             producer.poll(REASON_S)
@@ -174,13 +180,13 @@ def _headers(headers: Iterable[Mapping[str, Any]]) -> list[tuple[str, bytes | No
 
 
 def _kept(record: Record) -> tuple[Any, ...]:
-    """Return a record as `_read` finds it."""
+    """Return the fields of a record in the form of `_read`."""
     _, timestamp_ms, key, value, headers = record
     return timestamp_ms, key, value, _headers(headers or ())
 
 
 def _read(consumer: Consumer, topic: str, partition: int, offset: int) -> tuple[Any, ...] | None:
-    """Timestamp, key, value and headers of the record at an offset; None where it cannot be read."""
+    """Return timestamp, key, value and headers of the record at an offset, or None if it cannot be read."""
     consumer.assign([TopicPartition(topic, partition, offset)])
     message = consumer.poll(TIMEOUT_S)
     if message is None or message.error() is not None or message.offset() != offset:

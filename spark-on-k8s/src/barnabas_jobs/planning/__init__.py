@@ -1,1 +1,1 @@
-"""Pure decisions: options, ledger, ranges of offsets, plans and reports."""
+"""Pure logic of the jobs: options, ledger, offset ranges, plans and reports."""

@@ -1,4 +1,4 @@
-"""Lines over time as SVG, in the page itself."""
+"""Line charts over time, as SVG for an HTML page."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -13,11 +13,11 @@ BOTTOM: Final = 40
 TOP: Final = 10
 COLOURS: Final = ("#3b6ea5", "#c0392b", "#2e8b57", "#8e5ea2", "#d68910", "#117a8b")
 Point = tuple[int, float]
-"""A time, ms, and a value."""
+"""A time in ms, and a value."""
 
 
 def lines(title: str, series: Mapping[str, Sequence[Point]], bound: float | None = None) -> str:
-    """One line for each name, from 0 to the largest value; `bound` is drawn across."""
+    """Return a chart with one line for each name, and a horizontal line at `bound`."""
     points = [point for each in series.values() for point in each]
     if not points:
         return f"<h2>{escape(title)}</h2><p>There is nothing to draw.</p>"

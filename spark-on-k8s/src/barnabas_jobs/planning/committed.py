@@ -1,10 +1,10 @@
-"""The sums of what a run has committed. A run may make commits for months, and keeps none of their entries."""
+"""The sums of the commits of a run, because a run of months cannot keep all its entries in memory."""
 
 from barnabas_jobs.planning.ledger import Entry, LostRange
 
 
 class Committed:
-    """The sums of one run. `lost` grows with its first commit only; `last_commit_ms` may be that of a run before."""
+    """The sums of a run's commits; at first `last_commit_ms` is that of an earlier run."""
 
     def __init__(self, last_commit_ms: int | None = None) -> None:
         self.last_commit_ms = last_commit_ms
@@ -16,7 +16,7 @@ class Committed:
         self.lost: list[LostRange] = []
 
     def add(self, entry: Entry) -> None:
-        """Add an entry that was committed."""
+        """Add a committed entry."""
         self.last_commit_ms = entry.committed_at_ms
         self.commits += 1
         self.records += entry.records

@@ -1,4 +1,4 @@
-"""The choice of the commits of an archive that are joined, and of the files that nobody needs any more. Pure."""
+"""The choice of commits to join and of replaced files to remove. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -6,11 +6,11 @@ from typing import Final
 from barnabas_jobs.planning.ledger import JOINED_FORMAT, DataFile, Entry, Generation
 
 KEEP_MS: Final = 24 * 3_600_000
-"""The milliseconds for which replaced files stay, for runs that already read them."""
+"""The time in ms for which replaced files stay, because runs may still read them."""
 
 
 def groups_to_join(generation: Generation, records_max: int) -> list[list[Entry]]:
-    """Neighbours of one schema with about `records_max` records together, of those whose files count."""
+    """Return groups of adjacent entries with the same schema, with about `records_max` records in each group."""
     joined, found, records = generation.joined, list[list[Entry]](), 0
     for entry in generation.entries:
         if not entry.files or entry.number in joined:
@@ -26,7 +26,7 @@ def groups_to_join(generation: Generation, records_max: int) -> list[list[Entry]
 
 
 def records_of(generation: Generation, group: Sequence[Entry]) -> dict[int, int]:
-    """Return the number of records in the files of these entries by partition, from the entries that brought them."""
+    """Return the number of records in the files of these entries, by partition."""
     counts: dict[int, int] = {}
     for entry in _brought(generation, group):
         for each in entry.partitions:
@@ -41,7 +41,7 @@ def _brought(generation: Generation, group: Sequence[Entry]) -> Iterator[Entry]:
 
 
 def joining_entry(number: int, group: Sequence[Entry], last: Entry, files: list[DataFile], now_ms: int) -> Entry:
-    """The entry whose files replace those of the group; `last` is the newest one of the topic id."""
+    """Return the entry whose files replace those of the group; `last` is the newest entry of the topic id."""
     return Entry(
         number=number,
         topic=last.topic,
@@ -58,7 +58,7 @@ def joining_entry(number: int, group: Sequence[Entry], last: Entry, files: list[
 
 
 def fencing_entry(number: int, last: Entry, now_ms: int) -> Entry:
-    """An entry that brings nothing: nobody else can use its number."""
+    """Return an empty entry, which takes its number from interrupted runs."""
     return Entry(
         number=number,
         topic=last.topic,
@@ -72,7 +72,7 @@ def fencing_entry(number: int, last: Entry, now_ms: int) -> Entry:
 
 
 def replaced_runs(generation: Generation, now_ms: int) -> set[str]:
-    """The folders of files that others have replaced for long enough."""
+    """Return the run folders whose files were replaced more than KEEP_MS ago."""
     old = (each for each in generation.entries if each.joins and now_ms - each.committed_at_ms >= KEEP_MS)
     numbers = {number for each in old if each.joins for number in range(*each.joins)}
     return {entry.run for entry in generation.entries if entry.number in numbers and entry.run is not None}

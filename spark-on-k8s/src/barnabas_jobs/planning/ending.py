@@ -1,4 +1,4 @@
-"""The ending of a driver, as its pod's termination message: Kubernetes keeps 4,096 bytes of it."""
+"""The result of a driver in the termination message of its pod, of which Kubernetes keeps 4,096 bytes."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -10,7 +10,7 @@ FINDINGS_BYTES_MAX: Final = BYTES_MAX // 2
 
 
 def summed(read: str, findings: Sequence[str]) -> str:
-    """A result in a sentence: what was looked at, how much is wrong, and the first of it."""
+    """Return a sentence with what was read, and the first finding."""
     if not findings:
         return f"{read}; nothing is wrong"
     more = f" (and {len(findings) - 1:,} more)" if len(findings) > 1 else ""
@@ -18,7 +18,7 @@ def summed(read: str, findings: Sequence[str]) -> str:
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The exit code, one line for people, the job's result, and where the ledger is of a job that has one."""
+    """The exit code, a message in one line, the job's result, and the ledger's folder if there is one."""
 
     exit: int
     message: str
@@ -26,9 +26,10 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ledger: str | None = None
 
     def shortened(self) -> bytes:
-        """JSON of at most BYTES_MAX bytes. What is largest in the result goes first, then the end of the message.
+        """Return JSON of at most BYTES_MAX bytes.
 
-        Its findings stay, as many as half of it can have.
+        The largest parts of the result are left out first, then the end of the message. Findings stay, up to half of
+        the bytes.
         """
         ending = self
         while len(written := msgspec.json.encode(ending)) > BYTES_MAX:
@@ -37,7 +38,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return written
 
     def _with_fewer_findings(self) -> "Ending | None":
-        """The findings that fit into half of it, and how many more there are; None where all of them do."""
+        """Return the ending with the findings that fit into half of the bytes, or None if all of them fit."""
         found = (self.result or {}).get("findings")
         if not isinstance(found, list) or len(msgspec.json.encode(found)) <= FINDINGS_BYTES_MAX:
             return None
@@ -50,7 +51,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, result={**(self.result or {}), "findings": [*kept, more]})
 
     def _without_largest(self) -> "Ending | None":
-        """The largest list or object of the result as the number of its items; None where there is none."""
+        """Return the ending with the item count in place of the largest list or object, or None if there is none."""
         parts = {
             name: value
             for name, value in (self.result or {}).items()
@@ -63,10 +64,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, result={**(self.result or {}), largest: count})
 
     def _with_less_to_say(self, bytes_over: int) -> "Ending":
-        """Return the ending without its result, or else with a shorter message.
-
-        A character may be six bytes of JSON.
-        """
+        """Return the ending without its result, or else with a shorter message; JSON may need 6 bytes a character."""
         if self.result is not None:
             return msgspec.structs.replace(self, result=None)
         kept = max(0, len(self.message) - max(1, bytes_over // 6) - 1)

@@ -2,16 +2,16 @@
 
 
 class JobFailed(Exception):
-    """The job cannot go on. The text says what was found, what is allowed, and what to do next."""
+    """A failure of the job; the text says what was found, what is allowed, and what to do next."""
 
 
 class Refused(JobFailed):
-    """The job cannot do what was asked for, and another try would fail in the same way."""
+    """A job that cannot do what the options ask; another try would fail in the same way."""
 
 
 class JobFailedLate(JobFailed):
-    """A job without an end failed after it had gone well for long: that says nothing of the next try."""
+    """A failure of a continuous job after an hour or more, so another try is likely to succeed."""
 
 
 class BadOption(Exception):
-    """An option is unknown, missing or wrong; the text names it, its value and what is allowed."""
+    """An option that is unknown, missing or wrong; the text names option, value and what is allowed."""

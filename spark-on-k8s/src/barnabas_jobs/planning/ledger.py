@@ -1,4 +1,4 @@
-"""The ledger of an archive: which offsets of a topic are in which files. Only files that it names count."""
+"""The ledger of an archive, which names the data files and the offsets that they hold."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -10,11 +10,11 @@ from barnabas_jobs.planning.ranges import OffsetRange
 
 FORMAT: Final = 1
 JOINED_FORMAT: Final = 2
-"""The format of entries that join others: a reader that does not know them would read the same records twice."""
+"""The format of joining entries; a reader that knows only FORMAT fails instead of reading records twice."""
 
 
 class ArchivedRange(msgspec.Struct, frozen=True, kw_only=True):
-    """Offsets of a partition that are archived, and how many records they are."""
+    """An archived range of offsets in a partition, and the number of its records."""
 
     partition: int
     start: int
@@ -23,7 +23,7 @@ class ArchivedRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LostRange(msgspec.Struct, frozen=True):
-    """Offsets that the topic had deleted before they were archived; an option let the run go on without them."""
+    """Offsets that the topic deleted before they were archived, with `fail_on_data_loss=false`."""
 
     partition: int
     start: int
@@ -31,23 +31,24 @@ class LostRange(msgspec.Struct, frozen=True):
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """A Parquet file, by its path in the archive, and its size."""
+    """A Parquet file: its path in the archive and its size."""
 
     path: str
     bytes: int
 
 
 def run_of(file: DataFile) -> str:
-    """The folder of the run that wrote it: `data/topic_id=/run=`."""
+    """Return the run folder of the file: `data/topic_id=/run=`."""
     return "/".join(file.path.split("/")[:3])
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit. `number` counts from 0 without a gap; `topic_id` tells a topic from a later one of its name.
+    """One commit.
 
-    `schema` is that of its files' column `json`, and `mismatched` counts values that do not fit it.
-    One without ranges brings nothing: its run took the number away from one that had ended early. Or it `joins` the
-    entries of its topic id from one number to before another: its files have the records of theirs, and replace them.
+    `number` counts from 0 without a gap. `topic_id` distinguishes the topic from later ones of its name. `schema` is
+    the schema of the column `json`, and `mismatched` the number of values that do not fit it. An entry without ranges
+    is a fence, which takes its number from an interrupted run, or has `joins`: from the first number to before the
+    second, its files replace those of the entries of its topic id.
     """
 
     number: int
@@ -72,24 +73,24 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def run(self) -> str | None:
-        """The folder of its data files; None where it has none."""
+        """The folder of the data files, or None if the entry has no files."""
         return run_of(self.files[0]) if self.files else None
 
     @property
     def records(self) -> int:
-        """The number of records that the entry brought."""
+        """The number of records in the archived ranges."""
         return sum(each.records for each in self.partitions)
 
     @property
     def left_out(self) -> int:
-        """The offsets without a committed record: aborted ones, markers of transactions, what compaction removed."""
+        """The number of offsets without a record: aborted records, transaction markers, compacted records."""
         return sum(each.end - each.start - each.records for each in self.partitions)
 
 
 class Generation(NamedTuple):
     """The archived entries of one topic id.
 
-    `later` entries came after these, and join some of them: their files may have more than these entries brought.
+    `later` entries follow these and join some of them, so their files may hold more records.
     """
 
     topic: str
@@ -99,12 +100,12 @@ class Generation(NamedTuple):
 
     @property
     def joined(self) -> set[int]:
-        """The numbers of entries whose files others replace."""
+        """The numbers of the entries whose files are replaced."""
         return {number for entry in (*self.entries, *self.later) if entry.joins for number in range(*entry.joins)}
 
     @property
     def files(self) -> list[DataFile]:
-        """The data files in the order of commits, without those that others replace."""
+        """The data files in the order of commits, without replaced ones."""
         joined = self.joined
         kept = (entry for entry in (*self.entries, *self.later) if entry.number not in joined)
         return [file for entry in kept for file in entry.files]
@@ -121,7 +122,7 @@ class Generation(NamedTuple):
 
     @property
     def topic_config(self) -> dict[str, str]:
-        """The configs that were set for the topic itself at the last commit."""
+        """The configs that were set on the topic itself at the last commit."""
         return self.entries[-1].topic_config if self.entries else {}
 
     def ends(self) -> dict[int, int]:
@@ -129,7 +130,7 @@ class Generation(NamedTuple):
         return {each.partition: each.end for entry in self.entries for each in entry.ranges}
 
     def spans(self) -> list[OffsetRange]:
-        """Return a range for each partition, from its first archived offset to after its last."""
+        """Return a range for each partition, from its first archived offset to the offset after its last."""
         starts: dict[int, int] = {}
         for entry in self.entries:
             for each in entry.partitions:
@@ -138,7 +139,7 @@ class Generation(NamedTuple):
         return [OffsetRange(partition, start, ends[partition]) for partition, start in sorted(starts.items())]
 
     def records_by_partition(self) -> Mapping[int, int]:
-        """Return the number of records of each partition, as the ledger says."""
+        """Return the number of archived records by partition."""
         counts: dict[int, int] = {}
         for entry in self.entries:
             for each in entry.partitions:
@@ -147,7 +148,7 @@ class Generation(NamedTuple):
 
 
 class LedgerSums:
-    """The part of a ledger that a run needs to add to it: the entries themselves may be half a million."""
+    """The sums of a ledger that a writing run needs, because half a million entries would take much memory."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -159,7 +160,7 @@ class LedgerSums:
         self._ends: dict[str, dict[int, int]] = {}
 
     def add(self, entry: Entry) -> None:
-        """The next one."""
+        """Add the next entry."""
         self.count += 1
         self.topic = self.topic or entry.topic
         self.last_commit_ms = entry.committed_at_ms if entry.ranges else self.last_commit_ms
@@ -177,7 +178,7 @@ class LedgerSums:
 
 
 def sums_of(entries: Iterable[Entry]) -> LedgerSums:
-    """Sum up entries that are in the order of their numbers."""
+    """Return the sums of entries, which are in the order of their numbers."""
     sums = LedgerSums()
     for entry in entries:
         sums.add(entry)
@@ -185,7 +186,10 @@ def sums_of(entries: Iterable[Entry]) -> LedgerSums:
 
 
 class Ledger(NamedTuple):
-    """All entries, in the order of their numbers; or the first of them, and `later` ones that join some of these."""
+    """The entries in the order of their numbers, all or only the first of them.
+
+    `later` has the entries after these that join some of them.
+    """
 
     entries: tuple[Entry, ...]
     later: tuple[Entry, ...] = ()
@@ -201,26 +205,29 @@ class Ledger(NamedTuple):
 
     @property
     def topic(self) -> str | None:
-        """The topic whose archive it is; None if it is empty."""
+        """The topic of the archive, or None if the archive is empty."""
         return self.entries[0].topic if self.entries else None
 
     def generation(self, topic: str, topic_id: str) -> Generation:
-        """Return the archived entries of a topic id; none if nothing is archived."""
+        """Return the archived entries of a topic id, which may be none."""
         of_id = (tuple(entry for entry in found if entry.topic_id == topic_id) for found in (self.entries, self.later))
         return Generation(topic, topic_id, *of_id)
 
     def topic_ids(self) -> list[str]:
-        """Return each topic id with archived offsets, in the order of first commits."""
+        """Return the topic ids with archived offsets, in the order of first commits."""
         return list(dict.fromkeys(entry.topic_id for entry in self.entries if entry.ranges))
 
     def chosen(self, topic_id: str | None) -> Generation:
-        """The generation of this topic id, or the one that was archived last. Raises JobFailed if it is missing."""
+        """Return the entries of this topic id, or of the last archived one if it is None.
+
+        Raises Refused if there are none.
+        """
         bringing = [entry for entry in self.entries if entry.ranges]
         if not bringing:
-            raise Refused("there is no archive, or it is empty: no records were ever committed; run `archive` first")
+            raise Refused("there is no archive, or it has no records; run `archive` first")
         wanted = topic_id or bringing[-1].topic_id
         if wanted not in self.topic_ids():
-            raise Refused(f"topic_id={wanted}: the archive has none such; allowed is {', '.join(self.topic_ids())}")
+            raise Refused(f"topic_id={wanted}: the archive has no such id; allowed: {', '.join(self.topic_ids())}")
         return self.generation(self.entries[0].topic, wanted)
 
 
@@ -234,20 +241,20 @@ def check_topic(ledger: LedgerSums, topic: str, archive: str) -> None:
 
 
 def checked(entries: Iterable[Entry], archive: str) -> Ledger:
-    """The ledger of entries in their order. Raises JobFailed as `in_order`."""
+    """Return the ledger of these entries. Raises JobFailed as `in_order` does."""
     return Ledger(tuple(in_order(entries, archive)))
 
 
 def in_order(entries: Iterable[Entry], archive: str) -> Iterator[Entry]:
-    """The same entries. Raises JobFailed where one lacks, or ranges overlap or leave a gap."""
+    """Yield the entries. Raises JobFailed if one is missing, or if ranges overlap or leave a gap."""
     ends: dict[tuple[str, int], int] = {}
     for number, entry in enumerate(entries):
         wanted = JOINED_FORMAT if entry.joins else FORMAT
         if entry.number != number or entry.format != wanted:
             found = f"number {entry.number}, format {entry.format}"
             raise JobFailed(
-                f"archive={archive}: ledger entry {number} has {found}; wanted are {number} and {wanted}. "
-                "A file of the ledger is missing or of a newer version: put it back from a backup."
+                f"archive={archive}: ledger entry {number} has {found}; expected are {number} and {wanted}. "
+                "A ledger file is missing or of a newer version: restore the file from a backup."
             )
         for each in entry.ranges:
             before = ends.get((entry.topic_id, each.partition), each.start)

@@ -150,7 +150,7 @@ def check_selected(plan: Plan, selected: Iterable[Selected]) -> None:
     if found != plan.records:
         raise JobFailed(
             f"the restore into {plan.into} was begun with {sum(plan.records.values())} records, and the archive has "
-            f"{sum(found.values())} of them now: its ledger has changed since; put it back from a backup"
+            f"{sum(found.values())} of them now: the ledger has changed; restore it from a backup"
         )
 
 
@@ -166,5 +166,5 @@ def check_written(plan: Plan, ends: Mapping[int, int]) -> None:
         if ends[partition] != wanted:
             raise JobFailed(
                 f"{plan.into}-{partition} ends at offset {ends[partition]}; after the restore it must end at {wanted}: "
-                "somebody else has written to it. Restore into a topic to which nobody writes."
+                "another client has written to it. Restore into a topic to which nobody writes."
             )

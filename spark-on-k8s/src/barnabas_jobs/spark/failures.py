@@ -15,7 +15,7 @@ MORE_MEMORY: Final = (
     "tens of megabytes need gigabytes"
 )
 KNOWN: Final[Sequence[tuple[str, str]]] = (
-    ("No space left on device", "the disk is full (No space left on device); free some, and run the job again"),
+    ("No space left on device", "the disk is full (No space left on device); free some space, and run the job again"),
     ("OutOfMemoryError", f"Java has too little memory; {MORE_MEMORY}"),
     ("Some data may have been lost", "records were deleted from the topic while the job read it; run it again"),
     ("OffsetOutOfRangeException", "records were deleted from the topic while the job read it; run it again"),
@@ -26,8 +26,8 @@ KNOWN: Final[Sequence[tuple[str, str]]] = (
     ("UnknownTopicOrPartitionException", "the topic, or a partition of it, was deleted while the job read it"),
     ("timestamp before the year 1900", "Spark's connector would change it, so it cannot be archived"),
     ("does not fit the schema", "a value does not fit; on_mismatch=keep archives such ones without columns"),
-    ("FAILED_READ_FILE", "a data file cannot be read; put it back from a backup"),
-    ("is not a Parquet file", "a data file cannot be read; put it back from a backup"),
+    ("FAILED_READ_FILE", "a data file cannot be read; restore it from a backup"),
+    ("is not a Parquet file", "a data file cannot be read; restore it from a backup"),
     ("Failed to find data source: kafka", "the session has no Kafka connector; see `barnabas jobs fetch-jars`"),
 )
 OURS: Final = re.compile(r"^barnabas_jobs\.[\w.]+: (.+)$", re.MULTILINE)

@@ -1,1 +1,1 @@
-"""The commits of groups, how far they were behind at each commit, and how that changed over time. Pure."""
+"""The commits of groups, their lag at each commit, and its history. Pure."""

@@ -1,7 +1,7 @@
-"""The lag of a group at a past moment, computed from where the log ended then.
+"""The lag of a group at a past moment, computed from the end of the log at that moment.
 
-`Ask` answers which record is the first of a time or later, as ListOffsets does: that grows with the time, so where the
-log ended at a moment is the offset of the first record after it, and since when a record waited is found by halving.
+`Ask` returns the first record at or after a time, as ListOffsets does. So the log ended at the first record after the
+moment. The time at which the oldest unread record was written is found by bisection.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 from barnabas_core.topic_partition import TopicPartition
 
 SECONDS_SHARE: Final = 0.05
-"""The error allowed for the age of the next record: this share of it, or a tenth of a second."""
+"""The allowed error of a record's age: this share of the age, or PRECISION_MS if that is more."""
 PRECISION_MS: Final = 100
 FIRST_STEP_MS: Final = 1000
 
 
 class Moment(NamedTuple):
-    """A group's place in a partition: the offset that it reads next, at this time."""
+    """A time in ms, and the next offset that a group reads from a partition at that time."""
 
     at: TopicPartition
     committed: int
@@ -24,27 +24,27 @@ class Moment(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """The first offset of a log and its end, as they are now."""
+    """The present start and end offsets of a log."""
 
     start: int
     end: int
 
 
 class Lag(NamedTuple):
-    """Records that were written and not read; for how long the oldest of them had been there, None where unknown."""
+    """The number of unread records, and the age of the oldest of them in seconds, None if unknown."""
 
     records: int
     seconds: float | None
 
 
 Ask = Callable[[Sequence[tuple[TopicPartition, int]]], list[int | None]]
-"""The first record at or after each time (ms) in each partition; None where there is none."""
+"""A function that returns the first offset at or after each time (ms), or None if there is no such record."""
 
 
 def lags(moments: Sequence[Moment], ends: Mapping[TopicPartition, Ends], ask: Ask) -> list[Lag | None]:
-    """Return the lag at each moment; None if the partition or its records of that time are gone.
+    """Return the lag at each moment, or None if the partition or its records of that time are gone.
 
-    A log that ends before what was committed is another one than that: the topic was deleted and made again, or cut.
+    If the log ends before the committed offset, the topic was created again or truncated, so the lag is unknown.
     """
     known = [number for number, each in enumerate(moments) if each.at in ends and each.committed <= ends[each.at].end]
     found: list[Lag | None] = [None] * len(moments)
@@ -54,7 +54,7 @@ def lags(moments: Sequence[Moment], ends: Mapping[TopicPartition, Ends], ask: As
         moment, there = moments[number], ends[moments[number].at]
         end = there.end if answer is None else answer
         if end <= there.start and moment.committed < there.start:
-            continue  # All records of that time are deleted, so nobody knows how many they were.
+            continue  # All records of that time are deleted, so their number is unknown.
         found[number] = Lag(max(0, end - moment.committed), 0.0 if end <= moment.committed else None)
         if end > moment.committed >= there.start:
             waiting.append(number)
@@ -66,7 +66,7 @@ def lags(moments: Sequence[Moment], ends: Mapping[TopicPartition, Ends], ask: As
 
 
 class _Search(NamedTuple):
-    """The search for when the next record was written: after `low_ms`, if that is known, and by `high_ms`."""
+    """The search for the time when the next record was written: after `low_ms`, if known, and not after `high_ms`."""
 
     moment: Moment
     low_ms: int | None
@@ -82,13 +82,13 @@ class _Search(NamedTuple):
 
     @property
     def next_ms(self) -> int:
-        """The time to ask about: ever further back at first, then in the middle."""
+        """The time to ask about next: further and further back at first, then the middle."""
         if self.low_ms is None:
             return max(0, self.high_ms - self.step_ms)
         return (self.low_ms + self.high_ms) // 2
 
     def answered(self, asked_ms: int, end: int | None) -> "_Search":
-        """`end` is where the log ended at the time that was asked about; None where it ends now."""
+        """Narrow the search; `end` is the end of the log at `asked_ms`, or None if the log has not grown since."""
         was_written = end is None or end > self.moment.committed
         if was_written and asked_ms > 0:
             return self._replace(high_ms=asked_ms, step_ms=self.step_ms * 2)
@@ -96,7 +96,7 @@ class _Search(NamedTuple):
 
 
 def _written(moments: Iterable[Moment], ask: Ask) -> list[int]:
-    """Return when the record that follows each commit was written, in ms."""
+    """Return the time in ms when the record after each commit was written."""
     searches = [_Search(each, None, each.time_ms) for each in moments]
     while open_ones := [number for number, each in enumerate(searches) if not each.is_done]:
         asked = [searches[number].next_ms for number in open_ones]

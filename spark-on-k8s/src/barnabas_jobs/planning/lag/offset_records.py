@@ -1,7 +1,7 @@
 """Records of `__consumer_offsets`, in Kafka's own binary format.
 
-A key begins with its version, which says what the record is about: 0 and 1 a committed offset, 2 a group, 3 and above
-what later kinds of groups keep there. A value begins with a version of its own; a null one is a tombstone.
+The version at the start of a key gives the kind of record: 0 and 1 are offset commits, 2 is a group, and higher ones
+belong to newer kinds of groups. A value begins with a version of its own; a null value is a tombstone.
 """
 
 import struct
@@ -24,7 +24,10 @@ _INT64: Final = struct.Struct(">q")
 
 
 class OffsetRecord(NamedTuple):
-    """One record. Only a commit has an offset and a time, ms; only a commit or its tombstone a topic and partition."""
+    """A record of `__consumer_offsets`.
+
+    Only commits and their tombstones have a topic and a partition, and only commits have an offset and a time in ms.
+    """
 
     kind: str
     group: str | None = None
@@ -35,7 +38,7 @@ class OffsetRecord(NamedTuple):
 
 
 def decode(key: bytes | None, value: bytes | None) -> OffsetRecord:
-    """Decode a record of `__consumer_offsets`: `unknown` for a later version, `malformed` if it is cut or garbled."""
+    """Decode a record: `unknown` for a later version, `malformed` if the bytes are damaged."""
     if key is None:
         return OffsetRecord(MALFORMED)
     try:
@@ -53,7 +56,10 @@ def decode(key: bytes | None, value: bytes | None) -> OffsetRecord:
 
 
 def _commit(about: tuple[str, str, int], value: bytes) -> OffsetRecord:
-    """Versions: 0 and 2 the same, 1 with an expiry at the end, 3 with the leader's epoch, 4 flexible."""
+    """Decode the value of a commit.
+
+    Version 1 has an expiry time at the end, 3 and 4 have the leader epoch, and 4 is flexible.
+    """
     (version,) = _INT16.unpack_from(value)
     if not 0 <= version <= FLEXIBLE_VERSION:
         return OffsetRecord(UNKNOWN)
@@ -66,21 +72,21 @@ def _commit(about: tuple[str, str, int], value: bytes) -> OffsetRecord:
         position += length - 1
     (commit_ms,) = _INT64.unpack_from(value, position)
     if not 0 <= commit_ms < YEAR_10000_MS:
-        raise ValueError(f"a commit at {commit_ms} ms: no broker has had such a clock, and no calendar has it")
+        raise ValueError(f"the commit timestamp {commit_ms} ms is not between 1970 and the year 10000")
     return OffsetRecord(COMMIT, *about, offset, commit_ms)
 
 
 def _string(data: bytes, position: int) -> tuple[str, int]:
-    """A string with a length of 16 bits, and where it ends."""
+    """Return the string with a length of 16 bits at a position, and its end."""
     (length,) = _INT16.unpack_from(data, position)
     end = position + 2 + length
     if length < 0 or end > len(data):
-        raise ValueError(f"a string of {length} bytes at {position}, {len(data)} in all")
+        raise ValueError(f"a string of {length} bytes at {position} does not fit into {len(data)} bytes")
     return data[position + 2 : end].decode(), end
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """An unsigned number of seven bits a byte, and where it ends."""
+    """Return the unsigned varint at a position, and its end."""
     value = shift = 0
     while True:
         byte = data[position]

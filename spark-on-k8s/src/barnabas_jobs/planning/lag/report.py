@@ -1,4 +1,4 @@
-"""The lag of each group day by day over the period of the report, and whether the group kept its objective."""
+"""The lag of each group by day, and whether the group met its objective."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,11 +17,11 @@ DAY: Final = "day"
 GROUPS_DRAWN: Final = 20
 TOPICS_DRAWN: Final = 6
 HOURS_DRAWN: Final = 1000
-"""The hours that the page draws at most; the driver collects no more."""
+"""The largest number of hours in a chart, which bounds what the driver collects."""
 BOUNDS: Final = (
-    f"Hours are drawn of at most {GROUPS_DRAWN} groups, those that missed most, then those that were furthest behind: "
-    f"of each the {TOPICS_DRAWN} topics that were furthest behind, of each topic the last {HOURS_DRAWN:,} hours that "
-    "have commits. rollups.parquet has all hours."
+    f"Charts show at most {GROUPS_DRAWN} groups: first those that missed the objective most, then those with most lag. "
+    f"Each chart has the {TOPICS_DRAWN} topics with most lag, each over the last {HOURS_DRAWN:,} hours with "
+    "commits. rollups.parquet has all hours."
 )
 Number = TypeVar("Number", int, float)
 OfGroup = TypeVar("OfGroup", "GroupDay", "TopicHour", "Now")
@@ -29,9 +29,9 @@ _start_ms: Final = attrgetter("start_ms")
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds on the lag of a group, over all its partitions, at each commit and now; None is no bound.
+    """The allowed lag of a group over all its partitions, at each commit and now; None means no bound.
 
-    `max_seconds` is about the partition that is furthest behind in time.
+    `max_seconds` bounds the partition that is furthest behind.
     """
 
     max_records: int | None = None
@@ -43,7 +43,7 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_records is not None or self.max_seconds is not None
 
     def is_missed(self, records: int | None, seconds: float | None) -> bool:
-        """True if this lag is above a bound; an unknown value is above none."""
+        """True if this lag exceeds a bound; an unknown lag exceeds none."""
         too_many = self.max_records is not None and records is not None and records > self.max_records
         return too_many or (self.max_seconds is not None and seconds is not None and seconds > self.max_seconds)
 
@@ -54,7 +54,7 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupDay(msgspec.Struct, frozen=True, kw_only=True):
-    """One day of a group in all its partitions together. Lag is that at commits, as far as it is known."""
+    """A day of a group: the lag at its commits over all partitions, None if no lag is known."""
 
     group: str
     start_ms: int
@@ -65,7 +65,7 @@ class GroupDay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicHour(msgspec.Struct, frozen=True, kw_only=True):
-    """One hour of a group in a topic, "" for all of them: the largest lag, all partitions together."""
+    """An hour of a group: its largest lag in a topic, or in all topics if `topic` is empty."""
 
     group: str
     topic: str
@@ -74,7 +74,7 @@ class TopicHour(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):
-    """A group in a partition now, whether it still commits or not: without commits only this shows its lag."""
+    """The present lag of a group in a partition, known even if the group no longer commits."""
 
     group: str
     topic: str
@@ -86,7 +86,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Day(msgspec.Struct, frozen=True, kw_only=True):
-    """A `GroupDay` as the report shows it."""
+    """A `GroupDay` in the report's JSON."""
 
     day: str
     commits: int
@@ -96,7 +96,11 @@ class Day(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
-    """One group. `kept` is None where there is no objective. `missed` counts commits, and one more if it misses now."""
+    """A group in the report.
+
+    `kept` is None without an objective. `missed` counts commits above the objective, and the present lag if that is
+    above it.
+    """
 
     group: str
     commits: int
@@ -116,7 +120,7 @@ def groups(days: Iterable[GroupDay], now: Iterable[Now], objective: Objective) -
 
 
 def findings_of(found: Iterable[GroupLag], objective: Objective) -> list[str]:
-    """A line for each group that missed the objective: how far it was behind, and is now."""
+    """Return a line for each group that missed the objective, with its largest and its present lag."""
     lines_of = []
     for each in found:
         if each.kept is False:
@@ -136,13 +140,13 @@ def _behind(records: int | None, seconds: float | None) -> str:
 
 
 def drawn(found: Iterable[GroupLag]) -> list[str]:
-    """The groups that missed most or were furthest behind."""
+    """Return the groups that get a chart: those that missed the objective most, or have the largest lag."""
     worst = sorted(found, key=lambda each: (-each.missed, -(each.lag_max or 0), -(each.lag_now or 0), each.group))
     return [each.group for each in worst[:GROUPS_DRAWN]]
 
 
 def _by_group(rows: Iterable[OfGroup]) -> defaultdict[str, list[OfGroup]]:
-    """Return the rows by group, in one pass: there may be thousands of groups."""
+    """Return the rows by group, in one pass over all rows."""
     found: defaultdict[str, list[OfGroup]] = defaultdict(list)
     for row in rows:
         found[row.group].append(row)
@@ -183,7 +187,7 @@ def _largest(values: Iterable[Number | None]) -> Number | None:
 def lag_page(
     about_it: str, found: Sequence[GroupLag], hours: Sequence[TopicHour], objective: Objective, summary: str
 ) -> str:
-    """The HTML page: a table of groups, and for each its days; for those that are drawn a line for each topic."""
+    """Return the HTML page: a table of groups, and a chart and a table of days for each group."""
     rows = [
         (each.group, each.commits, each.lag_max, each.seconds_max, each.lag_now, each.missed, _kept(each.kept))
         for each in found
@@ -208,7 +212,7 @@ def lag_page(
 
 
 def _series(hours: Iterable[TopicHour]) -> Mapping[str, Sequence[tuple[int, float]]]:
-    """Return the lag over time by topic; first that of all topics together, which the objective is about."""
+    """Return the lag over time by topic, with the sum of all topics first if there are several."""
     found: dict[str, list[tuple[int, float]]] = {}
     for each in sorted(hours, key=lambda hour: (hour.topic, hour.start_ms)):
         found.setdefault(each.topic or ALL_TOPICS, []).append((each.start_ms, each.lag_max))

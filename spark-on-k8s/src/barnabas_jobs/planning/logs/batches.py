@@ -1,4 +1,4 @@
-"""The batches of a `.log` file, by their headers: message format 2, which Kafka has written since 0.11."""
+"""The batches of a `.log` file by their headers, in message format 2, which Kafka has written since 0.11."""
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -20,18 +20,18 @@ from barnabas_jobs.planning.logs.problems import (
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
 LENGTH_OFFSET: Final = 12
-"""Bytes of base offset and length, which the length does not count."""
+"""The bytes of base offset and length, which the length itself does not count."""
 LENGTH_MIN: Final = HEADER_BYTES - LENGTH_OFFSET
 CRC_START: Final = 21
 MAGIC: Final = 2
 CHUNK_BYTES: Final = 4 << 20
 
 Read = Callable[[int, int], bytes]
-"""(position, length) to bytes of a file; fewer at its end."""
+"""A function from position and length to the bytes of a file, fewer at its end."""
 
 
 class Batch(NamedTuple):
-    """One batch as it lies in a `.log` file. `crc` is the one in its header, `computed_crc` that of its bytes."""
+    """A batch in a `.log` file; `crc` is the CRC in the header, `computed_crc` the CRC of the bytes."""
 
     position: int
     base_offset: int
@@ -49,8 +49,9 @@ class Batch(NamedTuple):
 class SegmentExtent(NamedTuple):
     """The facts about a segment that are known before it is read.
 
-    In an active segment a torn end is no damage: a batch is being written, or a crash left it. Below `flushed_until`
-    everything was on the disk, so there it is one. Where `has_gaps`, compaction may have taken offsets away.
+    A torn end of an active segment is not damage, because a batch is being written, or a crash tore it. Below the
+    recovery point `flushed_until` all batches were flushed, so a torn one is damage. `has_gaps` is true if compaction
+    may have removed offsets.
     """
 
     base_offset: int
@@ -61,7 +62,7 @@ class SegmentExtent(NamedTuple):
 
 
 class Window:
-    """Reads ahead, a chunk at a time."""
+    """A reader that reads ahead in chunks."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -69,7 +70,7 @@ class Window:
         self._chunk = memoryview(b"")
 
     def at(self, position: int, length: int) -> memoryview:
-        """Bytes of the file; fewer at its end."""
+        """Return bytes of the file, fewer at its end."""
         place = position - self._start
         if place < 0 or place + length > len(self._chunk):
             self._chunk = memoryview(self._read(position, max(length, CHUNK_BYTES)))
@@ -78,7 +79,7 @@ class Window:
 
 
 def walk(window: Window, extent: SegmentExtent, index_positions: Sequence[int]) -> Iterator[Batch | Problem]:
-    """Each batch, and what is wrong with it. After something that is no batch it goes on where the index knows one."""
+    """Yield each batch, and the problems in them; after damage continue at the next batch in the index."""
     position, next_offset, epoch = 0, extent.base_offset, -1
     while position < extent.size_bytes:
         found = _batch_at(window, position, extent, next_offset)
@@ -139,12 +140,12 @@ def _torn(position: int, extent: SegmentExtent, next_offset: int, detail: str) -
 
 
 def _may_be_torn(extent: SegmentExtent, next_offset: int) -> bool:
-    """True if the end of the file may be no batch, unless an index has an entry for a batch behind it."""
+    """True if the last batch of the file may be torn."""
     return extent.is_active and next_offset >= extent.flushed_until
 
 
 def _is_zero(window: Window, position: int, end: int) -> bool:
-    """True if all bytes up to the end are zero, as a power cut or a preallocated file leaves them."""
+    """True if the rest of the file is zeros, as after a power cut or in a preallocated file."""
     return not any(any(window.at(at, CHUNK_BYTES)) for at in range(position, end, CHUNK_BYTES))
 
 
@@ -157,7 +158,7 @@ def _wrong_with(batch: Batch, next_offset: int, epoch: int, *, has_gaps: bool) -
         yield Problem(OFFSETS_GO_BACK, LOG, batch.position, offset, f"{next_offset} or more should follow")
     if offset > next_offset and not has_gaps:
         yield Problem(
-            OFFSET_GAP, LOG, batch.position, offset, f"{offset - next_offset} offsets from {next_offset} on lack"
+            OFFSET_GAP, LOG, batch.position, offset, f"{offset - next_offset} offsets are missing from {next_offset} on"
         )
     if batch.epoch < epoch:
         yield Problem(EPOCH_GOES_BACK, LOG, batch.position, offset, f"epoch {batch.epoch} follows epoch {epoch}")

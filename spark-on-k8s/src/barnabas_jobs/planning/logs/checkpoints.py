@@ -1,4 +1,4 @@
-"""The small text files of a log dir. ValueError says what is wrong with one."""
+"""The small text files of a log dir. Decoding a damaged one raises ValueError with the reason."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,7 +15,7 @@ class EpochStart(NamedTuple):
 
 
 class EpochBatch(NamedTuple):
-    """A batch that is the first or the last of its epoch in a log, and where it lies."""
+    """The first or the last batch of an epoch in a log."""
 
     epoch: int
     offset: int
@@ -31,30 +31,30 @@ class Owner(NamedTuple):
 
 
 def decode_offsets(text: str) -> dict[TopicPartition, int]:
-    """`topic partition offset` a line."""
+    """Decode an offset checkpoint, with `topic partition offset` in each line."""
     return {TopicPartition(topic, int(number)): int(offset) for topic, number, offset in _rows(text, 3)}
 
 
 def decode_epochs(text: str) -> list[EpochStart]:
-    """The epochs of a `leader-epoch-checkpoint`, which has `epoch start-offset` in each line."""
+    """Decode a `leader-epoch-checkpoint`, with `epoch start-offset` in each line."""
     return [EpochStart(int(epoch), int(start)) for epoch, start in _rows(text, 2)]
 
 
 def decode_topic_id(text: str) -> str:
-    """The topic's id from the text of `partition.metadata`. Raises ValueError where it has none."""
+    """Return the topic id in the text of `partition.metadata`. Raises ValueError if there is none."""
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     if "topic_id" not in fields:
-        raise ValueError("it has no topic_id")
+        raise ValueError("the file has no topic_id")
     return fields["topic_id"].strip()
 
 
 def decode_owner(text: str) -> Owner:
-    """Decode `meta.properties`; older ones say `broker.id`."""
+    """Decode `meta.properties`; old files have `broker.id` instead of `node.id`."""
     lines = (line.strip() for line in text.splitlines())
     fields = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
     node_id = fields.get("node.id", fields.get("broker.id", ""))
     if not node_id.isdigit():
-        raise ValueError("it has no node.id")
+        raise ValueError("the file has no node.id")
     return Owner(fields.get("cluster.id", ""), int(node_id))
 
 
@@ -63,16 +63,16 @@ def contradictions(
 ) -> list[tuple[str, EpochBatch | None]]:
     """Return where the checkpoint is out of order, or has another epoch than a batch below `checked_until`.
 
-    What it does not know says nothing: offsets before its first entry, and epochs that began after it was written.
+    Offsets before its first entry are not compared.
     """
     if any(one.epoch >= two.epoch or one.start_offset >= two.start_offset for one, two in pairwise(checkpoint)):
-        return [("its epochs and offsets do not rise", None)]
+        return [("the epochs and offsets do not rise", None)]
     found: list[tuple[str, EpochBatch | None]] = []
     for batch in batches:
         entry = next((each for each in reversed(checkpoint) if each.start_offset <= batch.offset), None)
         if entry is None or batch.offset >= checked_until or entry.epoch == batch.epoch:
             continue
-        found.append((f"it says epoch {entry.epoch} from offset {entry.start_offset} on", batch))
+        found.append((f"the checkpoint has epoch {entry.epoch} from offset {entry.start_offset} on", batch))
     return found
 
 
@@ -80,14 +80,14 @@ def _rows(text: str, fields: int) -> list[list[str]]:
     lines = text.splitlines()
     if len(lines) < 2 or lines[0] != "0":
         raise ValueError(
-            f"its first line is {lines[0] if lines else ''!r}, not the version 0, then the number of lines"
+            f"the first line is {lines[0] if lines else ''!r}; expected is the version 0, then the number of lines"
         )
     rows = [line.split() for line in lines[2:] if line]
     if str(len(rows)) != lines[1]:
-        raise ValueError(f"it has {len(rows)} lines, but announces {lines[1]}")
+        raise ValueError(f"the file has {len(rows)} lines, but announces {lines[1]}")
     for row in rows:
         if len(row) != fields or not all(field.lstrip("-").isdigit() for field in row[-2:]):
             raise ValueError(
-                f"the line {' '.join(row)!r} is not what it should be: {fields} fields, the last two numbers"
+                f"the line {' '.join(row)!r} is malformed; allowed: {fields} fields, the last two of them numbers"
             )
     return rows

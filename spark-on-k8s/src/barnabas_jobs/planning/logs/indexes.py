@@ -1,4 +1,4 @@
-"""The sparse indexes of a segment, `.index` and `.timeindex`, against its batches."""
+"""The check of a segment's sparse indexes, `.index` and `.timeindex`, against its batches."""
 
 import struct
 from array import array
@@ -12,15 +12,15 @@ from barnabas_jobs.planning.logs.names import INDEX, TIME_INDEX
 from barnabas_jobs.planning.logs.problems import INDEX_DAMAGED, TIME_INDEX_DAMAGED, Problem
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")
-"""An offset relative to the segment's base, and the position of a batch; the offset is in that batch or behind it."""
+"""An offset relative to the segment's base offset, and the position of a batch at or before that offset."""
 TIME_ENTRY: Final = struct.Struct(">qi")
-"""The largest timestamp up to a batch, ms, and an offset of that batch, relative to the segment's base."""
+"""The largest timestamp (ms) up to a batch, and an offset of that batch relative to the segment's base offset."""
 NAMED_MAX: Final = 10
-"""The number of wrong entries of one file that are named."""
+"""The largest number of reported entries for each file."""
 
 
 class Entry(NamedTuple):
-    """One entry of an index; `place` is where it lies in its file."""
+    """An entry of an index; `place` is its position in the index file."""
 
     place: int
     first: int
@@ -28,7 +28,7 @@ class Entry(NamedTuple):
 
 
 class BatchPlaces:
-    """The positions of the batches of a segment, and the largest timestamp up to each."""
+    """The positions of a segment's batches, and the largest timestamp up to each batch."""
 
     def __init__(self) -> None:
         self.positions = array("q")
@@ -48,22 +48,22 @@ class BatchPlaces:
 
 
 def used_part(data: bytes, kind: struct.Struct) -> bytes:
-    """Cut off the zeros at the end, which Kafka keeps in the index of an active segment as space for more entries."""
+    """Return the index without the zeros at its end, which Kafka preallocates in the index of an active segment."""
     whole = len(data) // kind.size * kind.size
     used = len(data[:whole].rstrip(b"\0"))
     return data[: (used + kind.size - 1) // kind.size * kind.size]
 
 
 def index_positions(data: bytes) -> list[int]:
-    """Return the positions at which the offset index says that batches begin."""
+    """Return the positions of batches in an offset index."""
     return [each.second for each in _entries(data, OFFSET_ENTRY)]
 
 
 def wrong_in_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Iterator[Problem]:
-    """The first wrong entries of an offset index.
+    """Yield the first wrong entries of an offset index.
 
-    An entry promises that nothing from its offset on lies before its position. Kafka's followers have written one entry
-    for several batches at once, so the offset may be that of a later batch.
+    An entry means that its offset is not before its position in the segment. Kafka's followers have written one entry
+    for several batches, so the offset may be that of a later batch.
     """
     found = _wrong_offsets(_entries(data, OFFSET_ENTRY), base_offset, batches)
     for place, offset, detail in islice(_with_size(data, OFFSET_ENTRY, found), NAMED_MAX):
@@ -71,25 +71,25 @@ def wrong_in_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Itera
 
 
 def wrong_in_time_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Iterator[Problem]:
-    """The first wrong entries of a time index: each names the largest timestamp up to the batch that has its offset."""
+    """Yield the first wrong entries of a time index, whose entries hold the largest timestamp up to a batch."""
     found = _wrong_times(_entries(data, TIME_ENTRY), base_offset, batches)
     for place, offset, detail in islice(_with_size(data, TIME_ENTRY, found), NAMED_MAX):
         yield Problem(TIME_INDEX_DAMAGED, TIME_INDEX, place, offset, detail)
 
 
 Wrong = tuple[int, int | None, str]
-"""The place of a problem in the file, its offset if it has one, and the problem in words."""
+"""The position of a wrong entry in the index file, its offset if it has one, and the reason."""
 
 
 def _entries(data: bytes, kind: struct.Struct) -> list[Entry]:
-    """All whole ones."""
+    """Return the complete entries."""
     whole = data[: len(data) // kind.size * kind.size]
     return [Entry(number * kind.size, *pair) for number, pair in enumerate(kind.iter_unpack(whole))]
 
 
 def _with_size(data: bytes, kind: struct.Struct, found: Iterator[Wrong]) -> Iterator[Wrong]:
     if len(data) % kind.size:
-        yield len(data) // kind.size * kind.size, None, f"its {len(data)} bytes are no whole entries of {kind.size}"
+        yield len(data) // kind.size * kind.size, None, f"the size of {len(data)} bytes is no multiple of {kind.size}"
     yield from found
 
 
@@ -109,9 +109,13 @@ def _wrong_offsets(listed: Sequence[Entry], base_offset: int, batches: BatchPlac
             end = f"the segment ends with offset {batches.last_offset} at {batches.end_position}"
             yield place, offset, f"offset {offset} at {position} is beyond the segment: {end}"
         elif number < 0 or batches.positions[number] != position:
-            yield place, offset, f"it says that a batch begins at {position}; none does"
+            yield place, offset, f"the entry names position {position}, at which no batch begins"
         elif offset < batches.base_offsets[number]:
-            yield place, offset, f"offset {offset} is not found from {position} on: {batches.base_offsets[number]} is"
+            yield (
+                place,
+                offset,
+                f"offset {offset} is below the batch at {position}: {batches.base_offsets[number]}",
+            )
         before = entry
 
 
@@ -128,5 +132,9 @@ def _wrong_times(listed: Sequence[Entry], base_offset: int, batches: BatchPlaces
             yield place, offset, f"offset {offset} is beyond the segment, which ends with {batches.last_offset}"
         elif number >= 0 and batches.timestamps_ms[number] != timestamp_ms:
             largest_ms = batches.timestamps_ms[number]
-            yield place, offset, f"it says {timestamp_ms}; the largest timestamp up to offset {offset} is {largest_ms}"
+            yield (
+                place,
+                offset,
+                f"time {timestamp_ms} is not the largest timestamp up to offset {offset}: {largest_ms}",
+            )
         before = entry

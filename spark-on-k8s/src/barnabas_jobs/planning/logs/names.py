@@ -1,4 +1,4 @@
-"""Names of the files and folders of a log dir."""
+"""Names of the files and folders in a log dir."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ STRAY: Final = "-stray"
 _SEGMENT_FILE: Final = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex)")
 _PARTITION_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
 _MARKED_DIR: Final = re.compile(r"[a-zA-Z0-9._-]*-\d+\.[0-9a-f]{32}(-future|-delete|-stray)")
-# A producer snapshot, a file that comes or goes (compaction, deletion), one that is being rewritten; KRaft's own files.
+# Producer snapshots, files during compaction and deletion, temporary files, and KRaft's own files.
 _OTHER_FILE: Final = re.compile(
     r"\d{20}\.snapshot|\d{20}\.[a-z]+\.(deleted|cleaned|swap)|leader-epoch-checkpoint|partition\.metadata|.+\.tmp"
     r"|\d{20}-\d{10}\.checkpoint(\.deleted|\.part)?|quorum-state"
@@ -37,45 +37,45 @@ _LOG_DIR_FOLDER: Final = re.compile(r"lost\+found|remote-log-index-cache")
 
 
 class SegmentFile(NamedTuple):
-    """A name like `00000000000000000042.index`."""
+    """The base offset and suffix in a name like `00000000000000000042.index`."""
 
     offset: int
     suffix: str
 
 
 def segment_file(offset: int, suffix: str) -> str:
-    """The name of a segment's file: `00000000000000000042.log`."""
+    """Return the file name of a segment, like `00000000000000000042.log`."""
     return f"{offset:020d}{suffix}"
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:
-    """Parse the name of a file of a segment; None if the file is not in use as a part of one."""
+    """Parse the name of a segment's file, or return None if the name is another one."""
     match = _SEGMENT_FILE.fullmatch(name)
     return SegmentFile(int(match[1]), match[2]) if match else None
 
 
 def parse_partition_dir(name: str) -> TopicPartition | None:
-    """Parse the name of a partition's folder; None for others, and if it is moved, deleted or set aside."""
+    """Parse the name of a partition's folder; return None for other names, also of deleted or stray folders."""
     match = _PARTITION_DIR.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match and not marked(name) else None
 
 
 def marked(name: str) -> str | None:
-    """`-future`, `-delete` or `-stray`; None for any other name."""
+    """Return `-future`, `-delete` or `-stray`, or None for another name."""
     match = _MARKED_DIR.fullmatch(name)
     return match[1] if match else None
 
 
 def belongs_to_partition(name: str) -> bool:
-    """True if a file of this name may lie beside a partition's segments."""
+    """True if a file of this name may be in a partition's folder beside the segments."""
     return _OTHER_FILE.fullmatch(name) is not None
 
 
 def is_being_cleaned(names: Iterable[str], segments: Sequence[int], clean_until: int) -> bool:
-    """True if a partition with these files may be under compaction above `clean_until`.
+    """True if the files show that the partition may be under compaction above `clean_until`.
 
-    New segments are in the making, or stand in the place of others, which are deleted after a while. Retention deletes
-    segments before the first only, and a truncation those behind the last.
+    Compaction makes `.cleaned` and `.swap` files, and deletes segments between the first and the last. Retention
+    deletes only segments before the first, and truncation only those after the last.
     """
     since, until = max(clean_until, min(segments, default=0)), max(segments, default=0)
     return any(
@@ -86,5 +86,5 @@ def is_being_cleaned(names: Iterable[str], segments: Sequence[int], clean_until:
 
 
 def belongs_to_log_dir(name: str, *, is_folder: bool) -> bool:
-    """True if a file or folder of this name, which is no partition's, may lie in a log dir."""
+    """True if a log dir may have a file or folder of this name beside the partitions."""
     return (_LOG_DIR_FOLDER if is_folder else _LOG_DIR_FILE).fullmatch(name) is not None

@@ -17,7 +17,7 @@ def audit_page(
     counts: Mapping[str, int],
     findings: Sequence[Finding],
 ) -> str:
-    """The HTML page."""
+    """Return the HTML page."""
     parts = [paragraph(summary)]
     if findings:
         kinds = [Bar(kind, count, f"{count:,}", is_over=True) for kind, count in counts.items()]
@@ -32,7 +32,7 @@ def audit_page(
             table(("kind", "broker", "file", "byte", "offset", "what"), rows),
         ]
         if len(findings) > ROWS_MAX:
-            parts.append(paragraph(f"{len(findings) - ROWS_MAX:,} more are in findings.parquet."))
+            parts.append(paragraph(f"{len(findings) - ROWS_MAX:,} more findings are in findings.parquet."))
     parts.append(
         bars("Bytes read", [Bar(f"broker {each}", size, bytes_text(size)) for each, size in bytes_by_broker.items()])
     )
@@ -40,5 +40,5 @@ def audit_page(
 
 
 def _plain(number: int | None) -> str:
-    """Offsets and positions are searched for: they have no separators."""
+    """Return a number without separators, so that readers can search for it."""
     return "" if number is None else str(number)

@@ -1,4 +1,4 @@
-"""The kinds of problems that an audit can find, and one finding in the files of one replica."""
+"""The kinds of problems that an audit can find, and a problem in the files of a segment."""
 
 from typing import Final, NamedTuple
 
@@ -21,8 +21,8 @@ UNREADABLE: Final = "unreadable"
 
 KINDS: Final = {
     BAD_CRC: "the CRC-32C of a batch does not match its bytes",
-    BAD_HEADER: "what should be a batch has no header of format 2",
-    TORN_BATCH: "a batch is not whole, in a segment that is closed or below what was on the disk",
+    BAD_HEADER: "a batch has no valid header of message format 2",
+    TORN_BATCH: "a batch is incomplete, in a closed segment or below the recovery point",
     BAD_RECORDS: "the records of a batch are not what its header says (deep=true)",
     OFFSETS_GO_BACK: "a batch begins below the end of the one before it",
     OFFSET_GAP: "offsets are missing in a topic that is not compacted",
@@ -31,17 +31,17 @@ KINDS: Final = {
     TIME_INDEX_DAMAGED: "an entry of the time index names another time than the batches have, or is out of order",
     TRANSACTION_INDEX_DAMAGED: "the index of aborted transactions has one without its marker, or lacks one",
     BAD_MARKER: "a control batch of a transaction says neither commit nor abort",
-    CHECKPOINT_CONTRADICTS: "leader-epoch-checkpoint says another epoch than the batches, or cannot be read",
+    CHECKPOINT_CONTRADICTS: "leader-epoch-checkpoint has another epoch than the batches, or cannot be read",
     ENDS_EARLY: "the log ends below its recovery point or its high watermark",
-    REPLICAS_DIFFER: "replicas hold other batches at an offset that is committed in each of them",
+    REPLICAS_DIFFER: "replicas hold different batches at an offset that is committed in all of them",
     NO_PARTITION: "a file or folder that belongs to no partition",
     UNREADABLE: "a file or folder that cannot be read",
 }
-"""Each kind of finding in words."""
+"""The meaning of each kind."""
 
 
 class Problem(NamedTuple):
-    """One finding in the files of a segment. `suffix` names the file; `offset` is None where it is about none."""
+    """A problem in the file of a segment with this suffix; `offset` is None for a problem without one."""
 
     kind: str
     suffix: str

@@ -153,7 +153,7 @@ def comparable(logs: Sequence[LogRead]) -> tuple[list[LogRead], list[Finding]]:
         return list(logs), []
     usual = max(ids, key=ids.count)
     others = [each for each in logs if each.topic_id not in (None, usual)]
-    detail = "the topic id is {}; other replicas of this name have {}: a topic was deleted and made again"
+    detail = "the topic id is {}; other replicas of this name have {}: a topic was deleted and created again"
     found = [
         each.place.finding(REPLICAS_DIFFER, PARTITION_METADATA, detail.format(each.topic_id, usual)) for each in others
     ]
