@@ -95,8 +95,8 @@ def test_a_value_that_does_not_fit_fails_the_run_and_is_named(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("{", "it is neither a JSON Schema nor Spark's DDL"),
-        ("a NONSENSE", "it is neither a JSON Schema nor Spark's DDL"),
+        ("{", "the file is neither a JSON Schema nor Spark's DDL"),
+        ("a NONSENSE", "the file is neither a JSON Schema nor Spark's DDL"),
         ('{"type": "array", "items": {"type": "string"}}', "the root is array<string>; allowed is an object"),
         (
             '{"type": "object", "properties": {"a": {"oneOf": []}}}',

@@ -85,7 +85,7 @@ def test_no_objective_is_kept_in_a_range_that_ends_before_it_begins(to_time: str
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (GIVEN[:2], "--option archive=...: it is missing; allowed is " + LOCATION),
+        (GIVEN[:2], "--option archive=...: the option is missing; allowed is " + LOCATION),
         (
             [*GIVEN[:2], "archive=s3a://bucket"],
             "--option archive=s3a://bucket: allowed is " + LOCATION,

@@ -72,7 +72,7 @@ def test_ranges_of_time_offsets_and_partitions_are_restored_behind_what_is_there
         found = [record[2:] for record in world.read(into) if record[0] == partition]
         assert found[-len(wanted) :] == wanted
         assert len(found) == len(wanted) + (partition == 0)
-    with pytest.raises(JobFailed, match=r"was begun with .*, not with .*: give the same options to go on with it"):
+    with pytest.raises(JobFailed, match=r"has begun with .*, not with .*: give the same options to continue it"):
         restored(spark, world, into=into, append=True, name="by-offset", from_offset=3)
 
 
@@ -165,7 +165,7 @@ def test_an_archive_that_lost_entries_since_a_restore_began_is_refused(spark: Sp
     with pytest.raises(JobFailed, match=r"the ledger has no entry for data/.*/run=00000001-.*; nothing was removed"):
         restored(spark, world, into=into)
     shutil.rmtree(max(world.folder.glob("data/*/run=00000001-*")))
-    with pytest.raises(JobFailed, match="was begun with 10 records, and the archive has 5 of them now"):
+    with pytest.raises(JobFailed, match="has begun with 10 records, but the archive has 5 of them now"):
         restored(spark, world, into=into)
 
 
@@ -218,7 +218,7 @@ def test_a_session_that_may_start_a_second_task_of_a_partition_is_refused(
 ) -> None:
     conf = spark.sparkContext.getConf().set(name, value)
     monkeypatch.setattr(SparkContext, "getConf", lambda _: conf)
-    with pytest.raises(JobFailed, match=rf"{name}={value}: .* restore in a session that begins with {name}="):
+    with pytest.raises(JobFailed, match=rf"{name}={value}: .* start the session of the restore with {name}="):
         restored(spark, world)
 
 

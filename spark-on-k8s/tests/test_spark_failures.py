@@ -22,7 +22,7 @@ from barnabas_jobs.spark.records import reading
 )
 def test_a_java_process_that_has_ended_is_told(error: Exception) -> None:
     """The first call that it does not answer, and those after it, as of contexts that end."""
-    told = "archiving flights: Spark's Java process has ended; .* OutOfMemoryError, give it more by --conf spark.driver"
+    told = "archiving flights: Spark's Java process has ended; .* OutOfMemoryError, set --conf spark.driver"
     with pytest.raises(JobFailed, match=told), spark_failures("archiving flights"):
         raise error
 

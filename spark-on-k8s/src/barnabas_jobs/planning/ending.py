@@ -1,4 +1,4 @@
-"""The result of a driver in the termination message of its pod, of which Kubernetes keeps 4,096 bytes."""
+"""The result of a driver in the termination message of its pod, which Kubernetes limits to 4,096 bytes."""
 
 from collections.abc import Sequence
 from typing import Any, Final

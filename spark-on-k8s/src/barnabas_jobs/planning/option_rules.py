@@ -1,4 +1,4 @@
-"""Rules between two options of a job. They are data, so that the operator, which has no Spark, checks them, too."""
+"""Rules between two options of a job, as data, so that the operator can check them without Spark."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -7,10 +7,10 @@ import msgspec
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """The relation that two options must keep; `allowed` says it in words.
+    """A rule between two options; `allowed` says in words which values keep it.
 
     `ordered`: if both are given, `option` is less than `other`. `needs`: if `option` is given, `other` is true.
-    `excludes`: not both are true.
+    `excludes`: at most one of them is true.
     """
 
     kind: Literal["ordered", "needs", "excludes"]
@@ -19,7 +19,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     allowed: str
 
     def problem(self, options: Any) -> str | None:
-        """Return how the options break the rule; None if they keep it."""
+        """Return how the options break the rule, or None if they keep it."""
         one, other = getattr(options, self.option), getattr(options, self.other)
         broken = {
             "ordered": one is not None and other is not None and one >= other,
@@ -32,12 +32,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def range_rule(of: str) -> Rule:
-    """The options `from_` and `to_` of this name have something between them."""
+    """Return the rule that `to_NAME` is after `from_NAME`."""
     return Rule(kind="ordered", option=f"from_{of}", other=f"to_{of}", allowed=f"a to_{of} after from_{of}")
 
 
 def _text(value: Any) -> str:
-    """Return a value as a user gives it in an option."""
+    """Return a value in the form that users give."""
     if isinstance(value, bool):
         return str(value).lower()
     return value.isoformat() if isinstance(value, datetime) else str(value)

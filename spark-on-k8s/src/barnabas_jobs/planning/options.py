@@ -1,4 +1,7 @@
-"""Options of jobs: `NAME=VALUE` words to a typed Struct. Errors name the option, its value and what is allowed."""
+"""Options of jobs: parse `NAME=VALUE` words into a typed Struct.
+
+Errors name the option, its value and what is allowed.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,12 +17,12 @@ Options = TypeVar("Options", bound=msgspec.Struct)
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of a job: every value is checked, and every rule between two. Raises BadOption."""
+    """The options of a job; every value and every rule is checked. Raises BadOption."""
 
     RULES: ClassVar[Sequence[Rule]] = ()
 
     def __post_init__(self) -> None:
-        """A time may be given as text, a list as a tuple: afterwards each field has its own type."""
+        """Convert each value to the type of its field, such as a time from a text, and check all rules."""
         for field in msgspec.structs.fields(self):
             value = getattr(self, field.name)
             try:
@@ -54,7 +57,7 @@ Location = Annotated[
         description="a folder of this machine, or s3a://BUCKET/FOLDER, without any of * ? [ ] { } \\",
     ),
 ]
-"""Spark takes these characters for patterns."""
+"""A folder without the characters that Spark takes for patterns."""
 Time = Annotated[datetime, msgspec.Meta(tz=True, description="a time with its zone, like 2013-01-31T06:30:00Z")]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=-1, description="milliseconds; -1 is for ever")]
@@ -62,7 +65,7 @@ Bytes = Annotated[int, msgspec.Meta(ge=-1, description="bytes; -1 is no bound")]
 
 
 def since_1970_ms(moment: datetime) -> int:
-    """A time as records have it."""
+    """Return a time in ms since 1970, as records have it."""
     return round(moment.timestamp() * 1000)
 
 
@@ -72,7 +75,7 @@ def in_bucket(location: object) -> bool:
 
 
 def parse(kind: type[Options], words: Sequence[str]) -> Options:
-    """The Struct of `key=value` words; a list's items are separated by commas. Raises BadOption."""
+    """Parse `key=value` words into a Struct; commas separate the items of a list. Raises BadOption."""
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     given: dict[str, Any] = {}
     for word in words:
@@ -84,7 +87,7 @@ def parse(kind: type[Options], words: Sequence[str]) -> Options:
         given[name] = _value(name, value, fields[name].type)
     for name, field in fields.items():
         if field.required and name not in given:
-            raise BadOption(f"--option {name}=...: it is missing; allowed is {allowed(field.type)}")
+            raise BadOption(f"--option {name}=...: the option is missing; allowed is {allowed(field.type)}")
     return kind(**given)
 
 
@@ -97,7 +100,7 @@ def _value(name: str, text: str, kind: Any) -> Any:
 
 
 def allowed(kind: Any) -> str:
-    """Return the values that a field takes, in words."""
+    """Return the allowed values of a field, in words."""
     description = _description(inspect.type_info(kind))
     if description is not None:
         return description
@@ -113,7 +116,7 @@ def allowed(kind: Any) -> str:
 
 
 def _description(described: inspect.Type) -> str | None:
-    """The description in the type's own annotation."""
+    """Return the description in the type's own annotation, or None."""
     while isinstance(described, inspect.Metadata | inspect.UnionType):
         if isinstance(described, inspect.UnionType):
             described = described.types[0]
@@ -134,7 +137,7 @@ def _number(described: inspect.Type) -> str:
 
 
 def _described(kind: Any) -> inspect.Type:
-    """The type without annotations and `| None`."""
+    """Return the type without annotations and `| None`."""
     described = inspect.type_info(kind)
     while isinstance(described, inspect.Metadata | inspect.UnionType):
         described = described.type if isinstance(described, inspect.Metadata) else described.types[0]

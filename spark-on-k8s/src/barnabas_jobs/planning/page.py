@@ -1,4 +1,4 @@
-"""A report as one HTML page: tables and bars as SVG, all in the file itself, so that it opens without a server."""
+"""A report as one HTML page with tables and SVG bars, which needs no server and no other file."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -20,12 +20,12 @@ STYLE: Final = (
 
 
 def time_text(time_ms: int) -> str:
-    """`2013-01-31 06:30` in UTC."""
+    """Return a time in UTC, like `2013-01-31 06:30`."""
     return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M}"
 
 
 class Bar(NamedTuple):
-    """One bar; `text` stands behind it. One that is over its share is drawn in another colour."""
+    """A bar with `text` after it; a bar that is over the bound has another colour."""
 
     label: str
     value: float
@@ -39,7 +39,7 @@ def about(made_ms: int, bootstrap: str) -> str:
 
 
 def findings(found: Sequence[str]) -> str:
-    """Return the findings for the top of a page, or a sentence that says that nothing is wrong."""
+    """Return the list of findings for the top of a page, or a sentence if there are none."""
     if not found:
         return paragraph("Nothing is wrong.")
     items = "".join(f"<li>{escape(each)}</li>" for each in found[:FINDINGS_SHOWN_MAX])
@@ -48,26 +48,26 @@ def findings(found: Sequence[str]) -> str:
 
 
 def page(title: str, about_it: str, *parts: str) -> str:
-    """The whole document; `about_it` says what the report is of."""
+    """Return the whole document; `about_it` says what the report describes."""
     said = f'<p class="about">{escape(about_it)}</p>'
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
     return f"{head}<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>{said}{''.join(parts)}</body></html>\n"
 
 
 def paragraph(text: str) -> str:
-    """A sentence or more."""
+    """Return a paragraph."""
     return f"<p>{escape(text)}</p>"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Numbers with separators of thousands."""
+    """Return a table; numbers have thousands separators."""
     head = "".join(f"<th>{escape(each)}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{escape(_cell(each))}</td>' for each in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def bars(title: str, rows: Sequence[Bar], legend: str = "") -> str:
-    """A horizontal bar each, the longest over the whole width; `legend` says what red ones are."""
+    """Return a chart with a horizontal bar for each row; `legend` explains the red bars."""
     largest = max((row.value for row in rows), default=0) or 1
     drawn = "".join(_bar(number, row, row.value / largest) for number, row in enumerate(rows))
     width, height = LABEL_WIDTH + BAR_WIDTH + TEXT_WIDTH, ROW_HEIGHT * len(rows)
@@ -89,7 +89,7 @@ def _bar(number: int, row: Bar, share: float) -> str:
 
 
 def _middle_left_out(label: str) -> str:
-    """Paths differ at their ends."""
+    """Return the beginning and the end of the label, because paths differ at their ends."""
     half = (LABEL_CHARACTERS_MAX - 1) // 2
     return f"{label[:half]}…{label[-half:]}"
 
@@ -101,7 +101,7 @@ def _cell(value: object) -> str:
 
 
 def bytes_text(count: float) -> str:
-    """Return bytes in the largest unit that gives at least one: 1.5 MiB."""
+    """Return a size in the largest unit that gives at least one, like 1.5 MiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"

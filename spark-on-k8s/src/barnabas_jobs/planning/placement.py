@@ -1,4 +1,4 @@
-"""The placement of replicas by broker and log dir, with their bytes and the room that is left. Pure."""
+"""The placement of replicas on brokers and log dirs, with their sizes and the free space. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -19,7 +19,7 @@ class LogDir(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """The log dir of one replica, and its size."""
+    """A replica: its log dir and its size."""
 
     log_dir: LogDir
     bytes: int
@@ -27,10 +27,10 @@ class Replica(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The placement in one cluster: live brokers with their racks, log dirs that are online, and their replicas.
+    """The placement of a cluster: live brokers with their racks, online log dirs, and their replicas.
 
-    `rows` has the brokers of each partition in their order, `leaders` those that lead. Partitions that are `left_alone`
-    weigh where they are and do not move: one of their replicas is away, out of sync, or moves already.
+    `rows` has the brokers of each partition in their order, and `leaders` the leaders. Partitions that are
+    `left_alone` count with their bytes but do not move, because a replica is offline, out of sync or already moving.
     """
 
     racks: Mapping[int, str | None]
@@ -41,12 +41,12 @@ class Placement:
     """The replicas by partition and broker."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     internal: Collection[str] = frozenset()
-    """Topics that brokers keep for themselves."""
+    """Kafka's internal topics."""
     left_alone: Collection[TopicPartition] = frozenset()
 
 
 class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """The load of one broker now and after the plan; `records_per_s` is that of the partitions that it leads."""
+    """The load of a broker now and after the plan; `records_per_s` counts the partitions that the broker leads."""
 
     broker: int
     rack: str | None
@@ -58,7 +58,7 @@ class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogDirLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """The load of one log dir now and after the plan; bytes of its disk are -1 if the broker does not report them."""
+    """The load of a log dir now and after the plan; the bytes of its disk are -1 if the broker does not report them."""
 
     broker: int
     log_dir: str
@@ -88,7 +88,7 @@ def by_broker(dirs: Mapping[LogDir, int], brokers: Iterable[int]) -> dict[int, i
 def broker_loads(
     placement: Placement, after: Mapping[LogDir, int], rates: Mapping[TopicPartition, float]
 ) -> list[BrokerLoad]:
-    """Return the loads of all brokers that are alive. `rates` are records a second."""
+    """Return the loads of all live brokers; `rates` are the records per second of each partition."""
     now, then = (by_broker(dirs, placement.racks) for dirs in (dir_bytes(placement), after))
     held = Counter(replica.log_dir.broker for replica in _replicas(placement))
     led: dict[int, list[TopicPartition]] = {broker: [] for broker in placement.racks}
@@ -109,7 +109,7 @@ def broker_loads(
 
 
 def log_dir_loads(placement: Placement, after: Mapping[LogDir, int]) -> list[LogDirLoad]:
-    """Return the loads of all log dirs that are online."""
+    """Return the loads of all online log dirs."""
     now, held = dir_bytes(placement), Counter(replica.log_dir for replica in _replicas(placement))
     return [
         LogDirLoad(

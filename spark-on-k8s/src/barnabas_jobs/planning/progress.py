@@ -1,17 +1,17 @@
-"""The progress of a job: its phase, the stages and records that are done, its speed, and the time that is left."""
+"""The progress of a job: its phase, the finished stages and records, its speed, and the time left."""
 
 import msgspec
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """The part that is done; `total` is None where nobody knows it."""
+    """The finished amount; `total` is None if it is unknown."""
 
     done: int
     total: int | None
 
     @property
     def fraction(self) -> float | None:
-        """0 to 1; None where the total is not known."""
+        """The finished part, from 0 to 1; None if the total is unknown."""
         return None if self.total is None else min(1.0, self.done / self.total) if self.total else 1.0
 
     def __str__(self) -> str:
@@ -19,9 +19,9 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures that Spark reports at one moment. Stages are those of all phases, records those of this one.
+    """The figures of a job at one moment: stages of all phases, and records of the present phase.
 
-    `last_commit_ms` and `records_behind` are those of an archive that is written.
+    A job that writes an archive also has `last_commit_ms` and `records_behind`.
     """
 
     phase: str
@@ -32,7 +32,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The same with the records a second since the phase began; its JSON is the annotation of a driver's pod."""
+    """The figures with the records per second in this phase; its JSON is the annotation of a driver's pod."""
 
     phase: str
     stages: Amount
@@ -43,7 +43,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
     @property
     def seconds_left(self) -> int | None:
-        """The seconds that are left of this phase at this rate; None if they are unknown."""
+        """The estimated seconds left in this phase, or None if unknown."""
         if self.records.total is None or not self.records_per_second:
             return None
         return max(0, self.records.total - self.records.done) // self.records_per_second
@@ -62,7 +62,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class Pace:
-    """Turns what was seen into progress: it knows when each phase began."""
+    """The conversion of figures into progress, which remembers the beginning of the phase."""
 
     def __init__(self) -> None:
         self._phase = ""
@@ -70,7 +70,7 @@ class Pace:
         self._began_with = 0
 
     def progress(self, seen: Seen, now_s: float) -> Progress:
-        """Return the progress from the latest figures; `now_s` never goes back."""
+        """Return the progress for the latest figures; `now_s` never decreases."""
         if seen.phase != self._phase or seen.records.done < self._began_with:
             self._phase, self._began_s, self._began_with = seen.phase, now_s, seen.records.done
         took_s = now_s - self._began_s

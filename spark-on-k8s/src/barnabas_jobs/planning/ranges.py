@@ -1,4 +1,4 @@
-"""Ranges of offsets: what of a topic is to be archived next."""
+"""Ranges of offsets, and the choice of the ranges to archive next."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from barnabas_jobs.planning.errors import JobFailed
 
 
 class OffsetRange(NamedTuple):
-    """Offsets of a partition from `start` to before `end`."""
+    """The offsets of a partition from `start` to before `end`."""
 
     partition: int
     start: int
@@ -15,7 +15,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def offsets(self) -> int:
-        """The number of offsets in the range; compaction and transactions leave fewer records."""
+        """The number of offsets, which may be more than records because of compaction and transactions."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -30,7 +30,7 @@ class Bounds(NamedTuple):
 
 
 def offsets_behind(ends: Sequence[Mapping[int, int]], log: Mapping[int, Bounds]) -> int:
-    """Return how many offsets the log has beyond all of these ends, without those that were deleted at its start."""
+    """Return the number of offsets in the log beyond all of these ends, without deleted ones."""
     found = 0
     for partition, bounds in log.items():
         reached = max(each.get(partition, 0) for each in ends)
@@ -41,7 +41,8 @@ def offsets_behind(ends: Sequence[Mapping[int, int]], log: Mapping[int, Bounds])
 def pending(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[OffsetRange]:
     """Return the range of each partition that the log holds beyond the archive.
 
-    A partition without any is left out, unless the archive does not know it yet: where it began is worth to be kept.
+    If there is anything to archive, a partition that the archive does not know yet has a range even if it is empty,
+    because the archive records where the partition began.
     """
     starts = {partition: max(archived_ends.get(partition, 0), bounds.earliest) for partition, bounds in log.items()}
     ranges = [OffsetRange(partition, starts[partition], bounds.latest) for partition, bounds in sorted(log.items())]
@@ -53,9 +54,8 @@ def pending(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list
 def gone(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[OffsetRange]:
     """Return the ranges that were deleted before they were archived.
 
-    A topic that was never archived begins where its logs do.
-
-    A commit knows all partitions that the topic has: one that the archive does not know was added since, from offset 0.
+    A topic that was never archived has none. A partition that the archive does not know was added later, and so began
+    at offset 0.
     """
     if not archived_ends:
         return []
@@ -67,7 +67,7 @@ def gone(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[Of
 
 
 def check_log_holds(topic: str, archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> None:
-    """Raise JobFailed if the log is shorter than what was archived of it."""
+    """Raise JobFailed if the log ends before its archived offsets."""
     for partition, end in sorted(archived_ends.items()):
         latest = log[partition].latest if partition in log else None
         if latest is None or latest < end:
@@ -79,7 +79,7 @@ def check_log_holds(topic: str, archived_ends: Mapping[int, int], log: Mapping[i
 
 
 def first_of(ranges: list[OffsetRange], offsets_max: int) -> list[OffsetRange]:
-    """The beginnings of the ranges, of about `offsets_max` offsets together; each moves on by its share."""
+    """Return the beginnings of the ranges, with about `offsets_max` offsets in all and a share for each range."""
     total = sum(each.offsets for each in ranges)
     if total <= offsets_max:
         return ranges
@@ -90,6 +90,6 @@ def first_of(ranges: list[OffsetRange], offsets_max: int) -> list[OffsetRange]:
 
 
 def overlap(one: OffsetRange, bounds: Bounds) -> OffsetRange:
-    """The offsets that are in both; empty where none are."""
+    """Return the offsets that are in both, an empty range if there are none."""
     start = max(one.start, bounds.earliest)
     return OffsetRange(one.partition, start, max(start, min(one.end, bounds.latest)))

@@ -1,7 +1,7 @@
-"""The plan of moves after which brokers, and the log dirs of each broker, have about the same bytes. Pure.
+"""The plan of moves that gives brokers, and the log dirs of each broker, about the same bytes. Pure.
 
-Each next move is the one that most reduces the sum of the squared bytes of brokers and log dirs. The first moves do the
-most, so the beginning of a plan is a good plan, too.
+Each move is the one that most reduces the sum of the squared bytes of brokers and log dirs. The first moves have the
+most effect, so the beginning of a plan is a good plan, too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,13 +14,14 @@ from barnabas_jobs.planning.placement import LogDir, Placement, Replica, by_brok
 
 ANY: Final = "any"
 UNEVEN_SHARE: Final = 0.05
-"""The distance from the mean, as a share of it, below which brokers or log dirs are even and exchange nothing."""
+"""The deviation from the mean, as a share of the mean, below which brokers or log dirs count as even."""
 
 
 class Reassigned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One partition as kafka-reassign-partitions takes it. `log_dirs` is as long as `replicas`, or left out: any.
+    """A partition in the form of kafka-reassign-partitions.
 
-    `before` has the replicas that the plan saw. Kafka's tool passes over it.
+    `log_dirs` is as long as `replicas`, or None for any log dir. `before` has the replicas at the time of the plan;
+    Kafka's tool ignores it.
     """
 
     topic: str
@@ -31,7 +32,7 @@ class Reassigned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reassignment(msgspec.Struct, frozen=True, kw_only=True):
-    """The file of kafka-reassign-partitions; its tool passes over the ids of topics."""
+    """The file for kafka-reassign-partitions, which ignores `topic_ids`."""
 
     version: int
     partitions: list[Reassigned]
@@ -39,7 +40,7 @@ class Reassignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(NamedTuple):
-    """Partitions that move, the bytes of their replicas that do, and what log dirs have afterwards."""
+    """The partitions to move, the bytes of the replicas to move, and the bytes of log dirs afterwards."""
 
     partitions: list[Reassigned]
     moved_bytes: int
@@ -47,7 +48,7 @@ class Plan(NamedTuple):
 
 
 class _Move(NamedTuple):
-    """A replica to another log dir, of the same broker or of another."""
+    """A move of a replica to another log dir, of the same broker or another."""
 
     gain: float
     partition: TopicPartition
@@ -56,9 +57,9 @@ class _Move(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """Two log dirs. To move s bytes from one to the other makes the sum of squares less by s * (2 * pull - s * brake).
+    """Two log dirs; a move of s bytes between them reduces the sum of squares by s * (2 * pull - s * brake).
 
-    `bound` is the most that any size can do.
+    `bound` is the largest reduction that any size can give.
     """
 
     bound: float
@@ -72,7 +73,7 @@ class _Pair(NamedTuple):
 
 
 def plan_rebalance(placement: Placement, moves_max: int) -> Plan:
-    """Plan at most `moves_max` moves, at most one for each replica."""
+    """Return a plan of at most `moves_max` moves, at most one for each replica."""
     plan = _Planning(placement)
     for _ in range(moves_max):
         move = plan.best()
@@ -89,7 +90,7 @@ def reassignment_json(placement: Placement, partitions: Sequence[Reassigned]) ->
 
 
 def bounded_json(placement: Placement, partitions: Sequence[Reassigned], bytes_max: int) -> tuple[str, int]:
-    """The first partitions, as text that is not longer than this as a string of JSON; and how many they are."""
+    """Return the first partitions as a text of at most `bytes_max` bytes as a JSON string, and their number."""
     count = len(partitions)
     while True:
         text = reassignment_json(placement, partitions[:count]).decode()
@@ -99,9 +100,9 @@ def bounded_json(placement: Placement, partitions: Sequence[Reassigned], bytes_m
 
 
 class _Planning:
-    """The bytes of brokers and log dirs, move after move.
+    """The bytes of brokers and log dirs after each planned move.
 
-    The room that moves set free is not counted: they copy first.
+    Space that a move frees is not counted, because a move copies the replica first.
     """
 
     def __init__(self, placement: Placement) -> None:
@@ -117,7 +118,7 @@ class _Planning:
         self._moves: list[_Move] = []
 
     def best(self) -> _Move | None:
-        """The move that does most. Pairs whose bound is less than what is found are not looked at."""
+        """Return the move with the largest gain, or None; pairs whose bound is not above the best gain are skipped."""
         found: _Move | None = None
         for pair in sorted(self._pairs(), key=lambda pair: -pair.bound):
             if found is not None and pair.bound <= found.gain:
@@ -129,7 +130,7 @@ class _Planning:
         return found
 
     def do(self, move: _Move) -> None:
-        """The replica stays where it is then."""
+        """Add the move to the plan; the replica moves no further."""
         size = self._held[move.giver].pop(move.partition)
         self._dirs[move.giver] -= size
         self._dirs[move.taker] += size
@@ -140,7 +141,7 @@ class _Planning:
         self._moves.append(move)
 
     def plan(self) -> Plan:
-        """Partitions in the order of their first move."""
+        """Return the plan, with partitions in the order of their first move."""
         takers: dict[TopicPartition, dict[int, LogDir]] = {}
         for move in self._moves:
             takers.setdefault(move.partition, {})[move.taker.broker] = move.taker
@@ -160,9 +161,9 @@ class _Planning:
         )
 
     def _pairs(self) -> Iterator[_Pair]:
-        """Return the pairs of log dirs between which a replica should move.
+        """Yield the pairs of log dirs between which a replica should move.
 
-        A broker counts with the part of its bytes that moves between its own log dirs cannot make even.
+        A broker counts with the part of its bytes that moves between its own log dirs cannot even out.
         """
         share = {broker: 1 - 1 / len(dirs) for broker, dirs in self._dirs_of.items() if dirs}
         for giver, more in self._dirs.items():
@@ -196,7 +197,7 @@ class _Planning:
         return self._racks(self._row(partition, giver, taker)) >= self._racks(row)
 
     def _fill(self, taker: LogDir, size: int) -> None:
-        """Log dirs of one broker whose disks report the very same are taken for one disk."""
+        """Reduce the free space of the log dir; log dirs whose disks report the same sizes count as one disk."""
         space = self._placement.spaces[taker]
         for each in self._dirs_of[taker.broker]:
             if self._placement.spaces[each] == space:
@@ -214,7 +215,7 @@ class _Planning:
 
 
 def _movable(placement: Placement) -> Iterator[tuple[TopicPartition, Replica]]:
-    """Replicas that have something, of partitions whose replicas are all there."""
+    """Yield the replicas that are not empty, of partitions whose replicas are all online."""
     for partition, row in placement.rows.items():
         held = placement.replicas.get(partition, {})
         if partition not in placement.left_alone and set(row) == set(held) and set(row) <= set(placement.racks):

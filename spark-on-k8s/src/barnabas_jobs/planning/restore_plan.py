@@ -1,4 +1,7 @@
-"""The plan of a restore: what it writes, and where. It is decided once and kept in a file, which later runs follow."""
+"""The plan of a restore: its records, and their place in the target.
+
+The plan is made once and stored, and later runs follow it.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -12,7 +15,7 @@ DAY_MS: Final = 86_400_000
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """The selection of archived records: from (inclusive) and to (exclusive), milliseconds since 1970 or offsets."""
+    """The selected range: from (inclusive) and to (exclusive), in milliseconds since 1970 or offsets."""
 
     topic_id: str
     from_ms: int | None = None
@@ -25,7 +28,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 class Selected(msgspec.Struct, frozen=True, kw_only=True):
     """The selected records of one partition.
 
-    `unsettable` records have a timestamp that librdkafka cannot write: 0 and less. `keyless` ones have no key.
+    `unsettable` counts timestamps of 0 or less, which librdkafka cannot write. `keyless` counts records without a key.
     """
 
     partition: int
@@ -40,7 +43,7 @@ class Selected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Selected records of the first `entries` ledger entries; in each partition of the target they begin at `bases`."""
+    """The selected records of the first `entries` ledger entries, and the offsets at which they begin (`bases`)."""
 
     into: str
     into_id: str
@@ -51,7 +54,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TargetTopic(NamedTuple):
-    """The topic that receives the records, as it is; or as it would be made (`is_new`)."""
+    """The topic that receives the records, as it exists, or as it would be created (`is_new`)."""
 
     name: str
     partitions: int
@@ -59,11 +62,11 @@ class TargetTopic(NamedTuple):
     is_new: bool = False
 
     def value(self, setting: str, default: str) -> str:
-        """The setting in force; `default` where the brokers do not know it."""
+        """Return the value of the setting, or `default` if the brokers do not report it."""
         return self.settings[setting].value if setting in self.settings else default
 
     def refusal(self, setting: str, problem: str, allowed: str, keeps_all: str) -> Refused:
-        """The error that names the setting, and what it has to be."""
+        """Return the error that names the setting, its value and what is allowed."""
         value, origin = self.settings[setting]
         kept = f"{setting}={keeps_all}"
         has, do = ("would have", f"make the topic with {kept} before") if self.is_new else ("has", f"set {kept} while")
@@ -74,7 +77,7 @@ class TargetTopic(NamedTuple):
 
 
 def check_target(target: TargetTopic, selected: Iterable[Selected], now_ms: int) -> None:
-    """Raise Refused if the target would not keep the records as they are."""
+    """Raise Refused if the target would not store the records unchanged."""
     found = [each for each in selected if each.records]
     beyond = [each.partition for each in found if each.partition >= target.partitions]
     if beyond:
@@ -85,7 +88,7 @@ def check_target(target: TargetTopic, selected: Iterable[Selected], now_ms: int)
     if unsettable:
         raise Refused(
             f"{unsettable} records have a timestamp of 1970-01-01T00:00:00Z or before, which the producer would "
-            "replace by the present; restore from later with from_time=1970-01-01T00:00:00.001Z"
+            "replace by the present; restore only later records with from_time=1970-01-01T00:00:00.001Z"
         )
     if target.value("message.timestamp.type", "CreateTime") == "LogAppendTime":
         problem = ": its broker would replace the timestamps"
@@ -104,9 +107,9 @@ def _check_keys(target: TargetTopic, keyless: int) -> None:
 
 
 def _check_size(target: TargetTopic, largest: Selected) -> None:
-    """Refuse a target that would delete records by size.
+    """Raise Refused if the target would delete records by size.
 
-    Counts bytes before compression: the log may have fewer on the disk.
+    The size is that before compression; the log may have fewer bytes.
     """
     bound = int(target.value("retention.bytes", "-1"))
     if "delete" in target.value("cleanup.policy", "delete") and 0 <= bound < largest.bytes:
@@ -135,12 +138,12 @@ def _check_future(target: TargetTopic, ahead_ms: int) -> None:
 
 
 def check_same(plan: Plan, selection: Selection, name: str) -> None:
-    """Raise Refused if the plan under way is for other records."""
+    """Raise Refused if the stored plan is for other records."""
     if plan.selection != selection:
         begun, wanted = msgspec.json.encode(plan.selection).decode(), msgspec.json.encode(selection).decode()
         raise Refused(
-            f"the restore name={name} into {plan.into} was begun with {begun}, not with {wanted}: "
-            "give the same options to go on with it, or another name for another restore"
+            f"the restore name={name} into {plan.into} has begun with {begun}, not with {wanted}: "
+            "give the same options to continue it, or another name for another restore"
         )
 
 
@@ -149,7 +152,7 @@ def check_selected(plan: Plan, selected: Iterable[Selected]) -> None:
     found = {each.partition: each.records for each in selected}
     if found != plan.records:
         raise JobFailed(
-            f"the restore into {plan.into} was begun with {sum(plan.records.values())} records, and the archive has "
+            f"the restore into {plan.into} has begun with {sum(plan.records.values())} records, but the archive has "
             f"{sum(found.values())} of them now: the ledger has changed; restore it from a backup"
         )
 
@@ -165,6 +168,6 @@ def check_written(plan: Plan, ends: Mapping[int, int]) -> None:
         wanted = plan.bases[partition] + records
         if ends[partition] != wanted:
             raise JobFailed(
-                f"{plan.into}-{partition} ends at offset {ends[partition]}; after the restore it must end at {wanted}: "
+                f"{plan.into}-{partition} ends at offset {ends[partition]}; expected is {wanted}: "
                 "another client has written to it. Restore into a topic to which nobody writes."
             )

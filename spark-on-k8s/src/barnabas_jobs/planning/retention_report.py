@@ -1,4 +1,4 @@
-"""The comparison of what a topic declares to keep with what it holds."""
+"""The comparison of the declared retention of topics with the records that they hold."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -20,15 +20,15 @@ AGES: Final = (
     ("less than a year", 365 * DAY_MS),
     ("a year or more", None),
 )
-"""Ages of records, each beyond the one before."""
+"""The upper bounds of age groups; each group begins at the bound of the previous one."""
 
-# Brokers look every five minutes (log.retention.check.interval.ms), and delete a little later.
+# Brokers check retention every five minutes (log.retention.check.interval.ms), and delete files a little later.
 GRACE_MS: Final = 10 * 60_000
 FUTURE_MS: Final = HOUR_MS
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that bound what a topic keeps; -1 is no bound."""
+    """The settings of a topic that bound what it keeps; -1 means no bound."""
 
     cleanup_policy: str
     retention_ms: int
@@ -38,9 +38,9 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def oldest_allowed_ms(self) -> int | None:
-        """The age in ms that a record may have; None if the topic keeps all.
+        """The age in ms that a record may have, or None if the topic keeps all.
 
-        A segment goes only when its newest record may.
+        A segment is deleted only when its newest record is old enough.
         """
         if "delete" not in self.cleanup_policy or self.retention_ms < 0:
             return None
@@ -48,9 +48,9 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """The records of one age (an index of AGES) in one partition, and those that another setting would delete.
+    """The records of one partition in one age group, and those that another setting would delete.
 
-    Records without a time, which may be from before 1970, count as the oldest, and no setting deletes them by time.
+    Records without a timestamp, or from before 1970, count as the oldest, but no setting deletes them by time.
     """
 
     partition: int
@@ -64,7 +64,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionAges(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition: `bytes_by_age` is in the order of AGES."""
+    """A partition in the report; `bytes_by_age` is in the order of AGES."""
 
     partition: int
     records: int
@@ -78,7 +78,7 @@ class PartitionAges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicRetention(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic."""
+    """A topic in the report."""
 
     topic: str
     declared: Declared
@@ -86,7 +86,7 @@ class TopicRetention(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def declared(config: Mapping[str, str]) -> Declared:
-    """Return what a topic's configs declare, with the values that it has from its brokers."""
+    """Return the retention settings of a topic's configs, including defaults of the brokers."""
     return Declared(
         cleanup_policy=config.get("cleanup.policy", "delete"),
         retention_ms=int(config["retention.ms"]),
@@ -97,7 +97,7 @@ def declared(config: Mapping[str, str]) -> Declared:
 
 
 def audited(partition: int, held: Sequence[Held], kept: Declared, now_ms: int) -> PartitionAges:
-    """One partition, with what is wrong with it."""
+    """Return the report of a partition, with its findings."""
     by_age = [0] * len(AGES)
     for each in held:
         by_age[each.age] += each.bytes
@@ -126,14 +126,13 @@ def _findings(oldest_ms: int | None, newest_ms: int | None, kept: Declared, now_
         )
     if newest_ms is not None and newest_ms - now_ms > FUTURE_MS:
         found.append(
-            f"the newest record's timestamp is {span_text(newest_ms - now_ms)} ahead: its segment is kept so much "
-            "longer"
+            f"the newest timestamp is {span_text(newest_ms - now_ms)} in the future: its segment is kept so much longer"
         )
     return found
 
 
 def findings_of(topics: Iterable[TopicRetention], unread: Iterable[Unread]) -> list[str]:
-    """Return what is wrong, a line for each partition; also topics that could not be read and still exist."""
+    """Return a line for each finding, and for each existing topic that could not be read."""
     kept_wrong = [
         f"{topic.topic}-{each.partition}: {finding}"
         for topic in topics
@@ -146,7 +145,7 @@ def findings_of(topics: Iterable[TopicRetention], unread: Iterable[Unread]) -> l
 def retention_page(
     about_it: str, topics: Sequence[TopicRetention], what_if_ms: int | None, unread: Sequence[Unread] = ()
 ) -> str:
-    """The HTML page: findings first, then all topics, then each of them."""
+    """Return the HTML page: findings, all topics, and then each topic."""
     sums = [
         (
             topic.topic,

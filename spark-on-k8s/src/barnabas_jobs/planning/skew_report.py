@@ -1,4 +1,4 @@
-"""The skew of topics: over brokers and log dirs, over partitions, and over the keys of their records."""
+"""The skew of topics: over brokers and log dirs, over partitions, and over keys."""
 
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
@@ -13,13 +13,13 @@ from barnabas_jobs.planning.unread import Unread, unread_parts
 
 HOT_RATIO: Final = 1.5
 LEGEND: Final = f"more than {HOT_RATIO} times the mean"
-"""The meaning of bars that are drawn in red."""
+"""The meaning of red bars."""
 
 
 class PartitionLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """The load of one partition: bytes of keys, values and headers; times in milliseconds since 1970.
+    """The load of a partition: bytes of keys, values and headers, and times in milliseconds since 1970.
 
-    `records_per_s` is over the time from its first record until the report; None where the record is of the future.
+    `records_per_s` is the rate from the first record until the report, or None if that record is in the future.
     """
 
     partition: int
@@ -32,7 +32,7 @@ class PartitionLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """One key, as text where it is UTF-8 and else in hexadecimal; None is that of records without one."""
+    """A key as text if it is UTF-8, otherwise in hexadecimal; None stands for records without a key."""
 
     key: str | None
     partition: int
@@ -42,14 +42,14 @@ class KeyLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Balance(msgspec.Struct, frozen=True):
-    """The largest partition over the mean: 1 is even, as many as there are partitions is all in one."""
+    """The largest partition divided by the mean: 1 if all are even, the number of partitions if one has all."""
 
     records: float
     bytes: float
 
 
 class TopicSkew(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic."""
+    """The skew of one topic."""
 
     topic: str
     records: int
@@ -60,7 +60,7 @@ class TopicSkew(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evenness(msgspec.Struct, frozen=True):
-    """The bytes of the largest broker over the mean, now and after the plan: 1 is even."""
+    """The bytes of the largest broker divided by the mean, now and after the plan; 1 is even."""
 
     now: float
     after: float
@@ -78,24 +78,24 @@ def key_text(key: bytes | None) -> str | None:
 
 
 def rate(records: int, first_ms: int, now_ms: int) -> float | None:
-    """Return the records a second until now; None if the first record is of the future."""
+    """Return the records per second from the first record until now, or None if that record is in the future."""
     return records * 1000 / (now_ms - first_ms) if now_ms > first_ms else None
 
 
 def balance(partitions: Sequence[PartitionLoad]) -> Balance:
-    """Return the balance of all partitions, with those that hold nothing."""
+    """Return the balance of all partitions, including empty ones."""
     return Balance(
         largest_over_mean([each.records for each in partitions]), largest_over_mean([each.bytes for each in partitions])
     )
 
 
 def largest_over_mean(values: Sequence[int]) -> float:
-    """1 where there is nothing."""
+    """Return the largest value divided by the mean, 1 if all values are 0."""
     return max(values) * len(values) / sum(values) if sum(values) else 1.0
 
 
 def evenness(brokers: Sequence[BrokerLoad]) -> Evenness:
-    """Return the evenness of all brokers that are alive."""
+    """Return the evenness of all live brokers."""
     return Evenness(
         largest_over_mean([each.bytes for each in brokers]), largest_over_mean([each.bytes_after for each in brokers])
     )
@@ -109,7 +109,7 @@ def skew_page(
     plan: Sequence[Reassigned],
     unread: Sequence[Unread] = (),
 ) -> str:
-    """The HTML page."""
+    """Return the HTML page."""
     parts = [*_topics_parts(topics), *(part for topic in topics for part in _topic_parts(topic))]
     of_brokers = [*_broker_parts(brokers, log_dirs), *_plan_parts(brokers, log_dirs, plan)]
     return page("Skew", about_it, *unread_parts(unread), *of_brokers, *parts)
@@ -161,7 +161,7 @@ def _plan_parts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad], p
     return [
         "<h2>Plan</h2>",
         paragraph(
-            f"After it, the largest broker has {evenness(brokers).after:.2f} times the bytes of the mean one. "
+            f"After the plan, the largest broker has {evenness(brokers).after:.2f} times the bytes of the mean one. "
             "plan.json is a file for kafka-reassign-partitions."
         ),
         bars("Bytes by broker, after the plan", _bars((f"broker {each.broker}", each.bytes_after) for each in brokers)),

@@ -1,11 +1,11 @@
-"""A setting that a topic has, or would have if it was made."""
+"""The config of a topic, or of one that would be created."""
 
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 
 class Origin(IntEnum):
-    """The origin of a value, by the protocol's numbers."""
+    """The origin of a value, with the numbers of the protocol."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -19,11 +19,11 @@ class Origin(IntEnum):
 
 
 _TEXTS: Final = {
-    Origin.UNKNOWN: "of a place that the brokers do not tell",
+    Origin.UNKNOWN: "of an origin that the brokers do not report",
     Origin.TOPIC: "the topic's own",
-    Origin.BROKER: "of one broker, set while it ran",
-    Origin.ALL_BROKERS: "of all brokers, set while they ran",
-    Origin.SERVER_PROPERTIES: "of the brokers' server.properties",
+    Origin.BROKER: "a dynamic config of one broker",
+    Origin.ALL_BROKERS: "a dynamic default of all brokers",
+    Origin.SERVER_PROPERTIES: "from the brokers' server.properties",
     Origin.DEFAULT: "Kafka's default",
 }
 

@@ -1,4 +1,4 @@
-"""Topics that a report could not read: what is wrong with one keeps nobody from reading the others."""
+"""Topics that a report could not read."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from barnabas_jobs.planning.page import paragraph, table
 
 
 class Unread(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic, and why. `is_gone`: it was deleted meanwhile, so there is nothing to read."""
+    """A topic that could not be read, with the reason; `is_gone` is true if the topic was deleted meanwhile."""
 
     topic: str
     why: str

@@ -1,1 +1,1 @@
-"""Records as Spark data frames: of a topic, and of an archive."""
+"""Records of topics and archives as Spark data frames, and what Spark reports of a running job."""

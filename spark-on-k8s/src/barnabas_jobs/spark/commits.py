@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets` as data frames: commits, what each group has committed last, and roll-ups of lag."""
+"""Records of `__consumer_offsets` as data frames: commits, the last commit of each group, and lag by hour and day."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,7 +12,7 @@ from barnabas_jobs.planning.lag.report import DAY, HOUR, HOURS_DRAWN, TOPICS_DRA
 DECODED: Final = "kind string, group string, topic string, partition int, committed long, commit_ms long"
 KEY: Final = ("group", "topic", "partition")
 PLACE: Final = ("log_partition", "log_offset")
-"""The place of a commit's own record in the log of commits."""
+"""The columns for the place of a commit's record in `__consumer_offsets`."""
 LAG: Final = "log_partition int, log_offset long, lag long, seconds double"
 NAMES_MAX: Final = 10
 HOUR_MS: Final = 3_600_000
@@ -20,7 +20,7 @@ PERIODS_MS: Final = {HOUR: HOUR_MS, DAY: 24 * HOUR_MS}
 
 
 def decoded(records: DataFrame) -> DataFrame:
-    """Decode each record of `__consumer_offsets`."""
+    """Return the decoded records of `__consumer_offsets`."""
     fields = F.udf(_decoded, DECODED, useArrow=False)(F.col("key"), F.col("value"))
     place = (F.col("partition").alias("log_partition"), F.col("offset").alias("log_offset"))
     return records.select(*place, fields.alias("said")).select(*PLACE, "said.*")
@@ -36,7 +36,7 @@ def kinds(records: DataFrame) -> dict[str, int]:
 
 
 def chosen(records: DataFrame, groups: Sequence[str], topics: Sequence[str]) -> DataFrame:
-    """Return commits and their tombstones, of these groups and topics, or of all."""
+    """Return the commits and tombstones of these groups and topics, or of all if none are named."""
     found = records.where(F.col("kind").isin(COMMIT, TOMBSTONE))
     for name, wanted in (("group", groups), ("topic", topics)):
         found = found.where(F.col(name).isin(list(wanted))) if wanted else found
@@ -44,7 +44,7 @@ def chosen(records: DataFrame, groups: Sequence[str], topics: Sequence[str]) -> 
 
 
 def committed_names(records: DataFrame, column: str, wanted: Sequence[str]) -> list[str]:
-    """Return which of the wanted groups or topics have commits or tombstones, and some others that have."""
+    """Return the wanted groups or topics that have commits or tombstones, and a few others."""
     if not wanted:
         return []
     names = chosen(records, [], []).select(column).distinct()
@@ -61,23 +61,23 @@ def newest(records: DataFrame) -> list[Row]:
 
 
 def every(commits: DataFrame, step: int) -> list[Row]:
-    """The last commit of each group and partition, and every `step`-th one before it."""
+    """Return the last commit of each group and partition, and every `step`-th one before it."""
     order = Window.partitionBy(*KEY).orderBy(F.desc("log_offset"))
     numbered = commits.withColumn("number", F.row_number().over(order) - 1)
     return numbered.where(F.col("number") % step == 0).orderBy(*PLACE).collect()
 
 
 def with_lags(commits: DataFrame, lags: Sequence[tuple[int, int, int | None, float | None]]) -> DataFrame:
-    """Return commits, with lag and seconds where they are known."""
+    """Return the commits with lag and seconds, null if they are unknown."""
     table = F.broadcast(commits.sparkSession.createDataFrame(list(lags), LAG))
     return commits.drop("kind").join(table, list(PLACE), "left")
 
 
 def with_group_lags(commits: DataFrame) -> DataFrame:
-    """Return commits with the lag of the whole group, and in the topic, at each: the last known one of all partitions.
+    """Return the commits with the lag of the group, and of the group in the topic, at the time of each commit.
 
-    It is unknown where the commit's own lag is. All commits of a group are in one partition of the log, so their
-    offsets are their order.
+    This is the sum of the last known lags of all partitions, or null if the commit's own lag is unknown. All commits
+    of a group are in one partition of the log, so their offsets give their order.
     """
     own = Window.partitionBy(*KEY).orderBy(*PLACE)
     last = F.coalesce(F.last("lag", ignorenulls=True).over(own.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0))
@@ -90,7 +90,7 @@ def with_group_lags(commits: DataFrame) -> DataFrame:
 
 
 def roll_ups(history: DataFrame, objective: Objective) -> DataFrame:
-    """Return a row for each hour and day (UTC) with commits, by partition and group: too many to collect."""
+    """Return a row for each hour and day (UTC) with commits, by group and partition."""
     periods = F.explode(
         F.array(*(_period(name, length_ms) for name, length_ms in PERIODS_MS.items())),
     )
@@ -121,9 +121,9 @@ def group_days(rolled: DataFrame) -> list[Row]:
 
 
 def drawn_hours(rolled: DataFrame, groups: Sequence[str]) -> list[Row]:
-    """Return the largest lag of each hour of these groups by topic, over all partitions, as much as is drawn.
+    """Return the largest lag of these groups by topic and hour, over all partitions, within the bounds of the charts.
 
-    The topic "" is all topics together.
+    The topic "" stands for all topics together.
     """
     hours = rolled.where((F.col("period") == HOUR) & F.col("group").isin(list(groups)) & F.col("lag_max").isNotNull())
     by_topic = hours.groupBy("group", "topic", "start_ms").agg(F.max("topic_lag_max").alias("lag_max"))
@@ -147,7 +147,7 @@ def _period(name: str, length_ms: int) -> Column:
 
 
 def _missed(objective: Objective) -> Any:
-    """Return the column of `Objective.is_missed`."""
+    """Return the condition of `Objective.is_missed` as a column."""
     found = F.lit(False)
     for name, bound in (("group_lag", objective.max_records), ("seconds", objective.max_seconds)):
         found = found if bound is None else found | F.coalesce(F.col(name) > bound, F.lit(False))

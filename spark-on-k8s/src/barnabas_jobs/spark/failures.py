@@ -1,4 +1,4 @@
-"""Failures of Spark as one sentence each, in words for people who run jobs."""
+"""Failures of Spark as one sentence each, for people who run jobs."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,49 +11,49 @@ from pyspark.errors import PySparkException
 from barnabas_jobs.planning.errors import JobFailed
 
 MORE_MEMORY: Final = (
-    "give it more by --conf spark.driver.memory=4g, or spark.executor.memory where executors run elsewhere: records of "
-    "tens of megabytes need gigabytes"
+    "set --conf spark.driver.memory=4g, or spark.executor.memory if executors run elsewhere; records of "
+    "tens of megabytes need gigabytes of memory"
 )
 KNOWN: Final[Sequence[tuple[str, str]]] = (
     ("No space left on device", "the disk is full (No space left on device); free some space, and run the job again"),
     ("OutOfMemoryError", f"Java has too little memory; {MORE_MEMORY}"),
-    ("Some data may have been lost", "records were deleted from the topic while the job read it; run it again"),
-    ("OffsetOutOfRangeException", "records were deleted from the topic while the job read it; run it again"),
+    ("Some data may have been lost", "records were deleted from the topic while the job read it; run the job again"),
+    ("OffsetOutOfRangeException", "records were deleted from the topic while the job read it; run the job again"),
     (
         "overflows when converting to Spark's",
-        "a record's timestamp is beyond the year 294246: its producer writes other units than milliseconds",
+        "a record's timestamp is beyond the year 294246: its producer does not write milliseconds",
     ),
     ("UnknownTopicOrPartitionException", "the topic, or a partition of it, was deleted while the job read it"),
-    ("timestamp before the year 1900", "Spark's connector would change it, so it cannot be archived"),
-    ("does not fit the schema", "a value does not fit; on_mismatch=keep archives such ones without columns"),
+    ("timestamp before the year 1900", "Spark's connector would change it, so the record cannot be archived"),
+    ("does not fit the schema", "a value does not fit; on_mismatch=keep archives such values without columns"),
     ("FAILED_READ_FILE", "a data file cannot be read; restore it from a backup"),
     ("is not a Parquet file", "a data file cannot be read; restore it from a backup"),
     ("Failed to find data source: kafka", "the session has no Kafka connector; see `barnabas jobs fetch-jars`"),
 )
 OURS: Final = re.compile(r"^barnabas_jobs\.[\w.]+: (.+)$", re.MULTILINE)
-"""The last line of what a Python worker prints of an exception of ours."""
+"""The last line that a Python worker prints of an exception of this package."""
 LOST: Final = re.compile(r"An error occurred while calling \S+")
 LINES_MAX: Final = 3
 STAGE_LOST: Final = "has failed the maximum allowable number of times"
-"""The text of Spark about a stage that lost a part of its shuffle, and is not started again."""
+"""Spark's text about a stage that lost shuffle data and is not started again."""
 
 
 class StageLost(JobFailed):
-    """An executor died, and with it what a stage had yet to read. A new job finds all of it."""
+    """A failure because an executor died with shuffle data of a stage; a new Spark job reads them again."""
 
 
 @contextmanager
 def spark_failures(doing: str) -> Iterator[None]:
-    """Turn what Spark raises into JobFailed: what was being done, what it means, and Spark's own first words.
+    """Raise JobFailed for failures of Spark, with the action, the meaning, and Spark's own words.
 
-    Also turns the error of a Spark process that has ended.
+    This includes failures because Spark's Java process has ended.
     """
     try:
         yield
     except (PySparkException, Py4JError, ConnectionError) as error:
         if _is_of_lost_java(error):
             raise JobFailed(
-                f"{doing}: Spark's Java process has ended; what it wrote last says why. Where that is "
+                f"{doing}: Spark's Java process has ended; its last output gives the reason. If that is "
                 f"OutOfMemoryError, {MORE_MEMORY}"
             ) from error
         text = _text(error)
@@ -63,13 +63,13 @@ def spark_failures(doing: str) -> Iterator[None]:
 
 
 def _is_of_lost_java(error: Exception) -> bool:
-    """The call that loses its answer has an error without a trace (of Java), and all later ones have no connection."""
+    """True if the Java process has ended: the first failing call has no Java trace, later ones have no connection."""
     is_lost = type(error) is Py4JError and LOST.fullmatch(str(error)) is not None
     return is_lost or isinstance(error, Py4JNetworkError | ConnectionError)
 
 
 def _text(error: Exception) -> str:
-    """All messages, from the failure to its first cause."""
+    """Return all messages, from the failure to its first cause."""
     java = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     texts = [str(error)]
     while java is not None:

@@ -1,4 +1,4 @@
-"""The sums of all of Spark's jobs. Of jobs that have ended only sums are kept: a run may have millions."""
+"""The sums of all Spark jobs of a session; ended jobs are kept only as sums, because a run may have millions."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -14,7 +14,7 @@ STARTING: Final = Phase("starting", None)
 
 
 class SparkJob(msgspec.Struct, frozen=True):
-    """One job of Spark's, as it was looked at."""
+    """A Spark job as it was last seen."""
 
     number: int
     ended: bool
@@ -33,13 +33,13 @@ class JobSums:
         self._newest = (False, -1, STARTING)
 
     def has(self, number: int) -> bool:
-        """True if a job has ended and is in the sums."""
+        """True if the job has ended and is in the sums."""
         return number in self._ended
 
     def seen(self, jobs: Sequence[SparkJob], listed: Collection[int]) -> Seen:
-        """Return the sums with these jobs, which are not in them yet; the phase is that of the last job with a name.
+        """Return the sums with these jobs, which are not in the sums yet; the phase is that of the last named job.
 
-        `listed`: the numbers of the jobs that Spark still lists. It never lists again a job that it has forgotten.
+        `listed` has the numbers of the jobs that Spark still lists. Spark never lists a forgotten job again.
         """
         running = [job for job in jobs if not job.ended]
         for job in jobs:

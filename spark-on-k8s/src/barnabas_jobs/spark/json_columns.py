@@ -1,4 +1,4 @@
-"""Values that are JSON as columns: a schema (JSON Schema, or Spark's DDL), and what does not fit it."""
+"""Values in JSON as columns, by a schema (JSON Schema, or Spark's DDL)."""
 
 import json
 from pathlib import Path
@@ -33,20 +33,21 @@ DOES_NOT_FIT: Final = "does not fit the schema"
 
 
 class JsonColumns(NamedTuple):
-    """The columns `json` and `json_fits`; the value stays as it is beside them, for it is what is restored."""
+    """The columns `json` and `json_fits`; the original value stays beside them, for restores."""
 
     schema: StructType
     on_mismatch: Mismatch
 
     @property
     def ddl(self) -> str:
-        """The schema as the ledger keeps it."""
+        """The schema in the form of the ledger."""
         return self.schema.toDDL()
 
     def added(self, records: DataFrame) -> DataFrame:
-        """`json_fits` is null where there is no value, and `json` where it does not fit.
+        """Return the records with both columns.
 
-        With `on_mismatch=fail` Spark fails at the first that does not.
+        `json_fits` is null if the record has no value, and `json` is null if the value does not fit. With
+        `on_mismatch=fail`, Spark fails at the first value that does not fit.
         """
         whole = StructType([*self.schema.fields, StructField(CORRUPT, StringType())])
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
@@ -61,7 +62,7 @@ class JsonColumns(NamedTuple):
 
 
 def read_schema(path: str) -> StructType:
-    """Read the schema of a file with a JSON Schema of an object, or Spark's DDL (`a INT NOT NULL, b STRING`).
+    """Read the schema from a file, as a JSON Schema of an object or as Spark's DDL (`a INT NOT NULL, b STRING`).
 
     Raises JobFailed.
     """
@@ -76,7 +77,7 @@ def read_schema(path: str) -> StructType:
         raise JobFailed(f"schema={path}: the file cannot be read: {error.strerror}") from error
     except (ValueError, PySparkException) as error:
         raise JobFailed(
-            f"schema={path}: it is neither a JSON Schema nor Spark's DDL (as `a INT NOT NULL, b STRING`): {error}"
+            f"schema={path}: the file is neither a JSON Schema nor Spark's DDL (as `a INT NOT NULL, b STRING`): {error}"
         ) from error
     if not isinstance(found, StructType):
         raise JobFailed(f"schema={path}: the root is {found.simpleString()}; allowed is an object")
@@ -94,8 +95,8 @@ def _type(path: str, where: str, schema: Any) -> DataType:
     if kind in PLAIN:
         return PLAIN[kind]
     raise JobFailed(
-        f"schema={path}: {where} is {json.dumps(schema)[:200]}; allowed is one type of {ALLOWED}, null beside it, "
-        "`properties` with an object, `items` with an array"
+        f"schema={path}: {where} is {json.dumps(schema)[:200]}; allowed is one type of {ALLOWED}, and null; "
+        "an object needs `properties`, an array `items`"
     )
 
 
@@ -110,9 +111,9 @@ def _kinds(schema: Any, *, null: bool = False) -> list[str]:
 
 
 def _lacking(value: Column, kind: DataType) -> Column:
-    """Return a column that is true where a required field is null, at any depth.
+    """Return a column that is true if a required field is null, at any depth.
 
-    Spark itself takes all fields of JSON as optional.
+    Spark itself takes all fields of JSON for optional.
     """
     lacking = F.lit(False)
     if isinstance(kind, StructType):

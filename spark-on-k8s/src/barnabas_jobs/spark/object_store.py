@@ -1,7 +1,7 @@
-"""An archive's files in an S3 bucket, by Hadoop's own client.
+"""An archive's files in an S3 bucket, through Hadoop's client.
 
-A bucket has no locks and no links: what is added once is added by a conditional put (`If-None-Match: *`), which the
-bucket itself decides, whole or not at all.
+A bucket has no locks and no links, so a file is added by a conditional put (`If-None-Match: *`), which the bucket
+itself accepts or rejects atomically.
 """
 
 import uuid
@@ -19,9 +19,9 @@ CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
 
 
 class ObjectStore:
-    """Paths are relative to `s3a://BUCKET/FOLDER`. What cannot be done raises JobFailed.
+    """A folder in a bucket for the files of a store; names are relative to `s3a://BUCKET/FOLDER`.
 
-    `option`: the option that names it.
+    Failures raise JobFailed. `option` is the option of the job that names the folder.
     """
 
     def __init__(self, spark: SparkSession, location: str, option: str = "archive") -> None:
@@ -38,22 +38,22 @@ class ObjectStore:
         return self.location
 
     def url(self, name: str) -> str:
-        """Return the name by which Spark reads and writes it."""
+        """Return the URL by which Spark reads and writes the file or folder."""
         return f"{self.location}/{name}"
 
     def make(self, *_: str) -> None:
-        """A bucket has no folders; that it is there, and adds a name once, is seen here."""
+        """Check that the bucket can be reached and has conditional puts; a bucket needs no folders."""
         with self._as_job_failed("reach"):
             self._files.exists(self._path(""))
         self._check_adds_once()
 
     def _check_adds_once(self) -> None:
-        """Check the bucket before any work is done that two writers could both commit. Raises JobFailed."""
+        """Raise JobFailed unless the bucket has conditional puts, without which two writers could both commit."""
         name = f".{uuid.uuid4().hex[:12]}.probe"
         try:
             if self.add(name, b"one") and self.add(name, b"other"):
                 raise JobFailed(
-                    f"{self._option}={self}: its server has overwritten an object in spite of `If-None-Match: *`, so "
+                    f"{self._option}={self}: the server has overwritten an object in spite of `If-None-Match: *`, so "
                     "two writers could overwrite each other; an archive needs a server with conditional puts"
                 )
         finally:
@@ -61,17 +61,17 @@ class ObjectStore:
 
     @contextmanager
     def locked(self, *_: str) -> Iterator[None]:
-        """A bucket has no locks: of two writers the earlier fails at its next commit."""
+        """Do nothing, because a bucket has no locks: of two writers, the slower one fails at its next commit."""
         yield
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, sorted; none if there is no such folder."""
+        """Return the sorted names in a folder, none if the folder does not exist."""
         with self._as_job_failed(f"list {folder}"):
             path = self._path(folder)
             return sorted(each.getPath().getName() for each in self._files.listStatus(path)) if self._is(path) else []
 
     def read(self, name: str) -> bytes | None:
-        """The content; None where it is not there."""
+        """Return the content of the object, or None if there is no such object."""
         with self._as_job_failed(f"read {name}"):
             try:
                 stream = self._files.open(self._path(name))
@@ -85,9 +85,9 @@ class ObjectStore:
                 stream.close()
 
     def add(self, name: str, content: bytes) -> bool:
-        """Add an object, which exists as a whole when this returns; False if there is another one of this name.
+        """Add an object atomically; return False if the name is taken.
 
-        The client may ask again when it has lost the bucket's answer: it may find the object that it added itself.
+        The client may repeat a request whose answer was lost, and then finds the object that it has added itself.
         """
         try:
             self._write(self._files.createFile(self._path(name)).opt(CONDITIONAL, "true").build(), content)
@@ -100,12 +100,12 @@ class ObjectStore:
         return True
 
     def replace(self, name: str, content: bytes) -> None:
-        """Replace the content; after a crash the object has the old content or the new one."""
+        """Replace an object atomically: after a crash it has the old content or the new one."""
         with self._as_job_failed(f"write {name}"):
             self._write(self._files.create(self._path(name), True), content)
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """The files in it and below, with their bytes."""
+        """Return the size in bytes of each object below the folder."""
         with self._as_job_failed(f"list {folder}"):
             path = self._path(folder)
             found = dict[str, int]()
@@ -116,7 +116,7 @@ class ObjectStore:
             return dict(sorted(found.items()))
 
     def sync(self, _: Iterable[str]) -> None:
-        """Do nothing: a bucket keeps what it has accepted."""
+        """Do nothing, because a bucket keeps what it has accepted."""
 
     def remove(self, folder: str) -> None:
         """Delete the folder recursively."""
@@ -124,7 +124,7 @@ class ObjectStore:
             self._files.delete(self._path(folder), True)
 
     def sweep(self, _: str) -> None:
-        """A bucket has nothing half done."""
+        """Do nothing, because a bucket has no partial objects."""
 
     def _path(self, name: str) -> Any:
         return self._hadoop.fs.Path(self.url(name) if name else self.location)

@@ -1,4 +1,4 @@
-"""Records of a data frame to a function of Python: each partition of the topic in one task, in the order of offsets."""
+"""Records of a data frame passed to a Python function: one task for each partition, in the order of offsets."""
 
 import time
 import uuid
@@ -21,44 +21,45 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = ("partition", "timestamp_ms", "key", "value", "headers")
 COUNTS: Final = "partition int, written long, there long"
-# Rows come as Arrow, some thousand together; of large records fewer, for a task has them all in memory. To count bytes
-# Spark asks all vectors for their size after each row, and one of lists goes through all nulls at its end again each
-# time: lists must not be null.
+# Rows come in Arrow batches of some thousand, fewer if they are large, because a task holds a whole batch in memory. To
+# count bytes, Spark asks all vectors for their size after each row, and a vector of lists then walks over all nulls at
+# its end. So lists must not be null.
 BATCH: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
 }
 ONE_TASK_EACH: Final = {"spark.speculation": "false", "spark.stage.maxConsecutiveAttempts": "1"}
-"""Settings without which Spark starts a second task of a partition while the first still writes: beside a slow one, or
-in a stage that it starts again because a dead executor took its part of the shuffle along. Tasks on other executors go
-on then, and the attempts of the new stage count from 0.
+"""The settings that keep Spark from starting a second task of a partition while the first one still writes.
+
+Spark would do so beside a slow task, or when it repeats a stage because a dead executor had shuffle data. Tasks on
+other executors then go on, and the attempts of the repeated stage count from 0.
 """
 SPARK_DEFAULTS: Final = {"spark.speculation": "false", "spark.stage.maxConsecutiveAttempts": "4"}
 GROUP: Final = "spark.jobGroup.id"
 POLL_S: Final = 0.5
 TASK_ENDS_SECONDS_MAX: Final = 300.0
-"""Longer than Spark takes to notice that an executor is gone (`spark.network.timeout`, 120 s)."""
+"""The limit is more than the time in which Spark notices a lost executor (`spark.network.timeout`, 120 s)."""
 
 
 class Writer(Protocol):
-    """The work of a task; it is sent to the executors."""
+    """The work of a task, sent to the executors."""
 
     def __call__(self, records: Iterable[Any], *, is_again: bool = False) -> Iterator[tuple[int, int, int]]:
-        """Write tuples of COLUMNS, in the order of offsets, and return the COUNTS of their partition.
+        """Write tuples of COLUMNS, in the order of offsets, and yield the COUNTS of their partition.
 
-        `is_again`: a task before this one has begun with the same records.
+        `is_again` is true if an earlier task has begun with the same records.
         """
 
 
 def write_by_partition(records: DataFrame, sizes: Mapping[int, int], writer: Writer) -> list[Row]:
-    """Write records in tasks and return their COUNTS. `sizes`: the number of records of each partition.
+    """Write records in one task for each partition, and return their COUNTS.
 
-    Each has a task of its own. The largest is the first to begin, for what runs last runs alone. By one number, which
-    all of a task's records have in the same place, Spark sorts without comparing rows.
+    `sizes` is the number of records of each partition. The largest partition begins first, because the last task runs
+    alone. All records of a task share one number, by which Spark sorts without comparing rows.
     """
     tasks = {each: task for task, each in enumerate(sorted(sizes, key=lambda each: -sizes[each]))}
     by_partition = F.lit([tasks.get(each, 0) for each in range(max(sizes, default=0) + 1)])
-    filled = records.withColumn("headers", F.coalesce("headers", F.array()))  # See BATCH.
+    filled = records.withColumn("headers", F.coalesce("headers", F.array()))  # Lists must not be null; see BATCH.
     alone = filled.select("offset", *COLUMNS).repartitionById(max(1, len(tasks)), by_partition[F.col("partition")])
     ordered = alone.sortWithinPartitions("offset").select(*COLUMNS)
     with settings(records.sparkSession, BATCH), _all_tasks_ended(records.sparkSession):
@@ -73,15 +74,15 @@ def check_one_task_each(spark: SparkSession) -> None:
         if value != allowed:
             raise Refused(
                 f"{name}={value}: Spark may start a second task beside one that still writes, and both would write the "
-                f"same records; restore in a session that begins with {name}={allowed}"
+                f"same records; start the session of the restore with {name}={allowed}"
             )
 
 
 @contextmanager
 def _all_tasks_ended(spark: SparkSession) -> Iterator[None]:
-    """Wait after a failure until no task that was started inside runs any more: Spark only asks them to end.
+    """Wait after a failure until no task of the block runs any more, because Spark only asks tasks to end.
 
-    Raises JobFailed if a task goes on.
+    Raises JobFailed if a task does not end.
     """
     context, group = spark.sparkContext, f"barnabas-{uuid.uuid4().hex}"
     before = context.getLocalProperty(GROUP)
@@ -92,7 +93,7 @@ def _all_tasks_ended(spark: SparkSession) -> Iterator[None]:
         _await_no_task(context, group)
         raise
     finally:
-        context.setLocalProperty(GROUP, before)  # type: ignore[arg-type]  # None takes it away.
+        context.setLocalProperty(GROUP, before)  # type: ignore[arg-type]  # None removes the property.
 
 
 def _await_no_task(context: SparkContext, group: str) -> None:
@@ -120,5 +121,5 @@ def _task(writer: Writer, batches: "Iterable[pyarrow.RecordBatch]") -> "Iterator
 
 
 def _records(batch: "pyarrow.RecordBatch") -> Iterator[tuple[Any, ...]]:
-    """Yield the rows, built column by column: dicts of rows take ten times as long."""
+    """Yield the rows as tuples, built from columns, since rows as dicts take ten times as long."""
     return zip(*(column.to_pylist() for column in batch.columns), strict=True)

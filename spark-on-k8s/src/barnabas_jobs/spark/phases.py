@@ -1,6 +1,6 @@
-"""Names what Spark does, for those who watch a job: in the description and a tag of Spark's own jobs.
+"""The phases of a job as descriptions and tags of Spark jobs, for those who watch the job.
 
-Spark counts what its tasks have read. A phase whose tasks write elsewhere counts by itself.
+Spark counts the records that its tasks read. A phase whose tasks write elsewhere counts its records itself.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,23 +13,23 @@ TAG: Final = "barnabas.phase="
 DESCRIPTION: Final = "spark.job.description"
 
 _done: Final[dict[str, Callable[[], int]]] = {}
-"""The function that counts the records done, by the name of a phase of this process."""
+"""The function that counts the finished records, by the name of a phase of this process."""
 
 
 class Phase(NamedTuple):
-    """The phase of a job, with the number of its records, if that is known. The name has no comma."""
+    """A phase of a job, and the number of its records if known; the name has no comma."""
 
     name: str
     records: int | None
 
     @property
     def tag(self) -> str:
-        """The tag that Spark keeps for the phase."""
+        """The tag of Spark jobs in this phase."""
         return f"{TAG}{'' if self.records is None else self.records}={self.name}"
 
 
 def of_tag(tag: str) -> Phase | None:
-    """Return the phase that a tag stands for; None if the tag is somebody else's."""
+    """Return the phase of a tag, or None if the tag is not of this module."""
     if not tag.startswith(TAG):
         return None
     records, _, name = tag.removeprefix(TAG).partition("=")
@@ -37,7 +37,7 @@ def of_tag(tag: str) -> Phase | None:
 
 
 def records_done(name: str) -> int | None:
-    """Return the number that a phase counts by itself; None if Spark counts. Raises JobFailed."""
+    """Return the number that a phase counts itself, or None if Spark counts. Raises JobFailed."""
     return _done[name]() if name in _done else None
 
 
@@ -45,9 +45,10 @@ def records_done(name: str) -> int | None:
 def phase(
     spark: SparkSession, name: str, records: int | None = None, done: Callable[[], int] | None = None
 ) -> Iterator[None]:
-    """The Spark jobs that this thread starts inside belong to this phase, which may have several blocks.
+    """Mark the Spark jobs that this thread starts in the block as part of the phase.
 
-    `done`: how many records are done, where Spark does not know; who watches asks for it in a thread of its own.
+    A phase may have several blocks. `done` counts the finished records if Spark cannot; the thread that watches the
+    job calls it.
     """
     if done is not None:
         _done[name] = done
@@ -60,4 +61,4 @@ def phase(
         yield
     finally:
         context.removeJobTag(tag)
-        context.setJobDescription(before)  # type: ignore[arg-type]  # None takes it away.
+        context.setJobDescription(before)  # type: ignore[arg-type]  # None removes the property.

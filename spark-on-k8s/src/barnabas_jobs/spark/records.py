@@ -1,4 +1,4 @@
-"""Records as data frames, with the columns of Spark's Kafka connector: of a topic, and of the files of an archive."""
+"""Records of a topic or of archive files as data frames, with the columns of Spark's Kafka connector."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,14 +23,14 @@ PAGE_CHECKSUMS: Final = "parquet.page.verify-checksum.enabled"
 DAY_MS: Final = 86_400_000
 EARLIEST_MS: Final = -2_208_988_800_000  # 1900-01-01T00:00:00Z.
 TASK_RECORDS: Final = 500_000
-"""The offsets of a partition that one task reads at most: one long partition would keep one core busy alone."""
+"""The largest number of offsets in a task; a long partition would otherwise keep one core busy alone."""
 FIRST_READERS: Final = "spark.sql.sources.useV1SourceList"
-"""Sources that Spark reads through its first interface. Kafka's reader of that one counts nothing."""
+"""The setting with the sources that Spark reads through its V1 interface, where Kafka's reader counts no records."""
 TOO_OLD: Final = "timestamp before the year 1900"
 
 
 class Counted(NamedTuple):
-    """Records of a partition, their first and last offset, and how many have a value that does not fit its schema."""
+    """The records of a partition: their number, first and last offset, and the number that do not fit the schema."""
 
     records: int
     first: int
@@ -41,9 +41,9 @@ class Counted(NamedTuple):
 def of_topic(
     spark: SparkSession, bootstrap: str, topic: str, ranges: Sequence[OffsetRange], *, counted: bool = False
 ) -> DataFrame:
-    """The committed records of these ranges. Spark fails where one of them is gone when it reads.
+    """Return the committed records of these ranges. Spark fails if some are deleted before it reads them.
 
-    `counted`: by the reader of the connector whose tasks tell Spark how many records they have read.
+    `counted` chooses the connector's reader whose tasks report the number of records read.
     """
     if not ranges:
         return spark.createDataFrame([], SCHEMA)
@@ -60,7 +60,10 @@ def of_topic(
 def stream_of_topic(
     spark: SparkSession, bootstrap: str, topic: str, starts: Mapping[int, int], records_max: int
 ) -> DataFrame:
-    """The committed records from these offsets on, about `records_max` a batch; of partitions that are added, all."""
+    """Return a stream of the committed records from these offsets on, about `records_max` in a batch.
+
+    Partitions that are added later are read from their start.
+    """
     chosen = {
         "subscribe": topic,
         "startingOffsets": _offsets(topic, starts),
@@ -70,7 +73,7 @@ def stream_of_topic(
 
 
 def read_to(query: StreamingQuery, topic: str) -> dict[int, int]:
-    """Return the offset after the last one that finished batches have read, by partition, with or without a record."""
+    """Return the offset up to which finished batches have read, by partition, even if there was no record."""
     done = query.lastProgress
     if done is None or not done.sources[0].endOffset:
         return {}
@@ -94,16 +97,19 @@ def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
 
 @contextmanager
 def reading(spark: SparkSession, topic: str) -> Iterator[None]:
-    """Let frames of this topic be read inside: Spark finds partitions of internal topics only by a consumer."""
+    """Allow frames of this topic to be read in the block.
+
+    Spark finds the partitions of internal topics only through a consumer.
+    """
     chosen = {"spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true"} if topic.startswith("__") else {}
     with settings(spark, chosen):
         yield
 
 
 def of_files(spark: SparkSession, data: str, paths: Sequence[str]) -> DataFrame:
-    """The records of Parquet files under the folder `data` of an archive.
+    """Return the records of Parquet files under the folder `data` of an archive.
 
-    Spark fails at a page whose bytes do not match the checksum that was written with it.
+    Spark fails at a page whose bytes do not match their checksum.
     """
     if not paths:
         return spark.createDataFrame([], SCHEMA)
@@ -117,7 +123,7 @@ def in_ranges(records: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
 
 
 def with_inside(records: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
-    """All, with the column `inside`: whether the offset is in the range of its partition."""
+    """Return all records, with the column `inside`: True if the offset is in the range of its partition."""
     joined = records.join(_table(records, ranges), "partition", "left")
     return joined.select(*records.columns, F.coalesce(F.expr(INSIDE), F.lit(False)).alias("inside"))
 
@@ -127,10 +133,10 @@ def _table(records: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
 
 
 def with_true_timestamps(records: DataFrame) -> DataFrame:
-    """Spark fails at a record from before 1900, whose timestamp its connector may have changed.
+    """Return the records; Spark fails at a record from before 1900, whose timestamp its connector may have changed.
 
-    It takes timestamps through `java.sql`, whose calendar is the Julian one before 1582, and whose time zones
-    have other offsets before 1900.
+    The connector converts timestamps through `java.sql`, which has the Julian calendar before 1582, and other time
+    zone offsets before 1900.
     """
     place = (F.lit("partition "), F.col("partition"), F.lit(" offset "), F.col("offset"))
     failure = F.raise_error(F.concat(*place, F.lit(f" has a {TOO_OLD}")))
@@ -140,9 +146,9 @@ def with_true_timestamps(records: DataFrame) -> DataFrame:
 
 
 def write_parquet(records: DataFrame, folder: str) -> int:
-    """One folder a day (UTC) and partition, each file in the order of offsets, timestamps of Parquet's own kind.
+    """Write records to Parquet files, and return their number.
 
-    How many records tasks have given to the files.
+    Each day (UTC) and partition gets a folder, and each file is in the order of offsets.
     """
     given = Observation()
     day = F.date_add(F.lit("1970-01-01").cast("date"), F.floor(F.unix_millis("timestamp") / DAY_MS).cast("int"))
@@ -154,7 +160,7 @@ def write_parquet(records: DataFrame, folder: str) -> int:
 
 
 def counts(spark: SparkSession, data: str, paths: Sequence[str]) -> dict[int, Counted]:
-    """Count the records of files by partition. Only their offsets are read."""
+    """Return the number of records in files by partition, from their offsets alone."""
     if not paths:
         return {}
     files = spark.read.schema(f"{SCHEMA}, json_fits boolean").option("basePath", data).parquet(*paths)
@@ -169,14 +175,14 @@ def counts(spark: SparkSession, data: str, paths: Sequence[str]) -> dict[int, Co
 
 
 def fingerprint(*more: str) -> Column:
-    """64 bits of all that a record holds, and of these columns; a null is not the same as nothing."""
+    """Return a 64-bit hash of all fields of a record and of these columns; null and empty differ."""
     header = F.transform("headers", lambda each: F.struct(each["key"], each["value"].isNull(), each["value"]))
     nulls = (F.col("key").isNull(), F.col("value").isNull())
     return F.xxhash64(*map(F.col, more), F.unix_millis("timestamp"), *nulls, F.col("key"), F.col("value"), header)
 
 
 def size() -> Column:
-    """Bytes of key, value and headers."""
+    """Return the bytes of key, value and headers."""
     headers = F.aggregate(
         F.coalesce("headers", F.array()),
         F.lit(0).cast("long"),
@@ -188,14 +194,14 @@ def size() -> Column:
 
 @contextmanager
 def settings(spark: SparkSession, chosen: Mapping[str, str]) -> Iterator[None]:
-    """The session with these settings, and as it was afterwards: it may be that of a notebook."""
+    """Change these settings of the session in the block, and then restore the old ones."""
     before = {name: spark.conf.get(name, None) for name in chosen}
     for name, value in chosen.items():
         spark.conf.set(name, value)
     try:
         yield
     finally:
-        with suppress(Py4JNetworkError, ConnectionError):  # Spark is gone; the cause was reported before.
+        with suppress(Py4JNetworkError, ConnectionError):  # Spark has ended, and the cause was reported before.
             for name, old in before.items():
                 if old is None:
                     spark.conf.unset(name)

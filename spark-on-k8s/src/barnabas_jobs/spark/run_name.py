@@ -1,4 +1,4 @@
-"""The run of a session, if it has a name: all tries of a run get the same name from the program that starts drivers."""
+"""The name of a run, which all its tries get from the program that starts drivers."""
 
 from typing import Final
 
@@ -8,5 +8,5 @@ RUN: Final = "spark.barnabas.run"
 
 
 def run_name(spark: SparkSession) -> str | None:
-    """Return the name of the run; None for one that was started by hand."""
+    """Return the name of the run, or None if a user started the job."""
     return spark.conf.get(RUN, None) or None

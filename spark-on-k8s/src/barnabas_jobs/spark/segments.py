@@ -1,4 +1,4 @@
-"""Batches of segment files as data frames: what they say of each log, and where replicas hold other batches."""
+"""Batches of segment files as data frames: the extents of each log, and where replicas hold different batches."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -9,11 +9,11 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
 REPLICA: Final = ("log_dir", "topic", "partition")
 SPANS: Final = "log_dir string, topic string, partition int, since long, committed_until long, untils array<long>"
 OFFSETS_NAMED_MAX: Final = 5
-"""The number of differing offsets of a partition that are named, the first ones."""
+"""The number of differing offsets in the report for each partition."""
 
 
 def extents(batches: DataFrame) -> list[Row]:
-    """A row for each segment that has batches."""
+    """Return a row for each segment that has batches."""
     return (
         batches.groupBy(*REPLICA, "segment")
         .agg(
@@ -30,7 +30,7 @@ def extents(batches: DataFrame) -> list[Row]:
 
 
 def epochs(batches: DataFrame) -> list[Row]:
-    """The first and the last batch of each epoch of each log: `first` and `last`, each (offset, segment, position)."""
+    """Return the first and the last batch of each epoch in each log, as (offset, segment, position)."""
     at = F.struct(F.col("base_offset").alias("offset"), "segment", "position")
     return (
         batches.groupBy(*REPLICA, "epoch")
@@ -41,10 +41,11 @@ def epochs(batches: DataFrame) -> list[Row]:
 
 
 def differing(batches: DataFrame, spans: Sequence[Any]) -> DataFrame:
-    """Partition and offset of each batch that replicas do not hold alike; `is_committed` where all should.
+    """Return partition and offset of each batch that differs between replicas.
 
-    `spans` are rows of SPANS: from where on a replica is compared, up to where its own batches are committed, and that
-    of all replicas of the partition. One that ends before an offset, or does not know it as committed, may lack it.
+    `is_committed` is true if the offset is below the committed end of each replica that should hold it. `spans` are
+    rows of SPANS: the first offset to compare in a replica, its committed end, and the committed ends of all replicas
+    of the partition. A replica whose committed end is not above an offset may lack it.
     """
     table = F.broadcast(batches.sparkSession.createDataFrame(list(spans), SPANS))
     offset = F.col("base_offset")
@@ -73,12 +74,12 @@ def differing(batches: DataFrame, spans: Sequence[Any]) -> DataFrame:
 
 
 def first_of_each_partition(offsets: DataFrame) -> DataFrame:
-    """The rows with the lowest offsets of each partition, OFFSETS_NAMED_MAX at most."""
+    """Return the OFFSETS_NAMED_MAX rows with the lowest offsets in each partition."""
     order = Window.partitionBy("topic", "partition").orderBy("base_offset")
     return offsets.withColumn("number", F.row_number().over(order)).where(F.col("number") <= OFFSETS_NAMED_MAX)
 
 
 def held(batches: DataFrame, offsets: DataFrame) -> list[Row]:
-    """The batches that begin at these offsets."""
+    """Return the batches that begin at these offsets."""
     keys = ["topic", "partition", "base_offset"]
     return batches.join(F.broadcast(offsets.select(*keys)), keys).orderBy(*keys, "broker", "log_dir").collect()

@@ -1,4 +1,4 @@
-"""The standing of an archive against its topic, as the run that writes it reports it: Spark knows nothing of either."""
+"""The lag of an archive behind its topic, reported by the run that writes it, because Spark does not know it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,10 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Standing(NamedTuple):
-    """The time of an archive's last commit, and the number of the topic's offsets that it does not have yet.
-
-    None if that is not known.
-    """
+    """The time of an archive's last commit, and the number of offsets it lacks; None if unknown."""
 
     last_commit_ms: int | None = None
     records_behind: int | None = None
@@ -17,17 +14,17 @@ class Standing(NamedTuple):
 
 UNKNOWN: Final = Standing()
 _asked: Final[list[Callable[[], Standing]]] = []
-"""The functions that report the standing in this process; the last one counts."""
+"""The functions that report the lag in this process; the last one counts."""
 
 
 def standing() -> Standing:
-    """Return the standing of the run that is under way."""
+    """Return the lag of the present run."""
     return _asked[-1]() if _asked else UNKNOWN
 
 
 @contextmanager
 def reported(ask: Callable[[], Standing]) -> Iterator[None]:
-    """Give the answers of `ask` inside to those who watch the run, in a thread of their own."""
+    """Make `standing` call `ask` while the block runs; the thread that watches the run calls it."""
     _asked.append(ask)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The progress of a Spark application, read from the status store that Spark's own web page reads, too."""
+"""The progress of a Spark application, read from the status store of Spark's web UI."""
 
 from typing import Any, Final
 
@@ -14,17 +14,17 @@ RUNNING: Final = "RUNNING"
 
 
 class SparkStatus:
-    """The progress of one session. Jobs that have ended are read once: a run may have thousands."""
+    """The progress of one session; ended jobs are read only once, because a run may have thousands."""
 
     def __init__(self, spark: SparkSession) -> None:
         store = spark.sparkContext._jsc.sc().statusStore()
         self._store = store
-        # The default of the Scala method.
+        # Python must pass the default arguments of the Scala method itself.
         self._stage_defaults = [getattr(store, f"stageData$default${number}")() for number in range(2, 6)]
         self._sums = JobSums()
 
     def seen(self) -> Seen:
-        """Now. The phase is that of the last job that has a name."""
+        """Return the present figures; the phase is that of the last named job."""
         found = self._store.jobsList(None)
         jobs = {job.jobId(): job for job in (found.apply(index) for index in range(found.size()))}
         changed = [self._job(number, job) for number, job in jobs.items() if not self._sums.has(number)]
@@ -49,7 +49,7 @@ class SparkStatus:
         )
 
     def _records(self, stage: int) -> int:
-        """Return the number of records that the stage's tasks have read; or written, when they are done."""
+        """Return the number of records that the stage's tasks have read, or have written if that is more."""
         attempts = self._store.stageData(stage, *self._stage_defaults)
         if not attempts.size():
             return 0

@@ -1,4 +1,4 @@
-"""The records of one batch, against what its header says of them."""
+"""The check of the records in one batch against its header."""
 
 import struct
 from collections.abc import Callable
@@ -18,25 +18,25 @@ _BASE_TIMESTAMP: Final = struct.Struct(">q")
 _BASE_TIMESTAMP_PLACE: Final = 27
 
 Decompress = Callable[[str, bytes], bytes]
-"""Codec and bytes to bytes; ValueError where they are not of that codec."""
+"""A function from codec and bytes to decompressed bytes, which raises ValueError if they are damaged."""
 
 
 def wrong_in_records(data: memoryview, batch: Batch, decompress: Decompress) -> str | None:
-    """Return what is wrong with the records of a batch, in words; None if they are sound."""
+    """Return the problem with the records of a batch in words, or None if they are sound."""
     try:
         records = _decompressed(bytes(data[HEADER_BYTES:]), batch.attributes & COMPRESSION_MASK, decompress)
         (base_timestamp_ms,) = _BASE_TIMESTAMP.unpack_from(data, _BASE_TIMESTAMP_PLACE)
         return _wrong(records, batch, base_timestamp_ms)
     except (ValueError, IndexError, struct.error) as error:
-        return f"they cannot be decoded: {error}"
+        return f"the records cannot be decoded: {error}"
 
 
 def _decompressed(data: bytes, codec: int, decompress: Decompress) -> bytes:
     if codec >= len(CODECS):
-        raise ValueError(f"codec {codec}; 0 to {len(CODECS) - 1} are known")
+        raise ValueError(f"codec {codec} is unknown; allowed: 0 to {len(CODECS) - 1}")
     if not codec:
         return data
-    if data.startswith(XERIAL):  # Snappy in blocks, as Java's clients write it.
+    if data.startswith(XERIAL):  # Java's clients write snappy in blocks.
         return b"".join(decompress("snappy", block) for block in _xerial_blocks(data))
     return decompress(CODECS[codec], data)
 
@@ -52,29 +52,29 @@ def _xerial_blocks(data: bytes) -> list[bytes]:
 
 
 def _wrong(records: bytes, batch: Batch, base_timestamp_ms: int) -> str | None:
-    """Record by record: its length, timestamp and offset; keys and values are passed over."""
+    """Return the first problem with the length, timestamp or offset of a record; keys and values are skipped."""
     position, delta_before, newest_ms, count = 0, -1, TIMESTAMP_MIN_MS, 0
     while position < len(records):
         length, position = varint(records, position)
         end = position + length
         if length <= 0 or end > len(records):
-            return f"record {count} has {length} bytes, and {len(records) - position} are left"
+            return f"record {count} has {length} bytes, but {len(records) - position} are left"
         time_delta_ms, position = varint(records, position + 1)
         delta, position = varint(records, position)
         if not delta_before < delta <= batch.last_offset - batch.base_offset:
-            return f"record {count} has the offset {batch.base_offset}+{delta}; {delta_before} is before it"
+            return f"record {count} has the offset {batch.base_offset}+{delta}, after the delta {delta_before}"
         newest_ms = max(newest_ms, base_timestamp_ms + time_delta_ms)
         delta_before, position, count = delta, end, count + 1
     if count != batch.records:
-        return f"there are {count}; the header says {batch.records}"
+        return f"the batch has {count} records; the header says {batch.records}"
     own_times = not batch.attributes & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT)
     if own_times and newest_ms > batch.max_timestamp_ms:
-        return f"the newest is of {newest_ms} ms; the header says {batch.max_timestamp_ms}"
+        return f"the newest timestamp is {newest_ms}; the header says {batch.max_timestamp_ms}"
     return None
 
 
 def varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Return a zigzag number, and where it ends."""
+    """Return the zigzag varint at a position, and its end."""
     value = shift = 0
     while True:
         byte = data[position]

@@ -1,4 +1,4 @@
-"""The findings from what was read of all replicas: within a log over its segments, and between replicas."""
+"""The findings about a replica's segments together, and about the replicas of a partition."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -20,7 +20,7 @@ from barnabas_jobs.planning.logs.problems import (
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem with its file, byte position and offset; None where a field does not apply."""
+    """A problem with its file, byte position and offset; a field that does not apply is None."""
 
     kind: str
     broker: int
@@ -58,7 +58,7 @@ class Place(NamedTuple):
 
 
 class SegmentRead(NamedTuple):
-    """The offsets and epochs of one segment that has batches, from its first batch to its last."""
+    """The offsets and epochs of a segment, from its first batch to its last."""
 
     segment: int
     first_offset: int
@@ -68,10 +68,10 @@ class SegmentRead(NamedTuple):
 
 
 class LogRead(NamedTuple):
-    """The state of one replica as it was read. Checkpointed offsets are the lower ones of two reads, before and after.
+    """A replica as the audit read it, with the lower checkpointed offsets of two looks, before and after.
 
-    `lost_sight` are the segments that vanished meanwhile: nothing is said about the offsets around them. `stopped` are
-    those that could not be read in full.
+    `lost_sight` has the segments that vanished meanwhile; their neighbours' offsets are not compared. `stopped` has
+    the segments that could not be read completely.
     """
 
     place: Place
@@ -86,12 +86,12 @@ class LogRead(NamedTuple):
 
     @property
     def lost_its_end(self) -> bool:
-        """True if the last segment is among those that vanished."""
+        """True if the last segment has vanished."""
         return max(self.lost_sight, default=-1) >= max((each.segment for each in self.segments), default=0)
 
     @property
     def start(self) -> int:
-        """The offset from which on everything was read."""
+        """The offset from which on all segments were read."""
         whole = [each.first_offset for each in self.segments if each.segment > max(self.lost_sight, default=-1)]
         return min(whole, default=self.end)
 
@@ -102,29 +102,29 @@ class LogRead(NamedTuple):
 
     @property
     def committed_until(self) -> int:
-        """Below this offset every replica must hold the same."""
+        """The offset below which every replica must hold the same batches."""
         return min(self.end, self.high_watermark)
 
 
 def wrong_over_segments(log: LogRead) -> Iterator[Finding]:
-    """Return findings where a segment does not continue the one before it."""
+    """Yield findings about segments that do not continue the previous one."""
     for one, two in pairwise(log.segments):
         if any(one.segment <= gone <= two.segment for gone in log.lost_sight):
             continue
         file, end = segment_file(two.segment, LOG), one.end_offset
         if two.segment <= two.first_offset < end:
-            detail = f"the segment before it ends with offset {end - 1}"
+            detail = f"the previous segment ends with offset {end - 1}"
             yield log.place.finding(OFFSETS_GO_BACK, file, detail, position=0, offset=two.first_offset)
         elif two.first_offset > end and not log.has_gaps and one.segment not in log.stopped:
-            detail = f"{two.first_offset - end} offsets from {end} on lack, between this segment and the one before it"
+            detail = f"{two.first_offset - end} offsets from {end} on are missing after the previous segment"
             yield log.place.finding(OFFSET_GAP, file, detail, position=0, offset=two.first_offset)
         if two.first_epoch < one.last_epoch:
-            detail = f"epoch {two.first_epoch} follows epoch {one.last_epoch} of the segment before it"
+            detail = f"epoch {two.first_epoch} follows epoch {one.last_epoch} of the previous segment"
             yield log.place.finding(EPOCH_GOES_BACK, file, detail, position=0, offset=two.first_offset)
 
 
 def ends_early(log: LogRead) -> Iterator[Finding]:
-    """A finding if the log ends before something that was synced once, or that every replica in sync had."""
+    """Yield a finding if the log ends below its recovery point or its high watermark."""
     points = {"recovery point": log.recovery_point, "high watermark": log.high_watermark}
     lower = {name: offset for name, offset in points.items() if log.end < offset}
     if lower and not log.lost_its_end and log.last_segment not in log.stopped:
@@ -136,7 +136,10 @@ def ends_early(log: LogRead) -> Iterator[Finding]:
 def wrong_checkpoint(
     log: LogRead, checkpoint: Sequence[EpochStart] | str | None, batches: Sequence[EpochBatch]
 ) -> Iterator[Finding]:
-    """`leader-epoch-checkpoint` against the batches; a text says why it cannot be read, None that it is not there."""
+    """Yield findings where `leader-epoch-checkpoint` contradicts the batches.
+
+    `checkpoint` is None if there is no such file, or a text with the reason if the file cannot be read.
+    """
     if isinstance(checkpoint, str):
         yield log.place.finding(CHECKPOINT_CONTRADICTS, LEADER_EPOCHS, checkpoint)
     elif checkpoint is not None:
@@ -147,7 +150,7 @@ def wrong_checkpoint(
 
 
 def comparable(logs: Sequence[LogRead]) -> tuple[list[LogRead], list[Finding]]:
-    """The replicas of one partition that are of one topic, and a finding for each of another topic of that name."""
+    """Return the replicas that have the usual topic id, and a finding for each replica with another id."""
     ids = [each.topic_id for each in logs if each.topic_id is not None]
     if not ids:
         return list(logs), []
@@ -161,10 +164,10 @@ def comparable(logs: Sequence[LogRead]) -> tuple[list[LogRead], list[Finding]]:
 
 
 def comparison_spans(logs: Sequence[LogRead], clean_until: int) -> list[tuple[str, str, int, int, int, list[int]]]:
-    """Return a span to compare for each replica of one partition; none if there are fewer than two replicas.
+    """Return a span to compare for each replica of a partition; none if there are fewer than two replicas.
 
-    A span has the log dir, topic, partition, the first offset to compare, the end up to which this replica is
-    committed, and these ends of all replicas.
+    A span has the log dir, topic, partition, the first offset to compare, the offset up to which this replica is
+    committed, and this offset of all replicas.
     """
     if len(logs) < 2:
         return []
@@ -174,7 +177,7 @@ def comparison_spans(logs: Sequence[LogRead], clean_until: int) -> list[tuple[st
 
 
 class HeldBatch(NamedTuple):
-    """A batch as one replica holds it."""
+    """A batch in one replica."""
 
     segment: int
     position: int
@@ -186,14 +189,14 @@ class HeldBatch(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """True if the bytes of the batch have its CRC."""
+        """True if the CRC in the header matches the bytes."""
         return self.crc == self.computed_crc
 
 
 def difference(offset: int, held: Mapping[Place, HeldBatch | None]) -> Finding:
-    """Return a finding about an offset that replicas hold differently though it is committed in each of them.
+    """Return a finding about a committed offset at which replicas hold different batches.
 
-    Its file is that of the odd one out.
+    The finding names the file of the replica that differs from most others.
     """
     contents = [None if each is None else each[2:] for each in held.values()]
     odd = min(
@@ -213,4 +216,4 @@ def _shown(offset: int, batch: HeldBatch | None) -> str:
     if batch is None:
         return "no batch there"
     detail = f"offsets {offset}-{batch.last_offset} of epoch {batch.epoch}, CRC {batch.crc:08x}"
-    return detail if batch.is_sound else f"{detail}, which is {batch.computed_crc:08x} by its bytes"
+    return detail if batch.is_sound else f"{detail}, but its bytes have {batch.computed_crc:08x}"

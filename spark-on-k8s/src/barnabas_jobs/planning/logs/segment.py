@@ -1,4 +1,4 @@
-"""One segment: its batches, and its indexes against them."""
+"""The audit of one segment: its batches, and its indexes against the batches."""
 
 import struct
 from collections import Counter
@@ -28,11 +28,14 @@ from barnabas_jobs.planning.logs.records import Decompress, wrong_in_records
 from barnabas_jobs.planning.logs.transactions import SegmentTransactions
 
 PROBLEMS_NAMED_MAX: Final = 100
-"""The number of problems of each kind that are named for one `.log` file; a last one says that there are more."""
+"""The largest number of problems of a kind for a `.log` file; a further one gives the number of the others."""
 
 
 class SegmentFiles(NamedTuple):
-    """A segment's files: how to read the `.log`, and all of the indexes, which were read before it; None is missing."""
+    """The files of a segment: a function that reads the `.log`, and the indexes, None if missing.
+
+    The indexes were read before the `.log`.
+    """
 
     extent: SegmentExtent
     read: Read
@@ -42,9 +45,9 @@ class SegmentFiles(NamedTuple):
 
 
 def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batch | Problem]:
-    """Each batch, and each thing that is wrong. Records are looked into where there is something to decompress with.
+    """Yield each batch and each problem of a segment.
 
-    The indexes are held against the batches: where those are not sound, nothing is said of them.
+    Records are checked only with `decompress`. Indexes are checked only if the batches are sound.
     """
     window, places, transactions = Window(files.read), BatchPlaces(), SegmentTransactions()
     index = _used(files, files.offset_index, OFFSET_ENTRY)
@@ -63,7 +66,7 @@ def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batc
         if counts[found.kind] <= PROBLEMS_NAMED_MAX:
             yield found
     for kind, more in (counts - Counter(dict.fromkeys(counts, PROBLEMS_NAMED_MAX))).items():
-        yield last[kind]._replace(detail=f"{more} more are wrong in this file, the last of them here")
+        yield last[kind]._replace(detail=f"{more} more problems of this kind are in the file; this is the last one")
     if is_sound and places.positions:
         yield from _wrong_indexes(files, index, places)
     if is_sound and not files.extent.has_gaps:  # Compaction may have removed a marker.
@@ -73,7 +76,7 @@ def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batc
 def _wrong_inside(
     data: memoryview, batch: Batch, transactions: SegmentTransactions, decompress: Decompress | None
 ) -> Iterator[Problem]:
-    """Look into a batch whose bytes are those that were written."""
+    """Yield the problems inside a batch whose CRC matches its bytes."""
     wrong_marker = transactions.add(batch, data)
     if wrong_marker:
         yield Problem(BAD_MARKER, LOG, batch.position, batch.base_offset, wrong_marker)
@@ -90,10 +93,10 @@ def _wrong_indexes(files: SegmentFiles, index: bytes | None, places: BatchPlaces
     base_offset = files.extent.base_offset
     times = _used(files, files.time_index, TIME_ENTRY)
     if index is None:
-        yield Problem(INDEX_DAMAGED, INDEX, 0, None, "there is no such file, and the segment has batches")
+        yield Problem(INDEX_DAMAGED, INDEX, 0, None, "the file is missing, although the segment has batches")
     else:
         yield from wrong_in_index(index, base_offset, places)
     if times is None:
-        yield Problem(TIME_INDEX_DAMAGED, TIME_INDEX, 0, None, "there is no such file, and the segment has batches")
+        yield Problem(TIME_INDEX_DAMAGED, TIME_INDEX, 0, None, "the file is missing, although the segment has batches")
     else:
         yield from wrong_in_time_index(times, base_offset, places)

@@ -1,4 +1,4 @@
-"""The transactions that end in a segment, by its markers; and its `.txnindex`, which lists those that were aborted."""
+"""The aborted transactions of a segment by their markers, and the check of its `.txnindex` against them."""
 
 import struct
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ CONTROL_BIT: Final = 0x20
 ABORT: Final = 0
 COMMIT: Final = 1
 ENTRY: Final = struct.Struct(">hqqqq")
-"""A version, a producer id, the first offset of its transaction, that of the marker, and the last stable offset."""
+"""A version, producer id, first offset of the transaction, offset of the marker, and last stable offset."""
 ENTRY_VERSION: Final = 0
 _KEY: Final = struct.Struct(">hh")
 
@@ -24,7 +24,7 @@ _KEY: Final = struct.Struct(">hh")
 class _Abort(NamedTuple):
     producer_id: int
     is_whole: bool
-    """True if a batch of the transaction is in the segment: then the index has it."""
+    """True if a batch of the transaction is in this segment, so that the segment's index must list the transaction."""
 
 
 class SegmentTransactions:
@@ -35,7 +35,7 @@ class SegmentTransactions:
         self._aborts: dict[int, _Abort] = {}
 
     def add(self, batch: Batch, data: memoryview) -> str | None:
-        """Take in the next batch; return what is wrong if it is a marker that says neither commit nor abort."""
+        """Add the next batch; return the problem if its marker is neither a commit nor an abort."""
         if not batch.attributes & TRANSACTIONAL_BIT:
             return None
         if not batch.attributes & CONTROL_BIT:
@@ -43,27 +43,27 @@ class SegmentTransactions:
             return None
         is_whole = batch.producer_id in self._writing
         self._writing.discard(batch.producer_id)
-        if not batch.records:  # Compaction has removed all of its records.
+        if not batch.records:  # Compaction has removed all records of the batch.
             return None
         kind = _kind(data)
         if kind == ABORT:
             self._aborts[batch.base_offset] = _Abort(batch.producer_id, is_whole)
-        return None if kind in (ABORT, COMMIT) else "a control batch of a transaction says neither commit nor abort"
+        return None if kind in (ABORT, COMMIT) else "a control batch of a transaction is neither a commit nor an abort"
 
     def wrong_in_index(self, data: bytes, *, is_active: bool) -> Iterator[Problem]:
-        """Hold the index against the markers. That of an active segment may lack its last entries."""
+        """Yield the differences between index and markers; the index of an active segment may lack its last entries."""
         for place, offset, detail in islice(self._wrong(data, is_active), NAMED_MAX):
             yield Problem(TRANSACTION_INDEX_DAMAGED, TRANSACTION_INDEX, place, offset, detail)
 
     def _wrong(self, data: bytes, is_active: bool) -> Iterator[Wrong]:
         whole = len(data) // ENTRY.size * ENTRY.size
         if whole < len(data) and not is_active:
-            yield whole, None, f"its {len(data)} bytes are no whole entries of {ENTRY.size}"
+            yield whole, None, f"the size of {len(data)} bytes is no multiple of {ENTRY.size}"
         listed, before = set(), -1
         for number, (version, producer_id, first, last, stable) in enumerate(ENTRY.iter_unpack(data[:whole])):
             wrong = self._wrong_entry(version, producer_id, first, last, stable)
             if last <= before:
-                wrong = f"the marker at {last} follows the one at {before}"
+                wrong = f"the marker at offset {last} follows the one at offset {before}"
             if wrong is not None:
                 yield number * ENTRY.size, last, wrong
             before = last
@@ -73,24 +73,24 @@ class SegmentTransactions:
                 yield (
                     whole,
                     offset,
-                    f"it lacks the transaction of producer {abort.producer_id} with its marker at {offset}",
+                    f"the transaction of producer {abort.producer_id} with the marker at {offset} is missing",
                 )
 
     def _wrong_entry(self, version: int, producer_id: int, first: int, last: int, stable: int) -> str | None:
         abort = self._aborts.get(last)
         if version != ENTRY_VERSION:
-            return f"version {version}; {ENTRY_VERSION} is known"
+            return f"version {version} is unknown; allowed: {ENTRY_VERSION}"
         if abort is None or abort.producer_id != producer_id:
             return f"producer {producer_id} has no abort marker at offset {last}"
         if not 0 <= first < last:
             return f"a transaction that was aborted at offset {last} begins at {first}"
         if stable > last + 1:
-            return f"the last stable offset was {stable} when offset {last} was written"
+            return f"the last stable offset {stable} is above the marker at offset {last}"
         return None
 
 
 def _kind(data: memoryview) -> int | None:
-    """Return the second number in the key of the first record; None where there is no such key."""
+    """Return the marker type, the second number in the key of the first record, or None if there is none."""
     try:
         _, position = varint(data, HEADER_BYTES)
         _, position = varint(data, position + 1)
