@@ -49,9 +49,7 @@ def _folder_beside(final: Path) -> Iterator[Path]:
     partial.mkdir(parents=True, exist_ok=True)
     with (partial / OF_RUN).open("a") as lock:
         if not _is_ours(lock, partial / OF_RUN):
-            raise JobFailed(
-                f"report={final}: another run writes this report; wait until that run has ended, or name another"
-            )
+            raise JobFailed(f"report={final}: another run writes this report; wait until it has ended, or name another")
         try:
             yield partial
         except BaseException:
