@@ -170,7 +170,7 @@ def test_a_damaged_pack_can_be_removed_whichever_it_is(
         for number in range(35):
             folder.commit(msgspec.structs.replace(entry(number, number, number + 1), files=[]))
         pack.write_bytes(b"[{")
-        with pytest.raises(JobFailed, match=rf"packs/{pack.name} cannot be read: .*; remove it"):
+        with pytest.raises(JobFailed, match=rf"packs/{pack.name} cannot be read: .*; remove the file"):
             folder.ledger()
         pack.unlink()
         whole = folder.ledger()
@@ -325,7 +325,7 @@ def test_a_plan_of_a_restore_is_kept_once(tmp_path: Path) -> None:
     one.check_writable()
     with one.restored_by_us("id"):
         one.keep_plan("restore", "id", b"one's")
-        with pytest.raises(JobFailed, match="another run of the restore name=restore has begun meanwhile"):
+        with pytest.raises(JobFailed, match="another run of the restore name=restore has begun; wait"):
             other.keep_plan("restore", "id", b"other's")
     assert one.plan("restore", "id") == b"one's"
 

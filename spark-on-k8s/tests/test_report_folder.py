@@ -131,6 +131,6 @@ def test_who_opened_the_folder_of_a_run_that_has_just_ended_does_not_write_into_
         (report / "first.json").touch()
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with pytest.raises(JobFailed, match="another run writes it"):
+    with pytest.raises(JobFailed, match="another run writes this report"):
         write(report, None, "second")
     assert names(report) == ["first.json"]

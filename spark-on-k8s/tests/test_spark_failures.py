@@ -44,7 +44,7 @@ def test_settings_that_cannot_be_put_back_hide_no_failure() -> None:
 
 def test_too_little_memory_is_told() -> None:
     with (
-        pytest.raises(JobFailed, match="Java has too little memory; give it more"),
+        pytest.raises(JobFailed, match="Java has too little memory; set --conf"),
         spark_failures("archiving flights"),
     ):
         raise PySparkException("Task failed: java.lang.OutOfMemoryError: Java heap space")

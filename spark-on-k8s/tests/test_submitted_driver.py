@@ -78,5 +78,5 @@ def test_a_driver_that_is_ended_before_its_job_begins_says_so(
         assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN), "as it was before"
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert json.loads(log.read_text())["message"].startswith("SIGTERM came")
-    assert "SIGTERM came" in capsys.readouterr().err
+    assert json.loads(log.read_text())["message"].startswith("SIGTERM ended the job")
+    assert "SIGTERM ended the job" in capsys.readouterr().err

@@ -1,1 +1,1 @@
-"""The lag exporter: how far consumer groups are behind, of any Kafka cluster, for Prometheus."""
+"""The lag exporter: the lag of consumer groups in any Kafka cluster, for Prometheus."""

@@ -79,7 +79,7 @@ def test_the_file_has_to_be_there_and_no_other_options_of_security_beside_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments, why in (
-        (["--bootstrap", "a:1", "--command-config", "/nowhere"], "a file of Kafka's client properties is allowed"),
+        (["--bootstrap", "a:1", "--command-config", "/nowhere"], "allowed: a file of Kafka's client properties"),
         ([*given(tmp_path, SASL), "--tls.enabled"], "--command-config: allowed without --tls.enabled"),
     ):
         with pytest.raises(SystemExit):

@@ -1,1 +1,1 @@
-"""The command: options, rounds, pages, the process."""
+"""The command `barnabas lag-exporter`: its options, rounds and pages."""

@@ -1,4 +1,4 @@
-"""`barnabas lag-exporter`: how far consumer groups are behind, of any Kafka cluster, for Prometheus."""
+"""`barnabas lag-exporter`: export the lag of consumer groups in any Kafka cluster to Prometheus."""
 
 import logging
 import signal
@@ -24,10 +24,10 @@ LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command; its exit code: 0 after SIGTERM or SIGINT, 1 where it cannot go on, 2 for bad options."""
+    """Run the command, and return its exit code: 0 after SIGTERM or SIGINT, 1 after a failure, 2 for wrong options."""
     options = parse(arguments)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # Errors that matter are raised, too.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # kafka-python also raises the errors that matter.
     connect = partial(connected_client, options.bootstrap, CONNECT_TIMEOUT_S, CLIENT_ID, options.security)
     return serve(options, Rounds(options, connect, Clocks(time.time, time.monotonic)))
 
@@ -43,7 +43,7 @@ def serve(options: Options, rounds: Rounds) -> int:
         log.error("--listen-address %s:%d: %s", *options.listener, error.strerror)
         return EXIT_FAILED
     Thread(target=server.serve_forever, name="pages", daemon=True).start()
-    log.info("serves http://%s:%d/metrics, reads %s", *server.server_address[:2], options.bootstrap)
+    log.info("serves http://%s:%d/metrics of the cluster at %s", *server.server_address[:2], options.bootstrap)
     supervised.watch(hang_s(options.interval_s))
     server.shutdown()
     server.server_close()

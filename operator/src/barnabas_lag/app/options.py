@@ -1,4 +1,4 @@
-"""The command's options: names of kafka_exporter where it has them."""
+"""The options of the command, with the names of kafka_exporter where it has such an option."""
 
 import argparse
 import re
@@ -23,14 +23,14 @@ PORT_MAX: Final = 65_535
 
 
 class Listener(NamedTuple):
-    """The address at which the pages are served; an empty host is every address."""
+    """The address of the pages; an empty host means all addresses."""
 
     host: str
     port: int
 
 
 class Options(NamedTuple):
-    """The options that the command was given."""
+    """The options of the command."""
 
     bootstrap: str
     interval_s: float
@@ -43,7 +43,7 @@ class Options(NamedTuple):
 def parse(arguments: Sequence[str]) -> Options:
     """Parse the options.
 
-    If one is wrong, ends the process with 2 and a line that names the option, its value and what is allowed.
+    If one is wrong, print the option, its value and what is allowed, and end the process with exit code 2.
     """
     parser = _parser()
     given = parser.parse_args(arguments)
@@ -62,7 +62,7 @@ def parse(arguments: Sequence[str]) -> Options:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="barnabas lag-exporter",
-        description="How far consumer groups are behind, of any Kafka cluster, for Prometheus.",
+        description="Export the lag of consumer groups in any Kafka cluster to Prometheus.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -70,21 +70,21 @@ def _parser() -> argparse.ArgumentParser:
         type=addresses,
         required=True,
         metavar="HOST:PORT",
-        help="any brokers, with commas between",
+        help="addresses of brokers, separated by commas",
     )
     parser.add_argument(
         "--listen-address",
         type=listener,
         default=listener(DEFAULT_LISTENER),
         metavar="HOST:PORT",
-        help=f"where /metrics and /healthz are; port 0 takes a free one; default: {DEFAULT_LISTENER}",
+        help=f"the address of /metrics and /healthz; port 0 means any free port; default: {DEFAULT_LISTENER}",
     )
     parser.add_argument(
         "--interval",
         type=number(float, INTERVAL_MIN_S, INTERVAL_MAX_S),
         default=INTERVAL_S,
         metavar="SECONDS",
-        help="from one round to the next; default: %(default)s",
+        help="the time from one round to the next; default: %(default)s",
     )
     add_security(parser)
     add_command_config(parser)
@@ -96,8 +96,8 @@ def _parser() -> argparse.ArgumentParser:
 def _add_filters(parser: argparse.ArgumentParser) -> None:
     for what in ("topic", "group"):
         for option, default, help_text in (
-            ("filter", ".*", f"only {what}s whose name has a match"),
-            ("exclude", "^$", f"no {what} whose name has a match"),
+            ("filter", ".*", f"export only {what}s whose name matches"),
+            ("exclude", "^$", f"leave out {what}s whose name matches"),
         ):
             parser.add_argument(
                 f"--{what}.{option}",
@@ -111,13 +111,13 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     for name, default, help_text in (
-        ("topic-partitions", 50_000, "partitions that have series of their own, whole topics in the order of names"),
+        ("topic-partitions", 50_000, "partitions with series of their own, whole topics in the order of names"),
         (
             "group-partitions",
             50_000,
-            "partitions of groups that have, whole groups by name, those without members last",
+            "partitions of groups with series, whole groups by name, groups without members last",
         ),
-        ("groups", 10_000, "groups that have series, by name, those without members last"),
+        ("groups", 10_000, "groups with series, by name, groups without members last"),
     ):
         allowed = number(int, 0, SERIES_MAX)
         parser.add_argument(
@@ -129,12 +129,13 @@ def regex(text: str) -> re.Pattern[str]:
     """Parse the regular expression of a filter option. Raises argparse.ArgumentTypeError."""
     try:
         return re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:  # A number is too large, or parentheses too many.
+    # Python raises OverflowError for a large number, and RecursionError for many parentheses.
+    except (re.error, OverflowError, RecursionError) as error:
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: a regular expression of Python; {error}") from error
 
 
 def listener(text: str) -> Listener:
-    """`HOST:PORT`, `[IPV6]:PORT` or `:PORT`. Raises argparse.ArgumentTypeError."""
+    """Parse `HOST:PORT`, `[IPV6]:PORT` or `:PORT`. Raises argparse.ArgumentTypeError."""
     found = LISTENER.fullmatch(text)
     if found is None or int(found["port"]) > PORT_MAX:
         raise argparse.ArgumentTypeError(
@@ -144,7 +145,7 @@ def listener(text: str) -> Listener:
 
 
 def number(kind: type[int] | type[float], low: float, high: float) -> Callable[[str], float]:
-    """A number of this kind within these bounds, both allowed."""
+    """Return a parser for a number of this type from `low` to `high`."""
     word = "a whole number" if kind is int else "a number"
 
     def read(text: str) -> float:

@@ -1,4 +1,4 @@
-"""`/metrics` and `/healthz`, as a WSGI application on the standard library's server with a thread a request."""
+"""The pages `/metrics` and `/healthz`, as a WSGI application on the standard library's server."""
 
 import socket
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ Answer = tuple[HTTPStatus, str, list[bytes]]
 
 
 class Pages:
-    """The pages: the exporter's own metrics, then what the last round rendered. A page never asks the cluster."""
+    """The pages: the exporter's own metrics, and the metrics of the last round. A request never asks the cluster."""
 
     def __init__(
         self, own: CollectorRegistry, cluster: Callable[[], bytes], why_ending: Callable[[], str | None]
@@ -28,7 +28,7 @@ class Pages:
         self._own, self._cluster, self._why_ending = own, cluster, why_ending
 
     def __call__(self, environment: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        """WSGI."""
+        """Answer a request, as a WSGI application."""
         status, content_type, body = self._answer(environment["REQUEST_METHOD"], environment.get("PATH_INFO", ""))
         length = str(sum(map(len, body)))
         start_response(f"{status.value} {status.phrase}", [("Content-Type", content_type), ("Content-Length", length)])
@@ -49,11 +49,11 @@ class _Handler(WSGIRequestHandler):
     timeout = READ_TIMEOUT_S
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Write nothing: a line for each scrape would fill the log."""
+        """Log no requests, because a line for each scrape would fill the log."""
 
 
 class PageServer(ThreadingMixIn, WSGIServer):
-    """`serve_forever` in a thread; `shutdown` and `server_close` end it."""
+    """A server with a thread for each request."""
 
     daemon_threads = True
 
@@ -62,7 +62,7 @@ class PageServer(ThreadingMixIn, WSGIServer):
         super().__init__((listener.host, listener.port), _Handler)
 
     def server_bind(self) -> None:
-        """Bind the socket without the look-up of the machine's full name, which may take seconds."""
+        """Bind the socket without looking up the machine's full name, which may take seconds."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -71,7 +71,7 @@ class PageServer(ThreadingMixIn, WSGIServer):
 
 
 def page_server(listener: Listener, pages: Pages) -> PageServer:
-    """A server that listens already, and has not begun to answer. Raises OSError."""
+    """Return a server that listens but does not answer yet. Raises OSError."""
     server = PageServer(listener)
     server.set_app(pages)
     return server

@@ -1,4 +1,4 @@
-"""Rounds, one after the other: read the cluster, evaluate the lag of groups, render what Prometheus reads."""
+"""Rounds that read the cluster, evaluate the lag of groups, and render the metrics."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -26,15 +26,15 @@ log = logging.getLogger(__name__)
 PATIENCE_MIN_S: Final = 60.0
 PATIENCE_ROUNDS: Final = 2
 STALE_ROUNDS: Final = 4
-"""The number of rounds without an answer after which no old figures are exported any more."""
+"""The number of rounds without an answer after which old values are no longer exported."""
 STALE_MIN_S: Final = 30.0
-WITHOUT_RETENTION: Final = "when offsets expire is not exported, because %s is not known: %s"
-CUT_OFF: Final = "--%s leaves out %d names: raise it, or exclude some; barnabas_lag_exporter_cut_off goes on telling"
+WITHOUT_RETENTION: Final = "the expiry of offsets is not exported, because %s is unknown: %s"
+CUT_OFF: Final = "--%s leaves out %d names: raise the limit or exclude names; barnabas_lag_exporter_cut_off counts them"
 
 
 @dataclass(slots=True)
 class Clocks:
-    """`now_s` is seconds since the epoch, as records' timestamps are; `steady_s` never goes back."""
+    """The clocks: `now_s` is in seconds since the epoch, as records' timestamps are, and `steady_s` never goes back."""
 
     now_s: Callable[[], float]
     steady_s: Callable[[], float]
@@ -42,13 +42,13 @@ class Clocks:
 
 @dataclass(slots=True)
 class Rounds:
-    """The rounds over one cluster. `connect` makes a client, or raises ClusterUnreachable."""
+    """The rounds of one cluster; `connect` returns a client, or raises ClusterUnreachable."""
 
     options: Options
     connect: Callable[[], Any]
     clocks: Clocks
     begun_s: float = field(init=False)
-    """The time when the last round began, by the steady clock."""
+    """The time when the last round began, on the steady clock."""
     own: OwnMetrics = field(init=False)
     _history: History = field(init=False)
     _retention: OffsetsRetention = field(init=False)
@@ -70,14 +70,14 @@ class Rounds:
         return self.clocks.steady_s() - self._read_s
 
     def page(self) -> bytes:
-        """Return the exported metrics of the cluster; nothing if they are too old to be true."""
+        """Return the metrics of the cluster, nothing if they are too old."""
         is_stale = self.age_s() > max(STALE_MIN_S, STALE_ROUNDS * self.options.interval_s)
         return b"" if is_stale else self._page
 
     def run(self, stop: Event) -> None:
         """Run rounds until `stop` is set.
 
-        A round that took longer than the interval is followed by the next at once.
+        After a round that took longer than the interval, the next one begins at once.
         """
         try:
             while not stop.is_set():
@@ -88,7 +88,7 @@ class Rounds:
             self._disconnect()
 
     def run_once(self) -> None:
-        """One round. Reports what the cluster does not answer; the next round asks again."""
+        """Run one round, and log what the cluster did not answer."""
         begun_s, is_answered = self.clocks.steady_s(), True
         try:
             self._client = self._client or self.connect()
@@ -115,7 +115,7 @@ class Rounds:
         return evaluate(asking, readings, self._history, self.clocks.now_s())
 
     def _tell_refusal(self, refusal: str) -> None:
-        """Log a refusal once: a user that may not read configs is no failure of the cluster."""
+        """Log once that brokers refuse their configs; missing rights are no failure of the cluster."""
         if refusal and refusal != self._refusal:
             log.warning(WITHOUT_RETENTION, SETTING, refusal)
         self._refusal = refusal
@@ -133,15 +133,15 @@ class Rounds:
         self._cut_off = cut_off
 
     def _tell(self, text: str) -> None:
-        """Log a failure once, as long as it is the same; log once that it is over."""
+        """Log a failure once while it stays the same, and once that it is over."""
         if text and text != self._reported:
             log.warning("%s", text)
         elif self._reported and not text:
-            log.warning("the cluster answers everything again")
+            log.warning("the cluster answers all requests again")
         self._reported = text
 
     def _disconnect(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            with suppress(Exception):  # The next round makes a new one in any case.
+            with suppress(Exception):  # The next round makes a new client in any case.
                 client.close()

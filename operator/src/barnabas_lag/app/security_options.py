@@ -1,4 +1,7 @@
-"""The options of TLS and SASL: kafka_exporter's names, but for the password, which no list of processes shall show."""
+"""The options for TLS and SASL, with kafka_exporter's names, except that the password is in a file.
+
+A password as an option would appear in lists of processes.
+"""
 
 import argparse
 import ssl
@@ -8,20 +11,20 @@ from barnabas_kafka.security import IN_CLEAR, MECHANISMS, Credentials, Sasl, Sec
 
 
 def add_security(parser: argparse.ArgumentParser) -> None:
-    """Add the options for TLS and SASL to the brokers."""
-    parser.add_argument("--tls.enabled", dest="tls", action="store_true", help="TLS to the brokers")
+    """Add the options for TLS and SASL to the parser."""
+    parser.add_argument("--tls.enabled", dest="tls", action="store_true", help="connect to the brokers with TLS")
     for name, help_text in (
-        ("ca-file", "the authorities that sign the brokers' certificates; default: the machine's"),
-        ("cert-file", "a certificate of its own, for brokers that ask for one"),
-        ("key-file", "the key of that"),
+        ("ca-file", "the CA certificates for the brokers' certificates; default: the system's"),
+        ("cert-file", "the exporter's certificate, for brokers that require one"),
+        ("key-file", "the key of the certificate"),
     ):
         parser.add_argument(
             f"--tls.{name}", dest=f"tls_{name.replace('-', '_')}", type=Path, metavar="FILE", help=f"{help_text}; PEM"
         )
-    parser.add_argument("--sasl.enabled", dest="sasl", action="store_true", help="SASL to the brokers")
-    parser.add_argument("--sasl.username", dest="sasl_username", metavar="NAME", help="the user that it is")
+    parser.add_argument("--sasl.enabled", dest="sasl", action="store_true", help="connect to the brokers with SASL")
+    parser.add_argument("--sasl.username", dest="sasl_username", metavar="NAME", help="the name of the user")
     parser.add_argument(
-        "--sasl.password-file", dest="sasl_password_file", type=Path, metavar="FILE", help="has the user's password"
+        "--sasl.password-file", dest="sasl_password_file", type=Path, metavar="FILE", help="the file with the password"
     )
     parser.add_argument(
         "--sasl.mechanism",
@@ -34,7 +37,7 @@ def add_security(parser: argparse.ArgumentParser) -> None:
 
 
 def security_of(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Credentials:
-    """Return the credentials of the options, with files that can be used now; if they cannot, end as argparse does."""
+    """Return the credentials of the options; end the process with exit code 2 if their files cannot be used."""
     _check(parser, given)
     if given.command_config != IN_CLEAR:
         if given.tls or given.sasl:
@@ -72,16 +75,16 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
         if value is not None and not given.tls:
             parser.error(f"{option} is {value}, and --tls.enabled is missing")
     if (given.tls_cert_file is None) != (given.tls_key_file is None):
-        parser.error("of --tls.cert-file and --tls.key-file one is missing; allowed: both, or none")
+        parser.error("one of --tls.cert-file and --tls.key-file is missing; allowed: both, or none")
     for option, text in (("--sasl.username", given.sasl_username), ("--sasl.password-file", given.sasl_password_file)):
         if given.sasl and text is None:
-            parser.error(f"--sasl.enabled wants {option}")
+            parser.error(f"--sasl.enabled needs {option}")
         if text is not None and not given.sasl:
             parser.error(f"{option} is {text}, and --sasl.enabled is missing")
 
 
 def mechanism(text: str) -> str:
-    """Kafka's name of it, for that or kafka_exporter's. Raises argparse.ArgumentTypeError."""
+    """Return Kafka's name of a mechanism, also for kafka_exporter's name. Raises argparse.ArgumentTypeError."""
     found = next((each for each in MECHANISMS if _plain(each) == _plain(text)), None)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: {', '.join(MECHANISMS)}")

@@ -1,4 +1,4 @@
-"""The end of the process when its rounds end or hang: a supervisor such as Kubernetes restarts it."""
+"""The supervision of the rounds: if they end or hang, the process ends, and Kubernetes restarts it."""
 
 import logging
 from collections.abc import Callable
@@ -9,22 +9,22 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 HANG_MIN_S: Final = 120.0
-"""Longer than any round may wait for brokers that do not answer."""
+"""The limit is more than the time for which a round may wait for brokers that do not answer."""
 HANG_ROUNDS: Final = 4
 
 
 def hang_s(interval_s: float) -> float:
-    """Return the seconds after which a round, with the pause that follows it, counts as hanging."""
+    """Return the seconds after which a round, with the pause after it, counts as hanging."""
     return max(HANG_MIN_S, HANG_ROUNDS * interval_s)
 
 
 class Supervised:
-    """A thread that must go on until `stop` is set. `begun_s` tells when it last did, on the clock of `steady_s`."""
+    """A thread that works until `stop` is set; a new value of `progress` shows that it does not hang."""
 
     def __init__(self, work: Callable[[Event], object], progress: Callable[[], object]) -> None:
         self.stop: Final = Event()
         self.failure: str | None = None
-        """The reason why the process must end; None while it need not."""
+        """The reason why the process must end, or None."""
         self._progress = progress
         self._thread = Thread(target=self._run, args=(work,), name="rounds", daemon=True)
 
@@ -37,9 +37,9 @@ class Supervised:
             self.stop.set()
 
     def watch(self, hang_after_s: float, look_s: float = LOOK_S) -> None:
-        """Start the thread, and return when `stop` is set or it cannot go on; `failure` says why.
+        """Start the thread, and return when `stop` is set or the thread fails; `failure` has the reason.
 
-        It counts its own looks: a process that stood still is not blamed.
+        Time is counted in looks, so a process that was suspended does not count as hanging.
         """
         self._thread.start()
         seen, looks = self._progress(), 0
@@ -47,9 +47,9 @@ class Supervised:
             now = self._progress()
             seen, looks = now, looks + 1 if now == seen else 0
             if looks * look_s > hang_after_s:
-                self.failure = f"a round hangs, it has not ended for {hang_after_s:g} s"
+                self.failure = f"a round hangs: it has not ended for {hang_after_s:g} s"
                 return
 
     def join(self, seconds: float) -> None:
-        """Wait until the thread ends, so many seconds at most."""
+        """Wait at most `seconds` for the end of the thread."""
         self._thread.join(seconds)

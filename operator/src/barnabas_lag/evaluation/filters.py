@@ -1,17 +1,17 @@
-"""The choice of topics and groups, by the options of kafka_exporter."""
+"""The choice of topics and groups, by kafka_exporter's options."""
 
 import re
 from typing import NamedTuple, Protocol
 
 
 class Names(Protocol):
-    """The names of a filter, or of a set."""
+    """A filter of names, or a set of names."""
 
     def __contains__(self, name: object, /) -> bool: ...
 
 
 class Filter(NamedTuple):
-    """A filter of names: regular expressions that are searched for, so `^` and `$` are the caller's."""
+    """A filter of names by regular expressions, which may match anywhere in a name."""
 
     wanted: re.Pattern[str]
     excluded: re.Pattern[str]

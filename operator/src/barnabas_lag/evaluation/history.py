@@ -1,4 +1,4 @@
-"""The state that is kept between rounds, and what each round adds to it."""
+"""The state that is kept between rounds, and how each round changes it."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
@@ -14,14 +14,14 @@ from barnabas_lag.evaluation.velocity import LagSum, catch_up_s, velocity, with_
 
 
 class Question(NamedTuple):
-    """A question for the first record written at `time_s` or later, asked for the sake of the record at `offset`."""
+    """A question for the first record written at or after `time_s`, to date the record at `offset`."""
 
     offset: int
     time_s: float
 
 
 class _Place(NamedTuple):
-    """A group in a partition whose ends are known; `committed` is None where it has committed nothing there."""
+    """A group in a partition whose start and end are known; `committed` is None without a commit."""
 
     committed: int | None
     oldest: int
@@ -37,7 +37,7 @@ class _Place(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The next record that the group can read."""
+        """The offset of the next record that the group can read."""
         return max(self.offset, self.oldest)
 
 
@@ -48,7 +48,7 @@ NOTHING_READ = Readings(0, {}, {})
 class History:
     """The history of one cluster.
 
-    `patience_s` is the shortest time after which a group without progress stalls or has stopped.
+    `patience_s` is the shortest time after which a group without progress has the status STALL or STOP.
     """
 
     def __init__(self, patience_s: float) -> None:
@@ -61,7 +61,7 @@ class History:
         self._without_members_since_s: dict[str, float] = {}
 
     def look(self, readings: Readings, now_s: float) -> None:
-        """Take in a round's readings; forget what does not exist any more."""
+        """Add the readings of a round, and forget what no longer exists."""
         self._forget(gone(self._readings.partitions, readings.partitions))
         self._readings = readings
         topics = group_lag.by_topic(readings.partitions)
@@ -81,11 +81,11 @@ class History:
             self._look_at_group(group_id, places, heard.get(group_id, {}), now_s)
 
     def unheard(self) -> None:
-        """Note that no broker answers at all; what is known stays until the next look."""
+        """Record a round in which no broker answered; the history stays until the next round."""
         self._places = {}
 
     def _forget(self, partitions: Set[TopicPartition]) -> None:
-        """Forget partitions, also the progress there of groups that cannot be asked about now."""
+        """Forget partitions, including the progress of groups that do not answer now."""
         if not partitions:
             return
         topics = {each.topic for each in partitions}
@@ -96,12 +96,12 @@ class History:
             self._sums[group_id] = {topic: known for topic, known in sums.items() if topic not in topics}
 
     def _kept_groups(self) -> set[str]:
-        """Return the groups to keep, also those that just could not be asked about."""
+        """Return the groups that exist, or may exist because their broker does not answer."""
         there = {*self._readings.groups, *self._readings.silent}
         return there if self._readings.is_complete else there | self._progress.keys()
 
     def _look_at_members(self, kept: Set[str], now_s: float) -> None:
-        """Note which groups have no members. A group that could not be asked about stays as it was."""
+        """Record which groups have no members; a group that does not answer stays as it was."""
         before, groups = self._without_members_since_s, self._readings.groups
         self._without_members_since_s = {
             **{each: since_s for each, since_s in before.items() if each in kept and each not in groups},
@@ -109,7 +109,7 @@ class History:
         }
 
     def _look_at_ends(self, now_s: float) -> None:
-        """Note the ends of logs. Only partitions that some group reads need a timeline."""
+        """Record the end offsets of the partitions that groups read; no other partition needs a timeline."""
         ends = {partition: place.end for places in self._places.values() for partition, place in places.items()}
         for partition, end in ends.items():
             self._timelines.setdefault(partition, Timeline()).look(now_s, end)
@@ -117,7 +117,10 @@ class History:
     def _look_at_group(
         self, group_id: str, places: Mapping[TopicPartition, _Place], heard: Collection[TopicPartition], now_s: float
     ) -> None:
-        """Note a group's progress. `heard`: the partitions in which the last look knew the group's progress."""
+        """Record the progress of a group.
+
+        `heard` has the partitions in which the previous round read the group's progress.
+        """
         before = {
             each: known if each in heard else after_silence(known, now_s)
             for each, known in self._progress.get(group_id, {}).items()
@@ -140,7 +143,7 @@ class History:
         }
 
     def questions(self, now_s: float) -> dict[TopicPartition, Question]:
-        """Return at most one question for each partition, if a group is behind and it is not well known since when."""
+        """Return at most one question for each partition with lag whose next record has no exact enough write time."""
         asked: dict[TopicPartition, Question] = {}
         for places in self._places.values():
             for partition, place in places.items():
@@ -151,11 +154,11 @@ class History:
         return asked
 
     def answered(self, partition: TopicPartition, question: Question, found: Found | None) -> None:
-        """Take in an answer; None: there is no such record."""
+        """Record an answer; None means that there is no such record."""
         self._timelines[partition].answered(question.offset, question.time_s, found)
 
     def evaluate(self, now_s: float) -> Evaluation:
-        """The lag and the state of every group, as they are known now."""
+        """Return the present lag and state of every group."""
         groups = {group_id: self._group(group_id, places, now_s) for group_id, places in self._places.items()}
         return Evaluation(self._readings, groups)
 
@@ -177,7 +180,7 @@ class History:
         return GroupLags(reading.members, lags, topics, self._offsets_expire_s(group_id, now_s))
 
     def _status(self, progress: Progress | None, now_s: float, *, has_members: bool) -> Status:
-        """The rules judge commits: of a partition without one they say nothing."""
+        """Return the status of a partition, OK without a commit, because the rules judge only commits."""
         return Status.OK if progress is None else status(progress, now_s, self._patience_s, has_members=has_members)
 
     def _offsets_expire_s(self, group_id: str, now_s: float) -> float | None:
@@ -219,7 +222,7 @@ def _places(
     topics: Mapping[str, Iterable[TopicPartition]],
     partitions: Mapping[TopicPartition, PartitionReading],
 ) -> Iterator[tuple[TopicPartition, _Place]]:
-    """Partitions that are gone, or that nobody leads, tell no lag."""
+    """Yield the group's place in each partition, except in those that are gone or have no leader."""
     for partition in group_lag.partitions_read(committed, lambda topic: topics.get(topic, ())):
         reading = partitions[partition]
         if reading.end is not None and reading.oldest is not None:
@@ -229,5 +232,5 @@ def _places(
 def gone(
     before: Mapping[TopicPartition, PartitionReading], now: Mapping[TopicPartition, PartitionReading]
 ) -> set[TopicPartition]:
-    """Partitions that are not there any more. A topic of the same name with another id is another topic."""
+    """Return the partitions that no longer exist, including those of a topic that was created again with another id."""
     return {each for each, known in before.items() if each not in now or now[each].topic_id != known.topic_id}

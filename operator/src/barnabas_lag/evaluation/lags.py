@@ -1,4 +1,4 @@
-"""The results of one round about groups."""
+"""The results of one round for groups."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,24 +9,25 @@ from barnabas_lag.evaluation.readings import Readings
 
 
 class PartitionLag(NamedTuple):
-    """A group in one partition. `committed` is None where it has committed nothing: it stands at the log's start then.
+    """The lag of a group in one partition.
 
-    `seconds` is None where it is not known when the next record was written.
+    `committed` is None without a commit; then the lag counts from the log start offset. `seconds` is None if the write
+    time of the next record is unknown.
     """
 
     committed: int | None
     end: int
     lag: int
     lead: int
-    """Records between the oldest one and the next to be read; below 0, so many were deleted unread."""
+    """The number of records between the oldest one and the next to read; if negative, so many were deleted unread."""
     seconds: float | None
     retention_percent: float
-    """The share of the partition's retained records that is still to be read: at 100 records are deleted unread."""
+    """The unread share of the retained records in percent; at 100 unread records are being deleted."""
     status: Status
 
 
 class TopicLag(NamedTuple):
-    """A group in one topic; `status` is the worst of its partitions."""
+    """The lag of a group in one topic; `status` is the worst of its partitions."""
 
     lag: int
     lag_max: int
@@ -38,24 +39,24 @@ class TopicLag(NamedTuple):
 
 
 class GroupLags(NamedTuple):
-    """A group in all partitions of the topics to which it has committed, where their leaders tell the ends."""
+    """The lags of a group in the topics to which it has committed, for partitions whose leaders report their ends."""
 
     members: int | None
     partitions: Mapping[TopicPartition, PartitionLag]
     topics: Mapping[str, TopicLag]
     offsets_expire_s: float | None = None
-    """Seconds until what it has committed expires, at most; None where it has members or that is not known."""
+    """The longest time in seconds until the committed offsets expire; None if unknown, or if the group has members."""
 
 
 class Evaluation(NamedTuple):
-    """All of it, and what was read."""
+    """The lags of all groups, with the readings."""
 
     readings: Readings
     groups: Mapping[str, GroupLags]
 
 
 def retention_percent(committed: int, oldest: int, end: int) -> float:
-    """Return a value between 0 (all is read) and 100 (the next record to be read is deleted next, or was deleted)."""
+    """Return the unread share in percent: 0 if all is read, 100 if the next record is the oldest one or was deleted."""
     if end <= committed:
         return 0.0
     if committed <= oldest:

@@ -1,4 +1,4 @@
-"""The progress of a group in one partition: what its committed offsets show, look after look, by Burrow's rules."""
+"""The progress of a group in one partition, judged by its committed offsets and Burrow's rules."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -6,11 +6,11 @@ from enum import IntEnum
 from typing import Final
 
 MOVES_KEPT: Final = 10
-"""The number of commits that are kept, as many as Burrow looks at."""
+"""The number of commits that are kept, the same as in Burrow."""
 
 
 class Status(IntEnum):
-    """The states of a partition or group, with Burrow's words and numbers."""
+    """The states of a partition or group, with Burrow's names and numbers."""
 
     OK = 1
     WARN = 2
@@ -20,15 +20,15 @@ class Status(IntEnum):
 
 
 WORSE: Final = (Status.OK, Status.WARN, Status.REWIND, Status.STOP, Status.STALL)
-"""Each than those before it: who went back gets on again, and hides nobody who does not."""
+"""The states from best to worst. REWIND comes before STOP, because such a group makes progress again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """The progress of a group in one partition.
 
-    `moves` are the times of the last commits that moved the offset, `looked_s` is that of the last look; times are
-    seconds since the epoch.
+    `moves` are the times of the last commits that moved the offset, and `looked_s` is the time of the last round. Times
+    are in seconds since the epoch.
     """
 
     committed: int
@@ -36,26 +36,26 @@ class Progress:
     looked_s: float
     moves: tuple[float, ...]
     behind_since_s: float | None
-    """The time when lag was first seen, since the last commit and since there was none; None if there is none.
+    """The time when lag was first seen after the last commit and after the last time without lag; None without lag.
 
-    It moves on by as long as nobody answered.
+    It moves forward by the time in which nobody answered.
     """
     waits_s: tuple[float, ...] = ()
-    """The seconds for which the group had been seen behind before each of the last moves."""
+    """The seconds for which lag had been seen before each of the last moves."""
     caught_up_s: float | None = None
-    """The time when there was no lag last."""
+    """The last time when there was no lag."""
     lag_when_moved: int = 0
     worse_moves: int = 0
-    """Commits after which there was more lag than after the one before, since one after which there was less."""
+    """The number of commits with a higher lag than the previous commit, since a commit with a lower lag."""
     rewound_from: int | None = None
-    """The offset that the group has been at, as long as it is not there again."""
+    """The offset from which the group went back, until the group has reached it again."""
     moves_since_rewind: int = 0
     reset: str = ""
-    """The id of the last declared reset that the committed offset tells of."""
+    """The id of the last declared reset in the metadata of the committed offset."""
 
 
 def first_look(now_s: float, committed: int, lag: int, reset: str = "") -> Progress:
-    """Return the progress after the first look: of earlier times nothing is known."""
+    """Return the progress after the first round."""
     behind_since_s, caught_up_s = (now_s, None) if lag else (None, now_s)
     return Progress(
         committed, lag, now_s, (now_s,), behind_since_s, caught_up_s=caught_up_s, lag_when_moved=lag, reset=reset
@@ -63,7 +63,7 @@ def first_look(now_s: float, committed: int, lag: int, reset: str = "") -> Progr
 
 
 def next_look(before: Progress | None, now_s: float, committed: int, lag: int, reset: str = "") -> Progress:
-    """Return the progress after one more look; `reset` is the declared reset that it names, or ""."""
+    """Return the progress after another round; `reset` is the declared reset in the commit's metadata, or ""."""
     if before is None:
         return first_look(now_s, committed, lag, reset)
     was_reset = reset not in ("", before.reset)
@@ -75,7 +75,7 @@ def next_look(before: Progress | None, now_s: float, committed: int, lag: int, r
 
 
 def after_silence(before: Progress, now_s: float) -> Progress:
-    """Return the progress after a time without answers: consumers may have had no answers either."""
+    """Return the progress after a time without answers, in which consumers may have had no answers either."""
     if before.behind_since_s is None:
         return before
     silent_s = max(0.0, now_s - before.looked_s)
@@ -83,7 +83,7 @@ def after_silence(before: Progress, now_s: float) -> Progress:
 
 
 def _moved(before: Progress, now_s: float, committed: int, lag: int, *, was_reset: bool) -> Progress:
-    """Return the progress after a commit that moved the offset. A declared reset is no rewind."""
+    """Return the progress after a commit that moved the offset; a declared reset is no rewind."""
     rewound_from, since = (None, 0) if was_reset else _rewind(before, committed)
     waited_s = 0.0 if before.behind_since_s is None else now_s - before.behind_since_s
     return replace(
@@ -100,7 +100,7 @@ def _moved(before: Progress, now_s: float, committed: int, lag: int, *, was_rese
 
 
 def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
-    """Return where the group was before it went back, and the commits since; both are forgotten once it is back."""
+    """Return the offset from which the group went back, and the commits since then; None and 0 once it is back."""
     if committed < before.committed:
         return max(before.committed, before.rewound_from or 0), 0
     since = before.moves_since_rewind + 1
@@ -110,11 +110,11 @@ def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
 
 
 def status(progress: Progress, now_s: float, patience_s: float, *, has_members: bool) -> Status:
-    """Return the status by Burrow's rules, in its order.
+    """Return the status by Burrow's rules, in their order.
 
-    Commits that do not move the offset cannot be seen: a group stalls where its members read the partition, as
-    `has_members` says, and one without members has stopped. `patience_s` is the shortest time that either takes. Times
-    in which there was nothing to read, or nobody answered, are no time without progress.
+    Commits that do not move the offset cannot be seen. So a group without progress has the status STALL if
+    `has_members`, that is, members read the partition, and STOP otherwise. `patience_s` is the shortest time before
+    either. Times without unread records, or without answers, do not count.
     """
     if progress.behind_since_s is None:
         return Status.OK
@@ -128,5 +128,5 @@ def status(progress: Progress, now_s: float, patience_s: float, *, has_members: 
 
 
 def worst(statuses: Iterable[Status]) -> Status:
-    """Return the worst status of several partitions, at least one."""
+    """Return the worst status of at least one partition."""
     return max(statuses, key=WORSE.index)

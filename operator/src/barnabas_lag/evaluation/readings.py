@@ -11,7 +11,10 @@ WITHOUT_MEMBERS: Final = frozenset({"Empty", "Dead"})
 
 
 class PartitionReading(NamedTuple):
-    """One partition. `oldest` and `end` are offsets, None where no leader reported them; old clusters tell no ids."""
+    """A partition; `oldest` and `end` are offsets, None if no leader reported them.
+
+    `topic_id` is None in old clusters.
+    """
 
     leader: int
     replicas: tuple[int, ...]
@@ -20,24 +23,24 @@ class PartitionReading(NamedTuple):
     end: int | None = None
     topic_id: UUID | None = None
     stable: int | None = None
-    """The offset at which consumers of committed records stop."""
+    """The last stable offset, at which consumers with `read_committed` stop."""
 
     @property
     def held_back(self) -> int | None:
-        """The offsets that open transactions keep from them."""
+        """The number of offsets that open transactions withhold from these consumers."""
         return None if self.stable is None or self.end is None else max(0, self.end - self.stable)
 
 
 class GroupReading(NamedTuple):
-    """One group. `members` is None where the cluster does not tell their number."""
+    """A group; `members` is None if the cluster does not report their number."""
 
     state: str
     members: int | None
     committed: Mapping[TopicPartition, int]
     resets: Mapping[TopicPartition, str] = {}
-    """The id of the last declared reset, where what is committed tells of one."""
+    """The ids of declared resets in the metadata of committed offsets."""
     topics: frozenset[str] | None = None
-    """The topics with partitions that its members have; None if they are not known, as in a rebalance."""
+    """The topics with partitions assigned to members; None if unknown, as during a rebalance."""
 
     @property
     def has_members(self) -> bool:
@@ -45,12 +48,12 @@ class GroupReading(NamedTuple):
         return self.state not in WITHOUT_MEMBERS
 
     def reads(self, topic: str) -> bool:
-        """True if some member reads the topic now, as far as is known."""
+        """True if some member reads the topic now, or may read it."""
         return self.has_members and (self.topics is None or topic in self.topics)
 
 
 class Consumer(NamedTuple):
-    """A member of a group, and the partitions that it has."""
+    """A member of a group, and its assigned partitions."""
 
     client_id: str
     host: str
@@ -58,13 +61,13 @@ class Consumer(NamedTuple):
 
 
 class Readings(NamedTuple):
-    """All of it. Of `silent` groups is known that they are there, but not what they have committed."""
+    """The readings of a round; `silent` groups exist, but their committed offsets could not be read."""
 
     brokers: int
     partitions: Mapping[TopicPartition, PartitionReading]
     groups: Mapping[str, GroupReading]
     silent: frozenset[str] = frozenset()
     is_complete: bool = True
-    """True if every broker listed its groups: only then a group that is not listed is gone."""
+    """True if every broker listed its groups; only then a group that is not listed no longer exists."""
     offsets_retention_s: float | None = None
     """The seconds for which the offsets of a group without members are kept; None if no broker reports it."""

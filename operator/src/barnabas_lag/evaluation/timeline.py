@@ -1,8 +1,8 @@
-"""The growth of a partition's log over time: it gives the time when a record was written, without reading it.
+"""The growth of a partition's log over time, which dates records without reading them.
 
 A point (offset, time) says that every record below the offset was written by then, and no other before. Points come
-from each look at the log's end and, for records from before the first look, from questions: "which is the first record
-with at least this timestamp?"
+from the end of the log in each round. For older records they come from ListOffsets, which returns the first record with
+at least a given timestamp.
 """
 
 from array import array
@@ -12,21 +12,24 @@ from typing import Final, NamedTuple
 POINTS_MAX: Final = 128
 POINTS_KEPT: Final = 96
 KEPT_GAP: Final = 0.2
-"""The largest gap that leaving out points may make, as a share of its age."""
+"""The largest gap that removing points may leave, as a share of its age."""
 ASKED_GAP: Final = 0.05
-"""The largest gap around a record that a group is to read next, as a share of its age."""
+"""The largest gap around the next record of a group, as a share of its age, before it is asked about."""
 GAP_MIN_S: Final = 1.0
 
 
 class Found(NamedTuple):
-    """The answer to a question: the first record with at least that timestamp; seconds since the epoch."""
+    """The first record with at least the asked timestamp; `time_s` is in seconds since the epoch."""
 
     offset: int
     time_s: float
 
 
 class Timeline:
-    """The timeline of one partition. Times are seconds since the epoch; neither they nor offsets ever go back."""
+    """The timeline of one partition.
+
+    Times are in seconds since the epoch; times and offsets never decrease.
+    """
 
     __slots__ = ("_offsets", "_times")
 
@@ -38,20 +41,24 @@ class Timeline:
         return len(self._offsets)
 
     def look(self, now_s: float, end_offset: int) -> None:
-        """The log ends here now. Where it ended later before, records were lost, and what was known of them goes."""
+        """Add the end of the log at `now_s`.
+
+        If the log has become shorter, records were lost, so later points are removed.
+        """
         keep = bisect_right(self._offsets, end_offset)
         del self._offsets[keep:], self._times[keep:]
         if self._times:
             now_s = max(now_s, self._times[-1])
         if len(self) >= 2 and self._offsets[-2] == self._offsets[-1] == end_offset:
-            self._times[-1] = now_s  # Nothing was written: the end of a level stretch moves on.
+            # Nothing was written, so the second of two points at this offset gets the new time.
+            self._times[-1] = now_s
         else:
             self._insert(len(self), end_offset, now_s)
         if len(self) > POINTS_MAX:
             self._thin(now_s)
 
     def written_s(self, offset: int) -> float | None:
-        """Return when the record at this offset was written; None if it is older than all points, or not written."""
+        """Return when the record at this offset was written; None if that is before all points, or not yet."""
         after = bisect_right(self._offsets, offset)
         if after in (0, len(self)):
             return None
@@ -60,7 +67,7 @@ class Timeline:
         return low + share * (high - low)
 
     def question(self, offset: int, now_s: float) -> float | None:
-        """The time to ask about, to know better when the record at this offset was written; None where we know."""
+        """Return the time to ask about for a more exact write time of the record, or None if that is exact enough."""
         after = bisect_right(self._offsets, offset)
         if not self or after == len(self):
             return None
@@ -72,7 +79,7 @@ class Timeline:
         return (low + high) / 2
 
     def answered(self, offset: int, asked_s: float, found: Found | None) -> None:
-        """Take in the answer to a question about the record at `offset`. None: no record has such a timestamp."""
+        """Add the answer to a question about the record at `offset`; None means that no record has such a timestamp."""
         after = bisect_right(self._offsets, offset)
         if not self or after == len(self):
             return
@@ -85,18 +92,15 @@ class Timeline:
         self._insert_found(after, at, min(max(time_s, low), high), offset)
 
     def _insert_found(self, index: int, found: int, time_s: float, asked: int) -> None:
-        """Insert a point.
-
-        If the record that was asked about itself was found, all records up to it were written by then.
-        """
+        """Insert a point; if the record itself was found, another point says that it was written by then."""
         self._insert(index, found, time_s)
         if found == asked:
             self._insert(index + 1, found + 1, time_s)
 
     def _answered_first(self, offset: int, found: Found | None) -> None:
-        """Take in an answer about the oldest record.
+        """Add the answer about a record that is older than all points.
 
-        If no record has such a time, it is only older than our first look.
+        None means that the record was written before the first round.
         """
         oldest = min(found.offset, offset) if found else offset
         time_s = found.time_s if found else self._times[0]
@@ -107,7 +111,7 @@ class Timeline:
         self._times.insert(index, time_s)
 
     def _thin(self, now_s: float) -> None:
-        """Leaves out points while the gaps stay small for their age; then the oldest, for they can be asked for."""
+        """Remove points while the gaps stay small for their age, and then the oldest, which can be asked for again."""
         kept = [len(self) - 1]
         for index in range(len(self) - 2, 0, -1):
             older = self._times[index - 1]

@@ -1,1 +1,1 @@
-"""The metrics that Prometheus reads."""
+"""The metrics for Prometheus."""

@@ -1,4 +1,4 @@
-"""Every metric of a cluster: names and labels of kafka_exporter where it has one, help and labels here."""
+"""The catalogue of the metrics about a cluster, with the names and labels of kafka_exporter where it has them."""
 
 from typing import Final, NamedTuple
 
@@ -13,7 +13,7 @@ class Metric(NamedTuple):
     text: str
     labels: tuple[str, ...]
     origin: str = KAFKA_EXPORTER
-    """The other source of the metric: an exporter, or Kafka's MBean and its attribute."""
+    """The other exporter that has the metric, or Kafka's MBean and its attribute."""
 
 
 PARTITION: Final = ("topic", "partition")

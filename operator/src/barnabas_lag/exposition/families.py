@@ -1,4 +1,4 @@
-"""The metrics of a cluster, made one after the other, so that no more than one is in memory twice."""
+"""The metric families of a cluster, created one at a time, so that only one is in memory twice."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from barnabas_lag.exposition.catalogue import Metric
 from barnabas_lag.exposition.limits import Limits, Shown, shown
 
 Row = tuple[tuple[str, ...], float | None]
-"""The labels' values, and the number; None: nothing is exported."""
+"""The values of the labels, and the number, None if nothing is exported."""
 
 OF_PARTITION: Final[Mapping[Metric, Callable[[PartitionReading], float | None]]] = {
     catalogue.CURRENT_OFFSET: lambda part: part.end,
@@ -44,7 +44,7 @@ OF_GROUP_TOPIC: Final[Mapping[Metric, Callable[[TopicLag], float]]] = {
 
 
 class ClusterMetrics(Collector):
-    """The metrics of one evaluation, within limits."""
+    """The metrics of one evaluation, within the limits."""
 
     def __init__(self, evaluation: Evaluation, limits: Limits) -> None:
         self._readings = evaluation.readings
@@ -53,7 +53,7 @@ class ClusterMetrics(Collector):
         self._names = {each: (each.topic, str(each.partition)) for each in evaluation.readings.partitions}
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """One family after the other."""
+        """Yield one family after the other."""
         yield _family(catalogue.BROKERS, [((), self._readings.brokers)])
         yield _family(catalogue.OFFSETS_RETENTION, [((), self._readings.offsets_retention_s)])
         yield _family(catalogue.TOPIC_PARTITIONS, (((topic,), size) for topic, size in self._topic_sizes.items()))

@@ -1,7 +1,7 @@
-"""The limits of what is exported.
+"""The limits on the number of exported series.
 
-Detail is cut off first, in an order that seldom changes: by name, with groups without members last, because often
-thousands of them are left over.
+Detail is left out first, in a stable order: by name, with groups without members last, because often thousands of them
+are left over.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from barnabas_lag.evaluation.lags import Evaluation, GroupLags
 
 
 class Limits(NamedTuple):
-    """`topic_partitions` and `group_partitions` bound series by partition, `groups` those that are exported at all."""
+    """The limits on the number of partitions and group partitions with series, and on the number of groups."""
 
     topic_partitions: int
     group_partitions: int
@@ -19,20 +19,20 @@ class Limits(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """The detail that is exported within the limits.
+    """The topics and groups that are exported within the limits.
 
-    Other groups have their sums, other topics their partition counts.
+    Groups without detail still have their sums, and topics without detail their partition counts.
     """
 
     detailed_topics: frozenset[str]
     groups: Mapping[str, GroupLags]
     detailed_groups: frozenset[str]
     cut_off: Mapping[str, int]
-    """The number of names that each limit leaves out, by the option that sets it."""
+    """The number of names that each limit leaves out, by its option."""
 
 
 def shown(evaluation: Evaluation, topic_sizes: Mapping[str, int], limits: Limits) -> Shown:
-    """`topic_sizes`: how many partitions each topic has."""
+    """Return what is exported within the limits; `topic_sizes` has the number of partitions of each topic."""
     names = sorted(evaluation.groups, key=lambda name: (evaluation.groups[name].members == 0, name))
     groups = {name: evaluation.groups[name] for name in names[: limits.groups]}
     topics = fitting(dict(sorted(topic_sizes.items())), limits.topic_partitions)
@@ -46,7 +46,7 @@ def shown(evaluation: Evaluation, topic_sizes: Mapping[str, int], limits: Limits
 
 
 def fitting(sizes: Mapping[str, int], limit: int) -> frozenset[str]:
-    """Return, in this order, each name that still fits under the limit with those before it."""
+    """Return the names that fit under the limit, in the order of `sizes`; a name that does not fit is skipped."""
     room, found = limit, set()
     for name in sizes:
         if sizes[name] <= room:

@@ -8,10 +8,10 @@ PREFIX = "barnabas_lag_exporter"
 
 
 class OwnMetrics:
-    """Counted since the process began; the age is computed at the scrape."""
+    """The exporter's own metrics, counted since the process began."""
 
     def __init__(self, age_s: Callable[[], float], interval_s: float) -> None:
-        """`age_s`: seconds since the last round that the cluster answered; `interval_s`: from one to the next."""
+        """Create the metrics; `age_s` returns the seconds since the last answered round."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._up = self._gauge("up", "1 if the cluster answered the last round.")
@@ -36,7 +36,7 @@ class OwnMetrics:
         return Counter(f"{PREFIX}_{name}", text, labels, registry=self.registry)
 
     def round_ended(self, seconds: float, *, is_answered: bool) -> None:
-        """Count a round of `seconds`; `is_answered`: the brokers answered."""
+        """Count a round of `seconds`; `is_answered` is True if brokers answered."""
         self._rounds.inc()
         self._seconds.set(seconds)
         self._up.set(is_answered)
@@ -44,7 +44,7 @@ class OwnMetrics:
             self._failed.inc()
 
     def request_failed(self, request: str) -> None:
-        """Count a request to a broker that failed."""
+        """Count a failed request to a broker."""
         self._failures.labels(request).inc()
 
     def tell_cut_off(self, names: Mapping[str, int]) -> None:

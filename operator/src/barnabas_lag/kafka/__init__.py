@@ -1,1 +1,1 @@
-"""The requests to a cluster, over the Kafka protocol."""
+"""The exporter's requests to a cluster, over the Kafka protocol."""

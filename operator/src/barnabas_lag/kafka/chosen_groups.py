@@ -1,4 +1,4 @@
-"""A look at some groups only, and at the partitions that they read."""
+"""The reading of some groups only, and of their partitions."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -16,16 +16,16 @@ from barnabas_lag.kafka.offsets_retention import OffsetsRetention
 from barnabas_lag.kafka.partitions import partitions_of
 
 CONSUMERS_MAX: Final = 20
-"""Members of a group that are looked at one by one."""
+"""The largest number of members of a group whose assignments are read."""
 
 
 class Chosen(NamedTuple):
-    """The readings of these groups, and some of the members of each."""
+    """The readings of these groups, and some members of each."""
 
     readings: Readings
     consumers: Mapping[str, Sequence[Consumer]]
     away: frozenset[str] = frozenset()
-    """Groups that nobody coordinates now: whether they are there, nobody knows."""
+    """The groups whose coordinator is unavailable, so that nobody knows whether they exist."""
 
 
 def read_chosen(
@@ -34,10 +34,10 @@ def read_chosen(
     topics_before: Mapping[str, Collection[str]],
     retention: OffsetsRetention,
 ) -> Chosen:
-    """Read all offsets that these groups have committed.
+    """Read all committed offsets of these groups.
 
-    `topics_before` is what each of them read at the last look: a group that cannot be asked now still reads them.
-    Raises ClusterUnreachable.
+    `topics_before` has the topics of each group in the previous round, for groups that do not answer now. Raises
+    ClusterUnreachable.
     """
     metadata = asking.ask_any(MetadataRequest(topics=[ASKED], allow_auto_topic_creation=False))
     broker_ids = [each.node_id for each in metadata.brokers]
@@ -69,7 +69,7 @@ def _partitions(asking: Asking, topics: Collection[str]) -> dict[TopicPartition,
 
 
 def _consumers(group: Described) -> Iterator[Consumer]:
-    """Yield members with partitions: none during a rebalance, or if the protocol is not that of consumers."""
+    """Yield members with partitions; none during a rebalance, or if the group's protocol is not that of consumers."""
     for each in group.members[:CONSUMERS_MAX]:
         partitions = assigned(each.member_assignment) or ()
         yield Consumer(each.client_id, each.client_host.removeprefix("/"), partitions)

@@ -1,4 +1,4 @@
-"""The coordinators of groups, by metadata. FindCoordinator would create the topic of the offsets."""
+"""The coordinators of groups, found through metadata, because FindCoordinator would create `__consumer_offsets`."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
@@ -12,7 +12,7 @@ ASKED: Final = MetadataRequest.MetadataRequestTopic(name=CONSUMER_OFFSETS)
 
 
 def coordinators(metadata: Any) -> Sequence[int]:
-    """The leaders of the partitions of `__consumer_offsets`, by number; none where the answer has no such topic."""
+    """Return the leaders of the partitions of `__consumer_offsets`, in order; none if the topic does not exist."""
     found = {
         part.partition_index: int(part.leader_id)
         for topic in metadata.topics
@@ -23,7 +23,7 @@ def coordinators(metadata: Any) -> Sequence[int]:
 
 
 def without_coordinator(group_ids: Iterable[str], leaders: Sequence[int], broker_ids: Collection[int]) -> set[str]:
-    """Return the groups whose coordinator is away, so that nobody knows whether they exist."""
+    """Return the groups whose coordinator is unavailable, so that nobody knows whether they exist."""
     if not leaders:
         return set()
     return {each for each in group_ids if leaders[coordinator_partition(each, len(leaders))] not in broker_ids}

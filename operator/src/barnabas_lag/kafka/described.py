@@ -12,16 +12,16 @@ from barnabas_core.topic_partition import TopicPartition
 
 STABLE: Final = "Stable"
 CONSUMERS: Final = "consumer"
-"""The type of the protocol whose assignments are partitions; others are Kafka Connect's, for one."""
+"""The protocol type of consumers; the assignments of other types, such as Kafka Connect's, are no partitions."""
 KEPT_BYTES_MAX: Final = 32 << 20
-"""The bytes that are kept, about 280,000 partitions: from one look to the next most members keep what they had."""
+"""The bytes of kept assignments, about 280,000 partitions, since most assignments stay the same between rounds."""
 ENTRY_BYTES: Final = 300
 PARTITION_BYTES: Final = 112
-"""The bytes that an assignment and each of its partitions take, as measured."""
+"""The measured bytes of an assignment and of each of its partitions."""
 
 
 class Described(NamedTuple):
-    """State, type of the protocol, and the members as the answer has them."""
+    """The state and the protocol type of a group, and its members as in the response."""
 
     state: str
     protocol_type: str
@@ -29,7 +29,7 @@ class Described(NamedTuple):
 
     @property
     def topics(self) -> frozenset[str] | None:
-        """The topics with partitions that members have; None if they are not known."""
+        """The topics with partitions assigned to members, or None if unknown."""
         if self.state != STABLE or self.protocol_type != CONSUMERS:
             return None
         topics: set[str] = set()
@@ -42,9 +42,9 @@ class Described(NamedTuple):
 
 
 class Assignments:
-    """The assignments of members, decoded once; for many threads.
+    """A cache of decoded assignments, for many threads.
 
-    `bytes_max` bounds what is kept: the last asked for.
+    `bytes_max` bounds the cache, which drops the least recently used entries.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -54,7 +54,7 @@ class Assignments:
         self.kept_bytes = 0
 
     def decoded(self, assignment: bytes) -> tuple[TopicPartition, ...] | None:
-        """The partitions; None where they are written in another way."""
+        """Return the partitions of an assignment, or None if it has another format."""
         with self._lock:
             if assignment in self._kept:
                 self._kept.move_to_end(assignment)
@@ -82,9 +82,9 @@ def _decoded(assignment: bytes) -> tuple[TopicPartition, ...] | None:
         return ()
     topics = decoded.assigned_partitions
     if topics is None or any(None in (topic.topic, topic.partitions) for topic in topics):
-        return None  # A group's leader may write nulls into any field.
+        return None  # The leader of a group may write nulls into any field.
     return tuple(TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions)
 
 
 assigned: Final = Assignments(KEPT_BYTES_MAX).decoded
-"""The function that decodes an assignment, for all clusters that this process looks at."""
+"""The function that decodes an assignment, with one cache for all clusters of this process."""

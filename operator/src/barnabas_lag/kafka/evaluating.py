@@ -1,4 +1,4 @@
-"""The evaluation of readings, which asks when records were written if that is not known yet."""
+"""The evaluation of readings, with requests for the unknown write times of records."""
 
 from typing import Final
 
@@ -9,11 +9,11 @@ from barnabas_lag.evaluation.readings import Readings
 from barnabas_lag.kafka.offsets import answers
 
 QUESTIONS_A_ROUND: Final = 8
-"""The number of times that a round asks when records were written; the next round asks for the rest."""
+"""The number of times that a round asks for write times; the next round asks for the others."""
 
 
 def evaluate(asking: Asking, readings: Readings, history: History, now_s: float) -> Evaluation:
-    """Evaluate all that is known after these readings; `now_s` since the epoch. Raises ClusterUnreachable."""
+    """Evaluate these readings and the history; `now_s` is in seconds since the epoch. Raises ClusterUnreachable."""
     history.look(readings, now_s)
     for _ in range(QUESTIONS_A_ROUND):
         questions = history.questions(now_s)

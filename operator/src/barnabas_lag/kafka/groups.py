@@ -1,4 +1,4 @@
-"""Groups, their members and what they have committed, from the brokers that coordinate them."""
+"""Groups, their members and their committed offsets, read from their coordinators."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -19,14 +19,14 @@ from barnabas_lag.kafka.described import Described
 
 WITHOUT_OFFSETS: Final = "share"
 DESCRIBED: Final = frozenset({"", "classic"})
-"""Groups of KIP-848 are described by another request, which the client library does not have."""
+"""The group types that DescribeGroups describes; KIP-848 needs another request, which the client library lacks."""
 
 Known = Callable[[TopicPartition], TopicPartition | None]
-"""The partition as others name it, too; None where nobody asks about it."""
+"""A function that returns a shared copy of the partition, or None to skip it."""
 
 
 class Listed(NamedTuple):
-    """A group as its coordinator lists it. Old clusters tell no state."""
+    """A group as its coordinator lists it; old clusters report no state."""
 
     coordinator: int
     state: str
@@ -34,14 +34,14 @@ class Listed(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """The offsets that a group has committed, and the declared resets named there, the last one of each partition."""
+    """The committed offsets of a group, and the last declared reset of each partition from their metadata."""
 
     offsets: dict[TopicPartition, int]
     resets: dict[TopicPartition, str]
 
 
 def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> tuple[dict[str, Listed], bool]:
-    """Every group with offsets that is wanted; whether every broker has listed its own."""
+    """Return the wanted groups that have offsets, and whether every broker has listed its groups."""
     found: dict[str, Listed] = {}
     answered = set()
     for broker_id, request, answer in asking.ask({each: [ListGroupsRequest()] for each in broker_ids}):
@@ -59,7 +59,7 @@ def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> t
 def read_groups(
     asking: Asking, listed: Mapping[str, Listed], partitions: Mapping[TopicPartition, PartitionReading]
 ) -> dict[str, GroupReading]:
-    """Return what the groups have committed to these partitions; groups without an answer are left out."""
+    """Return the committed offsets of the groups in these partitions; groups without an answer are left out."""
     described = described_groups(asking, listed)
     known = {each: each for each in partitions}
     return {
@@ -69,7 +69,7 @@ def read_groups(
 
 
 def group_reading(listed: Listed, described: Described | None, committed: Committed) -> GroupReading:
-    """One group, with what is known of it: who lists groups knows less than who describes them."""
+    """Return one group; without a description the number and topics of its members are unknown."""
     if described is None:
         return GroupReading(listed.state, None, *committed)
     return GroupReading(described.state, len(described.members), *committed, described.topics)
@@ -90,7 +90,7 @@ def described_groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, 
 
 
 def committed_offsets(asking: Asking, listed: Mapping[str, Listed], known: Known) -> Iterator[tuple[str, Committed]]:
-    """Yield what each group has committed to known partitions; nothing if its coordinator does not answer."""
+    """Yield the committed offsets of each group in known partitions; nothing if its coordinator does not answer."""
     many = asking.supports(OffsetFetchRequest, MANY_GROUPS_VERSION)
     coordinated = by_broker(listed, lambda group_id: listed[group_id].coordinator)
     requests = {broker_id: fetch_offsets(some, many=many) for broker_id, some in coordinated.items()}
@@ -107,7 +107,7 @@ def _answered(request: Any, answer: Any, *, many: bool) -> Sequence[tuple[str, A
 
 
 def _committed(topics: Iterable[Any], known: Known) -> Committed:
-    """Names that are known are kept once, however many groups read them."""
+    """Collect committed offsets; `known` returns one object for each partition, shared by all groups."""
     found = Committed({}, {})
     for topic in topics:
         for part in topic.partitions:

@@ -1,4 +1,4 @@
-"""Ends of logs, and the first record since a time, as the evaluation has them."""
+"""The ends of logs, and the first records since a time, in the form of the evaluation."""
 
 from collections.abc import Mapping
 
@@ -28,7 +28,7 @@ def with_stable_offsets(asking: Asking, partitions: Partitions) -> dict[TopicPar
 
 
 def with_ends(asking: Asking, partitions: Partitions) -> dict[TopicPartition, PartitionReading]:
-    """The same partitions, with their oldest offset and their end where a leader tells both."""
+    """Add the start and end offsets to each partition whose leader reports both."""
     oldest = _log_offsets(asking, partitions, dict.fromkeys(partitions, EARLIEST))
     ends = _log_offsets(asking, partitions, dict.fromkeys(partitions, LATEST))
     return {
@@ -42,7 +42,7 @@ def with_ends(asking: Asking, partitions: Partitions) -> dict[TopicPartition, Pa
 def answers(
     asking: Asking, partitions: Partitions, questions: Mapping[TopicPartition, Question]
 ) -> dict[TopicPartition, Found | None]:
-    """The first record since each of these times; None where there is none. Of leaders that do not answer nothing."""
+    """Return the first record at or after each time, None if there is none; leaders without an answer are left out."""
     asked = {each: int(question.time_s * 1000) for each, question in questions.items()}
     return {
         each: Found(found.offset, found.timestamp_ms / 1000) if found.offset != NO_OFFSET else None

@@ -1,4 +1,4 @@
-"""The time for which brokers keep the offsets of groups without members: their `offsets.retention.minutes`."""
+"""The time for which brokers keep the offsets of groups without members, from `offsets.retention.minutes`."""
 
 from collections.abc import Callable, Sequence
 from math import inf
@@ -13,24 +13,24 @@ from barnabas_kafka.asking import Asking
 SETTING: Final = "offsets.retention.minutes"
 BROKER_RESOURCE: Final = 4
 ASKED_EVERY_S: Final = 600.0
-"""Brokers read the setting when they start, so it seldom changes."""
+"""The seconds between two requests; brokers read the setting only when they start."""
 MINUTE_S: Final = 60.0
 
 
 class OffsetsRetention:
-    """The retention of offsets in one cluster. `steady_s` is a clock that never goes back."""
+    """The offsets retention of one cluster; `steady_s` is a clock that never goes back."""
 
     def __init__(self, steady_s: Callable[[], float]) -> None:
         self._steady_s: Final = steady_s
         self._asked_s = -inf
         self._seconds: float | None = None
         self.refusal = ""
-        """The reason why it is not known, and what helps; empty if it is known, or no broker has answered yet."""
+        """The reason why the retention is unknown; empty if it is known, or if no broker has answered yet."""
 
     def seconds(self, asking: Asking, broker_ids: Sequence[int]) -> float | None:
-        """The shortest of all brokers; None where no broker tells it. Asks once in ten minutes, whatever came of it.
+        """Return the shortest retention of all brokers, or None if no broker reports it.
 
-        Raises ClusterUnreachable.
+        Brokers are asked once in ASKED_EVERY_S, even after a failure. Raises ClusterUnreachable.
         """
         if self._steady_s() - self._asked_s >= ASKED_EVERY_S:
             self._ask(asking, broker_ids)
@@ -38,7 +38,7 @@ class OffsetsRetention:
         return self._seconds
 
     def _ask(self, asking: Asking, broker_ids: Sequence[int]) -> None:
-        """Ask for the retention. If no broker answers, the last known value stays."""
+        """Ask for the retention; if no broker answers, the last known value stays."""
         requests = {each: [_request(each)] for each in broker_ids}
         answers = [(broker_id, result) for broker_id, _, answer in asking.ask(requests) for result in answer.results]
         if answers:
@@ -48,7 +48,7 @@ class OffsetsRetention:
 
 
 def _request(broker_id: int) -> Any:
-    """Each broker tells only its own settings."""
+    """Return the request for one broker, because a broker reports only its own settings."""
     of_broker = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=BROKER_RESOURCE, resource_name=str(broker_id), configuration_keys=[SETTING]
     )

@@ -1,4 +1,4 @@
-"""Partitions, as any broker's metadata has them."""
+"""Partitions, read from the metadata of any broker."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One round's reading of a cluster: some requests to each broker, however many topics and groups there are."""
+"""The reading of a cluster in one round, with a bounded number of requests to each broker."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Filters(NamedTuple):
 
 
 def read_cluster(asking: Asking, filters: Filters, retention: OffsetsRetention) -> Readings:
-    """Read what groups committed, then stable offsets, then ends of logs: none is ahead. Raises ClusterUnreachable."""
+    """Read committed offsets, then stable offsets, then log ends, so that none is ahead. Raises ClusterUnreachable."""
     metadata = asking.ask_any(MetadataRequest(topics=None, allow_auto_topic_creation=False))
     broker_ids = [each.node_id for each in metadata.brokers]
     asking.meet(broker_ids)

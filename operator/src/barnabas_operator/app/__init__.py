@@ -1,1 +1,1 @@
-"""The commands: up, status."""
+"""The commands of the operator's package, such as `barnabas up` and `barnabas status`."""

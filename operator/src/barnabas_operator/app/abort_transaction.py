@@ -1,4 +1,4 @@
-"""`barnabas abort-transaction`: end a transaction in a partition that its coordinator no longer knows."""
+"""`barnabas abort-transaction`: abort a transaction in a partition that its coordinator no longer knows."""
 
 import argparse
 import logging
@@ -22,7 +22,7 @@ from barnabas_operator.kafka.transactions import OpenTransaction, abort, open_in
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code: 0, or 1 if no cluster answers or there is no such transaction."""
     options = _parser().parse_args(arguments)
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # Errors that matter are raised, too.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # kafka-python also raises the errors that matter.
     out = console()
     bootstrap = options.bootstrap or known_bootstrap(options.data_dir)[0]
     try:
@@ -36,20 +36,26 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="barnabas abort-transaction", description=__doc__)
     parser.add_argument(
-        "--bootstrap", type=addresses, metavar="HOST:PORT", help="default: what barnabas up started here, else 9092"
+        "--bootstrap",
+        type=addresses,
+        metavar="HOST:PORT",
+        help="default: the cluster of barnabas up, else localhost:9092",
     )
     add_command_config(parser)
     parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
-    parser.add_argument("--topic", required=True, help="where the transaction is open")
-    parser.add_argument("--partition", type=int, required=True, help="of the topic")
+    parser.add_argument("--topic", required=True, help="the topic with the open transaction")
+    parser.add_argument("--partition", type=int, required=True, help="the partition of the topic")
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--start-offset", type=int, help="where the transaction begins: barnabas status --transactions")
-    which.add_argument("--producer-id", type=int, help="whose transaction it is")
+    which.add_argument("--start-offset", type=int, help="its first offset, from barnabas status --transactions")
+    which.add_argument("--producer-id", type=int, help="the producer of the transaction")
     return parser
 
 
 def _abort(out: Console, client: Any, options: argparse.Namespace) -> int:
-    """A known transaction would be ended in this partition alone, and perhaps be committed in others."""
+    """Abort the transaction, unless its coordinator knows it.
+
+    A known transaction would end in this partition alone, and might be committed in others.
+    """
     place = TopicPartition(options.topic, options.partition)
     try:
         found = open_in(client, place)
@@ -63,7 +69,7 @@ def _abort(out: Console, client: Any, options: argparse.Namespace) -> int:
             return EXIT_FAILED
         abort(client, wanted[0])
     except BrokerResponseError as error:
-        out.print(f"{place}: the brokers refused it: {error}", markup=False)
+        out.print(f"{place}: the brokers refused to abort the transaction: {error}", markup=False)
         return EXIT_FAILED
     out.print(f"{place}: aborted the transaction {_text(wanted[0])}", markup=False)
     return 0
@@ -72,13 +78,13 @@ def _abort(out: Console, client: Any, options: argparse.Namespace) -> int:
 def _nothing(place: TopicPartition, found: Sequence[OpenTransaction]) -> str:
     if not found:
         return f"{place} has no open transaction"
-    return f"{place} has no such open transaction; open are those {'; '.join(map(_text, found))}"
+    return f"{place} has no such open transaction; the open ones are {'; '.join(map(_text, found))}"
 
 
 def _known(place: TopicPartition, wanted: OpenTransaction) -> str:
     return (
-        f"{place}: the transaction {_text(wanted)} is the one of the transactional id {wanted.transactional_id}, which "
-        "its coordinator ends when its timeout is over. To end it now, start a producer with this id"
+        f"{place}: the transaction {_text(wanted)} has the transactional id {wanted.transactional_id}; "
+        "its coordinator ends it after its timeout. To end it now, start a producer with this id"
     )
 
 

@@ -1,4 +1,4 @@
-"""`barnabas accept-loss`: elects the replica with the longest log for partitions whose every replica lacks records."""
+"""`barnabas accept-loss`: elect the replica with the longest log in partitions where every replica lacks records."""
 
 import argparse
 import logging
@@ -18,12 +18,12 @@ from barnabas_operator.kafka.losses import PartitionKey, accept, lost_partitions
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command; its exit code: 0, or 1 where no cluster answers or something that was named could not be done."""
+    """Run the command, and return its exit code: 0, or 1 if no cluster answers or a loss was not accepted."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.partition is not None and options.topic is None:
         parser.error("--partition needs --topic")
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # Errors that matter are raised, too.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # kafka-python also raises the errors that matter.
     out = console()
     bootstrap = options.bootstrap or known_bootstrap(options.data_dir)[0]
     try:
@@ -37,14 +37,17 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="barnabas accept-loss", description=__doc__)
     parser.add_argument(
-        "--bootstrap", type=addresses, metavar="HOST:PORT", help="default: what barnabas up started here, else 9092"
+        "--bootstrap",
+        type=addresses,
+        metavar="HOST:PORT",
+        help="default: the cluster of barnabas up, else localhost:9092",
     )
     add_command_config(parser)
     parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--topic", help="the partitions of this topic")
-    which.add_argument("--all", action="store_true", help="those of all topics")
-    parser.add_argument("--partition", type=int, help="this one of the topic only")
+    which.add_argument("--all", action="store_true", help="the partitions of all topics")
+    parser.add_argument("--partition", type=int, help="only this partition of the topic")
     return parser
 
 

@@ -9,10 +9,10 @@ from barnabas_operator.planning.brokers.server_properties import BrokerPlace
 
 
 class BrokerProcess(ChildProcess):
-    """A supervised broker, and the place that it was started with."""
+    """A supervised broker, with its ports and its folder."""
 
     def __init__(self, place: BrokerPlace, properties_file: Path, say: Say, on_change: Callable[[], None]) -> None:
-        """`on_change` is called when it has died, and when it is back."""
+        """Set the broker up; `on_change` is called when it has died, and when it is ready again."""
         self.place = place
         child = Child(
             name=f"broker {place.broker_id}",

@@ -1,4 +1,4 @@
-"""A child process with a readiness page: it is started, awaited, restarted when it dies, and stopped."""
+"""A child process with a readiness page: start, supervision, restart after a crash, and stop."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ READY_POLL_S: Final = 0.01
 PROBE_TIMEOUT_S: Final = 2.0
 STOP_TIMEOUT_S: Final = 20.0
 BACK_OFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-# A process that ran this long did not fail because of its start.
+# After this time a process has started well, so its next crash counts as the first one.
 STEADY_S: Final = 60.0
 LOG_LINES_SHOWN: Final = 10
 
@@ -22,13 +22,13 @@ Say = Callable[[str], None]
 
 
 class ChildFailed(Exception):
-    """A process that ended before it was ready; the message holds the end of its log."""
+    """A process that ended before it was ready; the message has the end of its log."""
 
 
 class Child(NamedTuple):
-    """A process to start. It is ready once `ready_path` of its HTTP port answers 200.
+    """A process to start, ready once `ready_path` on its HTTP port answers 200.
 
-    `mark` is an argument that tells the process from another program with the same process id.
+    `mark` is an argument that distinguishes the process from another program with the same process id.
     """
 
     name: str
@@ -41,10 +41,10 @@ class Child(NamedTuple):
 
 
 class ChildProcess:
-    """A supervised child. `say` is called with each line for the user."""
+    """A supervised child process; `say` prints a line for the user."""
 
     def __init__(self, child: Child, say: Say, on_change: Callable[[], None]) -> None:
-        """`on_change` is called when it has died, and when it is back."""
+        """Set the child up; `on_change` is called when it has died, and when it is ready again."""
         self.restarts = 0
         self.ready = asyncio.Event()
         self._child = child
@@ -60,7 +60,7 @@ class ChildProcess:
 
     @property
     def folder(self) -> Path:
-        """The directory that has the files of the process."""
+        """The directory with the files of the process."""
         return self._child.folder
 
     @property
@@ -69,7 +69,7 @@ class ChildProcess:
         return self.folder / self._child.log_name
 
     async def start(self) -> float:
-        """Start it and return the seconds until it was ready; from then on it is watched. Raises ChildFailed."""
+        """Start and supervise the process; return the seconds until it was ready. Raises ChildFailed."""
         self.folder.mkdir(parents=True, exist_ok=True)
         await self._end_leftover()
         seconds = await self._spawn()
@@ -77,7 +77,7 @@ class ChildProcess:
         return seconds
 
     async def stop(self) -> None:
-        """SIGTERM, then SIGKILL for one that does not go. Harmless when it is not running."""
+        """Stop the process with SIGTERM, or with SIGKILL after STOP_TIMEOUT_S, if it runs."""
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
@@ -90,12 +90,12 @@ class ChildProcess:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await process.wait()
         except TimeoutError:
-            self._say(f"{self.name} did not stop within {STOP_TIMEOUT_S:.0f} s: killed")
+            self._say(f"{self.name} did not stop within {STOP_TIMEOUT_S:.0f} s, so it is killed")
             process.kill()
             await process.wait()
 
     def log_end(self) -> str:
-        """The last lines that it printed."""
+        """Return the last lines of the process's output."""
         text = self.log_file.read_text(encoding="utf-8", errors="replace") if self.log_file.exists() else ""
         return "\n".join(text.splitlines()[-LOG_LINES_SHOWN:])
 
@@ -107,19 +107,20 @@ class ChildProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # A Ctrl-C in the terminal is ours to pass on, in order.
+                # A Ctrl-C in the terminal goes only to this process, which stops its children in order.
+                start_new_session=True,
             )
         replace_file(self._pid_file, f"{self._process.pid}\n")
         while not await self._answers():
             if self._process.returncode is not None:
                 status = self._process.returncode
-                raise ChildFailed(f"{self.name} ended with status {status}; {self.log_file} ends:\n{self.log_end()}")
+                raise ChildFailed(f"{self.name} ended with status {status}; see {self.log_file}:\n{self.log_end()}")
             await asyncio.sleep(READY_POLL_S)
         self.ready.set()
         return time.monotonic() - started
 
     async def _supervise(self) -> None:
-        """Wait for the end of the process and start it again, each time in a row after a longer pause."""
+        """Wait for the end of the process and start it again, with a longer pause after each failure in a row."""
         failures = 0
         while True:
             assert self._process is not None
@@ -147,7 +148,7 @@ class ChildProcess:
         return status
 
     async def _answers(self) -> bool:
-        """Return True if it serves."""
+        """True if the process is ready."""
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 return await _http_status(self._child.http_port, self._child.ready_path) == 200
@@ -159,7 +160,7 @@ class ChildProcess:
         return self.folder / "pid"
 
     async def _end_leftover(self) -> None:
-        """A child of an `up` that was killed still has the ports and the files: it is ended first."""
+        """End the child that a killed `barnabas up` has left, because it holds the ports and files."""
         try:
             pid = int(self._pid_file.read_text(encoding="utf-8"))
             command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -167,7 +168,7 @@ class ChildProcess:
             return
         if self._child.mark not in command:
             return  # The process id now belongs to another process.
-        self._say(f"{self.name} of an earlier run is still there (process {pid}): ending it")
+        self._say(f"{self.name} of an earlier run still runs (process {pid}); ending it")
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while Path(f"/proc/{pid}").exists():

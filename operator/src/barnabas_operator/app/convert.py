@@ -1,4 +1,4 @@
-"""`barnabas convert`: converts Strimzi's manifests to ours, and lists the fields without a counterpart."""
+"""`barnabas convert`: convert Strimzi's manifests to Barnabas's, and list the fields without a counterpart."""
 
 import argparse
 import sys
@@ -15,7 +15,7 @@ STANDARD_INPUT: Final = "-"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command; its exit code: 0, or 1 where something that was given cannot be read or converted."""
+    """Run the command, and return its exit code: 0, or 1 if a manifest cannot be read or converted."""
     options = _parser().parse_args(arguments)
     try:
         texts = dict(_texts(options.filename))
@@ -34,8 +34,8 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="barnabas convert",
-        description="Prints Clusters, Topics and Users in the place of Strimzi's Kafka, KafkaNodePool, KafkaTopic and"
-        " KafkaUser. What has no counterpart is listed on standard error.",
+        description="Print Clusters, Topics and Users that replace Strimzi's Kafka, KafkaNodePool, KafkaTopic and"
+        " KafkaUser. Fields without a counterpart are listed on standard error.",
     )
     parser.add_argument(
         "-f",
@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _texts(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each text by the name of its file. Raises OSError, UnicodeDecodeError."""
+    """Yield the name and text of each file. Raises OSError, UnicodeDecodeError."""
     for name in names:
         if name == STANDARD_INPUT:
             yield name, sys.stdin.read()

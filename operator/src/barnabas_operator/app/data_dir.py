@@ -1,4 +1,4 @@
-"""The data directory of `barnabas up`, held by one process: the brokers' folders, and the state between runs."""
+"""The data directory of `barnabas up`, locked by one process, with the brokers' folders and the state between runs."""
 
 import fcntl
 import os
@@ -18,25 +18,25 @@ SECRET_MODE: Final = 0o600
 
 
 class DataDirHeld(Exception):
-    """The error that another process has locked the data directory; the message names it."""
+    """A data directory that another process has locked; the message names the process."""
 
 
 class MemoryBroken(Exception):
-    """The error that a status file cannot be read; the message says why."""
+    """A status file that cannot be read; the message has the reason."""
 
 
 class DataDir:
-    """A folder, made if need be, and locked for this process until `release`."""
+    """A data directory, locked for this process until `release`."""
 
     def __init__(self, path: Path) -> None:
-        """Lock the folder. Raises DataDirHeld; OSError where the folder cannot be made."""
+        """Create and lock the folder. Raises DataDirHeld, or OSError if the folder cannot be created."""
         self.path = path.resolve()
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = _take_lock(self.path / LOCK_FILE)
         self._written = b""
 
     def release(self) -> None:
-        """Release the lock. The lock file stays, as its removal could let two processes in."""
+        """Release the lock; the lock file stays, because after a removal two processes could hold locks."""
         self._lock.close()
 
     @property
@@ -45,11 +45,11 @@ class DataDir:
         return self.path / "metadata.sqlite"
 
     def broker_folder(self, broker_id: int) -> Path:
-        """Return the folder with settings, log and volumes of one broker."""
+        """Return the folder with the settings, log and data of one broker."""
         return self.path / f"broker-{broker_id}"
 
     def write_status(self, wanted: DesiredState) -> None:
-        """Write the state for the next run, and the same as YAML for people and scripts."""
+        """Write the state for the next run, and as YAML for people and scripts."""
         memory = msgspec.json.encode(wanted)
         if memory == self._written:
             return
@@ -58,7 +58,7 @@ class DataDir:
         self._written = memory
 
     def read_status(self) -> DesiredState | None:
-        """Read the state that the last run has written; None without one. Raises MemoryBroken."""
+        """Read the state of the last run, or return None if there is none. Raises MemoryBroken."""
         return read_status(self.path)
 
 
@@ -78,7 +78,7 @@ def _take_lock(path: Path) -> TextIO:
 
 
 def read_status(path: Path) -> DesiredState | None:
-    """Read the state that the last `barnabas up` in this data directory has written; None without one.
+    """Read the state of the last `barnabas up` in this data directory, or return None if there is none.
 
     Raises MemoryBroken.
     """
@@ -92,14 +92,14 @@ def read_status(path: Path) -> DesiredState | None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Readers see the old text or the new one, never a part."""
+    """Replace a file atomically: readers see the old text or the new one."""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
 
 
 def replace_secret_file(path: Path, content: str | bytes) -> None:
-    """Do as `replace_file` does, with a file that only its user may read."""
+    """Replace a file atomically by one that only its user may read."""
     partial = path.with_name(f".{path.name}.partial")
     partial.unlink(missing_ok=True)
     with open(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, SECRET_MODE), "wb") as file:

@@ -1,4 +1,4 @@
-"""The files of `barnabas up` that secured brokers and their users need, and its own credentials."""
+"""The files of `barnabas up` for secured brokers and their users, and its own credentials."""
 
 from pathlib import Path
 
@@ -12,11 +12,11 @@ def security_folder(data_dir: Path) -> Path:
 
 
 def user_folder(data_dir: Path, user: str) -> Path:
-    """Return the folder with all that a user needs."""
+    """Return the folder with the files of a user."""
     return security_folder(data_dir) / "users" / user
 
 
 def of_operator(data_dir: Path) -> Tls:
-    """Return the certificates with which `barnabas up` itself connects, by the listener between brokers."""
+    """Return the TLS settings with which `barnabas up` itself connects, on the listener between brokers."""
     folder = security_folder(data_dir) / OPERATOR
     return Tls(folder / "ca.crt", folder / "user.crt", folder / "user.key")

@@ -1,4 +1,4 @@
-"""A Cluster as processes on this machine: ports, files and processes for each of its brokers."""
+"""A Cluster as processes on this machine: the ports, files and processes of its brokers."""
 
 import asyncio
 import datetime as dt
@@ -26,20 +26,23 @@ from barnabas_operator.planning.topics.lost_records import cluster_losses
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, ListenerStatus
 from barnabas_operator.resources.object_meta import READY, Condition, merge_conditions
 
-# Below the range from which the system takes ports for outgoing connections: a broker that starts again gets its own.
+# The range is below the ports for outgoing connections, so that a restarted broker can get its port again.
 OPEN_PORTS: Final = range(20_000, 32_000)
 PORTS_TRIED: Final = 100
 
 
 class PortTaken(Exception):
-    """A port that the manifest names is in use."""
+    """A declared port that is in use, or the lack of a free port."""
 
 
 class LocalCluster:
-    """The brokers of one Cluster, by their ids. Ports that the manifest leaves open are chosen once and kept."""
+    """The brokers of one Cluster, by their ids.
+
+    Ports that the manifest does not declare are chosen once and kept.
+    """
 
     def __init__(self, data_dir: DataDir, say: Say, on_change: Callable[[], None]) -> None:
-        """`on_change` is called when a broker has died or is back."""
+        """Create a Cluster without running brokers; `on_change` is called when a broker has died or is ready again."""
         self.brokers: dict[int, BrokerProcess] = {}
         self._places: dict[int, BrokerPlace] = {}
         self._data_dir = data_dir
@@ -50,34 +53,33 @@ class LocalCluster:
 
     @property
     def bootstrap(self) -> str:
-        """The `host:port` of the brokers, at which clients connect."""
+        """The addresses of the brokers for clients, as `host:port,host:port`."""
         return ",".join(place.address for place in self._places.values())
 
     @property
     def own_bootstrap(self) -> str:
-        """The `host:port` of the brokers, at which `barnabas up` itself connects."""
+        """The addresses of the brokers to which `barnabas up` itself connects."""
         places = self._places.values()
         return ",".join(each.address if self._secrets is None else each.replication_address for each in places)
 
     @property
     def own_tls(self) -> Tls | None:
-        """The certificates with which `barnabas up` itself connects; None where brokers are open."""
+        """The TLS settings with which `barnabas up` itself connects; None if the brokers are insecure."""
         return None if self._secrets is None else of_operator(self._data_dir.path)
 
     @property
     def own_security(self) -> Credentials:
-        """The way in which `barnabas up` itself connects."""
+        """The credentials with which `barnabas up` itself connects."""
         return Security(self.own_tls)
 
     def bring_users(self, client: Any, cluster: Cluster) -> None:
-        """Give users their passwords, as far as brokers keep these. Raises ClusterUnreachable."""
+        """Set the passwords of users that brokers store. Raises ClusterUnreachable."""
         self._security.bring_users(client, cluster)
 
     def give_places(self, cluster: Cluster) -> None:
-        """Choose the ports of each broker, also of one to be removed: its earlier ports if the manifest allows them.
+        """Choose the ports of each broker, also of one to be removed, and create the certificates and users.
 
-        Makes the certificates and users that the Cluster needs. Raises PortTaken, and gives no places then;
-        SecurityBroken.
+        A broker keeps its earlier ports if the manifest allows. Raises PortTaken, without a change, or SecurityBroken.
         """
         (listener,) = cluster.spec.listeners
         secured = is_secured(cluster)
@@ -100,11 +102,11 @@ class LocalCluster:
         self._security.write_settings(cluster, self.bootstrap)
 
     def views(self, cluster: Cluster) -> list[BrokerView]:
-        """Each broker that has a place: whether it runs, and with the settings that the manifest gives it."""
+        """Return each broker with its state, and whether its settings differ from the manifest's."""
         return [self._view(cluster, number) for number in self._places]
 
     async def start(self, cluster: Cluster, numbers: Iterable[int] | None = None) -> None:
-        """Start these brokers, or all, at once; return once each is ready. Raises ChildFailed if one has ended."""
+        """Start these brokers, or all, and wait until each is ready. Raises ChildFailed if one ends."""
         numbers = self._places if numbers is None else numbers
         starts = [self._start_broker(cluster, number) for number in numbers]
         failures = [each for each in await asyncio.gather(*starts, return_exceptions=True) if each is not None]
@@ -112,16 +114,16 @@ class LocalCluster:
             raise failure
 
     def tell_users(self, cluster: Cluster) -> None:
-        """Print where the files of the users are."""
+        """Print the paths of the users' files."""
         for user in users_of(cluster):
             files = self._security.files_of(user)
             kcat = f"kcat and librdkafka {files.librdkafka_settings}"
             self._say(f"clients of {user}: Kafka's tools take --command-config {files.java_settings}, {kcat}")
 
     async def restart(self, cluster: Cluster, number: int) -> None:
-        """A controlled restart with the manifest's settings. Raises ChildFailed."""
+        """Stop a broker, and start it with the manifest's settings. Raises ChildFailed."""
         broker = self.brokers[number]
-        self._say(f"{broker.name} restarts: its settings changed")
+        self._say(f"{broker.name} restarts, because its settings changed")
         await self._stop_broker(number)
         await self._start_broker(cluster, number)
 
@@ -133,7 +135,7 @@ class LocalCluster:
         self._say(f"{broker.name} is removed; its files stay in {broker.folder}")
 
     async def stop(self) -> None:
-        """Stop all brokers, and wait for them."""
+        """Stop all brokers, and wait until they have ended."""
         await asyncio.gather(*(broker.stop() for broker in self.brokers.values()))
 
     def status(
@@ -144,7 +146,7 @@ class LocalCluster:
         state: ClusterState | None,
         ahead: PendingMoves | None,
     ) -> ClusterStatus:
-        """The Cluster's status: ready when each broker is, unless something else is in the way."""
+        """Return the status of the Cluster: ready if each broker is, unless there is another problem."""
         ready = sum(broker.ready.is_set() for broker in self.brokers.values())
         bad = unserved(state) if state is not None else None
         losses = (*cluster_losses(cluster, now, state, None), *reassignment_conditions(cluster, now, state, ahead))
@@ -174,7 +176,7 @@ class LocalCluster:
         return BrokerView(number, is_running=True, is_ready=is_up, is_changed=is_changed, is_down=not is_up)
 
     async def _stop_broker(self, number: int) -> None:
-        """Stop a broker. It counts as running until it has ended, so that a cancelled call forgets none."""
+        """Stop a broker; it counts as running until it has ended, even if this call is cancelled."""
         await self.brokers[number].stop()
         del self.brokers[number]
 
@@ -200,7 +202,7 @@ class LocalCluster:
 
 
 def remembered_places(cluster: Cluster) -> dict[int, BrokerPlace]:
-    """The ports of an earlier run, from the Cluster's status."""
+    """Return the ports of an earlier run from the Cluster's status."""
     status = cluster.status
     if status is None or len(status.listeners) != 1:
         return {}
@@ -211,7 +213,7 @@ def remembered_places(cluster: Cluster) -> dict[int, BrokerPlace]:
 
 
 def _port(wanted: int, before: int, chosen: set[int], *, in_use: bool) -> int:
-    """Return the declared port; else the earlier one, else a free one; add it to `chosen`. Raises PortTaken."""
+    """Return the declared port, else the earlier one, else a free one, and add it to `chosen`. Raises PortTaken."""
     keeps = before and (in_use or is_free(before)) and wanted in (0, before)
     if wanted and not keeps and not is_free(wanted):
         raise PortTaken(f"port {wanted} is in use; free it, or change spec.listeners[0].port (0 takes any free port)")
@@ -221,7 +223,7 @@ def _port(wanted: int, before: int, chosen: set[int], *, in_use: bool) -> int:
 
 
 def is_free(port: int) -> bool:
-    """Return True if no process listens at this port now."""
+    """True if no process listens on this port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

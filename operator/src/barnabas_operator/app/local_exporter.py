@@ -1,4 +1,4 @@
-"""The lag exporter of a Cluster that is processes on this machine."""
+"""The lag exporter of a Cluster on this machine, as a process."""
 
 import sys
 from typing import Final
@@ -15,11 +15,11 @@ from barnabas_operator.resources.lag_exporter import LagExporter
 COMMAND: Final = "lag-exporter"
 FOLDER: Final = "lag-exporter"
 ExporterOptions = tuple[LagExporter, str, Tls | None]
-"""The declared exporter, the brokers' address, and the TLS settings to connect."""
+"""The declared exporter, the brokers' addresses, and the TLS settings to connect."""
 
 
 class LocalExporter:
-    """The lag exporter of a Cluster that declares one, at kafka_exporter's port where that is free."""
+    """The lag exporter of a Cluster that declares one, on kafka_exporter's port if that is free."""
 
     def __init__(self, data_dir: DataDir, say: Say) -> None:
         self._folder = data_dir.path / FOLDER
@@ -29,7 +29,7 @@ class LocalExporter:
         self._failure = ""
 
     async def bring(self, declared: LagExporter | None, bootstrap: str, tls: Tls | None) -> None:
-        """Start, end or restart it. A failed start is reported once; brokers need no exporter."""
+        """Start, stop or restart the exporter; a failed start is only printed, because brokers need no exporter."""
         wanted = (declared, bootstrap, tls) if declared is not None else None
         if wanted == self._started:
             return
@@ -38,7 +38,7 @@ class LocalExporter:
             await self._start(wanted)
 
     async def stop(self) -> None:
-        """End it, if it runs."""
+        """Stop the exporter, if it runs."""
         process, self._process, self._started = self._process, None, None
         if process is not None:
             await process.stop()

@@ -1,4 +1,4 @@
-"""The consumer groups that manifest files declare, over the brokers of this machine."""
+"""The consumer groups that manifest files declare, in a Cluster on this machine."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -26,18 +26,18 @@ PATIENCE_S: Final = 60.0
 
 
 class NoKubeApi(KubeApi):
-    """The Kubernetes API of a machine without Kubernetes, where nothing can be scaled."""
+    """A Kubernetes API that refuses every request, for a machine without Kubernetes."""
 
     def __init__(self) -> None:
-        """Connect to nothing."""
+        """Create an API without a connection."""
 
     async def request(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """Raise KubeRefused for every request: there is no Kubernetes."""
+        """Raise KubeRefused for every request."""
         raise KubeRefused(NOT_FOUND, "NotFound", "barnabas up has no Kubernetes")
 
 
 class Groups(NamedTuple):
-    """The groups that are declared, and removed ones that still exist, with their statuses."""
+    """The declared groups, and removed ones that still exist, with their statuses."""
 
     declared: tuple[ConsumerGroup, ...]
     removed: tuple[ConsumerGroup, ...]
@@ -45,7 +45,7 @@ class Groups(NamedTuple):
 
 
 class LocalGroups:
-    """The groups of one Cluster. `bootstrap` gives the address of its first broker."""
+    """The groups of one Cluster; `bootstrap` returns the address of its first broker."""
 
     def __init__(
         self, bootstrap: Callable[[], str], writing: TimedWrite, clock: Clock, security: Callable[[], Credentials]
@@ -62,7 +62,7 @@ class LocalGroups:
     async def bring(
         self, cluster: Cluster, declared: Sequence[ConsumerGroup], removed: Sequence[ConsumerGroup]
     ) -> Groups:
-        """Take one step with each group, and end the removed ones. Return them with their new statuses."""
+        """Take one step with each group, end the removed ones, and return all with their new statuses."""
         looked = await self._look(declared) if declared else Looked({}, "")
         owned = owners(declared, lambda group: group.group_id)
         worked = [await self._bring(cluster, group, owned, looked) for group in declared]
@@ -90,7 +90,7 @@ class LocalGroups:
         return unheard(group, why, self._now()), True
 
     async def _end(self, group: ConsumerGroup, owned: Mapping[str, ConsumerGroup]) -> ConsumerGroup | None:
-        """End a removed group; return None once it is deleted, else the group with the reason in its status."""
+        """End a removed group; return None once it is deleted, otherwise the group with the reason in its status."""
         try:
             why = await self._work.end(group, owned)
         except ClusterUnreachable as error:

@@ -1,4 +1,4 @@
-"""Certificates and users of a Cluster that is processes on this machine, in files that only its user may read."""
+"""The certificates and users of a Cluster on this machine, in files that only their owner may read."""
 
 import datetime as dt
 import secrets
@@ -33,7 +33,7 @@ _PRIVATE: Final = 0o700
 
 
 class SecurityBroken(Exception):
-    """The error that files of an earlier run are unusable; the message says which, and what to do."""
+    """A file of an earlier run that cannot be used; the message names it, and what to do."""
 
 
 class LocalSecurity:
@@ -47,7 +47,10 @@ class LocalSecurity:
         self._brought: Mapping[str, str] = {}
 
     def prepare(self, cluster: Cluster) -> BrokerSecrets | None:
-        """Create missing files; return the security of brokers, None if they are open. Raises SecurityBroken."""
+        """Create missing files, and return the security of the brokers, None if they are insecure.
+
+        Raises SecurityBroken.
+        """
         if not is_secured(cluster):
             return None
         self._folder.mkdir(mode=_PRIVATE, exist_ok=True)
@@ -64,11 +67,11 @@ class LocalSecurity:
         return BrokerSecrets(keystore, str(self._folder / "ca.crt"), self._passwords(cluster) if plain else {})
 
     def files_of(self, user: str) -> UserFiles:
-        """Return where the files of a user are."""
+        """Return the paths of a user's files."""
         return UserFiles(user, str(user_folder(self._data_dir, user)))
 
     def write_settings(self, cluster: Cluster, bootstrap: str) -> None:
-        """Write the files of each user for its clients."""
+        """Write the client settings of each user."""
         (listener,) = cluster.spec.listeners
         for user, password in self._passwords(cluster).items():
             files = self.files_of(user)
@@ -79,7 +82,7 @@ class LocalSecurity:
                 replace_secret_file(Path(path), properties_text(of_client(listener, files, bootstrap, password)))
 
     def bring_users(self, client: Any, cluster: Cluster) -> None:
-        """Set the passwords of SCRAM, once in a run, and forget users that are wanted no more.
+        """Set SCRAM passwords that are not set in this run, and remove users that are no longer declared.
 
         Raises ClusterUnreachable.
         """
@@ -106,10 +109,10 @@ class LocalSecurity:
             return Authority(Pem(key.read_text(), certificate.read_text()), self._now())
         except (OSError, ValueError) as error:
             what = f"the authority in {self._folder} cannot be used: {error}"
-            raise SecurityBroken(f"{what}; delete that folder, and all users get other certificates") from error
+            raise SecurityBroken(f"{what}; delete that folder, and all users get new certificates") from error
 
     def _issue(self, authority: Authority, name: str, folder: Path, hosts: tuple[str, ...] = ()) -> None:
-        """Issue a certificate once in a run, so that none is ever older than the run."""
+        """Issue a certificate once in each run, so that none is older than the run."""
         if folder in self._issued:
             return
         folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)

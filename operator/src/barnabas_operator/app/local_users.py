@@ -1,4 +1,4 @@
-"""The users that manifest files declare, over the brokers of this machine; their Secrets are folders of files."""
+"""The users that manifest files declare, in a Cluster on this machine; their Secrets are folders."""
 
 import asyncio
 import json
@@ -29,17 +29,17 @@ _PRIVATE: Final = 0o700
 
 
 class FileSecrets(UserSecrets):
-    """The folder `users` of a data directory: a folder for each user, with files that only their owner may read."""
+    """The folder `users` of a data directory, with a folder for each user that only its owner may read."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir: Final = data_dir
 
     def folder(self, user: User) -> str:
-        """Return the folder of a user, with a slash at its end."""
+        """Return the folder of a user, with a slash at the end."""
         return f"{self._path(user)}/"
 
     async def read(self, user: User) -> StoredSecret | None:
-        """Return the files of a user; None if it has no folder."""
+        """Return the files of a user, or None if it has no folder."""
         path = self._path(user)
         if not path.is_dir():
             return None
@@ -51,15 +51,13 @@ class FileSecrets(UserSecrets):
         return StoredSecret(data, marks, is_own=True)
 
     async def given(self, reference: SecretKeyRef) -> GivenPassword:
-        """Refuse it: there are no Secrets to refer to."""
-        raise SecretsRefused(
-            f"barnabas up knows no Secret {reference.name}; allowed: leave authentication.password out"
-        )
+        """Raise SecretsRefused, because there are no Secrets without Kubernetes."""
+        raise SecretsRefused(f"barnabas up has no Secrets, such as {reference.name}; leave authentication.password out")
 
     async def write(
         self, user: User, stored: StoredSecret | None, data: Mapping[str, bytes], marks: Mapping[str, str]
     ) -> None:
-        """Write the files that differ, and remove those of removed users."""
+        """Write the changed files of a user, and remove those that are no longer wanted."""
         path = self._path(user)
         try:
             path.parent.mkdir(mode=_PRIVATE, exist_ok=True)
@@ -79,21 +77,21 @@ class FileSecrets(UserSecrets):
         await self.dismiss(user)
 
     async def dismiss(self, user: User) -> None:
-        """Delete the folder of a user that is declared no more."""
+        """Delete the folder of a user that is no longer declared."""
         shutil.rmtree(self._path(user), ignore_errors=True)
 
     async def brokers_authority(self, _cluster: Cluster) -> str:
-        """Return the certificate that brokers have theirs from."""
+        """Return the certificate of the authority that signs the brokers' certificates."""
         return self._text(AUTHORITY)
 
     async def clients_authority(self, _cluster: Cluster) -> ClientsAuthority | None:
-        """Return the one authority, which signs for brokers and clients on this machine."""
+        """Return the authority, which on this machine signs for both brokers and clients."""
         key, trusted = self._text("ca.key"), self._text(AUTHORITY)
         return ClientsAuthority(key, trusted) if key and trusted else None
 
     def missing_authority(self, _cluster: Cluster) -> str:
-        """Name the setting that makes one."""
-        return "no listener of it has tls: true"
+        """Return why there is no authority."""
+        return "no listener of the Cluster has tls: true"
 
     def _path(self, user: User) -> Path:
         return self._data_dir / "users" / user.metadata.name
@@ -104,7 +102,7 @@ class FileSecrets(UserSecrets):
 
 
 class LocalUsers:
-    """The declared users of one Cluster. `connected` raises ClusterUnreachable, and is called in threads."""
+    """The declared users of one Cluster; `connected` runs in threads and raises ClusterUnreachable."""
 
     def __init__(self, data_dir: Path, connected: Callable[[], ClusterAdmin], clock: Clock) -> None:
         self._secrets: Final = FileSecrets(data_dir)
@@ -114,7 +112,7 @@ class LocalUsers:
     async def bring(
         self, cluster: Cluster, declared: Sequence[User], removed: Sequence[User], bootstrap: str
     ) -> UsersOutcome:
-        """Reconcile all once. Raises ClusterUnreachable."""
+        """Reconcile all users once. Raises ClusterUnreachable."""
         reserved = (*OWN_USERS, *users_of(cluster))
         work = UsersWork(UserBrokers(self._look, self._apply), self._secrets, new_password, reserved)
         round_ = await work.begin(cluster, declared, bootstrap, self._clock.now_ms())

@@ -1,4 +1,4 @@
-"""Manifests on disk: which files of a directory are read, and when they change."""
+"""Manifests on disk: the files of a directory that count, and their changes."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,13 +11,13 @@ from barnabas_operator.resources.manifests import Manifests, parse_manifests
 from barnabas_operator.resources.yaml_documents import ManifestError, Place
 
 SUFFIXES: Final = frozenset({".yaml", ".yml"})
-# A save is often several writes and a rename: wait until it has been quiet for one step.
+# A save is often several writes and a rename, so a burst of changes ends after a quiet step.
 QUIET_MS: Final = 50
 DELAY_MS_MAX: Final = 400
 
 
 def read_manifests(path: Path) -> Manifests:
-    """All manifests of a directory (or of one file), checked also against each other. Hidden files are not read."""
+    """Return the checked manifests of a directory or a file; hidden files are not read."""
     texts: dict[str, str] = {}
     unreadable: list[ManifestError] = []
     for file in manifest_files(path):
@@ -31,7 +31,7 @@ def read_manifests(path: Path) -> Manifests:
 
 
 def manifest_files(path: Path) -> list[Path]:
-    """The files that count, in order of their names."""
+    """Return the manifest files of a directory, or the file itself, sorted by name."""
     return sorted(file for file in path.iterdir() if _counts(file)) if path.is_dir() else [path]
 
 
@@ -40,7 +40,7 @@ def _counts(file: Path) -> bool:
 
 
 async def changes(path: Path) -> AsyncIterator[None]:
-    """One item after each burst of changes to files that count."""
+    """Yield None after each burst of changes to manifest files."""
     folder = path if path.is_dir() else path.parent
 
     def counts(_change: Change, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""`barnabas operator`: reconciles the resources of a Kubernetes cluster until it is stopped."""
+"""`barnabas operator`: reconcile the resources of a Kubernetes cluster until SIGTERM."""
 
 import argparse
 import asyncio
@@ -24,33 +24,33 @@ LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 TURN_S: Final = 0.0005
-"""The time that a thread computes while another waits: the webhook answers while a round reads many partitions."""
+"""The time after which another thread may run, so that the webhook answers while a round reads many partitions."""
 
 
 VARIABLES: Final = """environment variables:
-  WATCH_NAMESPACES      namespaces whose resources it reads, comma-separated; all where it is empty
+  WATCH_NAMESPACES      namespaces of the resources, comma-separated; empty: all namespaces
   BROKER_IMAGE, OPERATOR_IMAGE, JOBS_IMAGE
                         images of brokers, of lag exporters, and of maintenance jobs
-  IMAGE_PULL_SECRETS    Secrets with which pods of maintenance pull their images, comma-separated
+  IMAGE_PULL_SECRETS    Secrets to pull the images of maintenance pods, comma-separated
   BOOTSTRAP             replaces the bootstrap address of every Cluster
   DRIFT_SECONDS         longest time between two rounds of a Cluster (60)
   GROUP_LOOK_SECONDS    time between two looks at consumer groups (15)
   RUN_LOOK_SECONDS      time between two looks at maintenance under way (5)
-  LEASE                 NAMESPACE/NAME; of all operators with the same lease one acts; empty: it asks nobody
+  LEASE                 NAMESPACE/NAME of the lease whose holder alone acts; empty: no leader election
   POD_NAMESPACE, RELEASE, POD_NAME
                         name the operator's own pods
   POD_MONITOR_LABELS    labels of PodMonitors, as JSON
-  HTTP_LISTENER         where it serves /healthz and /metrics (0.0.0.0:8080)
+  HTTP_LISTENER         address of /healthz and /metrics (0.0.0.0:8080)
   WEBHOOK_CERTIFICATES  folder with tls.crt and tls.key; empty: no webhook
   LOG_LEVEL             DEBUG, INFO (the default), WARNING or ERROR
-  KUBECONFIG            how it reaches the API server; left out, by the service account of its pod"""
+  KUBECONFIG            access to the API server; left out: the service account of the pod"""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; environment variables hold all settings, as is usual for containers."""
+    """Run the command; all settings are in environment variables, as is usual for containers."""
     parser = argparse.ArgumentParser(
         prog="barnabas operator",
-        description="Reconciles the resources of a Kubernetes cluster until it is stopped.",
+        description="Reconcile the resources of a Kubernetes cluster until SIGTERM.",
         epilog=VARIABLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -14,7 +14,7 @@ from barnabas_operator.app.operator_parts import Operator
 
 WEBHOOK_PORT: Final = 9443
 REVIEW_BYTES_MAX: Final = 8 << 20
-"""The API server takes objects of 3 MiB, and sends the one before and the one after. aiohttp would take 1 MiB."""
+"""The bytes of a review: the API server takes objects of 3 MiB, and sends the old and the new one."""
 RELOAD_S: Final = 60.0
 RELOAD_FAILED: Final = (
     "the webhook keeps its old certificate: tls.crt and tls.key in %s cannot be read: %s;"
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class CannotServe(Exception):
-    """An address that cannot be listened at, or a certificate that cannot be read: which, and why."""
+    """An address that cannot be bound, or a certificate that cannot be read; the message has the reason."""
 
 
 async def serve_pages(operator: Operator, listener: str) -> web.AppRunner:
@@ -49,7 +49,7 @@ async def serve_pages(operator: Operator, listener: str) -> web.AppRunner:
 
 
 async def serve_webhook(operator: Operator, certificates: Path) -> web.AppRunner:
-    """Serve the webhook with `tls.crt` and `tls.key` of a directory, which are read again from time to time.
+    """Serve the webhook with `tls.crt` and `tls.key` of a directory, which are reloaded regularly.
 
     Raises CannotServe.
     """
@@ -86,23 +86,23 @@ async def _listen(app: web.Application, host: str, port: int, tls: ssl.SSLContex
         await web.TCPSite(runner, host, port, ssl_context=tls).start()
     except OSError as error:
         await runner.cleanup()
-        raise CannotServe(f"it cannot listen at {host}:{port}: {error}") from error
+        raise CannotServe(f"the operator cannot listen at {host}:{port}: {error}") from error
     return runner
 
 
 def _load(tls: ssl.SSLContext, certificates: Path) -> None:
-    """Load the pair if its files fit.
+    """Load the certificate and key if they fit.
 
-    A pair that does not fit would leave the context without any key, so a new context tries it first.
+    A wrong pair would leave the context without any key, so a new context tries the pair first.
     """
     for each in (ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), tls):
         each.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
 
 
 async def reloading(tls: ssl.SSLContext, certificates: Path, every_s: float = RELOAD_S) -> AsyncIterator[None]:
-    """Reload the pair while the context is entered.
+    """Reload the certificate and key regularly while the context is entered.
 
-    A pair that cannot be read, as in the middle of a renewal, is tried again the next time.
+    After a failure, as in the middle of a renewal, the old pair stays until the next try.
     """
 
     async def reload() -> None:
@@ -110,7 +110,7 @@ async def reloading(tls: ssl.SSLContext, certificates: Path, every_s: float = RE
             await asyncio.sleep(every_s)
             try:
                 _load(tls, certificates)
-            except (OSError, ValueError) as error:  # ssl.SSLError is an OSError.
+            except (OSError, ValueError) as error:  # ssl.SSLError is a subclass of OSError.
                 log.error(RELOAD_FAILED, certificates, error)
 
     task = asyncio.create_task(reload())

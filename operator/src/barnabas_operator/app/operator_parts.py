@@ -34,7 +34,7 @@ from barnabas_operator.watch.watches import watch_all
 AGENT: Final = "barnabas-operator"
 CONNECT_S: Final = 3.0
 PREVIEW_S_MAX: Final = 2.0
-"""The longest preview, as for the dry runs of a Cluster's objects: the API server waits 5 s for the webhook."""
+"""The longest time of a preview, as of a dry run: the API server waits 5 s for the webhook."""
 
 
 class Operator:
@@ -54,16 +54,16 @@ class Operator:
         self._client: ApiClient | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.ending = asyncio.Event()
-        """The event that the operator must end; `why_ending` is the reason."""
+        """The event that ends the operator; `why_ending` has the reason."""
         self.why_ending = ""
 
     @property
     def why_dead(self) -> str | None:
-        """The reason for which it must be restarted; None if it need not."""
+        """The reason why the operator must be restarted, or None."""
         return self.workers.why_dead if self.workers is not None else None
 
     async def start(self) -> None:
-        """Connect to the API server, and begin."""
+        """Connect to the API server, and start watching and the election."""
         self._client = ApiClient(self._access, AGENT)
         api = KubeApi(self._client, self.leadership.writing)
         environment = WorkerEnvironment(
@@ -94,12 +94,12 @@ class Operator:
         return ClusterAdmin(bootstrap, self.clock, CONNECT_S, configs_kept_s, writing, security)
 
     async def preview(self, cluster: Cluster, resource: Previewed) -> tuple[str, ...]:
-        """The warnings about a group's reset, or a run's claims; called by the webhook as its `Preview`."""
+        """Return warnings about the reset of a group or the volume claims of a run; the webhook's `Preview`."""
         if isinstance(resource, MaintenanceJob):
             return await self._preview_run(resource)
         if resource.spec.offsets.reset is None:
             return ()
-        assert self._client is not None, "the webhook waits for the start"
+        assert self._client is not None, "the webhook answers only after the start"
         try:
             async with asyncio.timeout(PREVIEW_S_MAX):
                 security = await broker_access(KubeApi(self._client), cluster, tls_identity)
@@ -108,7 +108,7 @@ class Operator:
             return (UNKNOWN,)
 
     async def _preview_run(self, run: MaintenanceJob) -> tuple[str, ...]:
-        assert self._client is not None, "the webhook waits for the start"
+        assert self._client is not None, "the webhook answers only after the start"
         try:
             async with asyncio.timeout(PREVIEW_S_MAX):
                 return await missing_claims(KubeApi(self._client), run)
@@ -116,7 +116,7 @@ class Operator:
             return ()
 
     async def stop(self) -> None:
-        """End all workers and connections; another operator may act at once."""
+        """Stop all workers and close all connections, and resign, so that another operator can act at once."""
         for task in self._tasks:
             task.cancel()
         if self.workers is not None:

@@ -1,4 +1,4 @@
-"""The output for people: lines with the time, and tables. Plain text where the output is no terminal."""
+"""Output for people: lines with the time, and tables, in plain text if the output is no terminal."""
 
 import re
 import sys
@@ -27,7 +27,7 @@ BYTES_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def console() -> Console:
-    """The standard output, wide enough for tables if it is a file or a pipe."""
+    """Return the standard output as a console, wide enough for tables in a file or a pipe."""
     return Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False, soft_wrap=True)
 
 
@@ -38,21 +38,21 @@ class Log:
         self.out = out
 
     def say(self, text: str) -> None:
-        """One line; further lines of the text are indented."""
+        """Print a line; further lines of the text are indented."""
         first, *others = text.splitlines() or [""]
         self.out.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim] {escape(first)}")
         for line in others:
             self.out.print(f"         {escape(line)}")
 
     def complain(self, headline: str, errors: Iterable[ManifestError]) -> None:
-        """Print a headline, then one line for each error: `file:line:column: what`, at the margin for editors."""
+        """Print a headline, then a line for each error: `file:line:column: what`, at the margin for editors."""
         self.say(headline)
         for error in errors:
             self.out.print(f"[red]{escape(str(error))}[/red]")
 
 
 def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Headings that end in `>` are right-aligned."""
+    """Return a table; columns whose headings end in `>` are right-aligned."""
     made = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
     for heading in headings:
         right = heading.endswith(">")
@@ -63,12 +63,12 @@ def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) ->
 
 
 def topics_table(rows: Iterable[Sequence[str]]) -> Table:
-    """Rows of `topic_rows`, as `kubectl get topics` would print them."""
+    """Return the rows of `topic_rows` as a table, as `kubectl get topics` prints them."""
     return table("", ("TOPIC", "READY", "PARTITIONS>", "REPLICAS>", "MESSAGE"), rows)
 
 
 def topic_rows(topics: Iterable[Topic]) -> list[tuple[str, ...]]:
-    """Return a row of the table for each reconciled topic."""
+    """Return a row for each reconciled topic."""
     return [_topic_row(topic) for topic in topics]
 
 
@@ -80,7 +80,7 @@ def _topic_row(topic: Topic) -> tuple[str, ...]:
 
 
 def _ready(conditions: Conditions) -> tuple[str, str]:
-    """Return the condition Ready in a word, and its reason with the message."""
+    """Return the condition Ready in one word, and its reason with the message."""
     ready = condition_of(conditions, READY)
     word = "paused" if condition_of(conditions, RECONCILIATION_PAUSED) else (ready.status if ready else "Unknown")
     return word, f"{ready.reason}: {ready.message}" if ready and ready.message else ""
@@ -88,16 +88,16 @@ def _ready(conditions: Conditions) -> tuple[str, str]:
 
 NUMBERS: Final = re.compile(r"[0-9][0-9.,]*")
 GROUP_NUMBERS: Final = slice(3, 6)
-"""The columns of a group's row that change all the time."""
+"""The columns of a group's row whose numbers change all the time."""
 
 
 def users_table(rows: Iterable[Sequence[str]]) -> Table:
-    """Return rows of `user_rows` as a table, as `kubectl get users` would print them."""
+    """Return the rows of `user_rows` as a table, as `kubectl get users` prints them."""
     return table("", ("USER", "READY", "AUTHENTICATION", "MESSAGE"), rows)
 
 
 def user_rows(users: Iterable[User]) -> list[tuple[str, ...]]:
-    """Return a line about each declared user."""
+    """Return a row for each declared user."""
     return [
         (user.username, _ready(user.conditions)[0], user.spec.authentication.type, _ready(user.conditions)[1])
         for user in users
@@ -105,18 +105,18 @@ def user_rows(users: Iterable[User]) -> list[tuple[str, ...]]:
 
 
 def declared_groups_table(rows: Iterable[Sequence[str]]) -> Table:
-    """Rows of `group_rows`, as `kubectl get consumergroups` would print them."""
+    """Return the rows of `group_rows` as a table, as `kubectl get consumergroups` prints them."""
     headings = ("GROUP", "READY", "STATE", "MEMBERS>", "LAG>", "SECONDS>", "EVALUATION", "OBJECTIVE", "MESSAGE")
     return table("", headings, rows)
 
 
 def group_rows(groups: Iterable[ConsumerGroup]) -> list[tuple[str, ...]]:
-    """Return a row of the table for each group that a manifest declares."""
+    """Return a row for each declared group."""
     return [_group_row(group) for group in groups]
 
 
 def without_numbers(row: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the cells of a group whose change prints another table."""
+    """Return the cells of a group's row whose changes are printed."""
     return (*row[: GROUP_NUMBERS.start], *row[GROUP_NUMBERS.stop : -1], NUMBERS.sub("", row[-1]))
 
 
@@ -131,12 +131,12 @@ def _group_row(group: ConsumerGroup) -> tuple[str, ...]:
 
 
 def number(value: int | None) -> str:
-    """Format a number with separators; a dash where it is unknown."""
+    """Return a number with separators, or a dash for None."""
     return "-" if value is None else f"{value:,}"
 
 
 def size(value: int | None) -> str:
-    """Bytes in the largest unit that leaves at least one."""
+    """Return a size in the largest unit that gives at least one, or a dash for None."""
     if value is None:
         return "-"
     scaled, unit = float(value), 0

@@ -1,4 +1,4 @@
-"""Passwords, by the chance of the machine."""
+"""Random passwords."""
 
 import secrets
 import string

@@ -1,4 +1,4 @@
-"""Brings the brokers of a Cluster to its manifest: step after step, waiting for replicas in between."""
+"""The rollout of a Cluster's brokers, one step at a time, which waits for replicas between steps."""
 
 import asyncio
 import time
@@ -21,12 +21,12 @@ from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster
 
 POLL_S: Final = 0.1
-# The longest wait for a step; then topics are reconciled, and it is tried again.
+# The longest wait for a step. After it, topics are reconciled and the step is tried again.
 PATIENCE_S: Final = 5.0
 
 
 class Rollout:
-    """The actions of a rollout. `look` returns the state of brokers, None if none answers; `balance` elects leaders."""
+    """A rollout; `look` returns the state of the brokers, None if none answers, and `balance` elects leaders."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Rollout:
         self._unbalanced = False
 
     async def advance(self, cluster: Cluster, interrupted: Callable[[], bool]) -> Refusal | None:
-        """Roll until the brokers are as wanted (None), or it has waited too long (the reason). Raises ChildFailed."""
+        """Roll until the brokers are as declared, or return the reason after a long wait. Raises ChildFailed."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             step = await self._next_step(cluster)
@@ -60,7 +60,7 @@ class Rollout:
             deadline = time.monotonic() + PATIENCE_S
 
     async def _next_step(self, cluster: Cluster) -> BrokerStep | Refusal | None:
-        """The brokers themselves are only asked where it matters."""
+        """Return the next step; the brokers are asked only if the step depends on their state."""
         wanted = cluster.spec.brokers.replicas
         step = next_step(wanted, self._brokers.views(cluster), None, unbalanced=self._unbalanced)
         if not isinstance(step, Refusal):
@@ -68,7 +68,7 @@ class Rollout:
         return next_step(wanted, self._brokers.views(cluster), await self._look(), unbalanced=self._unbalanced)
 
     def _tell(self, why: Refusal) -> None:
-        """Print the reason once for each step, though the replicas that are waited for become fewer."""
+        """Print a reason to wait once for each step, even if its message changes."""
         if why.reason != self._waits_for:
             self._say(why.message)
         self._waits_for = why.reason

@@ -1,6 +1,6 @@
-"""`barnabas start-maintenance CLUSTER ENTRY`: starts a run of a Cluster's maintenance, and waits until it has ended.
+"""`barnabas start-maintenance CLUSTER ENTRY`: start a run of a Cluster's maintenance, and wait until it has ended.
 
-The pods of the CronJobs do this. A pod that follows one that died finds its run, and waits for that.
+The pods of CronJobs run this command. If a pod dies, the next pod of the Job finds the run and waits for it.
 """
 
 import argparse
@@ -26,12 +26,12 @@ LOOK_S: Final = 5.0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_TRY_AGAIN: Final = 75
-"""The error after which Kubernetes starts another pod, which finds the run if it exists."""
+"""The exit code after which Kubernetes starts another pod, which finds the run if it exists."""
 NEEDED: Final = ("POD_NAMESPACE", "JOB_NAME", "JOB_UID")
 
 
 class Started(NamedTuple):
-    """The entry of a Cluster to start, and the Job that starts it."""
+    """The maintenance entry to start, and the Job of this pod."""
 
     cluster: str
     entry: str
@@ -41,10 +41,10 @@ class Started(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command; its exit code: 0 the run succeeded, 1 it failed, 2 it can never start, 75 it may start later."""
+    """Run the command; return 0 if the run succeeded, 1 if it failed, 2 if it can never start, 75 to try again."""
     parser = argparse.ArgumentParser(prog="barnabas start-maintenance", description=__doc__, allow_abbrev=False)
     parser.add_argument("cluster", metavar="CLUSTER", help="the Cluster, in the namespace of the pod")
-    parser.add_argument("entry", metavar="ENTRY", help="the name in its spec.maintenance")
+    parser.add_argument("entry", metavar="ENTRY", help="the name of an entry in spec.maintenance")
     given = parser.parse_args(arguments)
     try:
         started = Started(given.cluster, given.entry, *_job(os.environ))
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 def _job(environment: Mapping[str, str]) -> list[str]:
     lacking = [name for name in NEEDED if not environment.get(name)]
     if lacking:
-        raise LookupError(f"{', '.join(lacking)} is not set; the pods of the Cluster's CronJobs have it")
+        raise LookupError(f"{', '.join(lacking)} is not set; this command runs in the pods of a Cluster's CronJobs")
     return [environment[name] for name in NEEDED]
 
 
@@ -66,7 +66,7 @@ async def _run(started: Started) -> int:
 
 
 async def exit_code(api: KubeApi, started: Started, pause: Callable[[], Awaitable[None]]) -> int:
-    """Return the exit code of the command, once the run has ended."""
+    """Start the run, wait for its end, and return the exit code of the command."""
     try:
         while not await _is_there(api, started):
             await pause()
@@ -85,7 +85,7 @@ def _said(code: int, error: Exception) -> int:
 
 
 async def _is_there(api: KubeApi, started: Started) -> bool:
-    """Return True if the run exists now; an API server that is away is asked again. Raises LookupError, KubeRefused."""
+    """True if the run exists now; False if the API server does not answer. Raises LookupError, KubeRefused."""
     try:
         cluster = await api.get(CLUSTER.name, started.namespace, started.cluster)
         if cluster is None:
@@ -108,12 +108,15 @@ async def _is_created(api: KubeApi, run: Json, started: Started) -> bool:
 
 
 async def _is_own_there(api: KubeApi, started: Started) -> bool:
-    """Return True if the run of that name is the Job's own, False while a deleted run still has its name."""
+    """True if the run of this name belongs to the Job, False while a deleted one still has the name.
+
+    Raises LookupError.
+    """
     found = await _found(api, started)
     if found is None or _is_own(found, started):
         return found is not None
     if "deletionTimestamp" not in found["metadata"]:
-        raise LookupError(f"MaintenanceJob {started.job_name} belongs to something else; allowed: delete it")
+        raise LookupError(f"MaintenanceJob {started.job_name} belongs to another object; allowed: delete it")
     return False
 
 
@@ -126,7 +129,7 @@ async def _found(api: KubeApi, started: Started) -> Json | None:
 
 
 async def _ended(api: KubeApi, started: Started) -> int | None:
-    """Return the exit code; None while the run continues."""
+    """Return the exit code, or None while the run continues."""
     try:
         found = await _found(api, started)
     except KubeUnreachable as error:

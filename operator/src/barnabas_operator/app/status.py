@@ -1,4 +1,4 @@
-"""`barnabas status`: topics, partitions, groups and lag of any Kafka cluster."""
+"""`barnabas status`: show the topics, partitions, groups and lag of any Kafka cluster."""
 
 import argparse
 import logging
@@ -41,14 +41,14 @@ TROUBLES: Final = ("offline", "under-replicated")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command; its exit code: 0, or 1 where no cluster answers."""
+    """Run the command, and return its exit code: 0, or 1 if no cluster answers."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.watch and options.output == "json":
         parser.error("--watch: allowed without --output json")
     if options.watch and options.transactions:
         parser.error("--watch: allowed without --transactions")
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # Errors that matter are raised, too.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # kafka-python also raises the errors that matter.
     out = console()
     given = options.bootstrap
     bootstrap, source = (given, "--bootstrap") if given else known_bootstrap(options.data_dir)
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     except ClusterUnreachable as error:
         out.print(f"no broker answers at {bootstrap} ({source}): {error}", markup=False)
         if not given:
-            out.print("start one with `barnabas up -f examples/quickstart/`, or name one with --bootstrap HOST:PORT")
+            out.print("start one with `barnabas up -f examples/quickstart/`, or name a broker by --bootstrap HOST:PORT")
         return EXIT_FAILED
     if options.output == "json":
         print(report_json(report))
@@ -73,21 +73,26 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def connected(bootstrap: str, security: Credentials) -> ClusterAdmin:
-    """Connect. Raises ClusterUnreachable."""
+    """Return a connection to the cluster. Raises ClusterUnreachable."""
     return ClusterAdmin(bootstrap, SystemClock(), CONNECT_TIMEOUT_S, security=security)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="barnabas status", description=__doc__)
     parser.add_argument(
-        "--bootstrap", type=addresses, metavar="HOST:PORT", help="default: what barnabas up started here, else 9092"
+        "--bootstrap",
+        type=addresses,
+        metavar="HOST:PORT",
+        help="default: the cluster of barnabas up, else localhost:9092",
     )
     add_command_config(parser)
     parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
-    parser.add_argument("-o", "--output", choices=("wide", "json"), help="wide: the brokers' own topics, too")
-    parser.add_argument("-w", "--watch", action="store_true", help="groups and their lag, every 2 s until Ctrl-C")
+    parser.add_argument("-o", "--output", choices=("wide", "json"), help="wide: show internal topics, too")
+    parser.add_argument("-w", "--watch", action="store_true", help="show groups and their lag every 2 s until Ctrl-C")
     parser.add_argument(
-        "--transactions", action="store_true", help="open transactions, and what they hold back; wide: also ended ones"
+        "--transactions",
+        action="store_true",
+        help="open transactions and the records behind them; wide: also ended ones",
     )
     return parser
 
@@ -108,7 +113,7 @@ def _group_tables(report: ClusterReport) -> tuple[RenderableType, ...]:
 
 
 def known_bootstrap(data_dir: Path) -> tuple[str, str]:
-    """The address, and where it is from."""
+    """Return the address of the last `barnabas up`, or the default, and its source in words."""
     try:
         known = read_status(data_dir)
     except MemoryBroken:
@@ -120,7 +125,7 @@ def known_bootstrap(data_dir: Path) -> tuple[str, str]:
 
 
 def report_json(report: ClusterReport) -> str:
-    """The report for machines; sums and lags, which the report derives, included."""
+    """Return the report as JSON, including the sums and lags that it derives."""
     topics = [
         {
             **msgspec.to_builtins(topic),
@@ -143,7 +148,7 @@ def report_json(report: ClusterReport) -> str:
 
 
 def print_report(out: Console, report: ClusterReport, *, wide: bool, authenticates: bool = False) -> None:
-    """Print the report as tables; `authenticates` is true if brokers may have asked for authentication."""
+    """Print the report as tables; `authenticates` is true if the command sent credentials."""
     brokers = ", ".join(f"{broker.broker_id} at {broker.address}" for broker in report.brokers)
     out.print(f"cluster {report.cluster_id}, brokers {brokers}, controller {report.controller_id}", markup=False)
     strangers = [each.address for each in report.brokers if not is_of_this_machine(each.address)]
@@ -153,7 +158,7 @@ def print_report(out: Console, report: ClusterReport, *, wide: bool, authenticat
     out.print(f"partitions: {troubles or 'every replica is in sync'}")
     if report.refuses_transactions:
         out.print("transactions are refused: __transaction_state lacks cleanup.policy=compact")
-        out.print("  delete it if nobody needs its records, and it is made again on use")
+        out.print("  delete the topic if nobody needs its records; it is created again on use")
     _print_losses(out, report)
     print_stray_logs(out, report.stray_logs)
     topics = [topic for topic in report.topics if wide or not topic.internal]
@@ -166,7 +171,7 @@ def print_report(out: Console, report: ClusterReport, *, wide: bool, authenticat
 
 
 def is_of_this_machine(address: str) -> bool:
-    """Return whether only clients of this machine reach `HOST:PORT`."""
+    """True if only clients on this machine reach `HOST:PORT`."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return ip_address(host).is_loopback
@@ -175,7 +180,7 @@ def is_of_this_machine(address: str) -> bool:
 
 
 def print_stray_logs(out: Console, strays: Sequence[StrayLog]) -> None:
-    """Print the logs that are not served, and the commands for them."""
+    """Print the stray logs, and the commands for them."""
     if not strays:
         return
     total = size(sum(each.size_bytes for each in strays))
@@ -190,16 +195,16 @@ def print_stray_logs(out: Console, strays: Sequence[StrayLog]) -> None:
 
 
 def _print_losses(out: Console, report: ClusterReport) -> None:
-    """Print the lost partitions, and the command that accepts the loss."""
+    """Print the partitions with lost records, and the command that accepts the loss."""
     lost = [part for topic in report.topics for part in topic.partitions if part.lost is not None]
     for part in lost:
         out.print(f"  {part.topic}-{part.partition} is offline, every replica lacks records: {part.lost}", markup=False)
     if lost:
-        out.print("go on with the longest logs: `barnabas accept-loss --all`, or --topic TOPIC [--partition N]")
+        out.print("to continue with the longest logs: `barnabas accept-loss --all`, or --topic TOPIC [--partition N]")
 
 
 def topics_table(topics: Iterable[TopicReport]) -> Table:
-    """The topics, one line each."""
+    """Return a table with one line for each topic."""
     headings = ("TOPIC", "PARTITIONS>", "REPLICAS>", "RECORDS>", "SIZE>", "ID")
     return table("Topics", headings, map(_topic_row, topics))
 
@@ -217,7 +222,7 @@ def _topic_row(topic: TopicReport) -> tuple[str, ...]:
 
 
 def partitions_table(topics: Iterable[TopicReport]) -> Table:
-    """The partitions, one line each."""
+    """Return a table with one line for each partition."""
     headings = ("TOPIC", "PARTITION>", "LEADER>", "REPLICAS", "ISR", "STATE", "EARLIEST>", "END>", "SIZE>")
     rows = (_partition_row(part) for topic in topics for part in topic.partitions)
     return table("Partitions", headings, rows)
@@ -238,7 +243,7 @@ def _partition_row(part: PartitionReport) -> tuple[str, ...]:
 
 
 def groups_table(groups: Iterable[GroupReport]) -> Table:
-    """The consumer groups, one line each."""
+    """Return a table with one line for each consumer group."""
     headings = ("GROUP", "STATE", "MEMBERS>", "TOPICS", "LAG>")
     return table("Groups", headings, map(_group_row, groups))
 
@@ -250,7 +255,7 @@ def _group_row(group: GroupReport) -> tuple[str, ...]:
 
 
 def lag_table(groups: Iterable[GroupReport]) -> Table:
-    """Yield a line for each partition that a group reads, also without a current member."""
+    """Return a table with one line for each partition that a group reads, also without a current member."""
     headings = ("GROUP", "TOPIC", "PARTITION>", "COMMITTED>", "END>", "LAG>", "CLIENT")
     return table("Lag", headings, (_lag_row(group.group_id, part) for group in groups for part in group.lags))
 

@@ -1,4 +1,4 @@
-"""`barnabas status --watch`: groups and their lag again and again, until Ctrl-C."""
+"""`barnabas status --watch`: show groups and their lag every 2 s until Ctrl-C."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -19,14 +19,14 @@ Tables = Callable[[ClusterReport], tuple[RenderableType, ...]]
 
 
 class Reports:
-    """The reports of a cluster, one at each call, which waits for it."""
+    """The reports of a cluster, over a connection that is kept."""
 
     def __init__(self, connect: Callable[[], ClusterAdmin]) -> None:
         self._connect = connect
         self._admin: ClusterAdmin | None = None
 
     def next(self) -> ClusterReport | str:
-        """Return the report, or the reason without one; the next call then connects again."""
+        """Return the next report, or the reason why there is none; the next call then connects again."""
         try:
             self._admin = self._admin or self._connect()
             return gather_report(self._admin)
@@ -42,7 +42,7 @@ class Reports:
 
 
 def watch(out: Console, connect: Callable[[], ClusterAdmin], tables: Tables) -> None:
-    """A terminal is drawn again in place; a file or a pipe gets a line for each group that has changed."""
+    """Redraw the tables on a terminal; print a line for each changed group to a file or a pipe."""
     reports = Reports(connect)
     try:
         if out.is_terminal:
@@ -77,7 +77,7 @@ def _print_lines(out: Console, reports: Reports) -> None:
 
 
 def group_lines(report: ClusterReport) -> Iterator[str]:
-    """The lines of the groups, one each."""
+    """Yield a line for each group."""
     for group in report.groups:
         members = "members unknown" if group.members is None else f"{len(group.members)} members"
         yield f"{group.group_id}: {group.state}, {members}, lag {number(group.lag)}"

@@ -1,4 +1,4 @@
-"""One run of `barnabas up`: the loop between manifest files, broker processes and the cluster's topics."""
+"""A run of `barnabas up`: the loop that brings broker processes and topics to the manifest files."""
 
 import asyncio
 import uuid
@@ -48,26 +48,26 @@ from barnabas_operator.resources.manifests import Manifests
 RETRY_S: Final = 1.0
 CONNECT_S_MAX: Final = 10.0
 CONNECT_ATTEMPT_S: Final = 2.0
-"""The time of an attempt to connect, for nothing can end the thread: after each it looks whether it is still wanted."""
+"""The time of one attempt to connect, short because its thread cannot be interrupted when the command ends."""
 
 STOPPED: Final = Refusal("Stopped", "barnabas up has ended")
 
 
 ConnectLocally = Callable[[str, float, Credentials], ClusterAdmin]
-"""Connects to `host:port[,host:port]` in so many seconds. Raises ClusterUnreachable."""
+"""A function that connects to `host:port[,host:port]` within some seconds. Raises ClusterUnreachable."""
 
 
 def connected_admin(bootstrap: str, timeout_s: float, security: Credentials) -> ClusterAdmin:
-    """The `ConnectLocally` of the command."""
+    """Return a connection to the cluster. Raises ClusterUnreachable."""
     return ClusterAdmin(bootstrap, SystemClock(), timeout_s, security=security)
 
 
 class UpFailed(Exception):
-    """The error that the cluster cannot start; the message says why."""
+    """A cluster that cannot start; the message has the reason."""
 
 
 class Supervisor:
-    """Brings brokers and topics to the manifests, and again whenever these change, until `stop`."""
+    """A run of `barnabas up`, which reconciles brokers and topics with the manifests until `stop`."""
 
     def __init__(
         self,
@@ -108,11 +108,11 @@ class Supervisor:
         return time_text(self._clock.now_ms())
 
     def stop(self) -> None:
-        """End `run`, which then takes everything down in order."""
+        """End `run`, which then stops all processes in order."""
         self._stopping.set()
 
     async def run(self, manifests: Manifests) -> None:
-        """Reconcile until `stop`, and end every process that it started. Raises UpFailed."""
+        """Reconcile until `stop`, and then stop all processes. Raises UpFailed."""
         known = self._remembered()
         self._wanted = remember(manifests, known, self._now(), _new_uid)
         refusal = refuse_change(known.cluster, self._wanted.cluster) if known else None
@@ -153,7 +153,7 @@ class Supervisor:
             self._changed.set()
 
     async def _wait_for_change(self) -> None:
-        """Wait for the pause, a changed manifest or `stop`, or until a broker ends or returns."""
+        """Wait for the pause, a changed manifest or `stop`, or until a broker ends or is ready again."""
         waits = [asyncio.create_task(event.wait()) for event in (self._stopping, self._changed, self._nudged)]
         await asyncio.wait(waits, timeout=self._pause_s, return_when=asyncio.FIRST_COMPLETED)
         self._nudged.clear()
@@ -161,7 +161,7 @@ class Supervisor:
             wait.cancel()
 
     async def _unless_stopping(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work`; cancel it when asked to stop."""
+        """Run `work`, and cancel it on `stop`."""
         task, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
         await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -172,7 +172,7 @@ class Supervisor:
             await task
 
     async def _round(self) -> None:
-        """Reconcile brokers and topics with the manifests once; return the seconds until the next time."""
+        """Reconcile brokers and topics with the manifests once, and set the pause until the next round."""
         self._pause_s = self._drift_check_s
         waiting = await self._bring_brokers()
         await self._exporter.bring(self._proven.spec.lag_exporter, self._cluster.own_bootstrap, self._cluster.own_tls)
@@ -227,9 +227,9 @@ class Supervisor:
         self._groups_shown = said
 
     async def _bring_brokers(self) -> Refusal | None:
-        """Bring the brokers to the wanted state; return the reason if they are not there yet.
+        """Bring the brokers to the wanted state; return the reason if that is not done yet.
 
-        A change with which a broker does not start is taken back.
+        A change with which a broker does not start is reverted.
         """
         wanted = self._wanted.cluster
         try:
@@ -274,7 +274,7 @@ class Supervisor:
         try:
             for number in await asyncio.to_thread(lambda: self._connected().forget_brokers(count)):
                 self._log.say(f"broker-{number} is no longer registered")
-        except ClusterUnreachable:  # The round reports it.
+        except ClusterUnreachable:  # The round reports the failure.
             self._drop_admin()
 
     def _reconcile(self) -> Outcome:
@@ -314,7 +314,7 @@ class Supervisor:
         self._rows_shown = rows
 
     def _tell_troubles(self, behind: int, offline: int) -> None:
-        """A line when it changes how many partitions lack replicas."""
+        """Print a line when the number of partitions without all replicas changes."""
         if (behind, offline) != self._troubles_said:
             lack = f"{behind} partitions lack replicas, {offline} of them a leader"
             self._log.say(lack if behind else "every replica of every partition is in sync again")
@@ -336,7 +336,7 @@ class Supervisor:
         self._data_dir.write_status(self._wanted)
 
     async def _take_changes(self) -> None:
-        """Read the manifests again. Broken ones, and a Cluster that cannot be had, leave things as they are."""
+        """Read the manifests again; invalid ones, or a Cluster that is refused, change nothing."""
         self._changed.clear()
         manifests = read_manifests(self._manifests_path)
         if manifests.errors:
@@ -351,7 +351,7 @@ class Supervisor:
         self._wanted = wanted
 
     def _objection(self, before: Cluster, after: Cluster) -> Refusal | None:
-        """Return the reason for which the Cluster cannot become another; None after each broker has its place."""
+        """Return the reason why the Cluster cannot change, or None after each broker has its ports."""
         refusal = refuse_change(before, after) or refuse_while_running(before, after)
         if refusal is not None:
             return refusal

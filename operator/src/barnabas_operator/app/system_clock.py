@@ -8,21 +8,21 @@ class SystemClock:
     """The clock of the machine, for coroutines (`LoopClock`) and for threads (`kafka.blocking_clock.BlockingClock`)."""
 
     def now_ms(self) -> int:
-        """Wall-clock time, milliseconds since the epoch."""
+        """Return the wall-clock time in ms since the epoch."""
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        """Return the seconds since the boot of the machine, suspended time included."""
+        """Return the seconds since the boot of the machine, including time in suspend."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     async def sleep(self, seconds: float) -> None:
-        """Return after so many seconds, in which other coroutines run."""
+        """Wait for some seconds, in which other coroutines run."""
         await asyncio.sleep(seconds)
 
     def timeout(self, seconds: float) -> asyncio.Timeout:
-        """Return a context that bounds the time of its body."""
+        """Return a context manager that bounds the time of its body."""
         return asyncio.timeout(seconds)
 
     def block(self, seconds: float) -> None:
-        """Blocks the thread for so many seconds."""
+        """Block the thread for some seconds."""
         time.sleep(seconds)

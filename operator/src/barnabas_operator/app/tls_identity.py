@@ -1,4 +1,4 @@
-"""TLS with a certificate that is in no file."""
+"""TLS credentials with a certificate that is in no file."""
 
 import os
 import ssl
@@ -9,13 +9,13 @@ from barnabas_operator.reconcile.worker_environment import Identity
 
 
 class TlsIdentity(NamedTuple):
-    """The credentials of a client: a certificate, and the authorities of the brokers."""
+    """The credentials of a client: a certificate, and the trusted authorities."""
 
     context: ssl.SSLContext
 
     @property
     def authenticates(self) -> bool:
-        """True if the client has a certificate."""
+        """True, because the client has a certificate."""
         return True
 
     def settings(self) -> Mapping[str, Any]:
@@ -25,7 +25,7 @@ class TlsIdentity(NamedTuple):
 
 def tls_identity(identity: Identity) -> TlsIdentity:
     """Return credentials of these PEM texts. Raises ValueError."""
-    file = os.memfd_create("identity")  # OpenSSL reads keys from files only.
+    file = os.memfd_create("identity")  # OpenSSL reads keys only from files.
     try:
         os.write(file, (identity.key + identity.certificate).encode())
         context = ssl.create_default_context(cadata=identity.authorities)

@@ -9,12 +9,12 @@ from barnabas_operator.kafka.transactions import OpenTransaction, TransactionRep
 
 
 def transactions_json(report: TransactionsReport) -> str:
-    """The report for machines."""
+    """Return the report as JSON."""
     return msgspec.json.format(msgspec.json.encode(report)).decode()
 
 
 def print_transactions(out: Console, report: TransactionsReport, now_ms: int) -> None:
-    """Print the coordinators' transactions, the open ones of partitions, and the commands that end hanging ones."""
+    """Print the coordinators' transactions, the open ones in partitions, and the command that aborts a hanging one."""
     out.print(_transactions(report, now_ms) if report.transactions else "no transaction is open")
     if report.open:
         out.print()
@@ -22,7 +22,7 @@ def print_transactions(out: Console, report: TransactionsReport, now_ms: int) ->
     hanging = next((each for each in report.open if each.transactional_id is None), None)
     if hanging is not None:
         place = f"--topic {hanging.topic} --partition {hanging.partition} --start-offset {hanging.start_offset}"
-        out.print("no coordinator ends those without an id. If their producers are gone:")
+        out.print("no coordinator ends transactions without an id. If their producers are gone:")
         out.print(f"  barnabas abort-transaction {place}", markup=False)
 
 

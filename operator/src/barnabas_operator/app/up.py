@@ -1,4 +1,4 @@
-"""`barnabas up`: runs the cluster and the topics that manifests declare, until it is stopped."""
+"""`barnabas up`: run the cluster and the topics of manifest files until Ctrl-C or SIGTERM."""
 
 import argparse
 import asyncio
@@ -21,9 +21,9 @@ DRIFT_CHECK_S: Final = 30.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command; its exit code: 0 stopped as asked, 1 failed, 2 bad usage or manifests."""
+    """Run the command; return 0 after a signal, 1 after a failure, 2 for wrong options or manifests."""
     options = _parser().parse_args(arguments)
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # Errors that matter are raised, too.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # kafka-python also raises the errors that matter.
     log = Log(console())
     if not options.file.exists():
         log.say(f"--file {options.file}: there is no such file or directory")
@@ -62,6 +62,6 @@ def _parser() -> argparse.ArgumentParser:
         "--drift-check-s",
         type=float,
         default=DRIFT_CHECK_S,
-        help="seconds after which topics are compared even when no manifest changes; default: %(default)s",
+        help="seconds between checks of the topics if no manifest changes; default: %(default)s",
     )
     return parser

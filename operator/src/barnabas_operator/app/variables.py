@@ -20,7 +20,7 @@ MonitorLabels = Annotated[dict[str, str], Meta(description='labels in JSON, as {
 
 
 class InvalidVariable(Exception):
-    """The error of an invalid variable, with its name, its value and what is allowed."""
+    """An invalid variable; the message has its name, its value and what is allowed."""
 
 
 class Variables(msgspec.Struct, frozen=True, rename=str.upper):

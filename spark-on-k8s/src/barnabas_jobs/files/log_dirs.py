@@ -125,7 +125,7 @@ def check(log_dirs: Sequence[LogDir]) -> None:
         first = first or owner
         if owner.cluster_id != first.cluster_id:
             raise JobFailed(
-                f"log_dirs={each.broker}:{each.path}: the log dir is of cluster.id={owner.cluster_id};  "
+                f"log_dirs={each.broker}:{each.path}: the log dir is of cluster.id={owner.cluster_id}; "
                 f"{log_dirs[0].path} is of cluster.id={first.cluster_id}. Audit one cluster at a time."
             )
 
