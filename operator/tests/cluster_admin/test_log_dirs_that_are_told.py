@@ -162,7 +162,7 @@ def test_disks_are_those_of_the_brokers_that_answer(cluster: BarnabasCluster, ca
     )
     assert found.replicas[0][TopicPartition("t", 1)] == 0
     assert found.room_bytes(1) == 0
-    assert "broker 1 gets no replicas now: it does not report its free space" in caplog.text
+    assert "broker 1 gets no replicas, as it does not report its free space" in caplog.text
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_the_state_is_gathered_though_the_first_broker_has_died_and_is_not_fence
         monkeypatch.setattr(admin.client, "describe_cluster", lambda: described)
         state = admin.cluster_state()
     assert (state.racks, state.default_replication_factor) == (before.racks, 2)
-    assert f"broker {first} does not report its settings; the next one is asked" in caplog.text
+    assert f"broker {first} does not report its settings; asking the next broker" in caplog.text
 
 
 def state_if_reachable(admin: ClusterAdmin) -> ClusterState | None:

@@ -59,7 +59,7 @@ def test_sasl_and_tls_are_spoken_only_where_somebody_says_so(tmp_path: Path) -> 
             ("--tls.enabled", "--tls.ca-file", "/nowhere"),
             "--tls.ca-file is /nowhere: No such file or directory; allowed:",
         ),
-        (("--tls.enabled", "--tls.key-file", "/k"), "of --tls.cert-file and --tls.key-file one is missing"),
+        (("--tls.enabled", "--tls.key-file", "/k"), "one of --tls.cert-file and --tls.key-file is missing"),
         (("--sasl.username", "reader"), "--sasl.username is reader, and --sasl.enabled is missing"),
         (SASL, "--sasl.enabled needs --sasl.password-file"),
         ((*SASL, "--sasl.password-file", "/nowhere"), "the password /nowhere: No such file or directory; allowed:"),

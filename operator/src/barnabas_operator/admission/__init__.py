@@ -1,1 +1,1 @@
-"""The admission of resources: the webhook, and the dry runs that it asks for."""
+"""The admission of resources: the webhook, and its dry runs."""

@@ -1,8 +1,8 @@
 """The dry run of a resource's objects by the API server, before the resource is stored.
 
-For a MaintenanceJob: that what its backend needs exists, and a dry run of its Job if it has a template. For a Cluster:
-that what the backends of its schedules need exists, and dry runs of its StatefulSet, its schedules, the Jobs of their
-runs, and what is made by a template; and that its claims can have the declared sizes.
+For a MaintenanceJob, the backend must have what it needs, and a Job with a template is dry-run. For a Cluster, the
+same applies to its schedules and their runs. Its StatefulSet and all objects with a template are dry-run, too, and its
+volume claims must be able to have the declared sizes.
 """
 
 import asyncio
@@ -36,21 +36,21 @@ log = logging.getLogger(__name__)
 
 ANSWER_S_MAX: Final = 2.0
 ANY: Final = "any"
-"""The value of fields that the answer does not depend on."""
+"""The value of fields that do not affect the answer."""
 OBJECTS_MAX: Final = 24
-"""The number of objects changed by a template that are asked about: a thousand Services would take too long."""
+"""The largest number of objects that are dry-run, because a thousand Services would take too long."""
 
 DryRunCall = Callable[[Cluster | MaintenanceJob, Cluster | None], Awaitable[str | None]]
-"""A call that returns what is wrong with the objects of a Cluster or a run; None if nothing is, or nobody knows.
+"""A function that returns the problem with the objects of a Cluster or a run, or None if none is known.
 
-The second argument is the Cluster as it was stored, None of a new one.
+The second argument is the stored Cluster, or None if the Cluster is new.
 """
 
 
 class DryRun:
     """The dry runs, which store nothing.
 
-    An API server that does not answer in time, or denies access, has no objection.
+    An API server that does not answer in time, or denies access, counts as no objection.
     """
 
     def __init__(self, api: KubeApi, image: str, clock: LoopClock) -> None:
@@ -59,7 +59,7 @@ class DryRun:
         self._image = image
 
     async def __call__(self, resource: Cluster | MaintenanceJob, before: Cluster | None = None) -> str | None:
-        """A `DryRunCall`."""
+        """Return the problem with the objects of a resource, as a `DryRunCall`."""
         runs = [resource.spec] if isinstance(resource, MaintenanceJob) else resource.spec.maintenance
         at = "spec" if isinstance(resource, MaintenanceJob) else "spec.maintenance"
         if any(run.backend == "Kubeflow" for run in runs) and await self._lacks_spark_operator():
@@ -70,7 +70,7 @@ class DryRun:
         return of_cluster or of_runs
 
     async def _of_run(self, run: MaintenanceJob) -> str | None:
-        """Dry-run the run's Job, if a template changes it. A SparkApplication's driver has the same pod."""
+        """Dry-run the run's Job if a template changes it; the driver of a SparkApplication has the same pod."""
         if run.spec.template == RunTemplate():
             return None
         try:
@@ -83,7 +83,7 @@ class DryRun:
         return None
 
     async def _of_schedules(self, cluster: Cluster) -> str | None:
-        """Dry-run the schedules' runs; otherwise each of them would be refused when its time has come."""
+        """Dry-run the runs of all schedules, which would otherwise be refused only when they are due."""
         entries = cluster.spec.maintenance
         said = await asyncio.gather(*(self._of_run(_run(cluster, each)) for each in entries))
         found = (f"spec.maintenance {each.name}: {why}" for each, why in zip(entries, said, strict=True) if why)
@@ -94,7 +94,7 @@ class DryRun:
             async with self._clock.timeout(ANSWER_S_MAX):
                 return not await self._api.serves("SparkApplication")
         except (KubeUnreachable, KubeRefused, TimeoutError) as error:
-            log.warning("nobody knows whether there is a SparkApplication: %s", str(error) or "no answer in time")
+            log.warning("the API server may or may not have SparkApplication: %s", str(error) or "no answer in time")
             return False
 
     async def _of_cluster(self, cluster: Cluster, before: Cluster | None) -> str | None:
@@ -121,7 +121,7 @@ class DryRun:
         return None
 
     async def _disks(self, cluster: Cluster, before: Cluster | None) -> Refusal | None:
-        """Return why brokers would lose the disks that have their records, or cannot have the declared ones."""
+        """Return why brokers would lose the disks with their records, or cannot have the declared ones."""
         volumes = before.spec.storage.volumes if before is not None else ()
         claims = await claims_of(self._api, cluster)
         lost = refuse_disks(cluster, volumes, claims)

@@ -1,4 +1,4 @@
-"""The preview of what a run of maintenance would lack, for the user who applies it."""
+"""The preview of a maintenance run for the user who applies it."""
 
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.claims import CLAIM
@@ -6,7 +6,7 @@ from barnabas_operator.resources.maintenance_job import MaintenanceJob
 
 
 async def missing_claims(api: KubeApi, run: MaintenanceJob) -> tuple[str, ...]:
-    """Warnings about claims that are not there: the run would wait for them. None where the API server cannot say."""
+    """Return warnings about missing volume claims, for which the run would wait; none if they are unknown."""
     spec, namespace = run.spec, run.metadata.namespace or "default"
     named = {f"spec.volumes[{index}].claimName": volume.claim_name for index, volume in enumerate(spec.volumes)}
     if spec.event_logs is not None:
@@ -15,4 +15,4 @@ async def missing_claims(api: KubeApi, run: MaintenanceJob) -> tuple[str, ...]:
         lacking = [field for field, claim in named.items() if await api.get(CLAIM, namespace, claim) is None]
     except (KubeUnreachable, KubeRefused):
         return ()
-    return tuple(f"{field} is {named[field]}, which is not there: the run waits until it is" for field in lacking)
+    return tuple(f"{field} is {named[field]}, which does not exist; the run waits for it" for field in lacking)

@@ -1,4 +1,4 @@
-"""The validating webhook: the API server asks before it stores a change of a resource."""
+"""The validating webhook, which the API server calls before it stores a change of a resource."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
@@ -22,13 +22,10 @@ from barnabas_operator.resources.maintenance_job import MAINTENANCE_JOB, Mainten
 from barnabas_operator.resources.object_key import Key
 
 StateOf = Callable[[Key], ClusterState | None]
-"""The function that returns the last known state of a Cluster's brokers."""
+"""A function that returns the last known state of a Cluster's brokers, or None."""
 Previewed = ConsumerGroup | MaintenanceJob
 Preview = Callable[[Cluster, Previewed], Awaitable[tuple[str, ...]]]
-"""The function that returns, as warnings, what a resource would do now, or lack.
-
-It answers soon, whatever the brokers do.
-"""
+"""A function that returns warnings about what a resource would do or lack now, within a bounded time."""
 PREVIEWED: Final[Mapping[str, type[Previewed]]] = {
     CONSUMER_GROUP.name: ConsumerGroup,
     MAINTENANCE_JOB.name: MaintenanceJob,
@@ -46,7 +43,7 @@ NAMESPACE_CONTROLLERS: Final = (
 async def answer(
     request_body: Json, inventory: Inventory, state_of: StateOf, dry_run: DryRunCall, preview: Preview
 ) -> dict[str, Any]:
-    """An `AdmissionReview` with its response."""
+    """Return an `AdmissionReview` with its response."""
     request = request_body["request"]
     verdict = await _judged(request, inventory, state_of, dry_run)
     if verdict.refusal is None:
@@ -63,11 +60,11 @@ async def answer(
 async def _judged(request: Json, inventory: Inventory, state_of: StateOf, dry_run: DryRunCall) -> Verdict:
     old, new = request.get("oldObject"), request.get("object")
     if new is None and request.get("userInfo", {}).get("username") in NAMESPACE_CONTROLLERS:
-        return Verdict()  # Deleting a namespace deletes everything in it.
+        return Verdict()  # A deletion of a namespace deletes everything in it.
     if request.get("subResource") == "scale":
         old, new = _scaled(request, inventory)
         if old is None:
-            return Verdict()  # The watch has not reported it yet.
+            return Verdict()  # The watch has not reported the resource yet.
     context = _context_of(old or new or {}, inventory, state_of)
     if new is not None and new["kind"] == CLUSTER.name:
         context = AdmissionContext(rebalance_run=_rebalance_run(new, inventory))
@@ -81,7 +78,7 @@ async def _judged(request: Json, inventory: Inventory, state_of: StateOf, dry_ru
 
 
 def _with_news(cluster: Cluster, old: Json | None) -> Cluster:
-    """Return the Cluster without the entries of maintenance that it had before: what they lack blocks no change."""
+    """Return the Cluster without its stored maintenance entries, whose problems must not block other changes."""
     known = readable_part(Cluster, old).spec.maintenance if old is not None else ()
     fresh = tuple(each for each in cluster.spec.maintenance if each not in known)
     return replace(cluster, spec=replace(cluster.spec, maintenance=fresh))
@@ -103,7 +100,7 @@ async def _previewed(request: Json, inventory: Inventory, preview: Preview) -> t
 
 
 def _is_to_be_applied(new: Json) -> bool:
-    """A Cluster, or a run, whose objects may be others now: none of one that is paused, whatever would be said."""
+    """True if the resource is a Cluster or a run that is not paused, so that its objects will be applied."""
     return new["kind"] in (CLUSTER.name, MAINTENANCE_JOB.name) and not new.get("spec", {}).get("pause")
 
 
@@ -117,7 +114,7 @@ def _response(verdict: Verdict, *, is_deletion: bool) -> dict[str, Any]:
 
 
 def _scaled(request: Json, inventory: Inventory) -> tuple[Json | None, Json | None]:
-    """`kubectl scale` sends a `Scale`: the resource with another number, as of partitions or brokers."""
+    """Return the stored resource and the one with the number of a `Scale`, which `kubectl scale` sends."""
     kind = kind_of_plural(request["resource"]["resource"])
     stored = inventory.of_kind(kind.name).get(Key(request["namespace"], request["name"]))
     if stored is None:
@@ -137,7 +134,7 @@ def _context_of(body: Json, inventory: Inventory, state_of: StateOf) -> Admissio
     if cluster is None:
         return AdmissionContext()
     state, spec = state_of(cluster), inventory.clusters.get(cluster, {}).get("spec")
-    if state is not None and spec is not None:  # The last round may not have seen the new number.
+    if state is not None and spec is not None:  # The last round may not have seen the new number of brokers.
         state = state.with_brokers(spec.get("brokers", {}).get("replicas", Brokers().replicas))
     fewest = declared_texts((spec or {}).get("config", {})).get("min.insync.replicas")
     return AdmissionContext(
@@ -146,7 +143,7 @@ def _context_of(body: Json, inventory: Inventory, state_of: StateOf) -> Admissio
 
 
 def _rebalance_run(body: Json, inventory: Inventory) -> MaintenanceJob | None:
-    """The MaintenanceJob of this Cluster that its annotation names."""
+    """Return the MaintenanceJob that the Cluster's annotation names, or None."""
     meta = body["metadata"]
     name = (meta.get("annotations") or {}).get(APPROVAL)
     runs = inventory.resources_of(MAINTENANCE_JOB.name, Key(meta["namespace"], meta.get("name", "")))

@@ -1,1 +1,1 @@
-"""Adapters to a cluster, over the Kafka protocol."""
+"""Requests to a cluster, over the Kafka protocol."""

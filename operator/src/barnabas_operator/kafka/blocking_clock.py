@@ -1,4 +1,4 @@
-"""Time as an argument, for calls that block a thread."""
+"""A clock for calls that block a thread."""
 
 from typing import Protocol
 
@@ -6,8 +6,8 @@ from barnabas_core.clock import Clock
 
 
 class BlockingClock(Clock, Protocol):
-    """A clock that a thread can wait by."""
+    """A clock with which a thread can wait."""
 
     def block(self, seconds: float) -> None:
-        """Blocks the thread for so many seconds."""
+        """Block the thread for some seconds."""
         ...

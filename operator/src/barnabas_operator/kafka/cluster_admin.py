@@ -1,6 +1,6 @@
-"""The admin client of one cluster: it gathers the state for plans, and applies their steps.
+"""The admin client of one cluster, which reads the state for plans and carries out their steps.
 
-kafka-python's client does its IO in a thread of its own; these calls block until the answer or the time-out.
+kafka-python's client does its IO in a thread of its own; these calls block until the answer or the timeout.
 """
 
 import logging
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 VISIBLE_TIMEOUT_S: Final = 10.0
 VISIBLE_POLL_S: Final = 0.02
 
-PREFERRED: Final = 0  # KIP-460's type of election.
+PREFERRED: Final = 0  # The number is KIP-460's type of an election of the preferred replica.
 _SET_ON_BROKER: Final = "DYNAMIC_BROKER_CONFIG"
 
 
@@ -70,16 +70,16 @@ class ClusterAdmin:
         writing: TimedWrite = nullcontext,
         security: Credentials = IN_CLEAR,
     ) -> None:
-        """Connect to any of `host:port[,host:port]`. Configs of topics are read again after `configs_kept_s`.
+        """Connect to any of `host:port[,host:port]`.
 
-        `writing` is entered for each request that changes something, with the seconds that it may take; what it raises
-        is raised.
+        Configs of topics are cached for `configs_kept_s`. `writing` is entered for each request that changes
+        something, with the seconds that the request may take; its exceptions are passed on.
         """
         self.bootstrap = bootstrap
         self._clock = clock
         self._writing = writing
         self.answered_at = self._clock.monotonic_s()
-        """The time when brokers last answered to steps, which may be many requests."""
+        """The time when brokers last answered to steps, which may need many requests."""
         self.client: Any = connected_client(bootstrap, connect_timeout_s, "barnabas-operator", security)
         self._overrides = TopicAnswers(overrides, self.client, configs_kept_s, clock.monotonic_s)
         self._min_isr = TopicAnswers(min_isr, self.client, configs_kept_s, clock.monotonic_s)
@@ -93,13 +93,13 @@ class ClusterAdmin:
         self.close()
 
     def close(self) -> None:
-        """End the client's thread and connections."""
+        """Stop the client's thread, and close its connections."""
         self.client.close()
 
     def cluster_state(self) -> ClusterState:
-        """Brokers, and every topic's replicas. It has no configs of topics: `with_overrides` adds them.
+        """Return the brokers and the replicas of every topic, without configs; see `with_overrides`.
 
-        A broker that has just died ends a look at once, and the next look goes by the others.
+        If a broker has just died, the state is read once more from the others.
         """
         with reachable():
             try:
@@ -140,7 +140,7 @@ class ClusterAdmin:
         return state.with_overrides(found)
 
     def _troubles(self, described: Sequence[Mapping[str, Any]]) -> tuple[Trouble, ...]:
-        """Return the troubled partitions, with what only their topics' configs say."""
+        """Return the troubled partitions, with the facts that only the configs of their topics have."""
         found = tuple(_troubles(described))
         lost = lost_partitions(self.client, sorted({each.topic for each in found if each.offline}))
         behind = {each.topic for each in found if not each.offline}
@@ -155,12 +155,12 @@ class ClusterAdmin:
         )
 
     def _broker_defaults(self, broker_ids: Sequence[int]) -> dict[str, int]:
-        """Return the defaults of the first broker that answers: one that has just died is not fenced yet."""
+        """Return the defaults from the first broker that answers; a dead one may not be fenced yet."""
         for broker_id in broker_ids[:-1]:
             try:
                 return self._defaults_of(broker_id)
             except KafkaError as error:
-                log.warning("broker %d does not report its settings; the next one is asked: %s", broker_id, error)
+                log.warning("broker %d does not report its settings; asking the next broker: %s", broker_id, error)
         return self._defaults_of(broker_ids[-1])
 
     def _defaults_of(self, broker_id: int) -> dict[str, int]:
@@ -172,7 +172,7 @@ class ClusterAdmin:
     def apply(self, steps: Sequence[TopicStep]) -> dict[str, StepRefused]:
         """Carry out steps of one kind, at most one for each topic; return the refusals by topic.
 
-        Returns when the cluster shows the result of all others.
+        Returns when the cluster shows the accepted steps.
         """
         refused: dict[str, StepRefused] = {}
         with reachable():
@@ -196,14 +196,17 @@ class ClusterAdmin:
         return refused
 
     def log_dirs(self, broker_id: int) -> list[LogDirLoad]:
-        """The log dirs of a broker that are online, in its order."""
+        """Return the online log dirs of a broker, in the broker's order."""
         with reachable():
             found = self._log_dirs_of(broker_id)
         moving = {replica for each in found for replica, _ in _replicas(each, is_future=True)}
         return [_load(each, moving) for each in found if each["error_code"] == ErrorCode.NONE]
 
     def _log_dirs_of(self, broker_id: int) -> list[dict[str, Any]]:
-        """Return the log dirs of that broker alone: the library first asks any broker, which may just have died."""
+        """Return the log dirs of one broker.
+
+        The library's own call would first ask any broker, which may just have died.
+        """
         answer = self.client.ask(DescribeLogDirsRequest(topics=None), broker_id)
         return [each.to_dict() for each in answer.results]
 
@@ -214,7 +217,7 @@ class ClusterAdmin:
             try:
                 found = self._log_dirs_of(broker_id)
             except KafkaError as error:
-                log.warning("broker %d gets no replicas now: it does not report its free space: %s", broker_id, error)
+                log.warning("broker %d gets no replicas, as it does not report its free space: %s", broker_id, error)
             else:
                 online[broker_id] = [each for each in found if each["error_code"] == ErrorCode.NONE]
         return Disks(
@@ -224,14 +227,17 @@ class ClusterAdmin:
         )
 
     def prefer_log_dirs(self, placed: Mapping[NewReplica, str]) -> None:
-        """Set the log dirs for replicas that brokers do not have yet (KIP-113); they answer that they have none."""
+        """Set the log dirs of replicas that brokers do not have yet (KIP-113).
+
+        Brokers answer such a request with an error, which is expected.
+        """
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             self.client.alter_replica_log_dirs(
                 {TopicPartitionReplica(*replica): path for replica, path in placed.items()}
             )
 
     def move_between_log_dirs(self, moves: Collection[LogDirMove]) -> list[str]:
-        """Begin to move replicas within their brokers; return the refusals in words."""
+        """Start moves of replicas within their brokers; return the refusals in words."""
         replicas = {each: TopicPartitionReplica(*each.partition, each.broker_id) for each in moves}
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             answers = self.client.alter_replica_log_dirs({replicas[each]: each.path for each in moves})
@@ -239,7 +245,7 @@ class ClusterAdmin:
         return [f"could not {each}: {error.__name__}" for each, error in errors.items() if error is not NoError]
 
     def broker_overrides(self, broker_ids: Iterable[int]) -> dict[int, dict[str, str]]:
-        """The settings that are set on each of these brokers alone."""
+        """Return the dynamic configs that are set on each of these brokers alone."""
         with reachable():
             resources = [ConfigResource("BROKER", str(broker)) for broker in broker_ids]
             found = self.client.describe_configs(resources)["broker"] if resources else {}
@@ -251,7 +257,7 @@ class ClusterAdmin:
         }
 
     def stray_logs(self, broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
-        """Return the logs that each of these brokers has set aside."""
+        """Return the stray logs of these brokers."""
         with reachable():
             return stray_logs(self.client, broker_ids)
 
@@ -262,27 +268,27 @@ class ClusterAdmin:
             self.client.alter_configs(resources, raise_on_unknown=False)
 
     def balance_leaders(self) -> None:
-        """Has the preferred replica of each partition lead, where it is in sync."""
+        """Elect the preferred replica as leader of each partition, if it is in sync."""
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             self.client.elect_leaders(PREFERRED, raise_errors=False)
 
     def supported_metadata_versions(self, broker_ids: Iterable[int]) -> dict[int, Supported]:
-        """Return the metadata versions that each of these brokers supports; only of those that answer."""
+        """Return the metadata versions that each of these brokers supports, without brokers that do not answer."""
         supported = {}
         for broker_id in broker_ids:
             try:
                 supported[broker_id] = features.supported_metadata_versions(self.client, broker_id)
             except KafkaError as error:
-                log.warning("broker %d does not report its metadata levels; none is raised: %s", broker_id, error)
+                log.warning("broker %d does not report its metadata levels, so none is raised: %s", broker_id, error)
         return supported
 
     def raise_metadata_version(self, level: int) -> StepRefused | None:
-        """Finalize a level; return why the brokers refused, if they did."""
+        """Finalize a metadata version; return the brokers' refusal, or None."""
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             return features.raise_metadata_version(self.client, level, REQUEST_TIMEOUT_S)
 
     def forget_brokers(self, count: int) -> list[int]:
-        """Unregisters the brokers from number `count` on that have stopped and hold nothing; which these were."""
+        """Unregister the stopped brokers from number `count` on that hold nothing; return their ids."""
         with reachable():
             cluster = self.client.ask(DescribeClusterRequest(include_fenced_brokers=True))
             gone = [each.broker_id for each in cluster.brokers if each.is_fenced and each.broker_id >= count]
@@ -294,7 +300,7 @@ class ClusterAdmin:
             return self.client.ask(unregistration(broker_id))
 
     def _wait_until_shown(self, steps: Sequence[TopicStep]) -> None:
-        """A broker accepts a change before every broker shows it."""
+        """Wait until the brokers show the steps, because one broker accepts a change before all know it."""
         partitions = {step.topic: step.count for step in steps if isinstance(step, IncreasePartitions)}
         partitions |= {step.topic: len(step.assignments) for step in steps if isinstance(step, CreateTopic)}
         if partitions:
@@ -307,7 +313,7 @@ class ClusterAdmin:
             self._wait(lambda: not self._has_any(deleted), "not every deleted topic is gone")
 
     def _all_led(self, partitions: Mapping[str, int]) -> bool:
-        """True if each of these topics has so many partitions, each with a leader."""
+        """True if each of these topics has its number of partitions, each with a leader."""
         led = {
             topic["name"]: sum(partition["leader_id"] >= 0 for partition in topic["partitions"])
             for topic in self.client.describe_topics(list(partitions))
@@ -371,14 +377,14 @@ def _held(log_dirs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[TopicPartitio
 
 
 def _load(log_dir: Mapping[str, Any], moving: Collection[tuple[str, int]]) -> LogDirLoad:
-    """Return the load of a log dir. A replica that moves between log dirs counts in its new one."""
+    """Return the load of a log dir; a replica that moves between log dirs counts in its new one."""
     staying = [size for replica, size in _replicas(log_dir, is_future=False) if replica not in moving]
     sizes = staying + [size for _, size in _replicas(log_dir, is_future=True)]
     return LogDirLoad(log_dir["log_dir"], len(sizes), sizes.count(0), sum(sizes), log_dir["usable_bytes"])
 
 
 def _replicas(log_dir: Mapping[str, Any], *, is_future: bool) -> Iterator[tuple[tuple[str, int], int]]:
-    """Topic and partition, and the size in bytes."""
+    """Yield topic and partition of each replica, and its size in bytes."""
     for topic in log_dir["topics"]:
         for part in topic["partitions"]:
             if part["is_future_key"] is is_future:

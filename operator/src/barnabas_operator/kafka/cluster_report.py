@@ -7,7 +7,7 @@ from barnabas_operator.planning.cluster_state import StrayLog
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerReport:
-    """The report of one live broker."""
+    """A live broker in the report."""
 
     broker_id: int
     address: str
@@ -16,9 +16,10 @@ class BrokerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
-    """One partition. Offsets are None if no leader answers; `size_bytes` is the size of the leader's log.
+    """A partition in the report.
 
-    `lost` says what is known where nobody leads because every replica lacks records.
+    Offsets are None if no leader answers. `size_bytes` is the size of the leader's log. `lost` has the known facts
+    about a partition that is offline because every replica lacks records.
     """
 
     topic: str
@@ -33,7 +34,7 @@ class PartitionReport:
 
     @property
     def state(self) -> str:
-        """`offline` without a leader, `under-replicated` while a replica is not in sync, else `ok`."""
+        """The state: `offline` without a leader, `under-replicated` if a replica is not in sync, otherwise `ok`."""
         if self.leader is None:
             return "offline"
         return "under-replicated" if set(self.replicas) - set(self.isr) else "ok"
@@ -41,7 +42,7 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """One topic with its partitions in order."""
+    """A topic in the report, with its partitions in order."""
 
     name: str
     topic_id: str
@@ -50,18 +51,18 @@ class TopicReport:
 
     @property
     def records(self) -> int:
-        """Offsets between the earliest and the end; fewer records where the topic is compacted."""
+        """The number of offsets in the log; compacted topics have fewer records."""
         return sum((part.end_offset or 0) - (part.earliest_offset or 0) for part in self.partitions)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the leaders' copies."""
+        """The size of the leaders' logs in bytes."""
         return sum(part.size_bytes or 0 for part in self.partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberReport:
-    """One member of a group and the partitions it has."""
+    """A member of a group, and its assigned partitions."""
 
     member_id: str
     client_id: str
@@ -73,7 +74,7 @@ class MemberReport:
 class LagReport:
     """The lag of a group in one partition.
 
-    `lag` is None if it has committed nothing to the topic, or no broker reports the log's ends.
+    `lag` is None if the group has committed nothing to the topic, or no broker reports the log's ends.
     """
 
     topic: str
@@ -86,7 +87,7 @@ class LagReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
-    """One consumer group; `members` is None if they are unknown, as in KIP-848 groups."""
+    """A consumer group; `members` is None if they are unknown, as in KIP-848 groups."""
 
     group_id: str
     state: str
@@ -101,7 +102,7 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterReport:
-    """The report of a cluster that `barnabas status` shows."""
+    """The report that `barnabas status` shows."""
 
     bootstrap: str
     cluster_id: str
@@ -111,8 +112,8 @@ class ClusterReport:
     groups: tuple[GroupReport, ...]
     stray_logs: tuple[StrayLog, ...] = ()
     refuses_transactions: bool = False
-    """True if `__transaction_state` is an ordinary topic, which an older version of Barnabas could make."""
+    """True if `__transaction_state` is an ordinary topic, which old versions of Barnabas could create."""
 
     def partitions_in(self, state: str) -> int:
-        """Return the number of partitions of all topics that are in a state."""
+        """Return the number of partitions of all topics in a state."""
         return sum(part.state == state for topic in self.topics for part in topic.partitions)

@@ -1,4 +1,7 @@
-"""Levels of features (KIP-584), as brokers report them, and their raise. Every function may raise KafkaError."""
+"""Feature levels (KIP-584): read them from brokers, and raise them.
+
+Every function may raise KafkaError.
+"""
 
 from typing import Any, Final
 
@@ -13,13 +16,13 @@ from barnabas_operator.planning.brokers.metadata_version import Supported
 from barnabas_operator.planning.cluster_state import MetadataVersions
 
 UPGRADE: Final = 1
-"""KIP-584's type of change that lowers no level."""
+"""The KIP-584 type of an update that cannot lower a level."""
 BEFORE_LEVELS: Final = Supported(1, 1)
 """The level of a broker that reports none."""
 
 
 def metadata_versions(client: Any) -> MetadataVersions | None:
-    """Return the metadata versions as any broker reports them; None if it knows no such feature."""
+    """Return the metadata versions that any broker reports, or None if it does not know the feature."""
     found = client.describe_features().get(METADATA_LEVEL, {})
     if not found.keys() >= {"supported", "finalized"}:
         return None
@@ -27,7 +30,7 @@ def metadata_versions(client: Any) -> MetadataVersions | None:
 
 
 def supported_metadata_versions(client: Any, broker_id: int) -> Supported:
-    """Return the metadata versions that this broker itself supports."""
+    """Return the metadata versions that this broker supports."""
     config = client.connections.config
     names = {name: config[name] for name in ("client_software_name", "client_software_version")}
     answer = client.ask(ApiVersionsRequest(**names, min_version=3), broker_id)
@@ -38,9 +41,9 @@ def supported_metadata_versions(client: Any, broker_id: int) -> Supported:
 
 
 def raise_metadata_version(client: Any, level: int, timeout_s: float) -> StepRefused | None:
-    """Finalize this level; return why the brokers refused, if they did.
+    """Finalize this level; return the brokers' refusal, or None.
 
-    A level that is already finalized is no fault.
+    A level that is already finalized is no error.
     """
     kind: Any = UpdateFeaturesRequest.FeatureUpdateKey
     update = kind(feature=METADATA_LEVEL, max_version_level=level, allow_downgrade=False, upgrade_type=UPGRADE)

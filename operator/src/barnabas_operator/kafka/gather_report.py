@@ -1,4 +1,4 @@
-"""Reads a ClusterReport from any Kafka cluster."""
+"""The reading of a ClusterReport from any Kafka cluster."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
@@ -30,7 +30,7 @@ OffsetsByPartition = Mapping[PartitionKey, int]
 
 
 class _Logs(NamedTuple):
-    """Return the partitions, by topic, whose leaders report both ends of their logs, and these ends."""
+    """The partitions by topic whose leaders report both ends of their logs, and these ends."""
 
     topics: Mapping[str, Sequence[TopicPartition]]
     starts: OffsetsByPartition
@@ -41,7 +41,7 @@ WITH_OFFSETS: Final = frozenset({"", "classic", "consumer"})
 
 
 def gather_report(admin: ClusterAdmin) -> ClusterReport:
-    """Gather the whole report of the cluster now. Raises ClusterUnreachable."""
+    """Read the report of the cluster. Raises ClusterUnreachable."""
     with reachable():
         cluster = admin.client.describe_cluster()
         topics = [topic for topic in admin.client.describe_topics() if topic["error_code"] == 0]
@@ -85,7 +85,7 @@ def _list_offsets(admin: ClusterAdmin, partitions: Iterable[PartitionKey], spec:
 
 
 def _sizes(admin: ClusterAdmin) -> Mapping[tuple[int, str, int], int]:
-    """Bytes by broker, topic and partition."""
+    """Return the size in bytes of each replica, by broker, topic and partition."""
     return {
         (broker["broker"], topic["name"], partition["partition_index"]): partition["partition_size"]
         for broker in admin.client.describe_log_dirs()
@@ -133,7 +133,7 @@ def _topic(
 
 
 def _groups(admin: ClusterAdmin, earliest: OffsetsByPartition, ends: OffsetsByPartition) -> tuple[GroupReport, ...]:
-    """Return every group that reads topics, also without active members, whose committed offsets stay."""
+    """Return every group that reads topics, including groups without members that still have committed offsets."""
     listed = {
         group["group_id"]: group
         for group in admin.client.list_groups()
@@ -157,7 +157,7 @@ def _group(
     logs: _Logs,
     committed: Mapping[Any, Any],
 ) -> GroupReport:
-    """A KIP-848 group has no classic description: the broker answers with an error, and members stay unknown."""
+    """Return the report of a group; a KIP-848 group has no classic description, so its members are unknown."""
     known = not described.get("error")
     members = tuple(_member(member) for member in described["members"]) if known else None
     state = described["group_state"] if known else listed.get("group_state") or "Unknown"
@@ -183,7 +183,7 @@ def _member(member: Mapping[str, Any]) -> MemberReport:
 def _lags(
     committed: Mapping[TopicPartition, int], logs: _Logs, members: Iterable[MemberReport]
 ) -> tuple[LagReport, ...]:
-    """Return an entry for each partition of the group's topics, with a committed offset, or of a member."""
+    """Return an entry for each partition of the group's topics, and each one committed or assigned."""
     owners = {TopicPartition(*key): member.client_id for member in members for key in member.partitions}
     counted = set(partitions_read(committed, lambda topic: logs.topics.get(topic, ())))
     return tuple(

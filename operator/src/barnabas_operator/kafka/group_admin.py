@@ -1,6 +1,6 @@
 """Consumer groups, as coordinators and leaders describe them, and changes of their committed offsets.
 
-Calls block, and every one may raise ClusterUnreachable.
+All calls block and may raise ClusterUnreachable.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -31,20 +31,20 @@ MANY_COORDINATORS_VERSION: Final = 4
 """The version of FindCoordinator that takes several groups (KIP-699)."""
 EPOCHS_VERSION: Final = 6
 NAMES_VERSION_MAX: Final = 9
-"""The last version of OffsetCommit with names of topics; the next one has their ids."""
+"""The last version of OffsetCommit with names of topics; later ones have topic ids."""
 NO_MEMBER: Final = -1
 """The generation in commits of a client that is no member."""
 
 
 class Refused(NamedTuple):
-    """The refusal of the brokers: Kafka's error code, and the object that it is about."""
+    """A refusal of the brokers: Kafka's error code, and the object that it concerns."""
 
     code: int
     about: str
 
     @property
     def has_members(self) -> bool:
-        """True if the group has members now: a coordinator then takes no commit from outside of the group."""
+        """True if the error means that the group has members; then it takes no commit from outside."""
         return self.code in (
             ErrorCode.UNKNOWN_MEMBER_ID,
             ErrorCode.REBALANCE_IN_PROGRESS,
@@ -58,9 +58,9 @@ class Refused(NamedTuple):
 
 
 class GroupAdmin:
-    """Asks through a connected client of kafka-python; leaders and coordinators are found by `describe`.
+    """An admin client for groups, which `describe` tells the leaders and coordinators.
 
-    `writing` is entered for each request that changes something, with the seconds that it may take.
+    `writing` is entered for each request that changes something, with the seconds that the request may take.
     """
 
     def __init__(self, client: Any, writing: TimedWrite) -> None:
@@ -70,7 +70,7 @@ class GroupAdmin:
         self._coordinators: dict[str, int] = {}
 
     def describe(self, group_ids: Collection[str], topics: Collection[str] = ()) -> GroupDescriptions:
-        """Describe these groups, and the logs of these topics and of all that the groups have committed to."""
+        """Describe these groups, and the logs of these topics and of all topics that the groups have committed to."""
         groups = self._groups(group_ids)
         read = {partition.topic for group in groups.values() for partition in group.committed}
         metadata = self._metadata(sorted({*topics, *read}))
@@ -83,15 +83,15 @@ class GroupAdmin:
         return GroupDescriptions(groups, counts, self._logs())
 
     def first_since(self, partitions: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int | None]:
-        """Return the first record at that time or later in each partition that `describe` found; None if there is none.
+        """Return the first offset at or after a time in each partition that `describe` found, or None if there is none.
 
-        Partitions without an answer of their leader are left out.
+        Partitions whose leader does not answer are left out.
         """
         answers = log_offsets(self._asking, self._leader, dict.fromkeys(partitions, time_ms))
         return {each: found.offset if found.offset != NO_OFFSET else None for each, found in answers.items()}
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> Refused | None:
-        """Commit offsets in one request, from outside of the group; return the first refusal, if there is any."""
+        """Commit offsets in one request, from outside of the group; return the first refusal, or None."""
         of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
         of_partition = of_topic.OffsetCommitRequestPartition
         topics = [
@@ -120,16 +120,19 @@ class GroupAdmin:
         return _refusal_of(self._ask_coordinator(group_id, request).topics)
 
     def delete(self, group_id: str) -> Refused | None:
-        """Delete a group with its committed offsets; return the refusal. A missing group counts as deleted."""
+        """Delete a group with its committed offsets; return the refusal, or None.
+
+        A group that does not exist counts as deleted.
+        """
         request = DeleteGroupsRequest(groups_names=[group_id])
         (result,) = self._ask_coordinator(group_id, request).results
         fine = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND)
         return None if result.error_code in fine else Refused(result.error_code, f"group {group_id}")
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> Refused | None:
-        """Delete committed offsets of the group; return the first refusal, if there is any.
+        """Delete committed offsets of the group; return the first refusal, or None.
 
-        If the topic is gone, nothing is left to delete: its offsets are deleted with it.
+        The offsets of a deleted topic were deleted with it.
         """
         of_topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
         of_partition = of_topic.OffsetDeleteRequestPartition
@@ -145,7 +148,7 @@ class GroupAdmin:
         return _refusal_of(answer.topics, fine=(ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
     def _groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
-        found = {group_id: GroupDescription(problem="its coordinator does not answer") for group_id in group_ids}
+        found = {group_id: GroupDescription(problem="the coordinator does not answer") for group_id in group_ids}
         found |= {each: GroupDescription(problem=why) for each, why in self._find_coordinators(group_ids)}
         known = [each for each in group_ids if each in self._coordinators]
         described = dict(self._described(known))
@@ -155,13 +158,13 @@ class GroupAdmin:
         return found
 
     def _find_coordinators(self, group_ids: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Find the coordinators; yield the groups without one, and why."""
+        """Find the coordinators; yield each group without one, with the reason."""
         self._coordinators = {}
         for key, found in self._coordinators_of(group_ids):
             if found.error_code == ErrorCode.NONE:
                 self._coordinators[key] = found.node_id
             else:
-                yield key, f"it has no coordinator: {for_code(found.error_code).__name__}"
+                yield key, f"the group has no coordinator: {for_code(found.error_code).__name__}"
         self._asking.meet(list(set(self._coordinators.values())))
 
     def _coordinators_of(self, group_ids: Collection[str]) -> Iterator[tuple[str, Any]]:
@@ -191,7 +194,7 @@ class GroupAdmin:
                     yield group_id, dict(_offsets(group.topics))
 
     def _metadata(self, topics: list[str]) -> list[Any]:
-        """Return the metadata of these topics; ask nothing for none, because that would mean all."""
+        """Return the metadata of these topics; nothing is asked for none, because that would mean all topics."""
         if not topics:
             return []
         asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
@@ -210,7 +213,7 @@ class GroupAdmin:
     def _ask_coordinator(self, group_id: str, request: Any) -> Any:
         """Send a request to the coordinator.
 
-        If it does not answer, raise ClusterUnreachable: the outcome is unknown.
+        Raises ClusterUnreachable if the coordinator does not answer, so that the outcome is unknown.
         """
         if group_id not in self._coordinators:
             for _, why in self._find_coordinators([group_id]):

@@ -1,4 +1,4 @@
-"""The looks at consumer groups that have resources, one after the other: their state and their progress."""
+"""The observation of the consumer groups that have resources: their state and their progress."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from typing import Any, Final, NamedTuple
@@ -19,31 +19,31 @@ from barnabas_operator.planning.groups.topics_read import TopicsRead, with_look
 
 NOTHING: Final = GroupLags(None, {}, {})
 NAMED_MAX: Final = 5
-"""Groups that a message names."""
+"""The largest number of groups that a message names."""
 
 
 class Looked(NamedTuple):
-    """The result of a look. Groups without an answer are missing; `unheard` says why."""
+    """The result of a look; groups without an answer are missing, and `unheard` has the reasons."""
 
     groups: Mapping[str, GroupSeen]
     unheard: str
 
 
 class GroupLooks:
-    """The looks at the groups of one cluster; called in threads, one after the other."""
+    """The observation of the groups of one cluster; its calls run in threads, one after the other."""
 
     def __init__(self, patience_s: float, clock: Clock) -> None:
-        """`patience_s` is the shortest time after which a group without progress stalls or has stopped."""
+        """Begin without a history; `patience_s` is the shortest time before a group without progress has stalled."""
         self._history: Final = History(patience_s)
         self._clock: Final = clock
         self._retention: Final = OffsetsRetention(clock.monotonic_s)
         self._topics: dict[str, Collection[str]] = {}
         self._read: Mapping[str, TopicsRead] = {}
         self._there: Set[str] = frozenset()
-        """Groups that were there at the last look."""
+        """The groups that existed at the last look."""
 
     def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
-        """Look at these groups, in a few requests to each broker. Raises ClusterUnreachable."""
+        """Read the state and progress of these groups, in a few requests to each broker. Raises ClusterUnreachable."""
         try:
             asking = Asking(connected())
             chosen = read_chosen(asking, group_ids, self._topics, self._retention)
@@ -74,11 +74,11 @@ class GroupLooks:
 def _away(chosen: Chosen) -> Iterator[str]:
     """Yield the reason for groups whose coordinator is not alive."""
     if chosen.away:
-        yield f"nobody leads the partition of {CONSUMER_OFFSETS} of {_named(chosen.away)}"
+        yield f"no broker leads the partition of {CONSUMER_OFFSETS} of {_named(chosen.away)}"
 
 
 def _missed(group_ids: Collection[str]) -> Iterator[str]:
-    """Yield the reason for groups that no broker lists, as while a coordinator moves; the next look knows more."""
+    """Yield the reason for groups that no broker lists now, as during a move of their coordinator."""
     if group_ids:
         yield f"no broker lists {_named(group_ids)} any more"
 
@@ -100,7 +100,7 @@ def seen_of(
     partitions: Mapping[str, Collection[TopicPartition]],
     read: TopicsRead | None,
 ) -> GroupSeen:
-    """One group; `partitions` are those of each topic."""
+    """Return the state of one group; `partitions` has the partitions of each topic."""
     reading = chosen.readings.groups[group_id]
     return GroupSeen(
         state=reading.state,

@@ -1,4 +1,4 @@
-"""Partitions whose every replica lacks records, and the acceptance of the loss; logs that brokers do not serve."""
+"""Partitions where every replica lacks records, the acceptance of the loss, and logs that brokers do not serve."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from barnabas_operator.planning.cluster_state import StrayLog
 PartitionKey = tuple[str, int]
 
 LACKING_RECORDS: Final = "barnabas.partitions.lacking.records"
-"""Brokers that are no Barnabas do not know it."""
+"""The config exists only in Barnabas brokers."""
 UNCLEAN: Final = 1
 _LOST: Final = re.compile(r"(\d+): (.*)")
 
@@ -52,7 +52,7 @@ def _set_aside(broker_id: int, configs: Mapping[str, Any]) -> Iterator[StrayLog]
 
 
 def parsed(topic: str, value: str) -> dict[PartitionKey, str]:
-    """The text of each partition in the value of one topic."""
+    """Return the text about each partition in the config value of one topic."""
     found = (_LOST.fullmatch(each) for each in value.split("; "))
     return {(topic, int(each[1])): each[2] for each in found if each is not None}
 

@@ -1,4 +1,4 @@
-"""The reassignments: which replicas are moving to other brokers, and where to."""
+"""The reassignments under way: the replicas that each moving partition will have."""
 
 import logging
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from barnabas_kafka.connection import REQUEST_TIMEOUT_S
 from barnabas_operator.planning.cluster_state import ReplicaIds
 
 Topics = list[dict[str, Any]]
-"""The topics as the library's client describes them."""
+"""The topics as kafka-python's client describes them."""
 Moves = dict[str, dict[int, ReplicaIds]]
-"""The replicas after the reassignment is done, by topic and partition."""
+"""The replicas after the reassignment, by topic and partition."""
 
 T = TypeVar("T")
 
@@ -25,17 +25,17 @@ log = logging.getLogger(__name__)
 def reassignments(client: Any) -> Moves:
     """Return the reassignments. Raises KafkaError.
 
-    The broker that moves are sent to knows them at once, others a little later: by topics of one of these, and no moves
-    of another, replicas on their way would look like too many, and their move would be called off.
+    The broker that receives reassignments knows them first. With topics and reassignments of different brokers, a
+    moving partition could seem to have too many replicas, and its move would be cancelled.
     """
     return _of_mover(client, lambda broker_id: _reassignments(client, broker_id))
 
 
 def topics_and_moves(client: Any) -> tuple[Topics, Moves]:
-    """Return all topics and their reassignments, both from the broker that gets reassignments. Raises KafkaError.
+    """Return all topics and their reassignments, both from the broker that receives reassignments. Raises KafkaError.
 
-    That is asked for what moves before and after, so that the replicas of a move that begins or ends just then are
-    never taken for replicas at rest: one more of them than is wanted. Such a move counts as under way once more.
+    Reassignments are read before and after the topics. So a move that begins or ends in between counts as under way,
+    and its additional replica is not taken for one too many.
     """
 
     def ask(broker_id: int | None) -> tuple[Topics, Moves]:
@@ -49,14 +49,14 @@ def topics_and_moves(client: Any) -> tuple[Topics, Moves]:
 
 
 def _of_mover(client: Any, ask: Callable[[int | None], T]) -> T:
-    """Ask the broker that gets reassignments; any other one if that has stopped."""
+    """Ask the broker that receives reassignments, or another one if it does not answer."""
     connections = client.connections
     mover = connections.mover
     if mover is not None and mover not in connections.failing:
         try:
             return ask(mover)
         except KafkaError as error:
-            log.warning("broker %d does not tell what moves; another one is asked: %s", mover, error)
+            log.warning("broker %d does not report reassignments; asking another broker: %s", mover, error)
     return ask(connections.run(connections.least_loaded_node))
 
 

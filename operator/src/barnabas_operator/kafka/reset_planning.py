@@ -1,4 +1,4 @@
-"""The plan of a reset now, from what the brokers report."""
+"""The plan of a reset, from what the brokers report now."""
 
 from datetime import datetime
 
@@ -11,14 +11,14 @@ from barnabas_operator.resources.consumer_group import Reset
 
 
 def plan_now(admin: GroupAdmin, reset: Reset, group_id: str, now: datetime) -> ResetPlan | Refusal:
-    """The plan, or why there is none. Raises ClusterUnreachable."""
+    """Return the plan, or the reason why there is none. Raises ClusterUnreachable."""
     return plan_of(admin, reset, group_id, reset_descriptions(admin, reset, group_id), now)
 
 
 def plan_of(
     admin: GroupAdmin, reset: Reset, group_id: str, described: GroupDescriptions, now: datetime
 ) -> ResetPlan | Refusal:
-    """The plan by described that `admin` has just found. Raises ClusterUnreachable."""
+    """Return the plan for groups that `admin` has just described. Raises ClusterUnreachable."""
     for each, group in described.groups.items():
         if group.problem:
             return Refusal(KAFKA_ERROR, f"group {each}: {group.problem}")
@@ -33,6 +33,6 @@ def plan_of(
 
 
 def reset_descriptions(admin: GroupAdmin, reset: Reset, group_id: str) -> GroupDescriptions:
-    """Describe the group, the group whose offsets it is to get, and the named topics."""
+    """Describe the group, the group whose offsets it copies, and the named topics."""
     others = [reset.to.group] if reset.to.group is not None else []
     return admin.describe(list(dict.fromkeys([group_id, *others])), named_topics(reset))

@@ -13,11 +13,11 @@ from barnabas_operator.planning.groups.reset_warnings import reset_warnings
 from barnabas_operator.resources.consumer_group import ConsumerGroup
 
 CONNECT_S: Final = 1.0
-UNKNOWN: Final = "nobody can say now what the reset would do, for the brokers do not answer; the status will"
+UNKNOWN: Final = "the effect of the reset is unknown, because the brokers do not answer; the status will show it"
 
 
 def preview(bootstrap: str, security: Credentials, group: ConsumerGroup, clock: Clock) -> tuple[str, ...]:
-    """Warnings. Blocks, for as long as brokers take to answer."""
+    """Return the warnings; the call blocks until the brokers answer."""
     reset = group.spec.offsets.reset
     if reset is None:
         return ()

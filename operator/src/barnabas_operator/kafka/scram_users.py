@@ -1,4 +1,4 @@
-"""Passwords of SCRAM, set by a client that may."""
+"""The setting of SCRAM passwords."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final

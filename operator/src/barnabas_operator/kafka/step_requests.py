@@ -1,4 +1,4 @@
-"""Steps of planning as requests of the admin client: many topics in one request, each with its own answer."""
+"""Steps of plans as requests of the admin client, with many topics in a request and an answer for each topic."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,13 +20,13 @@ from barnabas_operator.planning.topics.topic_steps import (
 )
 from barnabas_operator.resources.topic import PARTITIONS_MAX
 
-TOPICS_A_REQUEST_MAX: Final = 100  # A request is answered within about a second.
+TOPICS_A_REQUEST_MAX: Final = 100  # A request with so many topics is answered within about a second.
 
 _ALTER_ERROR: Final = re.compile(r"\[Error (-?\d+)\] \w+(?:: )?(.*)", re.DOTALL)
 
 
 class StepRefused(Exception):
-    """A refusal of a broker: Kafka's error code and message."""
+    """A refusal of a broker, with Kafka's error code and message."""
 
     def __init__(self, code: int, message: str | None) -> None:
         self.code = code
@@ -37,12 +37,12 @@ Answers = Iterator[tuple[str, StepRefused | None]]
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error code."""
+    """Return Kafka's name of an error code."""
     return ErrorCode(code).name if code in set(ErrorCode) else "UNRECOGNIZED_ERROR"
 
 
 def requests_of(steps: Sequence[TopicStep]) -> Iterator[list[TopicStep]]:
-    """Yield steps of one kind in portions for one request: Kafka limits new partitions, this limits topics."""
+    """Yield steps of one kind in groups for one request, with limits on topics and on new partitions."""
     request: list[TopicStep] = []
     partitions = 0
     for step in steps:
@@ -57,7 +57,7 @@ def requests_of(steps: Sequence[TopicStep]) -> Iterator[list[TopicStep]]:
 
 
 def send(client: Any, steps: Sequence[TopicStep]) -> dict[str, StepRefused | None]:
-    """Send steps of one kind, at most one for each topic, in one request; return the refusals by topic."""
+    """Send steps of one kind in one request, at most one for each topic; return the outcome by topic."""
     return dict(SENDERS[type(steps[0])](client, steps))
 
 
@@ -83,12 +83,12 @@ def _alter(client: Any, steps: Sequence[AlterConfigs]) -> Answers:
 
 
 def operations(changes: Mapping[str, str | None]) -> dict[str, tuple[str, str | None]]:
-    """Return changes of configs as the client takes them."""
+    """Return changes of configs in the form of kafka-python."""
     return {name: ("DELETE", None) if value is None else ("SET", value) for name, value in changes.items()}
 
 
 def _move(client: Any, steps: Sequence[MoveReplicas]) -> Answers:
-    """A topic is refused with the first of its partitions that is."""
+    """Move replicas; a topic's refusal is that of its first refused partition."""
     wanted = {TopicPartition(step.topic, number): row for step in steps for number, row in step.assignments.items()}
     answers = client.alter_partition_reassignments(wanted)
     for step in steps:
@@ -111,7 +111,7 @@ def _refusal(code: int, message: str | None) -> StepRefused | None:
 
 
 def _alteration_refusal(answer: str) -> StepRefused | None:
-    """Parse the outcome of a change, which kafka-python has as text: `[Error 40] InvalidConfigurationError: why`."""
+    """Parse the outcome of a change in kafka-python's text form: `[Error 40] InvalidConfigurationError: why`."""
     if answer == "OK":
         return None
     match = _ALTER_ERROR.fullmatch(answer)

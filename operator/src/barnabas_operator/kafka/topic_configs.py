@@ -1,4 +1,4 @@
-"""The configs of topics. They are asked for seldom: an answer holds every config of each topic."""
+"""The configs of topics, with a cache, because an answer holds every config of each topic."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -9,7 +9,7 @@ from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX
 
 Value = TypeVar("Value")
 Ask = Callable[[Any, Sequence[str]], Mapping[str, Value]]
-"""Asks a kafka-python admin client about topics, by name."""
+"""A function that asks a kafka-python admin client about topics, by name."""
 
 _SET_ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
 _MIN_ISR: Final = "min.insync.replicas"
@@ -22,7 +22,7 @@ class _Heard(NamedTuple, Generic[Value]):
 
 
 class TopicAnswers(Generic[Value]):
-    """Asks a client about topics, and keeps each answer for `kept_s` by the clock `now_s`."""
+    """Answers about topics, each cached for `kept_s` on the clock `now_s`."""
 
     def __init__(self, ask: Ask[Value], client: Any, kept_s: float, now_s: Callable[[], float]) -> None:
         self._ask = ask
@@ -32,9 +32,9 @@ class TopicAnswers(Generic[Value]):
         self._heard: dict[str, _Heard[Value]] = {}
 
     def of(self, ids: Mapping[str, str]) -> dict[str, Value]:
-        """Return the answers by name, for topics whose ids are given by name.
+        """Return the answers by topic name; `ids` has the topic ids by name.
 
-        A topic that was recreated is asked about again.
+        A topic that was created again is asked about again.
         """
         now_s = self._now_s()
         kept = {
@@ -50,7 +50,7 @@ class TopicAnswers(Generic[Value]):
         return {name: heard.value for name, heard in kept.items()}
 
     def forget(self, names: Iterable[str]) -> None:
-        """Ask about these again: they have just been changed."""
+        """Drop these topics from the cache, because they have just been changed."""
         for name in names:
             self._heard.pop(name, None)
 
@@ -65,7 +65,7 @@ def overrides(client: Any, names: Sequence[str]) -> dict[str, Mapping[str, str]]
 
 
 def min_isr(client: Any, names: Sequence[str]) -> dict[str, int]:
-    """Return how many replicas of each topic must be in sync for writers with acks=all."""
+    """Return the `min.insync.replicas` of each topic."""
     resources = [ConfigResource("TOPIC", name, {_MIN_ISR: None}) for name in names]
     found = client.describe_configs(resources, config_filter="all").get("topic", {})
     return {name: int(configs[_MIN_ISR]["value"]) for name, configs in found.items() if _MIN_ISR in configs}

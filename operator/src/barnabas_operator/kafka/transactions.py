@@ -1,4 +1,4 @@
-"""Transactions of any Kafka cluster: those of its coordinators, and the open ones in partitions."""
+"""The transactions of any Kafka cluster: those of its coordinators, and the open ones in partitions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,10 @@ class TransactionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction:
-    """A transaction that a partition has open. `transactional_id` is None where no coordinator knows it: it hangs."""
+    """An open transaction in a partition.
+
+    `transactional_id` is None if no coordinator knows the transaction: it hangs.
+    """
 
     topic: str
     partition: int
@@ -39,7 +42,7 @@ class OpenTransaction:
     coordinator_epoch: int
     last_write_ms: int
     held_back: int
-    """Offsets of the partition between its last stable offset and its high watermark."""
+    """The number of offsets of the partition between its last stable offset and its high watermark."""
     transactional_id: str | None
 
 
@@ -52,20 +55,20 @@ class TransactionsReport:
 
 
 def gather_transactions(client: Any, *, with_ended: bool) -> TransactionsReport:
-    """Ask all brokers; ids without an open transaction only with `with_ended`. Raises KafkaError."""
+    """Ask all brokers for their transactions; ended ones are included with `with_ended`. Raises KafkaError."""
     known = _transactions(client, None if with_ended else UNDECIDED)
     return TransactionsReport(transactions=known, open=_open(client, _held_back(client), known))
 
 
 def open_in(client: Any, partition: TopicPartition) -> list[OpenTransaction]:
-    """Return the transactions that one partition has open. Raises KafkaError."""
+    """Return the open transactions of one partition. Raises KafkaError."""
     held_back = _behind(client, [structs.TopicPartition(*partition)])
     return list(_open(client, held_back, _transactions(client, UNDECIDED)))
 
 
 def abort(client: Any, hanging: OpenTransaction) -> None:
-    """Write the marker that ends a transaction in its partition. Raises KafkaError."""
-    # A producer's first transaction has no coordinator epoch yet, so 0 is accepted.
+    """Write an abort marker for a transaction in its partition. Raises KafkaError."""
+    # A producer's first transaction has no coordinator epoch yet, and brokers accept 0 for it.
     partition = structs.TopicPartition(hanging.topic, hanging.partition)
     epoch = max(0, hanging.coordinator_epoch)
     client.abort_transaction(
@@ -95,7 +98,7 @@ def _transactions(client: Any, states: Sequence[str] | None) -> tuple[Transactio
 
 
 def _held_back(client: Any) -> Mapping[Any, int]:
-    """Return the offsets that each partition holds back, where there are any."""
+    """Return the number of offsets that open transactions hold back, for partitions that have any."""
     led = [
         structs.TopicPartition(topic["name"], partition["partition_index"])
         for topic in client.describe_topics()
@@ -106,7 +109,10 @@ def _held_back(client: Any) -> Mapping[Any, int]:
 
 
 def _behind(client: Any, partitions: Iterable[Any]) -> dict[Any, int]:
-    """The stable offsets are asked first: nothing that is committed meanwhile counts as stable."""
+    """Return the offsets beyond each last stable offset.
+
+    Stable offsets are read first, so that later commits do not make the difference negative.
+    """
     wanted = dict.fromkeys(partitions, OffsetSpec.LATEST)
     if not wanted:
         return {}

@@ -1,4 +1,4 @@
-"""UnregisterBroker, which kafka-python does not have: its message classes over our definitions."""
+"""UnregisterBroker, which kafka-python lacks, as message classes over Barnabas's definitions."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ from kafka.protocol.api_message import ApiMessage
 
 
 class UnregisterBrokerRequest(ApiMessage, load_json="barnabas_core.definitions"):
-    """The broker with this id leaves the metadata."""
+    """The request that removes the broker with this id from the metadata."""
 
 
 class UnregisterBrokerResponse(ApiMessage, load_json="barnabas_core.definitions"):
-    """`error_code`, and an `error_message` where there is one."""
+    """The response, with `error_code` and perhaps an `error_message`."""
 
 
 def unregistration(broker_id: int) -> Any:
-    """The request that unregisters a broker."""
+    """Return the request that unregisters a broker."""
     make: Any = UnregisterBrokerRequest
     return make(broker_id=broker_id)

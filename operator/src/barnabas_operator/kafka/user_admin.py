@@ -1,4 +1,4 @@
-"""The users of a Cluster over the Kafka protocol: a look at all of them, and the steps of a plan."""
+"""The users of a Cluster over the Kafka protocol: read all of them, and carry out the steps of a plan."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from barnabas_operator.planning.users.user_steps import (
 )
 
 ENTRIES_A_REQUEST_MAX: Final = 500
-"""The most users, or ACLs, in one request: its answer stays within a second or so."""
+"""The largest number of users or ACLs in one request, so that its answer takes about a second."""
 _ANY: Final = 1
 _USER: Final = "user"
 _MECHANISMS: Final[Mapping[str, ScramMechanism]] = {
@@ -44,7 +44,7 @@ Failures = Iterator[tuple[str, StepRefused]]
 
 
 def cluster_users(client: Any) -> ClusterUsers:
-    """Ask the brokers for all users. Raises ClusterUnreachable."""
+    """Return all users of the brokers. Raises ClusterUnreachable."""
     with reachable():
         mechanisms, acls, quotas = _mechanisms(client), _acls(client), _quotas(client)
     names = {*mechanisms, *(acls or ()), *quotas}
@@ -56,7 +56,7 @@ def cluster_users(client: Any) -> ClusterUsers:
 
 
 def _checked(answer: Any) -> Any:
-    """Return the answer. Raises ClusterUnreachable if it is a refusal of the whole request."""
+    """Return the answer. Raises ClusterUnreachable if the whole request was refused."""
     if answer.error_code != ErrorCode.NONE:
         raise ClusterUnreachable(f"{error_name(answer.error_code)} ({answer.error_code}): {answer.error_message}")
     return answer
@@ -71,7 +71,10 @@ def _mechanisms(client: Any) -> Mapping[str, set[str]]:
 
 
 def _acls(client: Any) -> Mapping[str, set[Acl]] | None:
-    """Return the ACLs by user; None if the brokers have no authorizer. What has a code of later versions is left."""
+    """Return the ACLs by user, or None if the brokers have no authorizer.
+
+    ACLs with codes of later versions are left out.
+    """
     request = DescribeAclsRequest(
         resource_type_filter=_ANY,
         resource_name_filter=None,
@@ -116,7 +119,7 @@ def _quotas(client: Any) -> Mapping[str, dict[str, float]]:
 def apply_user_steps(
     client: Any, steps: Sequence[UserStep], writing: Callable[[], AbstractContextManager[object]]
 ) -> dict[str, tuple[UserStep, StepRefused]]:
-    """Carry out the steps kind by kind; return by user the step that was refused. Raises ClusterUnreachable.
+    """Carry out the steps kind by kind; return the refused step of each user. Raises ClusterUnreachable.
 
     `writing` is entered for each request.
     """
@@ -132,7 +135,7 @@ def apply_user_steps(
 
 
 def _requests(steps: Iterable[UserStep]) -> Iterator[list[UserStep]]:
-    """Cut the steps of one kind into requests, which may name each user once."""
+    """Yield the steps of one kind in requests, which may name each user only once."""
     request: dict[str, UserStep] = {}
     entries = 0
     for step in steps:
@@ -228,4 +231,4 @@ _SENDERS: Final[Mapping[type, Callable[[Any, Any], Failures]]] = {
     SetQuotas: _set_quotas,
     SetPassword: _set_passwords,
 }
-"""The order in which steps are done: a user that can log in has no more rights than are declared."""
+"""The order of the steps, so that a user that can log in never has more rights than declared."""
