@@ -126,7 +126,7 @@ def test_a_data_file_that_is_missing_cut_or_wrong_is_told(spark: SparkSession, w
     with pytest.raises(JobFailed, match="a data file cannot be read; restore it from a backup"):
         world.verify(spark)
     file.write_bytes(content[:-1])
-    with pytest.raises(JobFailed, match=f"has {len(content) - 1} bytes; the ledger wants {len(content)} bytes"):
+    with pytest.raises(JobFailed, match=f"has {len(content) - 1} bytes; the ledger expects {len(content)} bytes"):
         world.verify(spark)
     file.unlink()
     with pytest.raises(JobFailed, match=r"the data file .* is missing"):

@@ -220,7 +220,7 @@ def test_a_broker_that_runs_has_nothing_wrong_while_it_is_written_to(
         ),
         (["9:{0}/broken"], "meta.properties cannot be read: the file has no node.id"),
         (["1:{0}/1", "1:{0}/1/"], "log_dirs=1:{0}/1: the log dir is given twice; allowed: once"),
-        (["3:{0}/empty"], "they hold no partition to audit"),
+        (["3:{0}/empty"], "the log dirs hold no partition"),
     ],
 )
 def test_folders_that_are_no_log_dirs_are_refused(tmp_path: Path, log_dirs: list[str], reason: str) -> None:

@@ -111,7 +111,7 @@ def test_a_missing_or_wrong_value_says_what_it_must_be(given: list[str], told: s
         (
             audit.Options,
             ["report=/r", "log_dirs=a"],
-            "--option log_dirs=a: allowed is a list with commas, each ID:/FOLDER, the number of a broker and a log dir",
+            "--option log_dirs=a: allowed is a list with commas, each ID:/FOLDER, a broker's id and a log dir",
         ),
         (
             lag_history.Options,

@@ -59,7 +59,7 @@ def test_a_partition_that_was_added_began_at_offset_0() -> None:
 
 
 def test_a_log_that_is_shorter_than_its_archive_is_refused() -> None:
-    with pytest.raises(JobFailed, match="flights-0 ends at offset 3, but the archive holds it up to offset 4"):
+    with pytest.raises(JobFailed, match="flights-0 ends at offset 3, but the archive ends at offset 4"):
         check_log_holds("flights", {0: 4}, {0: Bounds(0, 3)})
     with pytest.raises(JobFailed, match="flights-1 is not there"):
         check_log_holds("flights", {1: 4}, {0: Bounds(0, 3)})

@@ -54,7 +54,7 @@ REFUSED = (
     "message.timestamp.before.max.ms=9223372036854775807 before you restore"
 )
 CHANGED = (
-    "message.timestamp.type=LogAppendTime: its broker would replace the timestamps. The value is Kafka's default; "
+    "message.timestamp.type=LogAppendTime: the brokers would replace the timestamps. The value is Kafka's default; "
     "allowed is CreateTime: make the topic with message.timestamp.type=CreateTime before you restore"
 )
 

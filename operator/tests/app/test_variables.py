@@ -50,4 +50,4 @@ def test_those_that_are_set_make_the_settings() -> None:
 def test_a_value_that_cannot_be_used_is_refused_with_what_the_variable_takes(name: str, value: str, takes: str) -> None:
     with pytest.raises(InvalidVariable) as refused:
         read_variables({name: value})
-    assert str(refused.value) == f"{name}={value} is refused: it takes {takes}"
+    assert str(refused.value) == f"{name}={value} is refused; allowed: {takes}"

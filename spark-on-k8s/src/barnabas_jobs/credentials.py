@@ -29,7 +29,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "ssl.key.password": (),
     HOST_NAMES: ("https", ""),
 }
-"""The supported client properties; a property with values allows only these."""
+"""The supported client properties with their allowed values; an empty tuple allows any value."""
 
 
 class Names(NamedTuple):

@@ -27,7 +27,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command, and return its exit code: 0 after SIGTERM or SIGINT, 1 after a failure, 2 for wrong options."""
     options = parse(arguments)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # kafka-python also raises the errors that matter.
+    # kafka-python raises its errors, too, so its log would only repeat them.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     connect = partial(connected_client, options.bootstrap, CONNECT_TIMEOUT_S, CLIENT_ID, options.security)
     return serve(options, Rounds(options, connect, Clocks(time.time, time.monotonic)))
 

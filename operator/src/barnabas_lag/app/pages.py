@@ -48,7 +48,7 @@ class Pages:
 class _Handler(WSGIRequestHandler):
     timeout = READ_TIMEOUT_S
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # The base class has this name.
         """Log no requests, because a line for each scrape would fill the log."""
 
 

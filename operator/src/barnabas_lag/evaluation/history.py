@@ -143,7 +143,7 @@ class History:
         }
 
     def questions(self, now_s: float) -> dict[TopicPartition, Question]:
-        """Return at most one question for each partition with lag whose next record has no exact enough write time."""
+        """Return a question for each partition with lag, if the write time of its next record is not exact enough."""
         asked: dict[TopicPartition, Question] = {}
         for places in self._places.values():
             for partition, place in places.items():

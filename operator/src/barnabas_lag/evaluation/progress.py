@@ -20,7 +20,10 @@ class Status(IntEnum):
 
 
 WORSE: Final = (Status.OK, Status.WARN, Status.REWIND, Status.STOP, Status.STALL)
-"""The states from best to worst. REWIND comes before STOP, because such a group makes progress again."""
+"""The states from best to worst.
+
+REWIND comes before STOP, because a group makes progress again after a rewind.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ def _moved(before: Progress, now_s: float, committed: int, lag: int, *, was_rese
 
 
 def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
-    """Return the offset from which the group went back, and the commits since then; None and 0 once it is back."""
+    """Return the offset before a rewind and the number of commits since, or None and 0 once the group is back."""
     if committed < before.committed:
         return max(before.committed, before.rewound_from or 0), 0
     since = before.moves_since_rewind + 1

@@ -27,7 +27,7 @@ class PartitionReading(NamedTuple):
 
     @property
     def held_back(self) -> int | None:
-        """The number of offsets that open transactions withhold from these consumers."""
+        """The number of offsets that open transactions withhold from consumers with `read_committed`."""
         return None if self.stable is None or self.end is None else max(0, self.end - self.stable)
 
 
@@ -48,7 +48,7 @@ class GroupReading(NamedTuple):
         return self.state not in WITHOUT_MEMBERS
 
     def reads(self, topic: str) -> bool:
-        """True if some member reads the topic now, or may read it."""
+        """True if a member reads the topic now, or if the assignments are unknown."""
         return self.has_members and (self.topics is None or topic in self.topics)
 
 

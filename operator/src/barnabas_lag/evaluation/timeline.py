@@ -14,7 +14,7 @@ POINTS_KEPT: Final = 96
 KEPT_GAP: Final = 0.2
 """The largest gap that removing points may leave, as a share of its age."""
 ASKED_GAP: Final = 0.05
-"""The largest gap around the next record of a group, as a share of its age, before it is asked about."""
+"""The largest gap around the next record of a group that needs no further request, as a share of its age."""
 GAP_MIN_S: Final = 1.0
 
 

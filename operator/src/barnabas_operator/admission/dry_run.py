@@ -59,7 +59,7 @@ class DryRun:
         self._image = image
 
     async def __call__(self, resource: Cluster | MaintenanceJob, before: Cluster | None = None) -> str | None:
-        """Return the problem with the objects of a resource, as a `DryRunCall`."""
+        """Return the problem with the objects of a resource, or None."""
         runs = [resource.spec] if isinstance(resource, MaintenanceJob) else resource.spec.maintenance
         at = "spec" if isinstance(resource, MaintenanceJob) else "spec.maintenance"
         if any(run.backend == "Kubeflow" for run in runs) and await self._lacks_spark_operator():
@@ -79,7 +79,7 @@ class DryRun:
         except KubeRefused as error:
             return in_declared_fields(JOB, error.message) if error.is_about_the_object else None
         except (KubeUnreachable, TimeoutError) as error:
-            log.warning("%s/%s: no dry run of its Job: %s", run.metadata.namespace, run.metadata.name, error)
+            log.warning("%s/%s: the Job cannot be dry-run: %s", run.metadata.namespace, run.metadata.name, error)
         return None
 
     async def _of_schedules(self, cluster: Cluster) -> str | None:
@@ -94,7 +94,7 @@ class DryRun:
             async with self._clock.timeout(ANSWER_S_MAX):
                 return not await self._api.serves("SparkApplication")
         except (KubeUnreachable, KubeRefused, TimeoutError) as error:
-            log.warning("the API server may or may not have SparkApplication: %s", str(error) or "no answer in time")
+            log.warning("it is unknown whether SparkApplication exists: %s", str(error) or "no answer in time")
             return False
 
     async def _of_cluster(self, cluster: Cluster, before: Cluster | None) -> str | None:
@@ -142,6 +142,6 @@ def _log_what_failed(cluster: Cluster, answer: object) -> None:
     """Log an answer that is no refusal, so that the result is unknown. Raises unexpected errors."""
     meta = cluster.metadata
     if isinstance(answer, KubeUnreachable | TimeoutError):
-        log.warning("%s/%s: no dry run of its objects: %s", meta.namespace, meta.name, answer)
+        log.warning("%s/%s: the objects cannot be dry-run: %s", meta.namespace, meta.name, answer)
     elif isinstance(answer, BaseException) and not isinstance(answer, KubeRefused):
         raise answer

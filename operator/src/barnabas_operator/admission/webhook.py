@@ -114,7 +114,7 @@ def _response(verdict: Verdict, *, is_deletion: bool) -> dict[str, Any]:
 
 
 def _scaled(request: Json, inventory: Inventory) -> tuple[Json | None, Json | None]:
-    """Return the stored resource and the one with the number of a `Scale`, which `kubectl scale` sends."""
+    """Return the stored resource, and the resource that a `Scale` of `kubectl scale` makes of it."""
     kind = kind_of_plural(request["resource"]["resource"])
     stored = inventory.of_kind(kind.name).get(Key(request["namespace"], request["name"]))
     if stored is None:

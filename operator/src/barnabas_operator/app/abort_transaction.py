@@ -22,7 +22,8 @@ from barnabas_operator.kafka.transactions import OpenTransaction, abort, open_in
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code: 0, or 1 if no cluster answers or there is no such transaction."""
     options = _parser().parse_args(arguments)
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # kafka-python also raises the errors that matter.
+    # kafka-python raises its errors, too, so its log would only repeat them.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     out = console()
     bootstrap = options.bootstrap or known_bootstrap(options.data_dir)[0]
     try:
@@ -46,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--topic", required=True, help="the topic with the open transaction")
     parser.add_argument("--partition", type=int, required=True, help="the partition of the topic")
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--start-offset", type=int, help="its first offset, from barnabas status --transactions")
+    which.add_argument("--start-offset", type=int, help="the start offset in barnabas status --transactions")
     which.add_argument("--producer-id", type=int, help="the producer of the transaction")
     return parser
 

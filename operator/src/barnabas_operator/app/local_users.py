@@ -47,7 +47,7 @@ class FileSecrets(UserSecrets):
             data = {file.name: file.read_bytes() for file in path.iterdir() if not file.name.startswith(".")}
             marks = json.loads((path / MARKS).read_bytes()) if (path / MARKS).exists() else {}
         except (OSError, ValueError) as error:
-            raise SecretsRefused(f"{path} cannot be read: {error}; allowed: delete that folder") from error
+            raise SecretsRefused(f"{path} cannot be read: {error}; delete the folder") from error
         return StoredSecret(data, marks, is_own=True)
 
     async def given(self, reference: SecretKeyRef) -> GivenPassword:

@@ -11,7 +11,7 @@ from barnabas_operator.resources.manifests import Manifests, parse_manifests
 from barnabas_operator.resources.yaml_documents import ManifestError, Place
 
 SUFFIXES: Final = frozenset({".yaml", ".yml"})
-# A save is often several writes and a rename, so a burst of changes ends after a quiet step.
+# A save is often several writes and a rename, so changes are reported only after a quiet step.
 QUIET_MS: Final = 50
 DELAY_MS_MAX: Final = 400
 
@@ -24,7 +24,7 @@ def read_manifests(path: Path) -> Manifests:
         try:
             texts[str(file)] = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            unreadable.append(ManifestError(Place(str(file), 1, 1), f"cannot be read: {error}"))
+            unreadable.append(ManifestError(Place(str(file), 1, 1), f"the file cannot be read: {error}"))
     manifests = parse_manifests(texts)
     manifests = manifests._replace(errors=(*unreadable, *manifests.errors))
     return manifests._replace(errors=manifest_problems(manifests, str(path)))

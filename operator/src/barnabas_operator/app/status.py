@@ -48,7 +48,8 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--watch: allowed without --output json")
     if options.watch and options.transactions:
         parser.error("--watch: allowed without --transactions")
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # kafka-python also raises the errors that matter.
+    # kafka-python raises its errors, too, so its log would only repeat them.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     out = console()
     given = options.bootstrap
     bootstrap, source = (given, "--bootstrap") if given else known_bootstrap(options.data_dir)
@@ -92,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--transactions",
         action="store_true",
-        help="open transactions and the records behind them; wide: also ended ones",
+        help="show open transactions; with -o wide, also ended ones",
     )
     return parser
 
@@ -186,12 +187,12 @@ def print_stray_logs(out: Console, strays: Sequence[StrayLog]) -> None:
     total = size(sum(each.size_bytes for each in strays))
     out.print(f"not served: {len(strays)} logs, {total}, of topics that the metadata does not know")
     for each in strays[:STRAY_LOGS_SHOWN_MAX]:
-        offline = ", its log dir is offline" if each.offline else ""
+        offline = ", the log dir is offline" if each.offline else ""
         line = f"  broker {each.broker_id}: {each.directory}, {size(each.size_bytes)}{offline}"
         out.print(line, markup=False, soft_wrap=True)
     if len(strays) > STRAY_LOGS_SHOWN_MAX:
         out.print(f"  and {len(strays) - STRAY_LOGS_SHOWN_MAX} more; -o json has all")
-    out.print("`barnabas restore-metadata` brings their topics back, `barnabas forget-topic` deletes them")
+    out.print("`barnabas restore-metadata` brings the topics back, `barnabas forget-topic` deletes the logs")
 
 
 def _print_losses(out: Console, report: ClusterReport) -> None:

@@ -23,7 +23,8 @@ DRIFT_CHECK_S: Final = 30.0
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return 0 after a signal, 1 after a failure, 2 for wrong options or manifests."""
     options = _parser().parse_args(arguments)
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # kafka-python also raises the errors that matter.
+    # kafka-python raises its errors, too, so its log would only repeat them.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     log = Log(console())
     if not options.file.exists():
         log.say(f"--file {options.file}: there is no such file or directory")

@@ -79,4 +79,4 @@ def _value(name: str, text: str, kind: object) -> object:
             return msgspec.json.decode(text, type=dict[str, str])
         return msgspec.convert(text, kind, strict=False)
     except msgspec.MsgspecError as error:
-        raise InvalidVariable(f"{name}={text} is refused: it takes {get_args(kind)[1].description}") from error
+        raise InvalidVariable(f"{name}={text} is refused; allowed: {get_args(kind)[1].description}") from error

@@ -73,7 +73,7 @@ class ClusterAdmin:
         """Connect to any of `host:port[,host:port]`.
 
         Configs of topics are cached for `configs_kept_s`. `writing` is entered for each request that changes
-        something, with the seconds that the request may take; its exceptions are passed on.
+        something, with the seconds that the request may take; exceptions of `writing` are passed on.
         """
         self.bootstrap = bootstrap
         self._clock = clock
@@ -105,7 +105,7 @@ class ClusterAdmin:
             try:
                 return self._look()
             except (KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError) as error:
-                log.warning("looking at the cluster once more: %s", error)
+                log.warning("reading the cluster's state once more, because a broker failed: %s", error)
                 return self._look()
 
     def _look(self) -> ClusterState:
@@ -140,7 +140,7 @@ class ClusterAdmin:
         return state.with_overrides(found)
 
     def _troubles(self, described: Sequence[Mapping[str, Any]]) -> tuple[Trouble, ...]:
-        """Return the troubled partitions, with the facts that only the configs of their topics have."""
+        """Return the troubled partitions, with the losses and minimal ISRs from the configs of their topics."""
         found = tuple(_troubles(described))
         lost = lost_partitions(self.client, sorted({each.topic for each in found if each.offline}))
         behind = {each.topic for each in found if not each.offline}

@@ -115,5 +115,5 @@ class ClusterReport:
     """True if `__transaction_state` is an ordinary topic, which old versions of Barnabas could create."""
 
     def partitions_in(self, state: str) -> int:
-        """Return the number of partitions of all topics in a state."""
+        """Return the number of partitions that are in this state."""
         return sum(part.state == state for topic in self.topics for part in topic.partitions)

@@ -44,7 +44,7 @@ class Refused(NamedTuple):
 
     @property
     def has_members(self) -> bool:
-        """True if the error means that the group has members; then it takes no commit from outside."""
+        """True if the error means that the group has members, so that it accepts no commit from outside."""
         return self.code in (
             ErrorCode.UNKNOWN_MEMBER_ID,
             ErrorCode.REBALANCE_IN_PROGRESS,
@@ -58,7 +58,7 @@ class Refused(NamedTuple):
 
 
 class GroupAdmin:
-    """An admin client for groups, which `describe` tells the leaders and coordinators.
+    """An admin client for groups; `describe` finds their leaders and coordinators.
 
     `writing` is entered for each request that changes something, with the seconds that the request may take.
     """

@@ -31,7 +31,7 @@ class TransactionReport:
 class OpenTransaction:
     """An open transaction in a partition.
 
-    `transactional_id` is None if no coordinator knows the transaction: it hangs.
+    `transactional_id` is None for a hanging transaction, which no coordinator knows.
     """
 
     topic: str

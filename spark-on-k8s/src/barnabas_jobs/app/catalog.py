@@ -25,22 +25,23 @@ class Job(NamedTuple):
 
 
 JOBS: Final = {
-    "archive": Job("barnabas_jobs.jobs.archive", "a topic to Parquet, incremental and exactly once"),
-    "audit": Job("barnabas_jobs.jobs.audit", "log dirs: segments, indexes, and replicas batch by batch"),
+    "archive": Job("barnabas_jobs.jobs.archive", "copies a topic to Parquet, incrementally and exactly once"),
+    "audit": Job("barnabas_jobs.jobs.audit", "checks segments, indexes and replicas in log dirs"),
     "compact": Job("barnabas_jobs.jobs.compact", "joins the small files of an archive's commits"),
-    "lag-history": Job("barnabas_jobs.jobs.lag_history", "commits and lag of groups over time, and their objective"),
+    "lag-history": Job("barnabas_jobs.jobs.lag_history", "reports the lag of groups over time, and an objective"),
     "restore": Job(
         "barnabas_jobs.jobs.restore",
-        "an archive, or a range of it, into a topic; resumable and exactly once",
+        "writes an archive, or a range of it, into a topic, resumably and exactly once",
         ONE_TASK_EACH,
     ),
     "retention-audit": Job(
-        "barnabas_jobs.jobs.retention_audit", "the declared retention of topics, against what they hold"
+        "barnabas_jobs.jobs.retention_audit", "compares the declared retention of topics with their records"
     ),
     "skew": Job(
-        "barnabas_jobs.jobs.skew", "bytes by broker, log dir and partition, the hottest keys, and a plan to rebalance"
+        "barnabas_jobs.jobs.skew",
+        "reports bytes by broker, log dir and partition, the hottest keys, and a plan",
     ),
-    "verify": Job("barnabas_jobs.jobs.verify", "an archive against its topic: counts, gaps, checksums"),
+    "verify": Job("barnabas_jobs.jobs.verify", "compares an archive with its topic: counts, gaps, checksums"),
 }
 
 

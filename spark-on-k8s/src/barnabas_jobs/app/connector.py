@@ -33,7 +33,7 @@ class Jar(NamedTuple):
         return f"{self.name}-{self.version}.jar"
 
 
-# Jars of the versions that pyspark's own version needs; pyspark does not bring them.
+# These jars fit the version of Spark, and pyspark does not contain them.
 JARS: Final = (
     Jar(
         "org.apache.spark",

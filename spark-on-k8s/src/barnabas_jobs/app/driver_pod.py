@@ -74,7 +74,7 @@ class DriverPod:
         try:
             self._termination_log.write_bytes(ending.shortened())
         except OSError as error:
-            print(f"barnabas jobs: {self._termination_log}: {error.strerror}", file=sys.stderr)
+            print(f"barnabas jobs: {self._termination_log} cannot be written: {error.strerror}", file=sys.stderr)
 
     def _patch(self, change: object) -> None:
         """Patch the pod.

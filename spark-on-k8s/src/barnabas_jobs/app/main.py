@@ -62,7 +62,7 @@ def _ending(arguments: Sequence[str], pod: DriverPod | None) -> Ending:
     except JobFailed as error:
         return Ending(exit=EXIT_FAILED, message=str(error))
     except Terminated:
-        return Ending(exit=EXIT_TERMINATED, message="SIGTERM ended the job; only its commits before that count")
+        return Ending(exit=EXIT_TERMINATED, message="SIGTERM ended the job; only its earlier commits count")
     except Exception as error:
         # An unexpected error is a bug: print the traceback for developers, and still report a failure to the pod.
         traceback.print_exc()
@@ -128,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(command=_run)
     listed = commands.add_parser("list", help="list the jobs and their options")
     listed.set_defaults(command=_list)
-    fetch = commands.add_parser("fetch-jars", help="fetch Spark's Kafka connector; `run` does so, too")
+    fetch = commands.add_parser("fetch-jars", help="fetch Spark's Kafka connector before the first run")
     fetch.add_argument("--s3", action="store_true", help="also fetch the jars for archives in S3 (700 MB)")
     fetch.set_defaults(command=_fetch_jars)
     executor = commands.add_parser("executor", help="the command of Spark's executor pods; only Spark starts it")

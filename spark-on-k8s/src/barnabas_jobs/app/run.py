@@ -30,7 +30,7 @@ STOP_SECONDS_MAX: Final = 20.0
 
 
 class Terminated(BaseException):
-    """A SIGTERM to this process. No job catches this exception."""
+    """The exception that SIGTERM raises; no job catches it."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ class Store(Protocol):
         """Return the URL by which Spark reads and writes the file or folder."""
 
     def make(self, *folders: str) -> None:
-        """Make the folders durably."""
+        """Create the folders so that they survive a power cut."""
 
     def locked(self, name: str, taken: str) -> AbstractContextManager[None]:
         """Hold a lock while the block runs, if the store has locks.
@@ -144,8 +144,8 @@ class ArchiveFolder:
         for run in found.runs:
             if self.store.read(f"{run}/{COPY}") is not None and not self._names(run, ledger):
                 raise JobFailed(
-                    f"archive={self}: the ledger has no entry for {run}, which was committed: its file is missing. Put "
-                    f"it back from a backup, or copy {run}/{COPY} to {LEDGER}; nothing was removed."
+                    f"archive={self}: the ledger entry of the committed {run} is missing. Restore "
+                    f"the entry from a backup, or copy {run}/{COPY} to {LEDGER}; nothing was removed."
                 )
         return found
 
@@ -198,7 +198,7 @@ class ArchiveFolder:
         if not self.store.add(f"{LEDGER}/{_file(entry.number)}", content):
             raise JobFailed(
                 f"archive={self}: another writer has committed ledger entry {entry.number} meanwhile; "
-                "nothing of this run counts; run it again"
+                "this commit does not count; run the job again"
             )
         if entry.run is not None:
             self.store.replace(f"{entry.run}/{COPY}", content)
@@ -217,8 +217,8 @@ class ArchiveFolder:
             if size != file.bytes:
                 found = "is missing" if size is None else f"has {size} bytes"
                 raise JobFailed(
-                    f"archive={self}: the data file {file.path} {found}; the ledger wants {file.bytes} bytes. "
-                    "Put it back from a backup."
+                    f"archive={self}: the data file {file.path} {found}; the ledger expects {file.bytes} bytes. "
+                    "Restore the file from a backup."
                 )
         return [self.store.url(file.path) for file in generation.files]
 

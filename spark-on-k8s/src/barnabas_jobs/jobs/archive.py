@@ -34,7 +34,7 @@ from barnabas_jobs.spark.standing import reported
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of `archive`.
 
-    `commit_records` is the number of records in a commit, which an interrupted run has to read again.
+    `commit_records` bounds the records of a commit, and so those that an interrupted run has to read again.
     """
 
     RULES: ClassVar = (
@@ -118,7 +118,7 @@ def run(
 
 
 class Begun(NamedTuple):
-    """The ledger at the beginning of the run, as sums, because all entries would take much memory for months.
+    """The sums of the ledger at the beginning of the run, because its entries would take too much memory.
 
     `ends` holds the offset after the last archived one by partition, and grows with the run.
     """
@@ -196,7 +196,7 @@ def _delete_archived(job: Run) -> dict[int, int]:
         job.folder,
         generation,
         verify.Live(job.cluster, job.topic, job.cluster.bounds(job.topic)),
-        only_shared=True,  # The archive grows, and every run compares, so only the offsets in both are compared.
+        only_shared=True,  # Every run compares, so only the offsets that both have are compared.
     )
     if not compared.fine:
         raise JobFailed(

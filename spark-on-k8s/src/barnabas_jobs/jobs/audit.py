@@ -55,7 +55,7 @@ LogDirWord = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^[0-9]+:/.*",
-        description="ID:/FOLDER, the number of a broker and a log dir",
+        description="ID:/FOLDER, a broker's id and a log dir",
     ),
 ]
 STOPS: Final = frozenset((BAD_HEADER, TORN_BATCH, UNREADABLE))
@@ -160,7 +160,7 @@ def run(
             rows.unpersist()
         findings = [*_own_findings(read, logs), *between.findings, *_beside_logs(log_dirs, options)]
         result = _result(options, logs, read, findings, between, seconds)
-        about_it = f"Made {time_text(int(now() * 1000))} UTC, of the brokers {', '.join(map(str, result.brokers))}."
+        about_it = f"Made {time_text(int(now() * 1000))} UTC for the brokers {', '.join(map(str, result.brokers))}."
         page = audit_page(about_it, result.summary, _bytes_by_broker(logs, read), result.found, findings)
         _write(spark, folder, result, findings, page)
     return result
@@ -172,7 +172,7 @@ def _check_found(options: Options, listed: Sequence[Replica]) -> None:
     if lacking:
         raise JobFailed(f"topics={','.join(lacking)}: no log dir has a partition of these topics")
     if not listed:
-        raise JobFailed(f"log_dirs={','.join(options.log_dirs)}: they hold no partition to audit")
+        raise JobFailed(f"log_dirs={','.join(options.log_dirs)}: the log dirs hold no partition")
 
 
 def _rows(spark: SparkSession, options: Options) -> DataFrame:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.jobs.location import archive_at

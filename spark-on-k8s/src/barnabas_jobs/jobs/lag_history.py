@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 from pyspark.storagelevel import StorageLevel
 
 from barnabas_core.topic_name import CONSUMER_OFFSETS
@@ -120,7 +120,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def summary(self) -> str:
         """The number of groups and commits, and the first finding."""
         counted = f"{len(self.groups):,} groups made {self.commits:,} commits"
-        return summed(f"{counted}, and the lag is known of {self.commits_with_lag:,} of them", self.findings)
+        return summed(f"{counted}, and the lag is known for {self.commits_with_lag:,} of these commits", self.findings)
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Final
 
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 
 from barnabas_jobs.files.archive_folder import ArchiveFolder
 from barnabas_jobs.files.restore_notes import RestoreNotes
@@ -327,7 +327,7 @@ def _selected(
         F.count(F.when(F.col("timestamp_ms") <= 0, 1)).alias("unsettable"),
         F.count(F.when(F.col("key").isNull(), 1)).alias("keyless"),
     )
-    # The progress of a restore counts written records, and this phase writes none: it reports 0.
+    # Progress counts written records, and this phase writes none, so the progress is 0.
     in_phase = phase(spark, "checking", generation.records, lambda: 0)
     with spark_failures(f"reading the archive {folder}"), in_phase:
         rows = _records(spark, folder, generation, selection).groupBy("partition").agg(*columns).collect()

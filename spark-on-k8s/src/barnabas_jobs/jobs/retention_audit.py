@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 
 from barnabas_jobs.files.report_folder import new_report
 from barnabas_jobs.jobs.topics_in_turn import read_in_turn, records_of

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.files.report_folder import new_report

@@ -21,7 +21,7 @@ def settings_of_new_topic(
     Raises JobFailed if the topic cannot be created.
     """
     wanted = {name: {"num_partitions": partitions, "replication_factor": replicas or -1, "configs": dict(config)}}
-    with admin_client(bootstrap, f"no broker answers which settings topic={name} would have") as admin:
+    with admin_client(bootstrap, f"no broker reports the settings that topic={name} would have") as admin:
         (answer,) = admin.create_topics(wanted, validate_only=True, raise_errors=False)["topics"]
     return _settings(bootstrap, answer)
 

@@ -32,11 +32,11 @@ Answer = TypeVar("Answer")
 
 
 class TopicMissing(JobFailed):
-    """The cluster has no topic of this name."""
+    """A topic that does not exist in the cluster."""
 
 
 class LeaderMissing(JobFailed):
-    """The broker that should lead a partition does not lead it, perhaps not yet."""
+    """A partition whose leader, by the metadata, does not lead it yet or no longer."""
 
 
 class Topic(NamedTuple):

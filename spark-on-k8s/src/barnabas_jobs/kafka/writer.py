@@ -140,7 +140,7 @@ class TopicWriter:
         Arguments are positional, because keywords would double the time of a call.
         """
         produce, topic, sent = producer.produce, self.topic, 0
-        for sent, (_, timestamp_ms, key, value, headers) in enumerate(records, 1):  # noqa: B007
+        for sent, (_, timestamp_ms, key, value, headers) in enumerate(records, 1):  # noqa: B007  # `sent` is a count.
             # librdkafka's type stub does not allow headers without a value.
             own: Any = _headers(headers) if headers else None
             while True:

@@ -47,8 +47,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     `number` counts from 0 without a gap. `topic_id` distinguishes the topic from later ones of its name. `schema` is
     the schema of the column `json`, and `mismatched` the number of values that do not fit it. An entry without ranges
-    is a fence, which takes its number from an interrupted run, or has `joins`: from the first number to before the
-    second, its files replace those of the entries of its topic id.
+    is a fence, or has `joins`: its files then replace those of the entries from the first number to before the second.
     """
 
     number: int
@@ -148,7 +147,7 @@ class Generation(NamedTuple):
 
 
 class LedgerSums:
-    """The sums of a ledger that a writing run needs, because half a million entries would take much memory."""
+    """The sums of a ledger, for runs that add entries; half a million entries would take too much memory."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -47,7 +47,7 @@ Folder = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^(?![a-zA-Z][a-zA-Z0-9+.-]*://).+",
-        description="a folder of this machine, no URL",
+        description="a folder of this machine, not a URL",
     ),
 ]
 Location = Annotated[
@@ -57,11 +57,11 @@ Location = Annotated[
         description="a folder of this machine, or s3a://BUCKET/FOLDER, without any of * ? [ ] { } \\",
     ),
 ]
-"""A folder without the characters that Spark takes for patterns."""
+"""A folder or S3 URL, without the characters that Spark takes for patterns."""
 Time = Annotated[datetime, msgspec.Meta(tz=True, description="a time with its zone, like 2013-01-31T06:30:00Z")]
 Count = Annotated[int, msgspec.Meta(ge=1)]
-Milliseconds = Annotated[int, msgspec.Meta(ge=-1, description="milliseconds; -1 is for ever")]
-Bytes = Annotated[int, msgspec.Meta(ge=-1, description="bytes; -1 is no bound")]
+Milliseconds = Annotated[int, msgspec.Meta(ge=-1, description="milliseconds; -1 means for ever")]
+Bytes = Annotated[int, msgspec.Meta(ge=-1, description="bytes; -1 means no bound")]
 
 
 def since_1970_ms(moment: datetime) -> int:

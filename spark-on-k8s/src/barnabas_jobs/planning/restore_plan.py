@@ -91,7 +91,7 @@ def check_target(target: TargetTopic, selected: Iterable[Selected], now_ms: int)
             "replace by the present; restore only later records with from_time=1970-01-01T00:00:00.001Z"
         )
     if target.value("message.timestamp.type", "CreateTime") == "LogAppendTime":
-        problem = ": its broker would replace the timestamps"
+        problem = ": the brokers would replace the timestamps"
         raise target.refusal("message.timestamp.type", problem, "is CreateTime", "CreateTime")
     if found:
         _check_keys(target, sum(each.keyless for each in found))

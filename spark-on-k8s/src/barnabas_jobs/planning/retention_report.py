@@ -160,12 +160,12 @@ def retention_page(
     parts = [
         findings(findings_of(topics, unread)),
         table(("topic", "records", "bytes", "bytes that would go", "findings"), [*sums, *([whole] if sums else [])]),
-        paragraph("Bytes are those of keys, values and headers, before compression. Ages go by records' timestamps."),
+        paragraph("Bytes are those of keys, values and headers, before compression. Ages are those of timestamps."),
         *unread_parts(unread),
     ]
     for topic in topics:
         parts += _topic_parts(topic, what_if_ms)
-    return page("What topics declare to keep, and what they hold", about_it, *parts)
+    return page("Declared retention of topics, and their records", about_it, *parts)
 
 
 def _limit_text(limit_ms: int) -> str:

@@ -146,7 +146,7 @@ def _broker_parts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad])
             _bars((f"{each.broker}: {each.log_dir}", each.bytes) for each in log_dirs),
             LEGEND,
         ),
-        table(("broker", "rack", "replicas", "leaders", "bytes", "records a second, led"), rows),
+        table(("broker", "rack", "replicas", "leaders", "bytes", "records a second, as leader"), rows),
         table(("log dir", "replicas", "bytes", "bytes free", "bytes of the disk"), disks),
     ]
 

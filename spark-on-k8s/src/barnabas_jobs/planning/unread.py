@@ -22,6 +22,6 @@ def unread_parts(unread: Sequence[Unread]) -> list[str]:
     rows = [(each.topic, each.why) for each in unread]
     return [
         "<h2>Topics that could not be read</h2>",
-        paragraph("All figures are without them."),
+        paragraph("The figures do not include these topics."),
         table(("topic", "why"), rows),
     ]

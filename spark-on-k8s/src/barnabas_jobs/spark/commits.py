@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Row, Window
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 
 from barnabas_jobs.planning.lag.offset_records import COMMIT, TOMBSTONE, OffsetRecord, decode
 from barnabas_jobs.planning.lag.report import DAY, HOUR, HOURS_DRAWN, TOPICS_DRAWN, Objective

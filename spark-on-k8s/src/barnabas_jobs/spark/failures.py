@@ -24,7 +24,7 @@ KNOWN: Final[Sequence[tuple[str, str]]] = (
         "a record's timestamp is beyond the year 294246: its producer does not write milliseconds",
     ),
     ("UnknownTopicOrPartitionException", "the topic, or a partition of it, was deleted while the job read it"),
-    ("timestamp before the year 1900", "Spark's connector would change it, so the record cannot be archived"),
+    ("timestamp before the year 1900", "Spark's connector would change the timestamp, so it is not archived"),
     ("does not fit the schema", "a value does not fit; on_mismatch=keep archives such values without columns"),
     ("FAILED_READ_FILE", "a data file cannot be read; restore it from a backup"),
     ("is not a Parquet file", "a data file cannot be read; restore it from a backup"),

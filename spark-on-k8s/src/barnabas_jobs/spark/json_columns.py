@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pyspark import SparkContext, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 
 from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.spark.records import settings
@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = ("partition", "timestamp_ms", "key", "value", "headers")
 COUNTS: Final = "partition int, written long, there long"
-# Rows come in Arrow batches of some thousand, fewer if they are large, because a task holds a whole batch in memory. To
-# count bytes, Spark asks all vectors for their size after each row, and a vector of lists then walks over all nulls at
-# its end. So lists must not be null.
 BATCH: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
 }
+"""The settings for Arrow batches: some thousand rows, fewer if they are large, because a task holds a batch in memory.
+
+To count bytes, Spark asks all vectors for their size after each row, and a vector of lists then walks over all nulls at
+its end. So lists must not be null.
+"""
 ONE_TASK_EACH: Final = {"spark.speculation": "false", "spark.stage.maxConsecutiveAttempts": "1"}
 """The settings that keep Spark from starting a second task of a partition while the first one still writes.
 

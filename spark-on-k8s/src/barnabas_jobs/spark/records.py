@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 from pyspark.sql.streaming.query import StreamingQuery
 
 from barnabas_jobs.credentials import for_spark
@@ -21,7 +21,7 @@ COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "v
 INSIDE: Final = "offset >= start AND offset < end"
 PAGE_CHECKSUMS: Final = "parquet.page.verify-checksum.enabled"
 DAY_MS: Final = 86_400_000
-EARLIEST_MS: Final = -2_208_988_800_000  # 1900-01-01T00:00:00Z.
+EARLIEST_MS: Final = -2_208_988_800_000  # The time is 1900-01-01T00:00:00Z.
 TASK_RECORDS: Final = 500_000
 """The largest number of offsets in a task; a long partition would otherwise keep one core busy alone."""
 FIRST_READERS: Final = "spark.sql.sources.useV1SourceList"

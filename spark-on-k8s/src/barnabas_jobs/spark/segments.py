@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row, Window
-from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention.
+from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 
 REPLICA: Final = ("log_dir", "topic", "partition")
 SPANS: Final = "log_dir string, topic string, partition int, since long, committed_until long, untils array<long>"

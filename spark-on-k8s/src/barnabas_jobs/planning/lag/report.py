@@ -193,7 +193,7 @@ def lag_page(
         for each in found
     ]
     heads = ("group", "commits", "largest lag", "seconds", "lag now", "missed", "objective")
-    objective_text = f"Objective, of all partitions of a group together: {objective}."
+    objective_text = f"Objective for all partitions of a group together: {objective}."
     parts = [
         findings(findings_of(found, objective)),
         paragraph(summary),

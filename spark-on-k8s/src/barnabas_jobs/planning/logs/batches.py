@@ -155,7 +155,7 @@ def _wrong_with(batch: Batch, next_offset: int, epoch: int, *, has_gaps: bool) -
         detail = f"the header has the CRC {batch.crc:08x}, the bytes have {batch.computed_crc:08x}"
         yield Problem(BAD_CRC, LOG, batch.position, offset, detail)
     if offset < next_offset:
-        yield Problem(OFFSETS_GO_BACK, LOG, batch.position, offset, f"{next_offset} or more should follow")
+        yield Problem(OFFSETS_GO_BACK, LOG, batch.position, offset, f"the base offset should be {next_offset} or more")
     if offset > next_offset and not has_gaps:
         yield Problem(
             OFFSET_GAP, LOG, batch.position, offset, f"{offset - next_offset} offsets are missing from {next_offset} on"

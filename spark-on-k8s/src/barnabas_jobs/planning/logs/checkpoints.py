@@ -1,4 +1,7 @@
-"""The small text files of a log dir. Decoding a damaged one raises ValueError with the reason."""
+"""The small text files of a log dir.
+
+Decoding a damaged file raises ValueError with the reason.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise

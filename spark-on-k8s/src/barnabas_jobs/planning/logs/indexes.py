@@ -114,7 +114,7 @@ def _wrong_offsets(listed: Sequence[Entry], base_offset: int, batches: BatchPlac
             yield (
                 place,
                 offset,
-                f"offset {offset} is below the batch at {position}: {batches.base_offsets[number]}",
+                f"offset {offset} is below the batch at {position}, which begins with {batches.base_offsets[number]}",
             )
         before = entry
 
@@ -135,6 +135,6 @@ def _wrong_times(listed: Sequence[Entry], base_offset: int, batches: BatchPlaces
             yield (
                 place,
                 offset,
-                f"time {timestamp_ms} is not the largest timestamp up to offset {offset}: {largest_ms}",
+                f"time {timestamp_ms} is wrong; the largest up to offset {offset} is {largest_ms}",
             )
         before = entry

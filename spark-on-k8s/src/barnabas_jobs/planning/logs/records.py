@@ -62,7 +62,7 @@ def _wrong(records: bytes, batch: Batch, base_timestamp_ms: int) -> str | None:
         time_delta_ms, position = varint(records, position + 1)
         delta, position = varint(records, position)
         if not delta_before < delta <= batch.last_offset - batch.base_offset:
-            return f"record {count} has the offset {batch.base_offset}+{delta}, after the delta {delta_before}"
+            return f"record {count} has the offset {batch.base_offset}+{delta}, after one with delta {delta_before}"
         newest_ms = max(newest_ms, base_timestamp_ms + time_delta_ms)
         delta_before, position, count = delta, end, count + 1
     if count != batch.records:

@@ -128,7 +128,7 @@ def ends_early(log: LogRead) -> Iterator[Finding]:
     points = {"recovery point": log.recovery_point, "high watermark": log.high_watermark}
     lower = {name: offset for name, offset in points.items() if log.end < offset}
     if lower and not log.lost_its_end and log.last_segment not in log.stopped:
-        detail = " and ".join(f"its {name} is {offset}" for name, offset in lower.items())
+        detail = " and ".join(f"the {name} is {offset}" for name, offset in lower.items())
         file = segment_file(log.last_segment, LOG)
         yield log.place.finding(ENDS_EARLY, file, f"the log ends with offset {log.end - 1}; {detail}", offset=log.end)
 
@@ -216,4 +216,4 @@ def _shown(offset: int, batch: HeldBatch | None) -> str:
     if batch is None:
         return "no batch there"
     detail = f"offsets {offset}-{batch.last_offset} of epoch {batch.epoch}, CRC {batch.crc:08x}"
-    return detail if batch.is_sound else f"{detail}, but its bytes have {batch.computed_crc:08x}"
+    return detail if batch.is_sound else f"{detail}, but the bytes have {batch.computed_crc:08x}"

@@ -28,7 +28,7 @@ from barnabas_jobs.planning.logs.records import Decompress, wrong_in_records
 from barnabas_jobs.planning.logs.transactions import SegmentTransactions
 
 PROBLEMS_NAMED_MAX: Final = 100
-"""The largest number of problems of a kind for a `.log` file; a further one gives the number of the others."""
+"""The largest number of reported problems of each kind in a `.log` file."""
 
 
 class SegmentFiles(NamedTuple):
