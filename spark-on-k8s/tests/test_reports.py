@@ -57,7 +57,7 @@ def test_skew_names_hot_partitions_and_keys(spark: SparkSession, world: World, t
     page = (report / "skew.html").read_text(encoding="utf-8")
     assert "http" not in page
     assert page.count("<rect") == 1 + 1 + 4 + 4 + 3
-    assert f"of the cluster at {world.bootstrap}" in page
+    assert f"for the cluster at {world.bootstrap}" in page
     assert page.count("more than 1.5 times the mean") == 2
     with pytest.raises(JobFailed, match="exists already; name another folder"):
         skew.run(spark, options)

@@ -1,1 +1,1 @@
-"""The evaluation of readings: lag, seconds, velocity and status. Pure: the caller passes the time."""
+"""The evaluation of readings: lag, seconds, velocity and status, without IO."""

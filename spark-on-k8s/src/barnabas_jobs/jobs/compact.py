@@ -143,7 +143,7 @@ def write_joined(job: Compaction, files: Sequence[DataFile], run_folder: str, re
     with spark_failures(f"joining files of {job.folder}"):
         reader = job.spark.read.option("basePath", job.folder.data).option(PAGE_CHECKSUMS, "true")
         old = reader.parquet(*(url(file.path) for file in files)).drop("topic_id", "run")
-        joined = old.repartition("date", "partition").drop("date")  # This makes one file for each day of a partition.
+        joined = old.repartition("date", "partition").drop("date")  # Each day of a partition gets one file.
         with phase(job.spark, "joining", records):
             write_parquet(joined.withColumn("partition", F.col("partition").cast("int")), url(run_folder))
         paths = [url(file.path) for file in job.folder.synced(run_folder)]

@@ -82,7 +82,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     cluster = Cluster(options.bootstrap)
     now_ms = int(clock() * 1000)
     for name in options.topics:
-        cluster.topic(name)  # This raises JobFailed if a topic is missing.
+        cluster.topic(name)  # The call raises JobFailed if the topic is missing.
     total = records_of(cluster, options.topics)
     with new_report(options.report, run_name(spark)) as folder:
 

@@ -97,7 +97,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     now_ms = int(clock() * 1000)
     names = options.topics or sorted(found.topic_ids.keys() - found.internal)
     for name in options.topics or ():
-        cluster.topic(name)  # This raises JobFailed if a named topic is missing.
+        cluster.topic(name)  # The call raises JobFailed if the topic is missing.
     total = records_of(cluster, names)
     with new_report(options.report, run_name(spark)) as folder:
 

@@ -1,4 +1,4 @@
-"""The choice of commits to join and of replaced files to remove. Pure."""
+"""The choice of commits to join and of replaced files to remove."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final

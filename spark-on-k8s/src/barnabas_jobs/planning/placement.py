@@ -1,4 +1,4 @@
-"""The placement of replicas on brokers and log dirs, with their sizes and the free space. Pure."""
+"""The placement of replicas on brokers and log dirs, with their sizes and the free space."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping

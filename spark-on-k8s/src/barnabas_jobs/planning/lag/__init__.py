@@ -1,1 +1,1 @@
-"""The commits of groups, their lag at each commit, and its history. Pure."""
+"""The commits of groups, their lag at each commit, and its history."""

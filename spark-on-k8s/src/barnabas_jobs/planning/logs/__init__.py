@@ -1,1 +1,1 @@
-"""The files of a log in Kafka's format, and the problems that they can have. Pure: the caller reads the files."""
+"""The files of a log in Kafka's format, and the problems that they can have; the caller reads the files."""
