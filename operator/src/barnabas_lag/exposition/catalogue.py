@@ -89,7 +89,7 @@ LAG_VELOCITY: Final = Metric(
 )
 CATCH_UP: Final = Metric(
     "kafka_consumergroup_time_to_catch_up_seconds",
-    "Seconds until all records are read at this rate; 0 if they are, +Inf if the lag does not fall.",
+    "Seconds until all records are read at this rate; 0 without lag, +Inf if the lag does not fall.",
     GROUP_TOPIC,
     "Klag: lag.time_to_close_seconds",
 )

@@ -160,7 +160,7 @@ def retention_page(
     parts = [
         findings(findings_of(topics, unread)),
         table(("topic", "records", "bytes", "bytes that would go", "findings"), [*sums, *([whole] if sums else [])]),
-        paragraph("Bytes are those of keys, values and headers, before compression. Ages are those of timestamps."),
+        paragraph("Bytes are those of keys, values and headers, before compression. Ages count from timestamps."),
         *unread_parts(unread),
     ]
     for topic in topics:
