@@ -88,7 +88,7 @@ def test_the_retention_audit_tells_ages_and_what_is_kept_too_long(
     told = [each.findings for each in topic.partitions]
     assert told == [[], [], ["the newest timestamp is 2.0 days in the future: its segment is kept so much longer"]]
     assert not result.fine
-    assert "2.0 days ahead" in (tmp_path / "kept" / "retention.html").read_text(encoding="utf-8")
+    assert "2.0 days in the future" in (tmp_path / "kept" / "retention.html").read_text(encoding="utf-8")
 
     world.set_config({"retention.ms": str(30 * DAY_MS), "segment.ms": str(DAY_MS)})
     later = retention_audit.run(

@@ -86,7 +86,7 @@ def test_what_was_written_before_the_end_of_a_run_is_not_written_again(spark: Sp
     source = world.read()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(restore, "TopicWriter", part_of_it)
-        with pytest.raises(JobFailed, match="must end at 20"):
+        with pytest.raises(JobFailed, match="expected is 20"):
             restored(spark, world, into=into)
     assert len(world.read(into)) == 27
     result = restored(spark, world, into=into)
