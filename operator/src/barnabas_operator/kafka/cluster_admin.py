@@ -203,10 +203,7 @@ class ClusterAdmin:
         return [_load(each, moving) for each in found if each["error_code"] == ErrorCode.NONE]
 
     def _log_dirs_of(self, broker_id: int) -> list[dict[str, Any]]:
-        """Return the log dirs of one broker.
-
-        The library's own call would first ask any broker, which may just have died.
-        """
+        """Return the log dirs; the library's call would first ask any broker, which may just have died."""
         answer = self.client.ask(DescribeLogDirsRequest(topics=None), broker_id)
         return [each.to_dict() for each in answer.results]
 
@@ -227,10 +224,7 @@ class ClusterAdmin:
         )
 
     def prefer_log_dirs(self, placed: Mapping[NewReplica, str]) -> None:
-        """Set the log dirs of replicas that brokers do not have yet (KIP-113).
-
-        Brokers answer such a request with an error, which is expected.
-        """
+        """Set log dirs for replicas that brokers do not have yet (KIP-113); their error for that is expected."""
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             self.client.alter_replica_log_dirs(
                 {TopicPartitionReplica(*replica): path for replica, path in placed.items()}
