@@ -107,7 +107,7 @@ def test_a_stateful_set_with_another_disk_is_made_when_the_one_before_is_gone(pl
             ending = here.api.found("StatefulSet", "one-broker") or {}
             assert "deletionTimestamp" in ending["metadata"]
             assert len(ending["spec"]["volumeClaimTemplates"]) == 1, "its claims never change"
-            why = "waiting for Kubernetes to delete the StatefulSet; another one takes over its pods"
+            why = "waiting for Kubernetes to delete the StatefulSet; a new StatefulSet takes over its pods"
             message = f"3 of 3 brokers run with the declared settings; {why}"
             assert here.said("Cluster", "one", "Rolling") == ("True", "Restarting", message)
             assert here.said("Cluster", "one")[0] == "True", "its brokers serve on"

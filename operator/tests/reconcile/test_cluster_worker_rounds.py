@@ -126,7 +126,7 @@ def test_a_finalizer_that_is_refused_is_told_and_holds_no_other_topic_up(play: P
         refused = KubeRefused(422, "Invalid", "too many annotations")
         here.api.refuse = lambda _, path, body: refused if "/bad" in path and "metadata" in body else None
         await here.round()
-        why = f"the finalizer {FINALIZER}: too many annotations"
+        why = f"the finalizer {FINALIZER} could not be changed: too many annotations"
         assert here.said("Topic", "bad") == ("False", "KubernetesError", why)
         assert here.brokers.topics.keys() == {"good"}
 

@@ -1,1 +1,1 @@
-"""The reconciliation of resources: a worker for each Cluster, one reconciliation after the other."""
+"""The workers that reconcile resources: each Cluster has a worker, which runs one reconciliation at a time."""

@@ -1,4 +1,4 @@
-"""The way to the brokers of a Cluster: in clear while one may be open, else with the operator's own certificate."""
+"""The operator's credentials for the brokers of a Cluster: a certificate, or none while a broker may lack TLS."""
 
 from base64 import b64decode
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ async def broker_access(api: KubeApi, cluster: Cluster, prove: Prove) -> Credent
     name = operator_certificate_name(cluster.metadata.name)
     found = await api.get("Secret", cluster.metadata.namespace or "default", name)
     if found is None or not is_owned(cluster, found):
-        raise ClusterUnreachable(f"the operator has no certificate yet: it makes the Secret {name}")
+        raise ClusterUnreachable(f"the operator's own certificate, in the Secret {name}, does not exist yet")
     data: Mapping[str, str] = found.get("data") or {}
     try:
         return prove(Identity(*(b64decode(data[each]).decode() for each in ("ca.crt", "tls.crt", "tls.key"))))
     except (KeyError, ValueError) as error:
-        raise ClusterUnreachable(f"the Secret {name} has no certificate that can be used: {error}") from error
+        raise ClusterUnreachable(f"the Secret {name} holds no usable certificate: {error}") from error

@@ -1,4 +1,4 @@
-"""A Cluster's worker: reconciles the Cluster and its resources, one reconciliation after the other."""
+"""The worker of one Cluster, which reconciles the Cluster and its resources, one reconciliation at a time."""
 
 import asyncio
 import logging
@@ -61,11 +61,11 @@ POD: Final = "Pod"
 BATCH_S_MAX: Final = 2.0
 PROTECTED: Final = Refusal(DELETION_PROTECTED, "spec.deletionPolicy is Protect; set Delete or Retain first")
 STAYS: Final = frozenset({CANNOT_GROW, INVALID_SPEC, NOT_SUPPORTED, RESOURCE_CONFLICT, ROLLING_PAUSED})
-"""The reasons that do not end by themselves soon."""
+"""The reasons that last until a user acts, so the worker does not retry at once."""
 
 
 class ClusterWorker:
-    """`wake` reports a change; `run` ends with the Cluster."""
+    """The worker of one Cluster. `run` lasts until the Cluster is deleted; `wake` asks for a reconciliation."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class ClusterWorker:
         self._woken.set()
 
     def object_event(self, found: Json, *, is_gone: bool) -> None:
-        """Handle an event of the watch about an object of the Cluster: a pod, a Service."""
+        """Handle a watch event about an object of the Cluster, such as a pod or a Service."""
         if found["kind"] == POD:
             self._backoff.renew()
         if self._brokers.object_event(found, is_gone=is_gone):
@@ -115,13 +115,13 @@ class ClusterWorker:
 
     @property
     def idle_s(self) -> Mapping[str, float]:
-        """The seconds since the worker and its workers for kinds acted, by part; infinite for one that ended."""
+        """The seconds since this worker and its background workers last acted, by name; infinite if ended."""
         beside = {f"worker for {kind}s": idle_s for kind, idle_s in self._resources.idle_s.items()}
         return {"worker": self._idle_s, **beside}
 
     @property
     def _idle_s(self) -> float:
-        """Return the seconds since the running round acted, as a round may take minutes; 0 between rounds."""
+        """Return the seconds since the running reconciliation last acted; 0 between reconciliations."""
         answered_at = self._admin.answered_at if self._admin is not None else 0.0
         return self._loop.idle_s(max(self._statuses.wrote_at, answered_at))
 
@@ -148,11 +148,10 @@ class ClusterWorker:
             self._on_round(took_s, has_succeeded)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait for a change, `seconds` at most; later changes within the batch belong to the same reconciliation.
+        """Wait for a change, `seconds` at most, and then for the end of a series of changes, 2 s at most.
 
-        A reconciliation that takes long, as with thousands of Topics, is followed by a pause as long, 2 s at most. The
-        pause also waits for the end of a row of changes: a client that deletes hundreds of Topics waits for the webhook
-        each time, and the webhook shares this process with the reconciliation.
+        The pause after a change is as long as the previous reconciliation took. Otherwise reconciliations would delay
+        the webhook, which runs in the same process and is called for each of hundreds of deleted Topics.
         """
         with suppress(TimeoutError):
             async with self._clock.timeout(seconds):
@@ -167,7 +166,7 @@ class ClusterWorker:
         self._woken.clear()
 
     async def _reconcile_once(self) -> float:
-        """Reconciles brokers and resources once. Returns the seconds until the next time."""
+        """Reconcile brokers and resources once; return the seconds until the next reconciliation."""
         body = self._inventory.clusters.get(self.key)
         if body is None:
             return self._settings.drift_s
@@ -193,20 +192,20 @@ class ClusterWorker:
         return {body["metadata"]["name"]: body for body in self._inventory.resources_of(kind, self.key)}
 
     async def _stand_by(self, body: Json) -> float:
-        """Ask the brokers and do nothing else, as the webhook needs their state; another operator acts."""
+        """Read the brokers' state for the webhook, and change nothing, because another operator holds the lease."""
         self.state = await self._ask_brokers(read_cluster(body)[0])
         return self._settings.drift_s
 
     async def _leave_alone(
         self, cluster: Cluster, body: Json, resources: BodiesByKind, problem: Refusal | None, why: str
     ) -> float:
-        """Write the status and change nothing else: the Cluster is paused or invalid. Its Topics get `why`."""
+        """Write only statuses, because the Cluster is paused or invalid; the resources' statuses show `why`."""
         await self._resources.wait(resources, why)
         await self._write_status(cluster, body, problem)
         return self._settings.drift_s
 
     async def _delete(self, body: Json, resources: BodiesByKind) -> float:
-        """The Cluster is being deleted: releases its resources; its disks follow its deletion policy."""
+        """Carry out the deletion of the Cluster: release its resources, and delete what its deletion policy says."""
         cluster, problem = read_cluster(body)
         if await self._brokers.namespace_ends(cluster):
             return await self._release_all(body, resources)
@@ -227,7 +226,7 @@ class ClusterWorker:
         return self._settings.drift_s
 
     async def _release_all(self, body: Json, resources: BodiesByKind) -> float:
-        """The namespace is being deleted: removes finalizers only, for it may have no other right there."""
+        """Remove finalizers only, because the namespace is being deleted, and other requests may be forbidden."""
         await self._resources.release(resources)
         is_gone = await self._statuses.release(body)
         return self._settings.drift_s if is_gone else self._settings.busy_s
@@ -259,14 +258,14 @@ class ClusterWorker:
             cluster, body, first or first_problem(beside or waiting, problem) or version.refusal, found
         )
         if ahead is not None and ahead.is_rebalanced:
-            self._statuses.check()  # Without the annotation, the rebalance's result is no longer shown.
+            self._statuses.check()  # Without the annotation, the status could not show the result of the rebalance.
             await parts.run(self._statuses.take_annotation(body, APPROVAL))
         parts.check()
         for refusal in (waiting, beside):
             if refusal is not None and refusal.reason == KUBERNETES_ERROR:
                 raise ReconcileIncomplete(refusal.message)
         is_waiting = waiting is not None and waiting.reason not in STAYS
-        # The next step after these is not decided yet.
+        # After these steps another one may follow at once.
         is_stepping = (brokers is not None and brokers.balance) or version.done is not None
         is_behind = state is None or state.is_moving or bool(state.troubles or state.awaited)
         is_busy = is_waiting or is_stepping or is_behind or (ahead is not None and ahead.are_within)
@@ -275,7 +274,7 @@ class ClusterWorker:
     async def _reconcile_resources(
         self, cluster: Cluster, resources: BodiesByKind, state: ClusterState | None, parts: ReconcileParts
     ) -> Seen | None:
-        """Reconcile the resources; without an answer of brokers, or before pods are known, only as far as possible."""
+        """Reconcile the resources; while no broker answers, only write statuses and release resources."""
         if state is None or self._pods is None:
             await self._resources.wait(resources, f"Cluster {cluster.metadata.name} does not answer yet")
             return None
@@ -288,9 +287,9 @@ class ClusterWorker:
     async def _reconcile_version(
         self, cluster: Cluster, brokers: BrokersOutcome | None, state: ClusterState | None
     ) -> VersionOutcome:
-        """Raise the metadata version after the roll; return the outcome.
+        """Raise the metadata version after a roll; return the outcome.
 
-        It runs last: the status still has the previous level, so that the Event can name both.
+        The call comes after the other steps, so that the status still has the previous level for the Event.
         """
         if brokers is None or state is None or not brokers.pods.is_rolled_out:
             return VersionOutcome()
@@ -299,19 +298,19 @@ class ClusterWorker:
         )
 
     async def _maintain_brokers(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
-        """Balances leaders, sets dynamic configs, passwords and ACLs of its own, unregisters removed brokers."""
+        """Balance leaders, set dynamic configs, the operator's password and ACLs, and unregister removed brokers."""
         if brokers.balance:
             await self._running.balance(cluster)
             self._brokers.unbalanced = False
         await self._running.set_configs(cluster, brokers.pods, state)
         await self._running.look_for_strays(cluster, state)
-        if not brokers.pods.remaining():  # One without a listener for passwords, or an authorizer, would refuse.
+        if not brokers.pods.remaining():  # Before its restart a broker may lack the SASL listener or the authorizer.
             await self._administrator.reconcile(cluster, self._brokers.secrets.data)
         if brokers.waiting is None:
             await self._running.unregister_removed(cluster)
 
     async def _ask_brokers(self, cluster: Cluster) -> ClusterState | None:
-        """Return the state that brokers report; None if none answers, or during the backoff."""
+        """Return the state that the brokers report; None during the backoff, or if no broker answers."""
         if not self._backoff.is_over:
             return None
         if self._by_tls is not (by_tls := is_reached_by_tls(cluster)):
@@ -333,7 +332,7 @@ class ClusterWorker:
         return state
 
     def _note_state(self, state: ClusterState | None, problem: Refusal | None) -> None:
-        """Brokers that answer first and fail later in the reconciliation count as silent."""
+        """Note whether the brokers answered every request of the reconciliation."""
         if problem is not None and problem.reason == BROKERS_UNREACHABLE:
             self._last_known.missed(problem.message)
         elif state is not None:
@@ -351,7 +350,7 @@ class ClusterWorker:
     def _connected(self, cluster: Cluster) -> ClusterAdmin:
         """Return the connection to the brokers; connect if there is none. Called in threads.
 
-        A worker that ends does not wait for its threads, so a late connection is closed. Raises ClusterUnreachable.
+        Raises ClusterUnreachable, also after the worker has ended.
         """
         admin = self._admin
         if admin is None:
@@ -359,7 +358,7 @@ class ClusterWorker:
             admin = self._admin = self._connect(bootstrap, self._settings.drift_s, writing, self._access)
         if self._has_ended:
             admin.close()
-            raise ClusterUnreachable("nobody asks any more")
+            raise ClusterUnreachable("the worker of the Cluster has ended")
         return admin
 
     def _drop_admin(self) -> None:
@@ -369,15 +368,12 @@ class ClusterWorker:
 
 
 def _needs_finalizer(cluster: Cluster) -> bool:
-    """True if something must be done, or reported, before the Cluster is deleted."""
+    """True if the operator must act, or report an error, before the Cluster is deleted."""
     return cluster.erases or cluster.spec.deletion_policy != "Retain"
 
 
 def first_problem(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:
-    """Return the problem that the Cluster's status shows.
-
-    Silent brokers are a consequence of `waiting`, if anything is waited for.
-    """
+    """Return the problem for the Cluster's status. `waiting` goes before a message that no broker answers."""
     if waiting is not None and (problem is None or problem.reason == BROKERS_UNREACHABLE):
         return waiting
     return problem

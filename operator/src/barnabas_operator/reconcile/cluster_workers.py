@@ -1,4 +1,4 @@
-"""All workers: one for each Cluster, woken by events of the watch."""
+"""The workers of all Clusters, which watch events start, wake and end."""
 
 import asyncio
 from functools import partial
@@ -28,9 +28,9 @@ IDLE_S_MAX: Final = 600.0
 
 
 class ClusterWorkers:
-    """`resource_event` and `object_event` are called by the watch; `close` ends all.
+    """The workers of all Clusters. The watch calls `resource_event` and `object_event`.
 
-    Nothing is done in a namespace before `begin`: a part of its resources must not be taken for all.
+    The workers of a namespace start only with `begin`, when all its resources are known.
     """
 
     def __init__(self, inventory: Inventory, environment: WorkerEnvironment, metrics: OperatorMetrics) -> None:
@@ -54,14 +54,14 @@ class ClusterWorkers:
         self._strays_task = asyncio.create_task(strays.run())
 
     def begin(self, namespace: str | None) -> None:
-        """Start the workers of a namespace whose resources are all known (None: of all namespaces)."""
+        """Start the workers of a namespace, or of all namespaces (None), after all resources have been listed."""
         self._begun.add(namespace)
         for key in self._inventory.clusters:
             self._open(key)
         self._strays_changed.set()
 
     def begin_anew(self) -> None:
-        """Restart every worker without its cached state, as this operator begins or ceases to act."""
+        """Restart every worker without its cached state, because this operator became or ceased to be the leader."""
         for key in list(self._workers):
             self._close(key)
         for key in self._inventory.clusters:
@@ -69,20 +69,20 @@ class ClusterWorkers:
         self._strays_changed.set()
 
     async def close(self) -> None:
-        """End every worker; the next operator finishes pending work in Kafka."""
+        """End every worker."""
         tasks = [self._strays_task, *(task for _, task in self._workers.values())]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def state_of(self, key: Key) -> ClusterState | None:
-        """Return the state that a Cluster's brokers last reported; None before that, or without such a Cluster."""
+        """Return the state that a Cluster's brokers last reported; None if no state is known."""
         worker, _ = self._workers.get(key, (None, None))
         return worker.state if worker is not None else None
 
     @property
     def why_dead(self) -> str | None:
-        """Return which worker hangs, if any: each request has a time limit, a reconciliation has none."""
+        """Return a message about a worker that has ended or hangs; None if all workers are alive."""
         for key, (worker, task) in self._workers.items():
             whose = f"of the Cluster {key.namespace}/{key.name}"
             if task.done():
@@ -94,7 +94,7 @@ class ClusterWorkers:
         return None
 
     def resource_event(self, body: Json, *, is_gone: bool) -> None:
-        """Handle an event of the watch: a resource was added, changed or deleted."""
+        """Handle a watch event about a resource that was added, changed or deleted."""
         if body["kind"] == CLUSTER.name:
             cluster: Key | None = self._cluster_event(body, is_gone=is_gone)
         else:
@@ -107,7 +107,7 @@ class ClusterWorkers:
         self._strays_changed.set()
 
     def _cluster_event(self, body: Json, *, is_gone: bool) -> Key:
-        """Open or close the Cluster's worker; a Cluster that was created again gets a new one."""
+        """Start or end the worker of a Cluster."""
         key = key_of(body)
         self._inventory.keep(body, is_gone=is_gone)
         if is_gone:
@@ -117,7 +117,7 @@ class ClusterWorkers:
         return key
 
     def object_event(self, body: Json, *, is_gone: bool) -> None:
-        """Handle an event of the watch: an object of a Cluster was added, changed or deleted."""
+        """Handle a watch event about an object of a Cluster that was added, changed or deleted."""
         if body["kind"] == CRON_JOB:
             self._inventory.keep_cron_job(body, is_gone=is_gone)
         key = Key(body["metadata"]["namespace"], body["metadata"]["labels"][CLUSTER_LABEL])
@@ -147,11 +147,11 @@ class ClusterWorkers:
 
     async def _wait_for_strays(self, pause_s: float) -> None:
         await self._strays_changed.wait()
-        await self._clock.sleep(pause_s or STRAY_PAUSE_S)  # Its Cluster may be applied right after it.
+        await self._clock.sleep(pause_s or STRAY_PAUSE_S)  # The Cluster is often created right after its resources.
         self._strays_changed.clear()
 
     async def _report_strays(self) -> float:
-        """Report to resources without a Cluster why nothing happens, and release those that are being deleted."""
+        """Write CLUSTER_NOT_FOUND into the status of resources without a Cluster; release deleted resources."""
         if self._leadership.is_held:
             await asyncio.gather(*(self._report_stray(body) for body in self._strays_now()))
         return STRAY_PAUSE_S
@@ -189,7 +189,7 @@ class ClusterWorkers:
 
 
 def _is_own_work(known: Json, body: Json) -> bool:
-    """True if only the status has changed, which the operator writes, and the kind needs no look for that."""
+    """True if only the status has changed, and a change of the status needs no reconciliation of this kind."""
     return not KINDS[body["kind"]].status_is_news and _without_status(known) == _without_status(needed(body))
 
 

@@ -1,4 +1,4 @@
-"""Writes Events. A refused one stops nothing."""
+"""Writes Events to the API server, and only logs failures."""
 
 import logging
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 
 
 class EventWriter:
-    """The writer of Events, as `kubectl describe` shows them."""
+    """The writer of the Events that `kubectl describe` shows."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
@@ -21,4 +21,6 @@ class EventWriter:
         try:
             await self._api.create(event)
         except (KubeRefused, KubeUnreachable) as error:
-            log.warning("%s/%s: the event %s: %s", about["namespace"], about["name"], event["reason"], error)
+            log.warning(
+                "%s/%s: the Event %s could not be sent: %s", about["namespace"], about["name"], event["reason"], error
+            )

@@ -1,4 +1,4 @@
-"""Finalizers, set before anything is created, so that no deletion with a policy goes unnoticed."""
+"""Finalizers of resources. They are set before anything is created, so that every deletion follows its policy."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,7 +19,7 @@ async def with_finalizers(
     needs_finalizer: Callable[[ResourceT], bool],
     now: str,
 ) -> list[ResourceT]:
-    """Set or remove finalizers, for which few resources need a request; return the resources where that succeeded."""
+    """Set or remove the finalizers of `resources`; return the resources that now have the right finalizers."""
     asked = [
         each for each in resources if not has_finalizer_as(bodies[each.metadata.name], wanted=needs_finalizer(each))
     ]
@@ -31,13 +31,9 @@ async def with_finalizers(
 
 
 async def _has_finalizer(statuses: StatusWriter, resource: ResourceT, body: Json, now: str, *, wanted: bool) -> bool:
-    """True if the finalizer is now as it must be.
-
-    Nothing is created for a resource whose deletion would go unnoticed.
-    """
     try:
         return await statuses.set_finalizer(body, wanted=wanted)
     except KubeRefused as error:
-        why = Refusal(KUBERNETES_ERROR, f"the finalizer {FINALIZER}: {error.message}")
+        why = Refusal(KUBERNETES_ERROR, f"the finalizer {FINALIZER} could not be changed: {error.message}")
         await statuses.write([(with_problem(resource, why, now), body)])
         return False

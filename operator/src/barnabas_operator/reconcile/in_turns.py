@@ -1,4 +1,4 @@
-"""The same work on many resources; it has ended when the call returns."""
+"""Concurrent work on many resources. All of it has ended when a call returns or raises."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 async def all_ended(works: Iterable[Awaitable[T]]) -> list[T]:
-    """Return the result of each. Raises the first failure once all have ended; `asyncio.gather` would not wait."""
+    """Return all results. Unlike `asyncio.gather`, raise the first failure only after all awaitables have ended."""
     outcomes = await asyncio.gather(*works, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
@@ -17,7 +17,7 @@ async def all_ended(works: Iterable[Awaitable[T]]) -> list[T]:
 
 
 async def in_turns(work: Callable[[T], Awaitable[None]], items: Iterable[T], at_once_max: int) -> None:
-    """Work on at most `at_once_max` items at a time. Raises the first failure once all have ended."""
+    """Process at most `at_once_max` items at a time. Raise the first failure after all items have been processed."""
     turns = asyncio.Semaphore(at_once_max)
 
     async def one(item: T) -> None:

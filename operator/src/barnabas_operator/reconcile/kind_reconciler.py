@@ -13,21 +13,21 @@ from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.object_key import Key
 
 Bodies = Mapping[str, Json]
-"""Resources of one kind by name, as the watch last reported them."""
+"""The resources of one kind by name, as the watch last reported them."""
 Connected = Callable[[Cluster], ClusterAdmin]
-"""Asks the brokers of a Cluster; called in threads."""
+"""A function that returns a connection to the brokers of a Cluster; called in threads."""
 
 
 class Seen(NamedTuple):
-    """The worker's view of the brokers, which each reconciler passes on as it is after its steps."""
+    """The last observed state of the brokers, which each reconciler returns as it is after its steps."""
 
     state: ClusterState
     informed: Mapping[int, str | None] | None = None
-    """The brokers that know their settings, with their racks where known. None: all do."""
+    """The live brokers with the racks of their pods; None if no broker is waited for."""
     restarting: Collection[int] = ()
-    """The brokers that restart, or have to."""
+    """The ids of the brokers that are restarting or still have to restart."""
     ahead: PendingMoves | None = None
-    """The pending reassignments, and those that will follow."""
+    """The pending and planned reassignments."""
 
 
 class ReconcilerEnvironment(NamedTuple):
@@ -38,19 +38,19 @@ class ReconcilerEnvironment(NamedTuple):
     statuses: StatusWriter
     connected: Connected
     found: Callable[[str], Bodies]
-    """The Cluster's resources of a kind, by the field `kind`, as the watch last reported them."""
+    """A function that returns the Cluster's resources of a kind, as the watch last reported them."""
 
 
 class KindReconciler(Protocol):
-    """A reconciler of one kind in one Cluster; its failure stops neither other kinds nor the reconciliation."""
+    """A reconciler for the resources of one kind in one Cluster."""
 
     @property
     def idle_s(self) -> float:
-        """Return the seconds since work beside the rounds acted; infinite if it has ended, 0 if there is none."""
+        """Return the seconds since the background worker last acted; infinite if it has ended, 0 without a worker."""
         return 0.0
 
     def close(self) -> None:
-        """End the work beside the rounds: no round follows."""
+        """End the background worker, if there is one."""
 
     async def release(self, bodies: Bodies) -> None:
         """Remove the finalizers of resources that are no longer reconciled."""
@@ -59,4 +59,4 @@ class KindReconciler(Protocol):
         """Release resources whose deletion needs no broker, and set `why` in the status of the others."""
 
     async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
-        """Reconciles them once and writes their statuses. Also called where there are none."""
+        """Reconcile the resources once, write their statuses, and return the state of the brokers after that."""

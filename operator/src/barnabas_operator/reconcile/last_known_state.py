@@ -1,4 +1,4 @@
-"""The last reported state of a Cluster's brokers, and the length of their silence."""
+"""The state that a Cluster's brokers last reported, and the time since they stopped answering."""
 
 import math
 from collections.abc import Callable
@@ -7,13 +7,13 @@ from typing import Final
 from barnabas_operator.planning.cluster_state import ClusterState
 
 PATIENCE_S: Final = 15.0
-"""The grace period: a request to a broker that has just stopped fails after 10 s, and the next asks another one."""
+"""The time for which failed requests are ignored. A request to a broker that has just stopped fails after 10 s."""
 
 
 class LastKnownState:
     """The last state of one Cluster; `now_s` is a monotonic clock.
 
-    In every roll a connection breaks, so short silences are ignored.
+    Every roll breaks connections, so failures shorter than PATIENCE_S are ignored.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -23,23 +23,23 @@ class LastKnownState:
         self._failure = ""
 
     def heard(self, state: ClusterState) -> None:
-        """Note that the brokers answered every request."""
+        """Record the state from a reconciliation in which the brokers answered every request."""
         self._state, self._missed_since_s, self._failure = state, None, ""
 
     def missed(self, failure: str) -> None:
-        """Note that no broker answered; `failure` is the error."""
+        """Record that no broker answered; `failure` is the error message."""
         self._failure = failure
-        if self._missed_since_s is None:  # The first miss: a long round must not use up the grace period.
+        if self._missed_since_s is None:  # Later failures do not restart the grace period.
             self._missed_since_s = self._now_s() if self._state is not None else -math.inf
 
     @property
     def state(self) -> ClusterState | None:
-        """Return the state that brokers last reported; None if they have been silent for too long."""
+        """Return the state that the brokers last reported; None after the grace period without an answer."""
         return self._state if not self._is_silent else None
 
     @property
     def silence(self) -> str:
-        """Return why no broker has answered for too long; "" if one has."""
+        """Return the error after the grace period without an answer; until then an empty string."""
         return self._failure if self._is_silent else ""
 
     @property

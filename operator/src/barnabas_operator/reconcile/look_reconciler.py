@@ -1,4 +1,4 @@
-"""Kinds that a worker of their own reconciles; the rounds over a Cluster only pass on their resources."""
+"""The reconciler for kinds that have a background worker: it only passes the resources on to the worker."""
 
 import asyncio
 import math
@@ -13,7 +13,7 @@ from barnabas_operator.resources.json_types import Json
 
 
 class LookReconciler(KindReconciler):
-    """The worker of such a kind: it is started with the first resource, and ends with the rounds."""
+    """The reconciler that starts a background worker with the first resource of its kind."""
 
     def __init__(
         self, looker_of: Callable[[ReconcilerEnvironment], Looker], environment: ReconcilerEnvironment
@@ -25,13 +25,13 @@ class LookReconciler(KindReconciler):
 
     @property
     def idle_s(self) -> float:
-        """Return the seconds since the worker acted; infinite if it has ended, 0 if it was not needed yet."""
+        """Return the seconds since the worker last acted; infinite if it has ended, 0 if it has not been started."""
         if self._running is None:
             return 0.0
         return math.inf if self._running.done() else self._worker.idle_s
 
     def close(self) -> None:
-        """End the worker; pods that it started continue."""
+        """End the worker. Pods that it has started keep running."""
         if self._running is not None:
             self._running.cancel()
         self._looker.close()
@@ -42,12 +42,12 @@ class LookReconciler(KindReconciler):
         await all_ended(self._release(body) for body in bodies.values())
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Start the worker if needed, and pass on why no broker can be asked; the worker writes the statuses."""
+        """Start the worker if needed, and pass on why the brokers cannot be asked."""
         self._start_for(bodies)
         self._worker.rest(bodies, why)
 
     async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
-        """Start the worker if needed, and pass on the resources; it reconciles them in its own time."""
+        """Start the worker if needed, and pass on the resources, without waiting for the worker."""
         self._start_for(bodies)
         self._worker.begin(cluster, bodies)
         return seen

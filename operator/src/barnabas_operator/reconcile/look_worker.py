@@ -1,4 +1,4 @@
-"""A worker beside the rounds over a Cluster, which looks periodically at its resources of one kind."""
+"""A background worker, which periodically reconciles a Cluster's resources of one kind."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,37 +12,37 @@ from barnabas_operator.resources.json_types import Json
 
 
 class Looker(Protocol):
-    """The look at the resources of one kind, and the steps that follow from it."""
+    """The work of a background worker on the resources of one kind."""
 
     kind: str
     """The field `kind` of the resources."""
 
     async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
-        """Look at all resources; return True if the next look must come soon.
+        """Reconcile all resources once; return True if the next call must come soon.
 
-        `cluster` is None if nothing is to be done for it (any more). `why_resting` says why no broker can be asked, and
-        is empty if they can be. An exception is logged, and the look is repeated soon.
+        `cluster` is None if nothing may be done for the Cluster. `why_resting` says why the brokers cannot be asked,
+        and is empty if they can be. The worker logs an exception, and soon calls `look` again.
         """
 
     def pause_s(self, took_s: float, *, is_busy: bool) -> float:
-        """Return the seconds from the end of a look that took `took_s` to the next."""
+        """Return the seconds to wait after a call of `look` that took `took_s`."""
 
     @property
     def acted_at(self) -> float:
-        """Return when something was last done, by the monotonic clock."""
+        """Return the time of the last action, by the monotonic clock."""
 
     async def give_back(self, body: Json) -> None:
-        """Undo temporary changes in Kubernetes for a resource that is no longer looked at."""
+        """Undo temporary changes in Kubernetes for a resource that is no longer reconciled."""
 
     def look_failed(self) -> None:
-        """The look has raised something."""
+        """Handle an exception that `look` has raised."""
 
     def close(self) -> None:
-        """End the looks."""
+        """Release connections, because `look` is never called again."""
 
 
 class LookWorker:
-    """The worker. The rounds over the Cluster call `begin`, `rest` and `stop`; `run` ends with them."""
+    """The background worker for one kind. Reconciliations of the Cluster call `begin`, `rest` and `stop`."""
 
     def __init__(self, environment: ReconcilerEnvironment, looker: Looker) -> None:
         worker_environment = environment.worker_environment
@@ -60,36 +60,36 @@ class LookWorker:
         self._loop: Final = RetryingLoop(what, self._pause, self._attempt, self._clock, retry_s, self._look_ended)
 
     def begin(self, cluster: Cluster, bodies: Bodies) -> None:
-        """Begin to look at these resources, as the brokers answer."""
+        """Reconcile these resources from now on, because the brokers answer."""
         if self._cluster is None or self._why_resting:
             self._woken.set()
         self._cluster, self._why_resting = cluster, ""
         self._hear(bodies)
 
     def rest(self, bodies: Bodies, why: str) -> None:
-        """Pause requests to the brokers, because of `why`."""
+        """Send no requests to the brokers, because of `why`."""
         if why != self._why_resting:
             self._woken.set()
         self._why_resting = why
         self._hear(bodies)
 
     def stop(self) -> None:
-        """Forget the Cluster, and do nothing more for it."""
+        """Forget the Cluster and stop reconciling its resources."""
         self._cluster, self._why_resting = None, ""
 
     async def stopped(self) -> None:
-        """Forget the Cluster; return when the running look has ended."""
+        """Forget the Cluster; return when the running call of `look` has ended."""
         self.stop()
         async with self._look_turn:
             pass
 
     @property
     def idle_s(self) -> float:
-        """Return the seconds since the running look acted; 0 between looks."""
+        """Return the seconds since the running call of `look` last acted; 0 if none is running."""
         return self._loop.idle_s(self._looker.acted_at)
 
     async def run(self) -> None:
-        """Look again and again, until it is cancelled."""
+        """Call `look` repeatedly, until cancelled."""
         await self._loop.run()
 
     async def _attempt(self) -> float:
@@ -101,16 +101,16 @@ class LookWorker:
             self._looker.look_failed()
 
     async def look(self) -> bool:
-        """Look once at all resources; return True if the next look must come soon."""
+        """Reconcile all resources once; return True if the next call must come soon."""
         async with self._look_turn:
             bodies = self._environment.found(self._looker.kind)
             if not self._leadership.is_held:
-                self.stop()  # The cached state would be old when this worker acts again.
+                self.stop()  # The cached state would be out of date when this operator becomes the leader again.
                 return False
             return await self._looker.look(self._cluster, self._why_resting, bodies)
 
     def _hear(self, bodies: Bodies) -> None:
-        """Wake the worker if there is work that the last look did not know."""
+        """Wake the worker if resources were added, changed or deleted."""
         now_known = {name: _asked(body) for name, body in bodies.items()}
         if now_known != self._known:
             self._woken.set()
@@ -125,6 +125,6 @@ class LookWorker:
 
 
 def _asked(body: Json) -> Json:
-    """Return uid, generation and whether it is being deleted, which the worker itself does not write."""
+    """Return the facts that the worker itself does not change: uid, generation, and whether the resource is deleted."""
     meta = body["metadata"]
     return {"uid": meta["uid"], "generation": meta.get("generation"), "goes": "deletionTimestamp" in meta}

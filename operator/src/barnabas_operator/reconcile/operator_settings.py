@@ -17,14 +17,14 @@ RUN_LOOK_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """`namespaces`: where resources are looked for, all where empty. `bootstrap` replaces the address of every Cluster.
+    """The operator's settings. Without `namespaces` the operator watches all namespaces.
 
-    A round follows a change after `batch_s`, the one before after `busy_s` while there is something to wait for, and
-    after `drift_s` at the latest. Consumer groups are looked at every `group_look_s`, and
-    runs of maintenance that are under way every `run_look_s`.
+    `bootstrap` replaces the bootstrap address of every Cluster. A Cluster is reconciled `batch_s` after a change, every
+    `busy_s` while a step is pending, and every `drift_s` otherwise. Consumer groups are reconciled every
+    `group_look_s`, and active maintenance runs every `run_look_s`.
 
-    Of all operators with the same `lease` (`NAMESPACE/NAME`) one acts; each has an `identity` of its own. Without a
-    lease this one asks nobody.
+    Of all operators with the same `lease` (`NAMESPACE/NAME`), the leader acts; each has a different `identity`. Without
+    a lease, the operator always acts.
     """
 
     broker_image: str
@@ -43,10 +43,10 @@ class OperatorSettings:
     jobs_image: str = "barnabas-jobs:dev"
     """The image of drivers and executors of maintenance jobs."""
     pull_secrets: tuple[str, ...] = ()
-    """Secrets with which pods of maintenance pull their images, in their own namespace."""
+    """The image pull secrets of maintenance pods, which must exist in the namespace of these pods."""
 
     def bootstrap_of(self, cluster: Cluster) -> str:
-        """Every broker's own name, through the listener that all brokers have."""
+        """Return the bootstrap addresses of a Cluster: the host name of each broker, with the port for brokers."""
         name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
         hosts = [pod_host(name, namespace, number) for number in range(cluster.spec.brokers.replicas)]
         ports = ports_between_brokers(cluster)

@@ -1,4 +1,4 @@
-"""Parsed resources: each is parsed once for each version, for there may be thousands."""
+"""A cache of parsed resources, so that each version of a resource is parsed only once."""
 
 from collections.abc import Iterable
 from typing import Final, Generic
@@ -14,12 +14,12 @@ class ParsedResources(Generic[ResourceT]):
     def __init__(self, kind: type[ResourceT]) -> None:
         self._kind: Final = kind
         self._read: dict[str, tuple[str, ResourceT, str | None]] = {}
-        """The version, the resource (its readable part if it is invalid) and the error of each, by name."""
+        """The version, the parsed resource (if invalid, its readable part) and the error, by name of the resource."""
 
     def all(self, bodies: Iterable[Json]) -> tuple[list[ResourceT], list[tuple[ResourceT, str]]]:
-        """Return the valid resources, and the invalid ones with their errors.
+        """Return the valid resources, and the invalid resources with their errors.
 
-        A resource that is being deleted counts as valid, with its readable part.
+        A resource that is being deleted counts as valid; fields that cannot be parsed are left out.
         """
         before, self._read = self._read, {}
         for body in bodies:
@@ -30,7 +30,7 @@ class ParsedResources(Generic[ResourceT]):
         return good, [(resource, wrong) for _, resource, wrong in self._read.values() if wrong is not None]
 
     def status_of(self, name: str) -> Status | None:
-        """Return the status of the object of that name."""
+        """Return the status of the resource with this name."""
         return self._read[name][1].status
 
     def _of(self, body: Json) -> tuple[ResourceT, str | None]:

@@ -1,4 +1,4 @@
-"""The parts of a reconciliation: one that fails is reported, and the others still run."""
+"""The parts of a reconciliation: after a part fails, the other parts still run."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -16,12 +16,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RETRY_S_MAX: Final = 10.0
-"""The longest pause before a retry: as long as the watch's, so that both notice soon that the API server is back."""
+"""The longest pause before a retry, equal to the longest pause of the watch."""
 DOUBLINGS_MAX: Final = 16
 
 
 class ReconcileIncomplete(Exception):
-    """A part of the reconciliation failed; that is logged and reported."""
+    """The error after a part of the reconciliation failed; the failure has already been logged and reported."""
 
 
 class ReconcileParts:
@@ -32,10 +32,7 @@ class ReconcileParts:
         self._failed: list[Exception] = []
 
     async def run(self, part: Awaitable[T]) -> T | None:
-        """Return the result of the part; None if it failed.
-
-        Raises NotLeading: the reconciliation ends and reports nothing, as it is no fault of the Cluster.
-        """
+        """Return the result of the part; None if it failed. Raises NotLeading, which must end the reconciliation."""
         try:
             return await part
         except NotLeading:
@@ -46,7 +43,7 @@ class ReconcileParts:
             return None
 
     def problem(self) -> Refusal | None:
-        """Return the problem to report; faults of the operator come first, as nothing else shows them."""
+        """Return the problem to report: an internal error of the operator, or else the first failure."""
         found = sorted((refusal_of(error) for error in self._failed), key=lambda each: each.reason != INTERNAL_ERROR)
         return next(iter(found), None)
 
@@ -56,16 +53,15 @@ class ReconcileParts:
         return bool(self._failed) and all(isinstance(each, KubeUnreachable) for each in self._failed)
 
     def check(self) -> None:
-        """Raise ReconcileIncomplete if a part failed: the worker tries again soon."""
+        """Raise ReconcileIncomplete if a part failed, so that the worker soon tries again."""
         if self._failed:
             raise ReconcileIncomplete(str(self._failed[0])) from self._failed[0]
 
 
 class ShortOutages:
-    """The short outages in the reconciliations of one Cluster; `now_s` is a monotonic clock.
+    """The short outages of the API server during the reconciliations of one Cluster; `now_s` is a monotonic clock.
 
-    An API server that rolls breaks connections, as brokers do in a roll (`LastKnownState`), so a short outage is
-    ignored.
+    An API server that restarts breaks connections, so a short outage is not reported.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -73,7 +69,7 @@ class ShortOutages:
         self._since_s: float | None = None
 
     def is_one(self, parts: ReconcileParts) -> bool:
-        """True if nothing else failed this time, and the outage is still short."""
+        """True if parts failed only because the API server did not answer, for PATIENCE_S at most."""
         if not parts.is_unheard:
             self._since_s = None
             return False
@@ -82,7 +78,7 @@ class ShortOutages:
 
 
 def is_expected(error: Exception) -> bool:
-    """True if the error is no fault of the operator: a server is away or refuses, or another operator acts."""
+    """True if the error is not a bug: a server does not answer or refuses, or another operator is the leader."""
     return isinstance(error, KubeUnreachable | KubeRefused | ClusterUnreachable | NotLeading | ReconcileIncomplete)
 
 
@@ -96,5 +92,5 @@ def refusal_of(error: Exception) -> Refusal:
 
 
 def retry_pause_s(busy_s: float, failures: int) -> float:
-    """Return the pause in seconds after so many consecutive failures."""
+    """Return the pause in seconds after `failures` consecutive failures."""
     return min(RETRY_S_MAX, busy_s * 2.0 ** min(failures, DOUBLINGS_MAX))

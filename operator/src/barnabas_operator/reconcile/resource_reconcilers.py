@@ -32,7 +32,7 @@ RECONCILERS: Final[Mapping[str, Callable[[ReconcilerEnvironment], KindReconciler
 WITHOUT_CLUSTER: Final[Mapping[str, Callable[[KubeApi, Clock, Json], Awaitable[None]]]] = {
     CONSUMER_GROUP.name: give_back_target,
 }
-"""The clean-up of a resource without a Cluster, beside its status, by the field `kind`."""
+"""The clean-up of resources without a Cluster, by the field `kind`."""
 
 BodiesByKind = Mapping[str, Bodies]
 """The resources of a Cluster by kind."""
@@ -47,16 +47,16 @@ class ResourceReconcilers:
 
     @property
     def idle_s(self) -> Mapping[str, float]:
-        """Return by kind the seconds since work beside the rounds acted."""
+        """Return the seconds since each background worker last acted, by kind."""
         return {kind: reconciler.idle_s for kind, reconciler in self._reconcilers.items()}
 
     def close(self) -> None:
-        """End the work beside the rounds."""
+        """End the background workers."""
         for reconciler in self._reconcilers.values():
             reconciler.close()
 
     def found(self) -> BodiesByKind:
-        """Return the resources of this round, by kind; later changes are for the next round."""
+        """Return the Cluster's resources by kind, as the watch last reported them."""
         return {kind: self._environment.found(kind) for kind in self._reconcilers}
 
     async def release(self, found: BodiesByKind) -> None:
@@ -65,12 +65,12 @@ class ResourceReconcilers:
             await reconciler.release(found[kind])
 
     async def wait(self, found: BodiesByKind, why: str) -> None:
-        """Handle the resources while no broker can be asked."""
+        """Write `why` into the statuses of the resources, while no broker can be asked."""
         for kind, reconciler in self._reconcilers.items():
             await reconciler.wait(found[kind], why)
 
     async def reconcile(self, cluster: Cluster, found: BodiesByKind, seen: Seen, parts: ReconcileParts) -> Seen:
-        """Reconcile kind by kind; return the state of brokers after that, unchanged by a kind that fails."""
+        """Reconcile the resources kind by kind; return the state of the brokers after that."""
         for kind, reconciler in self._reconcilers.items():
             seen = await parts.run(reconciler.reconcile(cluster, found[kind], seen)) or seen
         return seen

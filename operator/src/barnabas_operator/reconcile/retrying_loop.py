@@ -1,4 +1,4 @@
-"""A loop that waits, tries its work, logs errors, and backs off."""
+"""A loop that repeats its work, logs errors, and backs off."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class MustEnd(Exception):
-    """The operator cannot continue and ends; the next one starts from the state in Kubernetes. The message says why."""
+    """The error after which the operator must end and be started again; the message says why."""
 
 
 def _ignore(_took_s: float, _has_succeeded: bool) -> None:
@@ -19,9 +19,9 @@ def _ignore(_took_s: float, _has_succeeded: bool) -> None:
 
 
 class RetryingLoop:
-    """`wait` gets the pause, and may end it early; `attempt` returns the next pause.
+    """The loop, which calls `wait` with a pause in seconds, and then `attempt`, which returns the next pause.
 
-    `on_end` hears of each attempt how many seconds it took, and whether it succeeded.
+    After each attempt, `on_end` is called with its duration in seconds, and True if the attempt succeeded.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class RetryingLoop:
         self._began_at: float | None = None
 
     async def run(self) -> NoReturn:
-        """Loops until it is cancelled. Raises MustEnd if an attempt does."""
+        """Repeat the attempts until cancelled. Raises MustEnd if an attempt does."""
         pause_s = 0.0
         while True:
             await self._wait(pause_s)
@@ -57,7 +57,7 @@ class RetryingLoop:
             pause_s = await self._attempt()
         except MustEnd:
             raise
-        except Exception as error:  # Any error is retried here, for nothing else does it.
+        except Exception as error:  # The loop must survive every error, because nothing restarts it.
             self._failures += 1
             pause_s = retry_pause_s(self._retry_s, self._failures)
             is_bug = not is_expected(error)
@@ -72,7 +72,7 @@ class RetryingLoop:
         return self.idle_s(0.0)
 
     def idle_s(self, acted_at: float) -> float:
-        """Seconds since the attempt that is under way began or, later, acted; 0 between attempts."""
+        """Return the seconds since the running attempt began, or since `acted_at` if later; 0 between attempts."""
         if self._began_at is None:
             return 0.0
         return self._clock.monotonic_s() - max(self._began_at, acted_at)

@@ -1,4 +1,4 @@
-"""Writes statuses, finalizers and Events, and `insecure` of Clusters; statuses and finalizers where they differ."""
+"""Writes statuses, finalizers and Events of resources, and the field `insecure` of Clusters."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ AT_ONCE_MAX: Final = 16
 
 
 class _Written(NamedTuple):
-    """A status as it was written last, and the object's version since."""
+    """The status that was written last, and the version of the object after that."""
 
     uid: str
     version: int
@@ -36,7 +36,7 @@ class _Written(NamedTuple):
 
 
 class StatusWriter:
-    """Patches many resources, a bounded number at a time. A refusal stops no other."""
+    """The writer of statuses and finalizers, with at most AT_ONCE_MAX requests at a time."""
 
     def __init__(self, api: KubeApi, clock: Clock) -> None:
         self._api = api
@@ -50,16 +50,16 @@ class StatusWriter:
         """The time of the API server's last answer, by the monotonic clock."""
 
     def begin(self) -> None:
-        """Begin a reconciliation: writes that were refused before are tried again."""
+        """Forget earlier refusals, because a reconciliation begins."""
         self._refused = None
 
     def check(self) -> None:
-        """Raise KubeRefused if, since `begin`, something was refused that may be accepted later."""
+        """Raise KubeRefused if a write since `begin` was refused for a reason that may pass."""
         if self._refused is not None:
             raise self._refused
 
     def forget(self) -> None:
-        """Forget the written statuses, so that those of deleted objects do not stay; some may be written again."""
+        """Forget the written statuses, to free the memory for objects that have been deleted."""
         self._written.clear()
 
     async def write(self, changed: Iterable[tuple[ResourceT, Json]]) -> list[ResourceT]:
@@ -69,7 +69,7 @@ class StatusWriter:
         return [resource for (resource, _), is_there in zip(resources, there, strict=True) if not is_there]
 
     async def _write(self, resource: Resource, body: Json) -> bool:
-        """True if the object exists, as far as is known."""
+        """Write the status if it differs; return False if the object does not exist."""
         known = self.newer_than(body)
         before = status_json(replace(resource, status=known)) if known is not None else body.get("status", {})
         new = _bounded(resource.status, known)
@@ -98,7 +98,7 @@ class StatusWriter:
         return True
 
     def newer_than(self, body: Json) -> Status | None:
-        """The status written after the version that the watch reported last."""
+        """Return the written status that the watch has not reported yet, if there is one."""
         ours, meta = self._written.get(_key(body)), body["metadata"]
         if ours is None:
             return None
@@ -108,18 +108,18 @@ class StatusWriter:
         return None
 
     def newest(self, resource: ResourceT, body: Json) -> ResourceT:
-        """The resource with the status that was written last, which the watch may not have reported yet."""
+        """Return the resource with the status that was written last, even if the watch has not reported it yet."""
         written = self.newer_than(body)
         return replace(resource, status=written) if written is not None else resource
 
     def is_ahead(self, body: Json) -> bool:
-        """True if a status was written that the watch has not reported yet."""
+        """True if the watch has not yet reported the status that was written last."""
         return self.newer_than(body) is not None
 
     async def set_finalizer(self, body: Json, *, wanted: bool) -> bool:
-        """Set or remove the operator's finalizer. Return whether it is now as wanted.
+        """Set or remove the operator's finalizer; return False if the object is being deleted or has just changed.
 
-        If not, the object is being deleted or has just been changed. Raises KubeRefused and KubeUnreachable.
+        Raises KubeRefused and KubeUnreachable.
         """
         meta = body["metadata"]
         if has_finalizer_as(body, wanted=wanted):
@@ -131,16 +131,16 @@ class StatusWriter:
         return await self._finalizers(body, [*others, FINALIZER] if wanted else others)
 
     async def release(self, body: Json) -> bool:
-        """Remove the finalizer; return whether that was done. Raises KubeUnreachable only."""
+        """Remove the finalizer; return True if it is removed. Raises KubeUnreachable."""
         try:
             return await self.set_finalizer(body, wanted=False)
         except KubeRefused as error:
             meta = body["metadata"]
-            log.warning("%s/%s: the finalizer stays: %s", meta["namespace"], meta["name"], error)
+            log.warning("%s/%s: the finalizer could not be removed: %s", meta["namespace"], meta["name"], error)
             return False
 
     async def take_annotation(self, body: Json, name: str) -> None:
-        """Remove an annotation after its request is carried out, unless its value has changed since.
+        """Remove an annotation whose request has been carried out, unless its value has changed since.
 
         Raises KubeRefused and KubeUnreachable.
         """
@@ -152,7 +152,7 @@ class StatusWriter:
         try:
             await self._api.patch(kind, meta["namespace"], meta["name"], {"metadata": change})
         except KubeRefused as error:
-            if error.status != CONFLICT:  # The object has just changed: reconcile again.
+            if error.status != CONFLICT:  # After a conflict the next reconciliation tries again.
                 raise
 
     async def write_insecure(self, body: Json) -> Json:
@@ -165,7 +165,7 @@ class StatusWriter:
             self._refused = error
 
     async def _finalizers(self, body: Json, finalizers: list[str]) -> bool:
-        """Write the finalizers on the version that was read, so that finalizers of others are not lost."""
+        """Write the finalizers if the object is still at the version that was read, so that none is lost."""
         meta = body["metadata"]
         change = {"metadata": {"finalizers": finalizers, "resourceVersion": meta["resourceVersion"]}}
         try:
@@ -181,7 +181,7 @@ class StatusWriter:
 
 
 def has_finalizer_as(body: Json, *, wanted: bool) -> bool:
-    """True if the object has the finalizer, or lacks it, as wanted."""
+    """True if the object has the finalizer exactly when it is `wanted`."""
     return (FINALIZER in body["metadata"].get("finalizers", ())) == wanted
 
 
@@ -196,15 +196,15 @@ def _fields(kind: type[Status]) -> tuple[str, ...]:
 
 
 def _patched(before: Any, now: Any) -> Any:
-    """Return the merge patch from `before` to `now`: a null removes a field, also a nested one."""
+    """Return the JSON merge patch from `before` to `now`, in which null removes a field."""
     if not isinstance(before, Mapping) or not isinstance(now, Mapping):
         return now
     return {name: _patched(before.get(name), now.get(name)) for name in {**before, **now}}
 
 
 def _bounded(status: Status | None, known: Status | None) -> Status:
-    """The status with messages short enough for the API server, and with the transition times of `known`."""
-    assert status is not None, "only a resource with a new status is written"
+    """Return the status with messages short enough for the API server, and with the transition times of `known`."""
+    assert status is not None, "a resource must have a status to write"
     short = (replace(each, message=shortened(each.message, MESSAGE_LENGTH_MAX)) for each in status.conditions)
     status = replace(status, conditions=merge_conditions(known.conditions if known is not None else (), short))
     if not isinstance(status, ClusterStatus) or status.rolling is None:

@@ -1,4 +1,4 @@
-"""The environment of the work on Clusters."""
+"""The environment of the workers of Clusters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from barnabas_operator.planning.users.user_secret import NewPassword
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 
 Connect = Callable[[str, float, TimedWrite, Credentials], ClusterAdmin]
-"""Connects to the brokers at `host:port[,host:port]`. Blocks; raises ClusterUnreachable.
+"""A function that connects to the brokers at `host:port[,host:port]`. It blocks, and raises ClusterUnreachable.
 
-Also takes the seconds for which the configs of topics are kept, what is entered for each write, and who connects.
+Its other arguments are the seconds for which topic configs are cached, a context for each write, and the credentials.
 """
 
 
 class Identity(NamedTuple):
-    """A certificate with its key, and the authorities that brokers are to be of: all PEM."""
+    """A client certificate with its key, and the CA certificates for checking the brokers' certificates; all PEM."""
 
     authorities: str
     certificate: str
@@ -28,12 +28,12 @@ class Identity(NamedTuple):
 
 
 Prove = Callable[[Identity], Credentials]
-"""Makes credentials of an identity. Raises ValueError where it is broken."""
+"""A function that makes credentials from an identity. It raises ValueError if the identity is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnvironment:
-    """The API server, the brokers, time, chance, and whether this operator acts. Tests pass their own."""
+    """The environment of a worker: the API server, the brokers, clock, randomness and leadership."""
 
     api: KubeApi
     settings: OperatorSettings

@@ -1,1 +1,1 @@
-"""A Cluster's brokers: their objects applied, and one step taken with their pods."""
+"""The reconciliation of a Cluster's brokers: applies their Kubernetes objects, and restarts or removes their pods."""

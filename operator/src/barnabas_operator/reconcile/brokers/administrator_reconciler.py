@@ -1,4 +1,4 @@
-"""Gives the brokers the password of the user `admin`, which the operator has made, and the ACLs of companions."""
+"""Sets the generated password of the user `admin` on the brokers, and the ACLs of lag exporter and maintenance runs."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from barnabas_operator.reconcile.brokers.companion_reconciler import CompanionRe
 from barnabas_operator.resources.cluster import Cluster
 
 PASSWORD_ID: Final = "barnabas.dev/password-id"
-"""The annotation of the Secret with a digest of the password that brokers have: one set again ends connections."""
+"""The annotation with a digest of the password that the brokers have; to set it again would close connections."""
 
 
 def _has_password(admin: ClusterAdmin) -> bool:
@@ -25,7 +25,7 @@ def _has_password(admin: ClusterAdmin) -> bool:
 
 
 class AdministratorReconciler:
-    """The reconciler of one Cluster's administrator. It asks the brokers once, and again after `forget`."""
+    """The reconciler of the user `admin` in one Cluster. It asks the brokers once, and again after `forget`."""
 
     def __init__(self, api: KubeApi, connected: Callable[[Cluster], ClusterAdmin]) -> None:
         self._api = api
@@ -34,12 +34,15 @@ class AdministratorReconciler:
         self._companions = CompanionReconciler(connected)
 
     def forget(self) -> None:
-        """Ask again: the brokers may have lost it."""
+        """Check the password and ACLs again, because the brokers may have lost them."""
         self._known = b""
         self._companions.forget()
 
     async def reconcile(self, cluster: Cluster, secrets: Mapping[str, Data]) -> None:
-        """Set the password, unless brokers have it. Raises ClusterUnreachable, KubeUnreachable and KubeRefused."""
+        """Set the ACLs, and the password unless the brokers have it.
+
+        Raises ClusterUnreachable, KubeUnreachable and KubeRefused.
+        """
         await self._companions.reconcile(cluster)
         name, namespace = administrator_name(cluster.metadata.name), cluster.metadata.namespace or "default"
         password = secrets.get(name, {}).get("password", b"")

@@ -1,4 +1,4 @@
-"""The application of a Cluster's objects, as far as they differ from those last applied."""
+"""Applies the Kubernetes objects of a Cluster that have changed since they were last applied."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ DECLARED_OF_META: Final = ("labels", "annotations", "ownerReferences", "deletion
 
 
 class _Said(NamedTuple):
-    """An object as it was last sent, with its refusal, or else with the state that the API server made of it."""
+    """An object as it was last sent, with the API server's refusal, or with a digest of the object as stored."""
 
     item: Json
     refusal: Refusal | None = None
@@ -30,7 +30,7 @@ class _Said(NamedTuple):
 
 
 class ObjectRefused(Exception):
-    """The API server can never accept the object, because of the resource that declares it."""
+    """The error that an object cannot be applied; `refusal` says why."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -38,10 +38,9 @@ class ObjectRefused(Exception):
 
 
 class AppliedObjects:
-    """The applied objects of a Cluster. One that can never be valid is sent again only after a change or `forget`.
+    """The applied objects of a Cluster. An invalid object is sent again only after a change or `forget`.
 
-    What was refused for another reason may be taken the next time: an API server that starts knows nobody's rights yet.
-    `hear` learns what others have changed or deleted, and that is applied again.
+    An object that was refused for another reason, such as missing rights, is sent again in the next reconciliation.
     """
 
     def __init__(self, api: KubeApi) -> None:
@@ -49,20 +48,20 @@ class AppliedObjects:
         self._said: dict[tuple[str, str], _Said] = {}
         """The objects as they were last sent, by kind and name."""
         self._gone: set[tuple[str, str]] = set()
-        """The objects that were applied, deleted by other clients, and not yet created again."""
+        """The applied objects that other clients have deleted, and that have not been created again yet."""
 
     def forget(self) -> None:
         """Forget the applied objects, so that all of them are applied again."""
         self._said.clear()
 
     def forget_one(self, kind: str, name: str) -> None:
-        """Apply the object again, as the operator changes or deletes it in other ways; not if it was refused."""
+        """Apply this object again the next time, unless it was refused as invalid."""
         said = self._said.get((kind, name))
         if said is not None and said.refusal is None:
             del self._said[kind, name]
 
     def object_event(self, found: Json, *, is_gone: bool) -> bool:
-        """An event of the watch. Whether to apply the object again, because others changed or deleted it."""
+        """Handle a watch event; return True if another client has changed or deleted an applied object."""
         key, meta = _key(found), found["metadata"]
         said = self._said.get(key)
         if said is None or said.refusal is not None:
@@ -73,13 +72,13 @@ class AppliedObjects:
             return False
         del self._said[key]
         what = "deleted" if is_gone else "changed"
-        log.info("%s: others have %s %s %s: applying it again", meta["namespace"], what, *key)
+        log.info("%s: another client has %s %s %s: applying the object again", meta["namespace"], what, *key)
         return True
 
     async def apply(self, cluster: Cluster, item: Json) -> bool:
-        """Apply the item if it has changed; return whether it had. Raises ObjectRefused and KubeUnreachable.
+        """Apply the item if it has changed; return True if it had. Raises ObjectRefused and KubeUnreachable.
 
-        An object of that name that the Cluster does not own stays as it is; the item is refused.
+        If the Cluster does not own the existing object of this name, the item is refused.
         """
         if self._is_known(item):
             return False
@@ -87,7 +86,7 @@ class AppliedObjects:
             found = await self._api.get(item["kind"], item["metadata"]["namespace"], item["metadata"]["name"])
             if found is not None and not is_owned(cluster, found):
                 raise ObjectRefused(conflict(cluster, item, found))
-            self._said.pop(_key(item), None)  # The state is unknown until the API server answers.
+            self._said.pop(_key(item), None)  # Until the API server answers, the stored object is unknown.
             made = await self._api.apply(item)
         except KubeRefused as error:
             raise self._refused(item, error) from error
@@ -97,23 +96,20 @@ class AppliedObjects:
         return True
 
     async def remove(self, kind: str, found: Json) -> None:
-        """Delete exactly this object, which the Cluster no longer needs. Raises KubeRefused and KubeUnreachable."""
+        """Delete the object with this uid. Raises KubeRefused and KubeUnreachable."""
         meta = found["metadata"]
         log.info("%s: %s %s is no longer needed and is deleted", meta["namespace"], kind, meta["name"])
         self.forget_one(kind, meta["name"])
         await self._api.delete(kind, meta["namespace"], meta["name"], preconditions={"uid": meta["uid"]})
 
     async def ask(self, item: Json) -> None:
-        """Dry-run the item as a new object; only `apply` tests an update.
-
-        Raises ObjectRefused and KubeUnreachable.
-        """
+        """Check by a dry run whether the item can be created. Raises ObjectRefused and KubeUnreachable."""
         if self._is_known(item):
             return
         try:
             await self._api.dry_run(item)
         except KubeRefused as error:
-            if error.is_about_the_object:  # Other errors, such as a quota, are about the dry run's extra object.
+            if error.is_about_the_object:  # Other errors, such as a quota, concern only the dry run.
                 raise self._refused(item, error) from error
 
     def _is_known(self, item: Json) -> bool:
@@ -136,7 +132,7 @@ def _key(item: Json) -> tuple[str, str]:
 
 
 def _content(found: Json) -> bytes:
-    """Return a digest of an object without times, writers and the status that controllers report."""
+    """Return a digest of an object without its status, managed fields and annotations of controllers."""
     meta = {name: found["metadata"].get(name) for name in DECLARED_OF_META}
     said = meta["annotations"] or {}
     meta["annotations"] = {name: text for name, text in said.items() if not name.startswith(OF_CONTROLLERS)}

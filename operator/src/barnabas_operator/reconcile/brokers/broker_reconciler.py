@@ -1,4 +1,4 @@
-"""One reconciliation of a Cluster's brokers: applies its objects, and takes one step with its pods."""
+"""Reconciles a Cluster's brokers: applies their Kubernetes objects, and restarts or removes their pods step by step."""
 
 from typing import Final, NamedTuple
 
@@ -49,16 +49,17 @@ from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json
 
 TELLING: Final = frozenset({"Pod", "StatefulSet", "PersistentVolumeClaim", "Service"})
-"""The kinds whose events may change the next step: a pod that is ready, an address of a load balancer."""
+"""The kinds whose events may allow the next step, such as a pod becoming ready."""
 MADE_ANEW: Final = Refusal(
-    NOT_READY, "waiting for Kubernetes to delete the StatefulSet; another one takes over its pods"
+    NOT_READY, "waiting for Kubernetes to delete the StatefulSet; a new StatefulSet takes over its pods"
 )
 
 
 class BrokersOutcome(NamedTuple):
-    """The pods, why the brokers are not as wanted (None: they are), and whether to balance leaders now.
+    """The outcome of one reconciliation of a Cluster's brokers.
 
-    `trouble` is what Kubernetes reports of pods that do not run.
+    `waiting` says why the brokers are not yet as declared, and is None if they are. If `balance` is true, leaders must
+    be balanced now. `trouble` is what Kubernetes reports about pods that do not run.
     """
 
     pods: PodsState
@@ -68,7 +69,7 @@ class BrokersOutcome(NamedTuple):
 
 
 class BrokerReconciler:
-    """The reconciler of one Cluster's brokers. It keeps knowledge between reconciliations only to save requests."""
+    """The reconciler of one Cluster's brokers. All its state is a cache that saves requests."""
 
     def __init__(self, environment: WorkerEnvironment) -> None:
         api, settings, clock = environment.api, environment.settings, environment.clock
@@ -89,10 +90,10 @@ class BrokerReconciler:
         self._schedules = ScheduleReconciler(api, self._objects, settings)
         self.secrets = ClusterSecretsReconciler(api, self._objects, self._nodes, clock, environment.new_password)
         self._places = 0
-        self.unbalanced = True  # A new operator has to check the balance first.
+        self.unbalanced = True  # A new operator does not know whether the leaders are balanced.
 
     def forget(self) -> None:
-        """Apply everything again, to undo changes by others."""
+        """Empty all caches, so that changes by other clients are undone."""
         self._objects.forget()
         self._nodes.forget()
         self.secrets.forget()
@@ -104,17 +105,17 @@ class BrokerReconciler:
         self._schedules.forget()
 
     def object_event(self, found: Json, *, is_gone: bool) -> bool:
-        """Handle an event of the watch about an object of the Cluster; return whether there may be something to do."""
+        """Handle a watch event about an object of the Cluster; return True if a reconciliation is needed."""
         return self._objects.object_event(found, is_gone=is_gone) or found["kind"] in TELLING
 
     async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
-        """Take one step at most. `state` is the state that brokers report; None if none answers."""
+        """Apply the objects, and take one step at most. `state` is what the brokers report; None if none answers."""
         refused = await self._supporting.apply(cluster, self._places)
         pods = await gather_pods(self._api, cluster, self._nodes)
         stage = pods.next_stage(cluster)
         pods = pods.at_stage(stage)
         self._places = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
-        begins = pods.broker_set is None  # Brokers to be removed need not be waited for.
+        begins = pods.broker_set is None  # Brokers that will be removed need no address.
         lacking = pods.external.lacking(cluster, self._places if begins else 0)
         if lacking:
             return BrokersOutcome(pods, refused or Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
@@ -130,7 +131,7 @@ class BrokerReconciler:
         try:
             is_new = await self._apply_brokers(cluster, pods)
         except ObjectRefused as error:
-            return BrokersOutcome(pods, error.refusal)  # Running brokers stay as they are.
+            return BrokersOutcome(pods, error.refusal)  # Running brokers keep their settings.
         if is_new:
             pods = (await gather_pods(self._api, cluster, self._nodes)).at_stage(stage)
         if pods.broker_set is None or pods.broker_set.is_ending:
@@ -143,16 +144,16 @@ class BrokerReconciler:
         return outcome._replace(waiting=refused or stale_addresses(pods) or outcome.waiting or ungrown)
 
     async def reconcile_companions(self, cluster: Cluster) -> Refusal | None:
-        """Return why lag exporter or schedules are not as declared. Raises KubeUnreachable and KubeRefused."""
+        """Reconcile lag exporter and schedules; return the first error. Raises KubeUnreachable and KubeRefused."""
         refused = await self._lag_exporter.reconcile(cluster)
         return await self._schedules.reconcile(cluster) or refused
 
     async def erase(self, cluster: Cluster) -> Refusal | None:
-        """Stop the brokers, then delete the objects that must not outlive the Cluster; return why it must wait."""
+        """Stop the brokers, then delete disks and Secrets by the deletion policy; return why the deletion must wait."""
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
         there = await self._api.get("Cluster", namespace, name)
         if there is not None and there["metadata"]["uid"] != cluster.metadata.uid:
-            return None  # The objects of this name belong to a new Cluster.
+            return None  # A new Cluster of this name owns the objects.
         await self._end_brokers(cluster)
         found = [terminating_pod(each) for each in await self._api.listing("Pod", namespace, selector(name))]
         pods = [pod for pod in found if broker_of(pod.name, name) is not None]
@@ -175,12 +176,12 @@ class BrokerReconciler:
             await self._api.delete("StatefulSet", namespace, name, preconditions={"uid": found["metadata"]["uid"]})
 
     async def namespace_ends(self, cluster: Cluster) -> bool:
-        """True if the namespace is being deleted with everything in it, or no longer exists."""
+        """True if the namespace is being deleted, or no longer exists."""
         found = await self._api.get("Namespace", None, cluster.metadata.namespace or "default")
         return found is None or "deletionTimestamp" in found["metadata"]
 
     async def _apply_brokers(self, cluster: Cluster, pods: PodsState) -> bool:
-        """Apply the StatefulSet; return True after a change. Removed brokers keep their pods until they are empty."""
+        """Apply the settings and the StatefulSet; return True if something has changed."""
         if pods.broker_set is not None and pods.broker_set.is_ending:
             return False
         if pods.broker_set is None:
@@ -196,10 +197,7 @@ class BrokerReconciler:
         return await self._objects.apply(cluster, broker_set) or changed
 
     async def _make_way(self, cluster: Cluster) -> None:
-        """The claims of a StatefulSet never change: another one takes over its pods, which restart one by one.
-
-        Kubernetes needs some time to orphan the pods.
-        """
+        """Delete the StatefulSet but keep its pods, because its volumeClaimTemplates cannot be changed."""
         namespace, name = cluster.metadata.namespace, brokers_name(cluster.metadata.name)
         self._objects.forget_one("StatefulSet", name)
         await self._api.delete("StatefulSet", namespace, name, propagationPolicy="Orphan")
@@ -224,7 +222,7 @@ class BrokerReconciler:
                 unbound = await self._ahead.refuse(cluster, pods, restarting)
                 if unbound is not None:
                     return unbound
-                self.unbalanced = True  # Set it first: the response to the next request may be lost.
+                self.unbalanced = True  # The next request may succeed though its response is lost.
                 refused = await self._restarts.begin(cluster, restarting)
                 return refused or Refusal(NOT_READY, f"broker {', '.join(map(str, batch))} restarts")
             case RemoveBroker(number):

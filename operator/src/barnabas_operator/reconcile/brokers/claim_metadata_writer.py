@@ -1,4 +1,4 @@
-"""The labels and annotations of templates, set on the claims of a Cluster's disks."""
+"""Sets the labels and annotations of `spec.template` on the PersistentVolumeClaims of a Cluster."""
 
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.brokers.claim_metadata import claim_changes
@@ -8,18 +8,18 @@ from barnabas_operator.resources.cluster import Cluster
 
 
 class ClaimMetadataWriter:
-    """Looks when the Cluster or its pods have changed, and again after `forget`: each look is a listing."""
+    """The writer for one Cluster. It lists the claims after changes of the Cluster or its pods, and after `forget`."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
         self._seen: object = None
 
     def forget(self) -> None:
-        """Look again: others may have changed something."""
+        """List the claims again, because other clients may have changed them."""
         self._seen = None
 
     async def apply(self, cluster: Cluster, pods: PodsState) -> None:
-        """Apply the labels and annotations that claims lack. Raises KubeUnreachable and KubeRefused."""
+        """Set the labels and annotations that the claims lack. Raises KubeUnreachable and KubeRefused."""
         about = cluster.metadata.generation, frozenset(pod.uid for pod in pods.pods.values())
         if about == self._seen:
             return

@@ -1,4 +1,4 @@
-"""The claims of a Cluster's disks: refuses changes that would abandon some, and lets them grow as declared."""
+"""Grows the PersistentVolumeClaims of a Cluster as declared, and refuses changes that would leave disks unused."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class ClaimResizer:
-    """Looks once for each version of the Cluster, and again after `forget`."""
+    """The resizer of one Cluster's claims. It lists them for each new generation of the Cluster, and after `forget`."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
@@ -23,22 +23,22 @@ class ClaimResizer:
         self._grown: tuple[int | None, Refusal | None] | None = None
 
     def forget(self) -> None:
-        """Look again: a storage class that could not, may be able to now."""
+        """List the claims again, because a storage class may now allow expansion."""
         self._found = self._grown = None
 
     async def refuse(self, cluster: Cluster, volumes: Iterable[Volume]) -> Refusal | None:
-        """Return why pods with these `volumes` stay as they are, if they do. Raises KubeUnreachable and KubeRefused."""
+        """Return why the volumes cannot be changed as declared, if so. Raises KubeUnreachable and KubeRefused."""
         return refuse_disks(cluster, volumes, await self._claims(cluster))
 
     async def grow(self, cluster: Cluster) -> Refusal | None:
-        """Let claims grow; return why one stays as it is, if one does. Raises KubeUnreachable."""
+        """Grow the claims as declared; return why a claim cannot grow, if so. Raises KubeUnreachable."""
         generation = cluster.metadata.generation
         if self._grown is None or self._grown[0] != generation:
             self._grown = generation, await self._grow(cluster)
         return self._grown[1]
 
     async def erase(self, cluster: Cluster) -> None:
-        """Delete the claims that must not outlive the Cluster. Raises KubeUnreachable and KubeRefused."""
+        """Delete the claims of a deleted Cluster by its deletion policy. Raises KubeUnreachable and KubeRefused."""
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
         for claim in claims_to_erase(cluster, await claims_of(self._api, cluster)):
             log.info("%s/%s: deleting the claim %s with its Cluster", namespace, name, claim.name)
@@ -62,5 +62,5 @@ class ClaimResizer:
             await self._api.patch(CLAIM, namespace, name, change)
         except KubeRefused as error:
             return ungrown(name, size, error.message)
-        log.info("%s/%s: grows to %s", namespace, name, size)
+        log.info("%s/%s: the claim grows to %s", namespace, name, size)
         return None

@@ -1,4 +1,4 @@
-"""Creates the claims of brokers that will restart with more volumes, and deletes those that never got a disk."""
+"""Creates claims for added volumes before brokers restart with them, and deletes claims that never got a disk."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -21,13 +21,13 @@ log = logging.getLogger(__name__)
 
 
 class ClaimsAhead:
-    """Asks only about Clusters with a claim that has no disk. Both methods raise KubeUnreachable and KubeRefused."""
+    """The claims for added volumes of one Cluster. Both methods raise KubeUnreachable and KubeRefused."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
 
     async def refuse(self, cluster: Cluster, pods: PodsState, restarting: Sequence[BrokerPod]) -> Refusal | None:
-        """Create the missing claims; return why these pods do not restart yet: a claim of theirs has no disk."""
+        """Create the missing claims; return a refusal if the pods must not restart yet, because a claim has no disk."""
         with_more = [pod for pod in restarting if added_volumes(cluster, pod)]
         if not with_more:
             return None
@@ -38,7 +38,7 @@ class ClaimsAhead:
         return next((refusal for refusal in refusals if refusal is not None), None)
 
     async def discard(self, cluster: Cluster, pods: PodsState) -> None:
-        """Delete the claims that still have no disk when the API server deletes them."""
+        """Delete claims that are no longer needed and have no disk."""
         if all(claim.is_bound for claim in pods.claims):
             return
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
@@ -54,7 +54,7 @@ class ClaimsAhead:
     async def _make(self, cluster: Cluster, pod: BrokerPod, names: Iterable[str]) -> None:
         made: dict[str, Json] = {each["metadata"]["name"]: each for each in claims_of_pod(cluster, pod.name)}
         for name in names:
-            log.info("%s/%s: making the claim %s", cluster.metadata.namespace, cluster.metadata.name, name)
+            log.info("%s/%s: creating the claim %s", cluster.metadata.namespace, cluster.metadata.name, name)
             try:
                 await self._api.create(made[name])
             except KubeRefused as error:

@@ -1,4 +1,4 @@
-"""Makes and renews the Secrets of a secured Cluster: authorities, certificates, the administrator's password."""
+"""Creates and renews the Secrets of a secured Cluster: CAs, certificates, and the password of the user `admin`."""
 
 import asyncio
 import logging
@@ -32,11 +32,11 @@ from barnabas_operator.resources.security import CertificateStatus
 log = logging.getLogger(__name__)
 
 NODES_MAX: Final = 500
-"""The most nodes whose addresses are all in a certificate; with more nodes only those of brokers."""
+"""The number of nodes above which certificates name only the addresses of nodes that run brokers."""
 
 
 class ClusterSecretsReconciler:
-    """The reconciler of one Cluster's Secrets. It looks when something about them has changed, and after `forget`."""
+    """The reconciler of one Cluster's Secrets. It reads them after a change of the Cluster, and after `forget`."""
 
     def __init__(
         self, api: KubeApi, objects: AppliedObjects, nodes: Nodes, clock: LoopClock, new_password: Callable[[], str]
@@ -48,16 +48,16 @@ class ClusterSecretsReconciler:
         self._new_password = new_password
         self._seen: object = None
         self.data: Mapping[str, Data] = {}
-        """The content of the Secrets by name; empty for an open Cluster."""
+        """The content of the Secrets by name; empty for a Cluster without security."""
         self.certificates: tuple[CertificateStatus, ...] | None = None
-        """The ends of the certificates in them; None until they are known."""
+        """The expiry times of the certificates in the Secrets; None until they are known."""
 
     def forget(self) -> None:
-        """Look again: time has passed, and others may have changed something."""
+        """Read the Secrets again, because a certificate may be due or another client may have changed a Secret."""
         self._seen = None
 
     async def reconcile(self, cluster: Cluster, pods: PodsState) -> Refusal | None:
-        """Return why the Secrets are not as declared. Raises KubeUnreachable and KubeRefused."""
+        """Create and renew the Secrets; return the first error. Raises KubeUnreachable and KubeRefused."""
         if pods.external.stage_of(cluster) is SecurityStage.OPEN:
             self.data, self.certificates, self._seen = {}, (), None
             return None
@@ -91,7 +91,7 @@ class ClusterSecretsReconciler:
         return None
 
     async def erase(self, cluster: Cluster) -> None:
-        """Delete the Secrets that outlive the Cluster, as far as they are its own."""
+        """Delete the Secrets that the Cluster owns."""
         name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
         found = {**await self._found(cluster), **await self._get(namespace, credential_secrets(name))}
         for each, item in found.items():
@@ -103,12 +103,11 @@ class ClusterSecretsReconciler:
         return await self._get(cluster.metadata.namespace or "default", secret_names(cluster))
 
     async def _get(self, namespace: str, names: Sequence[str]) -> Mapping[str, Json]:
-        """Return the existing Secrets by name."""
         found = await asyncio.gather(*(self._api.get("Secret", namespace, name) for name in names))
         return {name: item for name, item in zip(names, found, strict=True) if item is not None}
 
     async def _node_addresses(self, cluster: Cluster, pods: PodsState) -> frozenset[str]:
-        """Return the addresses of all nodes, as a pod may move to any node and then advertise another address."""
+        """Return the addresses of the nodes that a broker may move to, because brokers advertise them."""
         if not any(each.is_at_node for each in cluster.spec.listeners):
             return frozenset()
         nodes = await self._nodes.all()

@@ -1,4 +1,4 @@
-"""Gives the lag exporter and the maintenance runs of a secured Cluster their ACLs, and takes away all others."""
+"""Sets the ACLs of a secured Cluster's lag exporter and maintenance runs, and removes their other ACLs."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -15,25 +15,25 @@ log = logging.getLogger(__name__)
 
 
 class CompanionReconciler:
-    """The reconciler of their rights. It asks the brokers when the Cluster has changed, and again after `forget`."""
+    """The reconciler of these users' ACLs. It asks the brokers after a change of the Cluster, and after `forget`."""
 
     def __init__(self, connected: Callable[[Cluster], ClusterAdmin]) -> None:
         self._connected = connected
         self._known: object = None
 
     def forget(self) -> None:
-        """Ask again: others may have changed the ACLs."""
+        """Ask the brokers again, because other clients may have changed the ACLs."""
         self._known = None
 
     async def reconcile(self, cluster: Cluster) -> None:
-        """Bring the ACLs; brokers without an authorizer keep none. Raises ClusterUnreachable."""
+        """Set the ACLs if the brokers have an authorizer. Raises ClusterUnreachable."""
         wanted = companion_acls(cluster)
         if not wanted or wanted == self._known:
             return
         admin = self._connected(cluster)
         found = await blocking(admin.users)
         if not found.has_authorizer:
-            return  # They get it in a roll.
+            return  # The brokers get an authorizer in the next roll.
         steps: Sequence[UserStep] = [
             step for user, acls in wanted.items() for step in acl_steps(user, found.of(user), acls)
         ]

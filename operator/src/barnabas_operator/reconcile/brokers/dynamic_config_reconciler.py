@@ -1,4 +1,4 @@
-"""Dynamic configs of a Cluster's brokers, their leaders, and the facts that only brokers know."""
+"""Sets the dynamic configs of a Cluster's brokers, balances leaders, and reads which logs are not served."""
 
 import logging
 from collections.abc import Callable
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class DynamicConfigReconciler:
-    """`connected` answers with them. Every method may raise ClusterUnreachable."""
+    """The reconciler of one Cluster's running brokers. Every method may raise ClusterUnreachable."""
 
     def __init__(self, connected: Callable[[Cluster], ClusterAdmin]) -> None:
         self._connected: Final = connected
@@ -25,11 +25,11 @@ class DynamicConfigReconciler:
         """The logs that brokers report as not served; None before the first request."""
 
     def forget(self) -> None:
-        """Check everything again, to undo changes by others."""
+        """Check the dynamic configs again, because other clients may have changed them."""
         self._set_about = self._asked = None
 
     async def set_configs(self, cluster: Cluster, pods: PodsState, state: ClusterState) -> None:
-        """Set the dynamic configs of brokers if anything about them has changed, and after `forget`."""
+        """Set the dynamic configs after a change of the Cluster or of the live brokers, and after `forget`."""
         places = place_settings(cluster, pods)
         about = (cluster.metadata.generation, frozenset(state.racks), places)
         if about == self._set_about:
@@ -43,18 +43,18 @@ class DynamicConfigReconciler:
         self._set_about = about
 
     async def look_for_strays(self, cluster: Cluster, state: ClusterState) -> None:
-        """Ask for logs that are not served, after brokers have started or stopped, and after `forget`."""
+        """Ask for logs that no broker serves, after a broker has started or stopped, and after `forget`."""
         alive = frozenset(state.racks)
         if alive != self._asked:
             self.strays = await blocking(self._connected(cluster).stray_logs, sorted(alive))
             self._asked = alive
 
     async def balance(self, cluster: Cluster) -> None:
-        """Return leadership to the preferred replicas."""
+        """Elect the preferred leaders."""
         await blocking(self._connected(cluster).balance_leaders)
 
     async def unregister_removed(self, cluster: Cluster) -> None:
-        """The others would report them for ever."""
+        """Unregister removed brokers, which would otherwise be reported as offline for ever."""
         admin = self._connected(cluster)
         for number in await blocking(admin.forget_brokers, cluster.spec.brokers.replicas):
             meta = cluster.metadata

@@ -1,4 +1,4 @@
-"""Deletes objects of listeners, brokers and settings that a Cluster no longer has."""
+"""Deletes the Kubernetes objects of listeners, brokers and settings that a Cluster no longer has."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -16,13 +16,13 @@ from barnabas_operator.resources.json_types import Json
 
 Choose = Callable[[Cluster, PodsState, Iterable[Json]], list[Json]]
 CHOSEN: Final[Mapping[str, Choose]] = {"Service": leftover_services, "ConfigMap": leftover_config_maps}
-"""The choice of objects to delete, by kind. Load balancers cost money, and node ports are few."""
+"""The functions that choose the objects to delete, by kind."""
 
 
 class GarbageCollector:
-    """Looks when the Cluster, its StatefulSet or the registered brokers have changed, and again after `forget`.
+    """The garbage collector of one Cluster.
 
-    Each look is a listing.
+    It lists objects when the Cluster, its StatefulSet or the registered brokers have changed, and after `forget`.
     """
 
     def __init__(self, api: KubeApi, objects: AppliedObjects) -> None:
@@ -32,11 +32,14 @@ class GarbageCollector:
         self._seen: object = None
 
     def forget(self) -> None:
-        """Look again: an earlier operator may have left something."""
+        """List the objects again, because an earlier operator may have left some behind."""
         self._seen = None
 
     async def remove(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> None:
-        """`state` is the state that brokers report; None if none answers. Raises KubeUnreachable and KubeRefused."""
+        """Delete the leftover objects. `state` is what the brokers report; None if none answers.
+
+        Raises KubeUnreachable and KubeRefused.
+        """
         registered = state.registered if state is not None else None
         about = cluster.metadata.generation, pods.broker_set, pods.is_rolled_out, registered
         if about == self._seen:

@@ -1,4 +1,4 @@
-"""Applies or deletes the lag exporter of a Cluster. No broker waits for it."""
+"""Applies or deletes the lag exporter of a Cluster."""
 
 import logging
 from typing import Final
@@ -19,7 +19,7 @@ KINDS: Final = ("Deployment", "PodMonitor", "Secret")
 
 
 class LagExporterReconciler:
-    """Keeps the lag exporter of one Cluster as it is declared."""
+    """The reconciler of one Cluster's lag exporter."""
 
     def __init__(
         self, api: KubeApi, objects: AppliedObjects, surroundings: SupportingObjects, settings: OperatorSettings
@@ -31,11 +31,11 @@ class LagExporterReconciler:
         self._is_away = False
 
     def forget(self) -> None:
-        """Look again: an earlier operator may have left something."""
+        """Check again for a lag exporter that an earlier operator may have left behind."""
         self._is_away = False
 
     async def reconcile(self, cluster: Cluster) -> Refusal | None:
-        """The first of its objects that the API server refuses. Raises KubeUnreachable and KubeRefused."""
+        """Apply or delete the lag exporter; return the first refusal. Raises KubeUnreachable and KubeRefused."""
         if cluster.spec.lag_exporter is None:
             await self._remove(cluster)
             return None
@@ -49,7 +49,6 @@ class LagExporterReconciler:
         return refused
 
     async def _remove(self, cluster: Cluster) -> None:
-        """Delete the lag exporter's objects; without a CRD for PodMonitor there is none of that kind."""
         if self._is_away:
             return
         namespace, name = cluster.metadata.namespace or "default", lag_exporter_name(cluster.metadata.name)

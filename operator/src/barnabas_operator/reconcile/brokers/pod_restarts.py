@@ -1,4 +1,4 @@
-"""Restarts brokers: ends their pods, which their StatefulSet then creates again."""
+"""Restarts brokers: deletes or evicts their pods, which the StatefulSet then creates again."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class PodRestarts:
-    """The restarts of exactly the pods that were seen, never of pods that have replaced them."""
+    """The restarts of brokers. Only the pod with the observed uid is deleted, never the pod that has replaced it."""
 
     def __init__(self, api: KubeApi, clock: Clock) -> None:
         self._api = api
@@ -26,10 +26,9 @@ class PodRestarts:
         self._events = EventWriter(api)
 
     async def begin(self, cluster: Cluster, pods: Sequence[BrokerPod]) -> Refusal | None:
-        """Return why the pods do not restart now, if they do not; none restarts then.
+        """Restart the pods; return a refusal, and restart none, if the PodDisruptionBudget forbids evicting the first.
 
-        The PodDisruptionBudget is asked about the first, as by a drain. The others go with it: they share no partition
-        with it, which a budget of one pod does not know.
+        The other pods are deleted without asking the budget, because they share no partition with the first.
         """
         first, *others = pods
         try:
@@ -43,10 +42,7 @@ class PodRestarts:
         return None
 
     async def _end(self, cluster: Cluster, pod: BrokerPod, *, asks: bool) -> bool:
-        """Delete or evict the pod; return whether it was still the one that was seen.
-
-        A pod that does not run is no disruption, so no budget is asked: better settings may be its cure.
-        """
+        """Evict the pod, or delete it if `asks` is false or it does not run; return False if it was replaced."""
         namespace = cluster.metadata.namespace
         try:
             if asks and not pod.is_lost:
@@ -56,7 +52,7 @@ class PodRestarts:
         except KubeRefused as error:
             if error.status != CONFLICT:
                 raise
-            return False  # The next round looks again.
+            return False  # The next reconciliation reads the new pod.
         event = restart_event(cluster, pod, time_text(self._clock.now_ms()))
         log.info("%s/%s: %s", namespace, cluster.metadata.name, event["message"])
         await self._events.tell(event)

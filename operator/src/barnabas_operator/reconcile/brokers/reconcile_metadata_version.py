@@ -1,4 +1,4 @@
-"""Gather, plan, apply: raises the level of the metadata when a roll is over, one step at a time."""
+"""Raises the metadata version after a roll, one level at a time."""
 
 import logging
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 
 
 class VersionOutcome(NamedTuple):
-    """The step that was done, and why the level is not as declared.
+    """The step that was done, and why the metadata version is not as declared.
 
-    Both are None if the level is as declared, or waits for brokers.
+    Both are None if the version is as declared, or the brokers are not ready for a higher version.
     """
 
     done: RaiseMetadataVersion | None = None
@@ -33,7 +33,7 @@ class VersionOutcome(NamedTuple):
 def reconcile_metadata_version(
     admin: ClusterAdmin, cluster: Cluster, brokers: Sequence[BrokerView], state: ClusterState
 ) -> VersionOutcome:
-    """Asks every broker only where there may be something to raise. Raises ClusterUnreachable."""
+    """Raise the metadata version by one step, if all brokers support a higher version. Raises ClusterUnreachable."""
     lower = refuse_lower(cluster, metadata_version_of(state))
     if lower is not None or not may_raise(cluster, brokers, state):
         return VersionOutcome(refusal=lower)

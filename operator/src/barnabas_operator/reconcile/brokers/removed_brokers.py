@@ -1,4 +1,4 @@
-"""The claims of removed brokers: marks, keeps or deletes them."""
+"""Marks, keeps or deletes the claims of removed brokers."""
 
 import logging
 from collections.abc import Collection
@@ -12,24 +12,24 @@ log = logging.getLogger(__name__)
 
 
 class RemovedBrokers:
-    """Marks the claims of an empty broker before it is removed: nothing on them is needed.
+    """The claims of one Cluster's removed brokers. Both methods may raise KubeUnreachable and KubeRefused.
 
-    A Cluster that is created again starts every broker that has unmarked claims. Both methods may raise KubeUnreachable
-    and KubeRefused.
+    A mark says that the disk holds no needed data. A Cluster that is created again starts every broker with an unmarked
+    claim.
     """
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
 
     async def mark(self, cluster: Cluster, broker_id: int) -> None:
-        """Mark the claims of a broker that is about to be removed."""
+        """Mark the claims of a drained broker that is about to be removed."""
         for claim in claims_to_empty(await claims_of(self._api, cluster), broker_id):
             await mark_emptied(self._api, cluster, claim, is_emptied=True)
 
     async def tidy(self, cluster: Cluster, places: int, registered: Collection[int] | None) -> None:
         """Delete removed brokers' claims with `deleteClaim`; unmark claims of brokers that were added again.
 
-        `registered` are the registered brokers; None, if they are unknown, deletes nothing.
+        `registered` are the ids of the registered brokers. If it is None, they are unknown, and no claim is deleted.
         """
         claims = await claims_of(self._api, cluster)
         for claim in claims_in_use_again(claims, places):

@@ -1,4 +1,4 @@
-"""Applies the schedules of a Cluster's maintenance, and deletes those without an entry. No broker waits for it."""
+"""Applies the CronJobs of `spec.maintenance`, and deletes CronJobs that no longer have an entry."""
 
 from typing import Final
 
@@ -13,13 +13,13 @@ from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.resources.cluster import Cluster
 
 RIGHTS: Final = ("RoleBinding", "ServiceAccount")
-"""The kinds of the rights of pods that start runs."""
+"""The kinds of objects that give a CronJob's pods the right to start runs."""
 
 
 class ScheduleReconciler:
-    """The reconciler of one Cluster's schedules.
+    """The reconciler of one Cluster's maintenance schedules.
 
-    It looks for leftover objects when the Cluster has changed, and again after `forget`.
+    It lists leftover objects when the Cluster has changed, and after `forget`.
     """
 
     def __init__(self, api: KubeApi, objects: AppliedObjects, settings: OperatorSettings) -> None:
@@ -29,11 +29,14 @@ class ScheduleReconciler:
         self._tidied: int | None = None
 
     def forget(self) -> None:
-        """Look again: an earlier operator may have left something."""
+        """List leftover objects again, because an earlier operator may have left some behind."""
         self._tidied = None
 
     async def reconcile(self, cluster: Cluster) -> Refusal | None:
-        """Apply the CronJobs; return the first fault of an entry, whose CronJob stays. Raises KubeRefused."""
+        """Apply the CronJobs; return the first error. The CronJob of an invalid entry stays as it is.
+
+        Raises KubeUnreachable and KubeRefused.
+        """
         name, wrong = cluster.metadata.name, dict(entry_problems(cluster.spec.maintenance))
         refused = Refusal(INVALID_SPEC, next(iter(wrong.values()))) if wrong else None
         bad = {schedule_name(name, entry) for entry in wrong}
@@ -49,7 +52,7 @@ class ScheduleReconciler:
         return refused
 
     async def _tidy(self, cluster: Cluster) -> None:
-        """Delete leftover CronJobs, with their history and running Jobs, as with any deleted CronJob."""
+        """Delete leftover CronJobs. Kubernetes then also deletes their Jobs, even running ones."""
         if self._tidied is not None and self._tidied == cluster.metadata.generation:
             return
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
@@ -60,7 +63,7 @@ class ScheduleReconciler:
         self._tidied = cluster.metadata.generation
 
     async def _remove_rights(self, cluster: Cluster) -> None:
-        """Remove the rights of starter pods, which no pod needs any longer."""
+        """Delete the ServiceAccount and RoleBinding of pods that start runs."""
         namespace, name = cluster.metadata.namespace or "default", starter_name(cluster.metadata.name)
         for kind in RIGHTS:
             found = await self._api.get(kind, namespace, name)

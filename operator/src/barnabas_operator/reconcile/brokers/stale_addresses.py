@@ -1,4 +1,4 @@
-"""Marks pods whose brokers advertise an address that is no longer theirs, so that they restart."""
+"""Marks pods for a restart whose brokers advertise an outdated address."""
 
 import logging
 
@@ -13,9 +13,9 @@ log = logging.getLogger(__name__)
 
 
 async def mark_stale_pods(api: KubeApi, cluster: Cluster, pods: PodsState) -> None:
-    """Mark the pods for a restart, one by one and where it is safe. Raises KubeUnreachable and KubeRefused.
+    """Annotate the pods, so that they restart one by one. Raises KubeUnreachable and KubeRefused.
 
-    The pods are marked before the StatefulSet loses the old addresses: an operator that dies in between loses nothing.
+    The StatefulSet must be changed after this call, because the old addresses are stored only there.
     """
     for broker_id, why in stale_brokers(cluster, pods).items():
         pod, namespace = pods.pods[broker_id], cluster.metadata.namespace or "default"

@@ -1,4 +1,4 @@
-"""Reads why Kubernetes does not create or end a broker's pod, or its disk."""
+"""Reads why Kubernetes does not start or end a broker's pod, or does not provide its disk."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ ASK_S: Final = 5.0
 
 
 class StartDiagnosis:
-    """The diagnosis of one Cluster's pods. Reconciliations may come twice a second; Events are read every 5 s."""
+    """The diagnosis of one Cluster's pods. Events of a kind are read at most every 5 s."""
 
     def __init__(self, api: KubeApi, clock: Clock) -> None:
         self._api = api
@@ -33,7 +33,7 @@ class StartDiagnosis:
         self._listed: dict[str, tuple[float, list[dict[str, Any]]]] = {}
 
     async def of(self, cluster: Cluster, pods: PodsState, now: str) -> str:
-        """Return Kubernetes' reports about pods that do not run, do not end or are missing, and about their disks."""
+        """Return Kubernetes' reports about pods that do not start, do not end or are missing, and about their disks."""
         missing = [view.broker_id for view in pods.views() if not view.is_running]
         troubles = pods.troubles()
         unmade = await self.of_pods(cluster, missing) if missing else ""
@@ -45,14 +45,14 @@ class StartDiagnosis:
         return "; ".join(filter(None, (unmade, troubles, unstarted, unended, await self.of_claims(cluster, troubles))))
 
     async def of_ends(self, pods: Iterable[TerminatingPod], now: str) -> str:
-        """Return why deleted pods exist for longer than they may; empty if none is overdue."""
+        """Return why deleted pods still exist after their grace period; empty if no pod is overdue."""
         overdue = [pod for pod in pods if pod.is_overdue(now)]
         nodes = sorted({pod.node for pod in overdue if pod.node})
         found = await asyncio.gather(*(self._api.get("Node", None, name) for name in nodes))
         return why_not_ended(overdue, [name for name, node in zip(nodes, found, strict=True) if is_away(node)])
 
     async def of_growth(self, cluster: Cluster, pods: PodsState) -> Refusal | None:
-        """Return why disks do not grow. Kubernetes before 1.33 reports such failures only as Events."""
+        """Return why disks do not grow. Kubernetes before 1.33 reports failed resizes only as Events."""
         growing = [claim for claim in pods.claims if claim.resize is not None]
         if not growing:
             return None
@@ -63,13 +63,13 @@ class StartDiagnosis:
         return resize_failure(pods) or (Refusal(CANNOT_GROW, "; ".join(texts)) if texts else None)
 
     async def _of_starts(self, cluster: Cluster, slow: Collection[BrokerPod]) -> str:
-        """Return kubelets' reports about pods that are slow to start, for example of disks that cannot be mounted."""
+        """Return the kubelets' warnings about pods that are slow to start, such as a disk that cannot be mounted."""
         events = await self._events(cluster, {"involvedObject.kind": "Pod", "type": "Warning"}) if slow else []
         reports = ((f"{pod.name} has not started since {pod.made_at}", last_warning(pod.name, events)) for pod in slow)
         return "; ".join(": ".join(filter(None, each)) for each in reports)
 
     async def of_pods(self, cluster: Cluster, numbers: Collection[int]) -> str:
-        """Return why these brokers have no pod; empty if Kubernetes does not report it."""
+        """Return why these brokers have no pod; empty if Kubernetes reports no reason."""
         name = cluster.metadata.name
         about = {"involvedObject.kind": "StatefulSet", "involvedObject.name": brokers_name(name)}
         names = [pod_name(name, number) for number in numbers]
@@ -77,7 +77,7 @@ class StartDiagnosis:
         return f"waiting for Kubernetes to start broker {', '.join(map(str, numbers))}: {why}" if why else ""
 
     async def of_claims(self, cluster: Cluster, troubles: str) -> str:
-        """Return why pods wait for their disks, if they do; empty if Kubernetes does not report it."""
+        """Return why pods wait for their disks; empty if no pod waits, or Kubernetes reports no reason."""
         if CLAIM not in troubles:
             return ""
         name = brokers_name(cluster.metadata.name)
@@ -90,7 +90,7 @@ class StartDiagnosis:
         if now_s - asked_at >= ASK_S:
             try:
                 events = await self._api.listing("Event", cluster.metadata.namespace or "default", {}, about)
-            except KubeRefused as error:  # Events only explain; the brokers run without this right.
-                log.debug("events about %s: %s", about, error)
+            except KubeRefused as error:  # The right to list Events is optional.
+                log.debug("the Events about %s could not be listed: %s", about, error)
             self._listed[kind] = now_s, events
         return events

@@ -1,4 +1,4 @@
-"""Applies the objects that a Cluster's brokers need: rights, Services, budgets, policies, monitors."""
+"""Applies the objects that a Cluster's brokers need, such as Services, RBAC objects and PodDisruptionBudgets."""
 
 import logging
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class SupportingObjects:
-    """The supporting objects of one Cluster. Services for the outside ask for their previous node ports."""
+    """The supporting objects of one Cluster. External Services ask for their previous node ports."""
 
     def __init__(self, api: KubeApi, objects: AppliedObjects, neighbours: Neighbours) -> None:
         self._api = api
@@ -29,13 +29,13 @@ class SupportingObjects:
         self._monitors: bool | None = None
 
     def forget(self) -> None:
-        """Look again whether there can be a PodMonitor: CRDs come and go."""
+        """Check again whether the CRD of PodMonitors is installed."""
         self._monitors = None
 
     async def apply(self, cluster: Cluster, places: int) -> Refusal | None:
-        """Each by itself; the first that the API server refuses. Raises KubeUnreachable.
+        """Apply all objects, and return the first refusal. Raises KubeUnreachable.
 
-        `places` are how many brokers there were when they were counted last, beyond those that are declared.
+        `places` is the number of brokers that need objects, with the removed brokers that still have replicas.
         """
         refused, given = None, await self._given(cluster)
         for each in supporting_objects(cluster, await self.apis(), self._neighbours, places):
@@ -46,7 +46,7 @@ class SupportingObjects:
         return refused
 
     async def _apply(self, cluster: Cluster, item: Mapping[str, Any], pinned: Mapping[str, Any]) -> None:
-        """A node port that another Service has taken meanwhile cannot be had again: any is better than none."""
+        """Apply the object, with another node port if the previous one now belongs to another Service."""
         try:
             await self._objects.apply(cluster, pinned)
         except ObjectRefused as error:
@@ -63,7 +63,7 @@ class SupportingObjects:
         return addresses_given(found) if found is not None else {}
 
     async def apis(self) -> list[str]:
-        """The group versions of others that the API server has. Raises KubeUnreachable and KubeRefused."""
+        """Return the optional API groups that the API server has. Raises KubeUnreachable and KubeRefused."""
         if self._monitors is None:
             self._monitors = await self._api.serves("PodMonitor")
         return [MONITORING] if self._monitors else []
