@@ -256,7 +256,7 @@ def test_one_that_is_deleted_goes_when_its_application_and_its_pods_are_gone() -
         world.delete("a")
         await world.look()
         assert application(world) is None
-        assert world.said("a")[1:] == ("Deleting", "it is deleted once its pods have ended: 1 run")
+        assert world.said("a")[1:] == ("Deleting", "waiting for the pods of the run to end; still running: 1")
         world.pods_go("a")
         await world.look()
         assert world.api.found(KIND, "a") is None

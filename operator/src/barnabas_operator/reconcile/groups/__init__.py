@@ -1,1 +1,1 @@
-"""ConsumerGroups, reconciled by a worker of their own beside that of their Cluster."""
+"""The reconciliation of ConsumerGroups, in a background worker for each Cluster."""

@@ -1,4 +1,4 @@
-"""The scale of a target, given back for a ConsumerGroup that is no longer reconciled."""
+"""Restores the replicas of a target that a reset scaled down, when its ConsumerGroup is no longer reconciled."""
 
 import logging
 from collections.abc import Mapping
@@ -15,10 +15,9 @@ log = logging.getLogger(__name__)
 
 
 async def give_back_target(api: KubeApi, clock: Clock, body: Mapping[str, Any]) -> None:
-    """Scale up the target of a reset, before the resource is released, or if it has no Cluster. Raises KubeUnreachable.
+    """Scale up the target that a reset of this ConsumerGroup scaled down. Raises KubeUnreachable.
 
-    A refusal is logged only: in a namespace that ends the operator may have no right any more, and what keeps the
-    resource keeps the namespace. The target's annotation still tells what it had.
+    A refusal is only logged, because it must not block the deletion of a namespace.
     """
     group = readable_part(ConsumerGroup, body)
     goes = group.metadata.deletion_timestamp is not None

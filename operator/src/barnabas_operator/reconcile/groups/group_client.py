@@ -1,4 +1,4 @@
-"""The connection of the worker for groups: the round over brokers has another, which it may drop at any time."""
+"""The worker's connection to the brokers for consumer groups, separate from the connection of the Cluster's worker."""
 
 from collections.abc import Callable
 from threading import Lock
@@ -12,7 +12,7 @@ CLIENT_ID: Final = "barnabas-operator-groups"
 
 
 class GroupClient:
-    """The client for looks at groups, called in threads. A connection made after the worker's end is closed again."""
+    """The client that reads and changes consumer groups. Its methods are called in threads."""
 
     def __init__(self, bootstrap: Callable[[], str], security: Callable[[], Credentials] = lambda: IN_CLEAR) -> None:
         self._bootstrap = bootstrap
@@ -22,24 +22,24 @@ class GroupClient:
         self._connecting: Final = Lock()
 
     def connected(self) -> Any:
-        """Return the client, connected if it was not. Raises ClusterUnreachable."""
-        with self._connecting:  # Several groups may connect at the same time.
+        """Return a connected client. Raises ClusterUnreachable, also after `end`."""
+        with self._connecting:  # Threads for several groups may call this at the same time.
             client = self._client = self._client or self._connect()
         if self._has_ended:
             client.close()
-            raise ClusterUnreachable("nobody asks any more")
+            raise ClusterUnreachable("the worker for consumer groups has ended")
         return client
 
     def _connect(self) -> Any:
         return connected_client(self._bootstrap(), CONNECT_S, CLIENT_ID, self._security())
 
     def drop(self) -> None:
-        """Close the connection, so that the next call makes another one."""
+        """Close the connection, so that the next call connects again."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
 
     def end(self) -> None:
-        """Close the connection for good."""
+        """Close the connection, and never connect again."""
         self._has_ended = True
         self.drop()

@@ -1,6 +1,6 @@
-"""The look at a Cluster's consumer groups that have resources, and the declared changes of them.
+"""Reconciles the ConsumerGroups of a Cluster in a background worker.
 
-Groups are slow to read, and come by the thousand: no round over brokers or Topics waits for this.
+Reading thousands of groups is slow, and must not delay the reconciliation of brokers and Topics.
 """
 
 import logging
@@ -44,22 +44,22 @@ from barnabas_operator.resources.json_types import Json
 log = logging.getLogger(__name__)
 
 AWAY_S: Final = 30.0
-"""The time for which a group that cannot be read keeps its status: coordinators move in a roll."""
+"""The time for which a group keeps its status while it cannot be read, as when its coordinator restarts."""
 BUSY_S_MIN: Final = 2.0
-"""The least pause between looks while a step is pending, such as a reset that waits for hours."""
+"""The shortest pause between reconciliations while a step is pending, such as a reset that waits for members."""
 PATIENCE_LOOKS: Final = 4
-"""A group stalls, or has stopped, after as many looks without progress at least: a minute."""
+"""The number of intervals without progress, one minute by default, after which a group counts as stalled or stopped."""
 
 
 class Looks(Protocol):
-    """Looks at groups, in a thread."""
+    """The interface for reading groups from the brokers."""
 
     def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
-        """Look at these groups over the connected client. Raises ClusterUnreachable."""
+        """Read these groups with the connected client, in a thread. Raises ClusterUnreachable."""
 
 
 class GroupLooker(Looker):
-    """The looker at the ConsumerGroups of one Cluster."""
+    """The work of the background worker on the ConsumerGroups of one Cluster."""
 
     kind = CONSUMER_GROUP.name
 
@@ -88,15 +88,15 @@ class GroupLooker(Looker):
         self._cluster: Cluster | None = None
         self._before: Mapping[str, ConsumerGroupStatus | None] = {}
         self._heard_at: dict[str, float] = {}
-        """The time of each group's last look, or when it was first seen."""
+        """The time when each group was last read, or first declared, by name of the resource."""
 
     def close(self) -> None:
-        """Close the connection for good."""
+        """Close the connection to the brokers."""
         self._client.end()
 
     @property
     def acted_at(self) -> float:
-        """Return when the API server or a part of the work last answered."""
+        """Return the time when the API server last answered, or a part of the work last ended."""
         return max(self._statuses.wrote_at, self._work.acted_at)
 
     async def give_back(self, body: Json) -> None:
@@ -104,20 +104,20 @@ class GroupLooker(Looker):
         await give_back_target(self._api, self._clock, body)
 
     def look_failed(self) -> None:
-        """Drop the connection, whatever the error: the next look connects again."""
+        """Close the connection after any error, so that the next call of `look` connects again."""
         self._client.drop()
 
     def pause_s(self, took_s: float, *, is_busy: bool) -> float:
-        """Return the pause in seconds; at most half of the time is spent on looks."""
+        """Return the pause in seconds, at least as long as the last call of `look` took."""
         every_s = self._settings.group_look_s
         return max(took_s, min(every_s, BUSY_S_MIN) if is_busy else every_s - took_s)
 
     def _bootstrap(self) -> str:
-        assert self._cluster is not None, "without a Cluster nobody is asked"
+        assert self._cluster is not None, "only groups of a known Cluster are read"
         return self._settings.bootstrap_of(self._cluster)
 
     async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
-        """Look at all groups at once; return True if the next look must come soon."""
+        """Reconcile all groups once; return True if the next call must come soon."""
         self._cluster = cluster
         self._statuses.begin()
         groups = await self._readable(bodies)
@@ -131,7 +131,7 @@ class GroupLooker(Looker):
         return is_busy
 
     async def _readable(self, bodies: Bodies) -> Sequence[ConsumerGroup]:
-        """Return the valid groups; write the problem into the status of the others."""
+        """Return the valid groups; write the error into the status of invalid groups."""
         groups, invalid = self._read.all(bodies.values())
         groups = [self._statuses.newest(group, bodies[group.metadata.name]) for group in groups]
         self._before = {group.metadata.name: group.status for group in (*groups, *(group for group, _ in invalid))}
@@ -147,18 +147,18 @@ class GroupLooker(Looker):
     async def _bring(self, cluster: Cluster, groups: Sequence[ConsumerGroup], bodies: Bodies) -> bool:
         declared = [group for group in groups if group.metadata.deletion_timestamp is None]
         ending = [group for group in groups if group.metadata.deletion_timestamp is not None]
-        owned = owners(declared, lambda group: group.group_id)  # Resources that wait for their finalizer count, too.
+        owned = owners(declared, lambda group: group.group_id)  # A resource without a finalizer yet can own a group.
         declared = await with_finalizers(self._statuses, declared, bodies, needs_finalizer, self._now())
         is_busy = await self._bring_declared(cluster, declared, owned, bodies)
         are_left = await all_ended(self._end(cluster, group, owned.keys(), bodies) for group in ending)
         return is_busy or any(are_left)
 
     async def _look(self, groups: Iterable[ConsumerGroup]) -> Looked:
-        """Look at all groups at once; if no broker answers, all of them count as without an answer."""
+        """Read all groups from the brokers; return no group if no broker answers."""
         group_ids = {group.group_id for group in groups}
         if not group_ids:
             return Looked({}, "")
-        assert self._cluster is not None, "without a Cluster nobody is asked"
+        assert self._cluster is not None, "only groups of a known Cluster are read"
         try:
             self._access = await broker_access(self._api, self._cluster, self._prove)
             return await blocking(lambda: self._looks.look(self._client.connected, group_ids))
@@ -183,7 +183,7 @@ class GroupLooker(Looker):
         return len(done) < len(worked) or any(each.is_busy for each in done)
 
     async def _end(self, cluster: Cluster, group: ConsumerGroup, owned: Collection[str], bodies: Bodies) -> bool:
-        """End a group whose resource is being deleted; return True if the next look must come soon."""
+        """Carry out the deletion of a resource; return True if the next call of `look` must come soon."""
         body = bodies[group.metadata.name]
         try:
             why = await self._work.end(group, owned)
@@ -199,13 +199,13 @@ class GroupLooker(Looker):
         return why is not None and why.reason != DELETION_PROTECTED
 
     async def _wait(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
-        """Release groups whose deletion needs no broker; set `why` in the status of the others."""
+        """Release deleted resources that need no broker; write `why` into the status of all others."""
         going = [each for each in groups if each.metadata.deletion_timestamp is not None and _may_go(each)]
         await all_ended(self._go(each, bodies) for each in going)
         await self._write_unheard([each for each in groups if each not in going], bodies, why)
 
     async def _go(self, group: ConsumerGroup, bodies: Bodies) -> None:
-        """Release a group once its target is scaled up again, which needs no brokers."""
+        """Scale up the target of a deleted resource, and then release the resource."""
         try:
             why = await self._work.clean_up(group)
         except KubeRefused as error:
@@ -216,12 +216,12 @@ class GroupLooker(Looker):
             await self._write([with_problem(group, why, self._now())], bodies)
 
     async def _write_unheard(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
-        """Write statuses at once for groups whose declared state has none yet; the others were written a moment ago."""
+        """Write `why` into the status of groups that are new, changed, or have not been read for AWAY_S."""
         late = [each for each in groups if has_news(each) or self._is_long_unheard(each)]
         await self._write(await all_ended(self._unheard(each, why) for each in late), bodies)
 
     async def _unheard(self, group: ConsumerGroup, why: str) -> ConsumerGroup:
-        """Return the group as unheard, and scale its target up again, as it may take long until brokers answer."""
+        """Return the group with `why` in its status; after AWAY_S, first scale up the target of its reset."""
         reason = why_waiting(group, why) or Refusal(CLUSTER_NOT_READY, why)
         work = await self._work.hold(group, reason.message) if self._is_long_unheard(group) else None
         return unheard(group, reason, self._now(), work)
@@ -237,12 +237,12 @@ class GroupLooker(Looker):
 
 
 def _may_go(group: ConsumerGroup) -> bool:
-    """True if nothing must be done or reported before the resource is deleted."""
+    """True if the deletion of the resource needs no request to the brokers."""
     return group.is_paused or group.spec.deletion_policy == "Retain"
 
 
 def group_looker(environment: ReconcilerEnvironment) -> GroupLooker:
-    """Return a looker that asks the brokers."""
+    """Return the work on ConsumerGroups for a background worker."""
     worker_environment = environment.worker_environment
     patience_s = PATIENCE_LOOKS * worker_environment.settings.group_look_s
     return GroupLooker(environment, GroupLooks(patience_s, worker_environment.clock))

@@ -1,4 +1,4 @@
-"""The parts of the work on a consumer group, each with its part of the status."""
+"""The interface of the parts that reconcile a ConsumerGroup, such as offset resets and scaling."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -14,9 +14,9 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup
 
 
 class GroupEnvironment(NamedTuple):
-    """The environment of a part, in one Cluster. `client` connects; it and all that it does is called in threads.
+    """The environment of a part, in one Cluster. `client` connects to the brokers; it must be called in a thread.
 
-    `writing` is entered for each request to brokers that changes something, with the seconds that it may take.
+    `writing` is a context for each request that changes something; its argument is the request's time limit in seconds.
     """
 
     api: KubeApi
@@ -27,28 +27,22 @@ class GroupEnvironment(NamedTuple):
 
 
 class GroupPart(Protocol):
-    """A part of the work on the groups of one Cluster, one group after the other.
-
-    It raises what ReconcileParts expects of a part.
-    """
+    """A part that reconciles one aspect of the ConsumerGroups of one Cluster."""
 
     async def act(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, work: WorkStatus) -> WorkStatus:
-        """Take a step, if there is one. Return `work` with this part of the status.
-
-        Never called for a paused group.
-        """
+        """Take the next step of a group that is not paused; return `work` with this part's conditions."""
 
     async def hold(self, group: ConsumerGroup, why: str, work: WorkStatus) -> WorkStatus:
-        """Undo temporary changes in Kubernetes, because the group is on hold for `why`.
+        """Undo temporary changes in Kubernetes, because the group is on hold for `why`. Sends no request to brokers.
 
-        Asks no brokers. Returns `work` with this part of the status.
+        Returns `work` with this part's conditions.
         """
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """Undo temporary changes in Kubernetes, because the resource is being deleted.
+        """Undo temporary changes in Kubernetes, because the resource is being deleted. Sends no request to brokers.
 
-        Asks no brokers. Returns why the deletion has to wait; None if nothing is left.
+        Returns why the deletion has to wait, or None.
         """
 
     async def end(self, group: ConsumerGroup) -> Refusal | None:
-        """Carry out the deletion policy; return why the deletion must wait, None once nothing is left."""
+        """Carry out the deletion policy; return why the deletion has to wait, or None."""

@@ -1,4 +1,4 @@
-"""The choice of group statuses to write: news at once, numbers in turns, as there may be thousands of groups."""
+"""Chooses the ConsumerGroup statuses to write: changed conditions at once, changed numbers at a limited rate."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -11,12 +11,9 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGr
 from barnabas_operator.resources.json_types import Json
 
 NUMBERS_EVERY_S: Final = 60.0
-"""The shortest time between two writes of a status in which only numbers change."""
+"""The shortest time between two writes of a status in which only numbers have changed."""
 NUMBERS_AT_ONCE_MAX: Final = 30
-"""The most groups to write after a look if only their numbers have changed: 2 a second.
-
-Those that have waited longest come first.
-"""
+"""The most statuses to write in one reconciliation if only their numbers have changed, the oldest first."""
 
 
 class _Change(NamedTuple):
@@ -35,7 +32,7 @@ class GroupStatuses:
         """The monotonic time of the last write, by uid."""
 
     async def write(self, groups: Iterable[tuple[ConsumerGroup, ConsumerGroupStatus | None]], bodies: Bodies) -> None:
-        """Write the new statuses of `groups` that are due; beside each group is its status when it was read."""
+        """Write the statuses that are due. `groups` pairs each group with its previous status."""
         changes = [change for group, before in groups if (change := self._change(group, before, bodies)) is not None]
         numbers = sorted((each for each in changes if not each.is_news), key=lambda each: self._at(each.body))
         written = [*(each for each in changes if each.is_news), *numbers[:NUMBERS_AT_ONCE_MAX]]
@@ -45,9 +42,8 @@ class GroupStatuses:
         await self._statuses.write((each.group, each.body) for each in written)
 
     def _change(self, group: ConsumerGroup, before: ConsumerGroupStatus | None, bodies: Bodies) -> _Change | None:
-        """Return the change to write; None if there is none, or it is not due yet."""
         body = bodies[group.metadata.name]
-        assert group.status is not None, "only a group with a new status is written"
+        assert group.status is not None, "a group must have a status to write"
         if group.status == before:
             return None
         if is_worth_a_write(before, group.status):

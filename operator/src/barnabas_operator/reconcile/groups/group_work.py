@@ -1,4 +1,4 @@
-"""The work on each group after a look: its parts, its objective, its status."""
+"""Reconciles each ConsumerGroup after it was read: runs its parts, judges its lag objective, makes its status."""
 
 import asyncio
 import logging
@@ -32,26 +32,26 @@ log = logging.getLogger(__name__)
 
 AT_ONCE_MAX: Final = 16
 PARTS: Final[Sequence[Callable[[GroupEnvironment], GroupPart]]] = (OffsetResets, LagScaling)
-"""The parts in their order; each gets the reports of those before it."""
+"""The parts in the order in which they run; each part receives the conditions of the previous parts."""
 
 
 class Worked(NamedTuple):
-    """The outcome of the work on a group."""
+    """The outcome of the reconciliation of a group."""
 
     group: ConsumerGroup
     """The group with its new status."""
     is_busy: bool
-    """True if the next look must come soon."""
+    """True if the group must be reconciled again soon."""
 
 
 class GroupWork:
-    """The work on the groups of one Cluster."""
+    """The reconciler of the groups of one Cluster."""
 
     def __init__(self, environment: GroupEnvironment) -> None:
         self._parts: Final = [part(environment) for part in PARTS]
         self._clock: Final = environment.clock
         self._missed_since_s: dict[str, float] = {}
-        """The monotonic time from which a group has missed its objective, by name of the resource."""
+        """The monotonic time since which each group has missed its objective, by name of the resource."""
         self._turns = asyncio.Semaphore(AT_ONCE_MAX)
         self.acted_at = 0.0
         """The monotonic time at which the last part ended."""
@@ -59,7 +59,7 @@ class GroupWork:
     async def bring(
         self, cluster: Cluster, group: ConsumerGroup, owner: ConsumerGroup, seen: GroupSeen
     ) -> Worked | None:
-        """Reconcile a group once; return None, with an unknown outcome, if a server is silent. Raises NotLeading."""
+        """Reconcile a group once; return None if a server did not answer. Raises NotLeading."""
         problem = refuse_group(group, owner, seen)
         try:
             if problem is None and not group.is_paused:
@@ -77,7 +77,7 @@ class GroupWork:
         return Worked(replaced(group, status=status), work.is_busy)
 
     async def hold(self, group: ConsumerGroup, why: str) -> WorkStatus:
-        """Hold the parts because of `why`; ask no brokers. Raises NotLeading and KubeUnreachable."""
+        """Call `hold` of all parts because of `why`. Raises NotLeading and KubeUnreachable."""
         work = WorkStatus()
         async with self._turns:
             for part in self._parts:
@@ -86,9 +86,9 @@ class GroupWork:
         return work
 
     async def end(self, group: ConsumerGroup, owned: Collection[str]) -> Refusal | None:
-        """Carry out the deletion policy; return why the resource stays, None if it may go.
+        """Carry out the deletion policy; return why the deletion has to wait, or None.
 
-        A group that another resource has is left to that one. Raises NotLeading, ClusterUnreachable, KubeUnreachable
+        Nothing is deleted if another resource owns the group. Raises NotLeading, ClusterUnreachable, KubeUnreachable
         and KubeRefused.
         """
         refusal = await self.clean_up(group)
@@ -99,11 +99,13 @@ class GroupWork:
         return await self._each(lambda part: part.end(group))
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """Clean up without the brokers, also if another resource has the group. Raises as `end` does."""
+        """Call `clean_up` of all parts; return the first refusal.
+
+        Raises NotLeading, KubeUnreachable and KubeRefused.
+        """
         return await self._each(lambda part: part.clean_up(group))
 
     async def _each(self, ends: Callable[[GroupPart], Awaitable[Refusal | None]]) -> Refusal | None:
-        """The first refusal of the parts."""
         async with self._turns:
             for part in self._parts:
                 refusal = await ends(part)
@@ -113,7 +115,7 @@ class GroupWork:
         return None
 
     def forget(self, there: Collection[str]) -> None:
-        """All but the resources of these names."""
+        """Forget the resources whose names are not in `there`."""
         self._missed_since_s = {name: at for name, at in self._missed_since_s.items() if name in there}
 
     async def _acted(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen) -> WorkStatus:
@@ -123,9 +125,9 @@ class GroupWork:
                 work = await part.act(cluster, group, seen, work)
             except (NotLeading, ClusterUnreachable, KubeUnreachable):
                 raise
-            except Exception as error:  # Any error of one group must not stop the others.
+            except Exception as error:  # An error in one group must not stop the other groups.
                 log.warning("%s: %s", _name(group), error, exc_info=not is_expected(error))
-                known = condition_of(group.conditions, OFFSETS_RESET)  # A reset may still hold the target at 0.
+                known = condition_of(group.conditions, OFFSETS_RESET)  # Keeps a reset that is under way.
                 return WorkStatus(problem=refusal_of(error), conditions=(known,) if known is not None else ())
             self.acted_at = self._clock.monotonic_s()
         return work

@@ -1,4 +1,4 @@
-"""The scaling of the target that runs a group's consumers, by its lag."""
+"""Scales the Deployment or StatefulSet of a group's consumers according to the group's lag."""
 
 import logging
 from dataclasses import replace
@@ -24,7 +24,7 @@ from barnabas_operator.resources.object_meta import SCALING_ACTIVE, Condition, c
 log = logging.getLogger(__name__)
 
 READ_EVERY_S: Final = 60.0
-"""The interval within which others' changes of a target are noticed; a target is also read before it is scaled."""
+"""The interval at which a target is read again, to notice changes by other clients."""
 
 
 class _Known(NamedTuple):
@@ -36,28 +36,28 @@ class _Known(NamedTuple):
     memory: Memory | None = None
 
     def is_fresh(self, scaling: Scaling, now_s: float) -> bool:
-        """True if it is about the declared target, and was read within READ_EVERY_S."""
+        """True if the scale belongs to the declared target, and was read less than READ_EVERY_S ago."""
         return self.target == scaling.target and now_s - self.read_s < READ_EVERY_S
 
     def decide(self, scaling: Scaling, demand: Demand, now_s: float) -> Decision:
-        """Decide by the state of the target."""
+        """Return how many replicas the target must have."""
         return decide(scaling, demand, self.scale.replicas, self.memory, now_s)
 
 
 class LagScaling(GroupPart):
-    """The part of `spec.scaling`, of the groups of one Cluster."""
+    """The part that carries out `spec.scaling` of the groups of one Cluster."""
 
     def __init__(self, environment: GroupEnvironment) -> None:
         self._clock = environment.clock
         self._scales = Scales(environment.api, environment.namespace)
         self._events = EventWriter(environment.api)
         self._known: dict[str, _Known] = {}
-        """The last known scale, by uid of the group's resource."""
+        """The last known scale of each target, by uid of the ConsumerGroup."""
         self._scalers = Scalers([], [])
         self._scalers_read_s: float | None = None
 
     async def act(self, _cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, work: WorkStatus) -> WorkStatus:
-        """Scale the target if that is decided."""
+        """Scale the target if the lag requires another number of replicas."""
         uid, scaling = group.metadata.uid or "", group.spec.scaling
         if scaling is None or scaling.lag_threshold is None:
             self._known.pop(uid, None)
@@ -68,7 +68,7 @@ class LagScaling(GroupPart):
         try:
             done = await self._follow(group, uid, scaling, seen)
         except KubeRefused as error:
-            if error.status == CONFLICT:  # The target has just changed: keep the last condition.
+            if error.status == CONFLICT:  # Another client has just changed the target.
                 known = condition_of(group.conditions, SCALING_ACTIVE)
                 return replace(work if known is None else _with(work, known), is_busy=True)
             done = Refusal(KUBERNETES_ERROR, f"{named(scaling.target)}: {error.message}")
@@ -78,17 +78,17 @@ class LagScaling(GroupPart):
         return replace(_with(work, follows_lag(group, seen, done, self._stamp())), replicas=done.replicas)
 
     async def hold(self, group: ConsumerGroup, _why: str, work: WorkStatus) -> WorkStatus:
-        """Leave the target as it is, and forget what was observed of it."""
+        """Forget the scale of the target, and do not change it."""
         self._known.pop(group.metadata.uid or "", None)
         return work
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """Leave the target as it is, and forget what was observed of it."""
+        """Forget the scale of the target, and do not change it."""
         self._known.pop(group.metadata.uid or "", None)
         return None
 
     async def end(self, _group: ConsumerGroup) -> Refusal | None:
-        """Return None, as deletion policies are about the group, and not about its target."""
+        """Return None, because no deletion policy concerns the target."""
         return None
 
     async def _follow(self, group: ConsumerGroup, uid: str, scaling: Scaling, seen: GroupSeen) -> Decision | Refusal:

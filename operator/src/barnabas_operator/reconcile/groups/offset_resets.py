@@ -1,4 +1,4 @@
-"""Declared resets of a group's offsets, and the group's deletion with its resource, step by step."""
+"""Carries out declared offset resets of a group, and deletes the group or its offsets by its deletion policy."""
 
 import logging
 from dataclasses import replace
@@ -52,14 +52,14 @@ log = logging.getLogger(__name__)
 
 
 class OffsetResets(GroupPart):
-    """The part of resets and of deletion policies, of the groups of one Cluster."""
+    """The part that carries out offset resets and deletion policies of the groups of one Cluster."""
 
     def __init__(self, environment: GroupEnvironment) -> None:
         self._environment = environment
         self._targets = ResetTargets(environment.api, environment.namespace, environment.clock)
 
     async def act(self, _cluster: Cluster, group: ConsumerGroup, _seen: GroupSeen, work: WorkStatus) -> WorkStatus:
-        """Take as many steps as can be taken now."""
+        """Take the next steps of the reset, until one has to wait."""
         stays = final_condition(group)
         if stays is not None:
             return _with(work, stays)
@@ -84,7 +84,7 @@ class OffsetResets(GroupPart):
         return reset_refused(group, work, CHANGES, self._stamp(), holds_target=True)
 
     async def end(self, group: ConsumerGroup) -> Refusal | None:
-        """Delete the group or its offsets by its deletion policy; return the refusal, if any."""
+        """Delete the group or its offsets by its deletion policy; return why the deletion has to wait, or None."""
         if group.spec.deletion_policy not in ASKS_BROKERS:
             return None
         refusal, refused = await blocking(self._delete_now, group)
@@ -93,7 +93,7 @@ class OffsetResets(GroupPart):
         return still_active(group, "members") if refused.has_members else Refusal(KAFKA_ERROR, str(refused))
 
     async def _look(self, group: ConsumerGroup, reset: Reset | None, known: ResetStatus | None) -> ResetLook:
-        """Look at the reset, the group and its target; brokers are asked unless the status has it as done."""
+        """Return the state of the reset, the group and its target."""
         done_at = known.done_at if known is not None else None
         described = GroupDescription()
         if reset is not None and done_at is None:
@@ -112,9 +112,9 @@ class OffsetResets(GroupPart):
         return await blocking(lambda: plan_now(self._admin(), reset, look.group_id, look.now))
 
     async def _commit(self, group: ConsumerGroup, look: ResetLook) -> tuple[ResetStatus | None, Stop | None]:
-        """Commit the offsets of the reset; return its status if it was done, or why it was not.
+        """Commit the offsets of the reset; return its status, or why it was refused.
 
-        Neither: look again.
+        Both are None if the state has changed and must be read again.
         """
         reset = look.reset
         assert reset is not None
@@ -136,10 +136,9 @@ class OffsetResets(GroupPart):
         return await self._scale(group, look, step) if isinstance(step, Remember) else step
 
     def _commit_now(self, look: ResetLook, reset: Reset) -> tuple[ResetPlan | Refusal | None, Refused | None]:
-        """Plan and commit in a thread; return the plan and the brokers' refusal.
+        """Plan and commit the reset, in a thread; return the plan and the brokers' refusal.
 
-        The plan is None if the reset was carried out since the look, as by a commit whose answer was lost: a plan from
-        there would be done twice.
+        The plan is None if an earlier commit, whose response was lost, has already carried out the reset.
         """
         admin = self._admin()
         described = reset_descriptions(admin, reset, look.group_id)
@@ -157,19 +156,19 @@ class OffsetResets(GroupPart):
         return plan, admin.commit(look.group_id, offsets)
 
     async def _scale(self, group: ConsumerGroup, look: ResetLook, step: Remember | Scale) -> Stop | None:
-        """Write the step to the target. None: it was done, or the target has just been changed; look again."""
+        """Write the step to the target, unless the reset would be refused anyway; return why the reset must stop."""
         in_vain = await self._refusal_before(look, step) if isinstance(step, Remember) else None
         return Stop(in_vain) if in_vain is not None else await self._targets.take(group, look, step)
 
     async def _refusal_before(self, look: ResetLook, step: Remember) -> Refusal | None:
-        """Return why the reset cannot be carried out, so that no target is scaled down for it."""
+        """Return why the reset would be refused, before its target is scaled down."""
         if step.before is None or step.before.gave_up:
             return None
         plan = await self._plan(look)
         return plan if isinstance(plan, Refusal) else None
 
     async def hold(self, group: ConsumerGroup, why: str, work: WorkStatus) -> WorkStatus:
-        """Scale up the target of a reset, once; the reset begins again when the group is no longer on hold."""
+        """Scale up the target of a pending reset. The reset begins again when the group is no longer on hold."""
         said = condition_of(group.conditions, OFFSETS_RESET)
         if may_hold_target(group):
             refusal = await self._targets.give_back(group, group.spec.offsets.reset)
@@ -181,7 +180,7 @@ class OffsetResets(GroupPart):
         return await self._targets.give_back(group, None)
 
     def _delete_now(self, group: ConsumerGroup) -> tuple[Refusal | None, Refused | None]:
-        """Delete in a thread; return why the deletion must wait, and the brokers' refusal."""
+        """Delete the group or its offsets, in a thread; return why the deletion must wait, and the brokers' refusal."""
         admin = self._admin()
         step = deletion_step(group, admin.describe([group.group_id]).groups[group.group_id])
         if step is None or isinstance(step, Refusal):

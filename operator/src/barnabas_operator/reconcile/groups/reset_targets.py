@@ -1,4 +1,4 @@
-"""Targets that are scaled down for a reset: read, written and given back. No brokers are asked."""
+"""Reads, scales down and restores the targets of offset resets, without requests to brokers."""
 
 import logging
 from typing import Final
@@ -20,12 +20,12 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset
 log = logging.getLogger(__name__)
 
 STEPS_MAX: Final = 12
-"""The most steps in one look; the longest way needs fewer, unless others change the target meanwhile."""
-CHANGES: Final = Refusal(KUBERNETES_ERROR, "others change spec.scaling.target all the time")
+"""The most steps in one reconciliation. Only changes of the target by other clients can make so many necessary."""
+CHANGES: Final = Refusal(KUBERNETES_ERROR, "other clients keep changing spec.scaling.target")
 
 
 class ResetTargets:
-    """The targets of one namespace. Every method may raise KubeUnreachable; `look` KubeRefused, too."""
+    """The targets in one namespace. Every method may raise KubeUnreachable, and `look` also KubeRefused."""
 
     def __init__(self, api: KubeApi, namespace: str, clock: Clock) -> None:
         self._scales = Scales(api, namespace)
@@ -41,7 +41,7 @@ class ResetTargets:
         *,
         is_on_hold: bool = False,
     ) -> ResetLook:
-        """Return the state of the reset, with the scale of the target as it is now."""
+        """Return the state of the reset with the current scale of its target."""
         target = group.spec.scaling.target if group.spec.scaling is not None else None
         scale = await self._scales.read(target) if target is not None else None
         now = utc_time(self._clock.now_ms())
@@ -49,7 +49,10 @@ class ResetTargets:
         return ResetLook(name, group_id, reset, done_at, described, target, scale, now, is_on_hold)
 
     async def take(self, group: ConsumerGroup, look: ResetLook, step: Remember | Scale) -> Stop | None:
-        """Write the step to the target. None: it was done, or the target has just been changed; look again."""
+        """Write the step to the target; return why the reset must stop.
+
+        None means that the step was written, or that another client has changed the target, which must be read again.
+        """
         target, seen = look.target, look.scale
         assert target is not None
         assert isinstance(seen, TargetScale)
@@ -72,7 +75,7 @@ class ResetTargets:
     async def give_back(self, group: ConsumerGroup, reset: Reset | None) -> Refusal | None:
         """Scale up the target that a reset of this resource scaled down; return the refusal, if any.
 
-        `reset` is the one that goes on later, None where there will be none: that one was given up stays known then.
+        `reset` is the reset that will continue later, or None.
         """
         try:
             return await self._given_back(group, reset)

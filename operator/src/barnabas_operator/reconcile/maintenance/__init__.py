@@ -1,1 +1,1 @@
-"""MaintenanceJobs, reconciled by a worker for each Cluster beside the rounds over it."""
+"""The reconciliation of MaintenanceJobs, in a background worker for each Cluster."""

@@ -1,6 +1,6 @@
-"""The look at a Cluster's MaintenanceJobs: it begins runs, follows them, and reports their end.
+"""Reconciles the MaintenanceJobs of a Cluster in a background worker: starts and follows runs, and reports their end.
 
-Drivers report their progress every few seconds: no round over the brokers comes for that.
+Drivers report progress every few seconds, which must not cause reconciliations of the brokers.
 """
 
 import logging
@@ -45,11 +45,11 @@ log = logging.getLogger(__name__)
 ObservedRuns = Mapping[str, ObservedRun]
 """The observed runs by name."""
 AT_ONCE_MAX: Final = 16
-NOT_YET: Final = "the Cluster was not looked at yet"
+NOT_YET: Final = "the Cluster has not been reconciled yet"
 
 
 class RunLooker(Looker):
-    """The looker at the MaintenanceJobs of one Cluster."""
+    """The work of the background worker on the MaintenanceJobs of one Cluster."""
 
     kind = MAINTENANCE_JOB.name
 
@@ -70,26 +70,26 @@ class RunLooker(Looker):
 
     @property
     def acted_at(self) -> float:
-        """Return when the API server last answered a write of a status."""
+        """Return the time when a status was last written."""
         return self._statuses.wrote_at
 
     def pause_s(self, took_s: float, *, is_busy: bool) -> float:
-        """Return the pause in seconds, shorter while a run is active; at most half of the time is spent on looks."""
+        """Return the pause in seconds, shorter while a run is active, but at least `took_s`."""
         return max(took_s, self._settings.run_look_s if is_busy else self._settings.drift_s)
 
     async def give_back(self, body: Json) -> None:
-        """A run changes nothing for a while only."""
+        """Do nothing, because runs make no temporary changes."""
 
     def look_failed(self) -> None:
-        """Do nothing: the next look reads everything again."""
+        """Do nothing, because the next call of `look` reads all runs again."""
 
     def close(self) -> None:
-        """Do nothing, as active runs continue."""
+        """Do nothing, because active runs continue."""
 
     async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
-        """Look at all runs, with their Jobs and pods. Runs that have begun continue in any state of the Cluster.
+        """Reconcile all runs once; return True if the next call must come soon.
 
-        Return True if the next look must come soon.
+        While the Cluster is unknown or its brokers cannot be asked, no run begins, but active runs continue.
         """
         self._cluster, self._why_not = cluster, why_resting or ("" if cluster is not None else NOT_YET)
         self._statuses.begin()
@@ -112,11 +112,10 @@ class RunLooker(Looker):
         return is_busy or any(run.spec.ttl_seconds_after_finished is not None for run in done)
 
     async def _gather(self, asked: Collection[MaintenanceJob]) -> ObservedRuns:
-        """Return the observed runs by name; ask nothing if `asked` is empty."""
         return await gather_runs(self._api, self._key.namespace, self._key.name, asked) if asked else {}
 
     async def _readable(self, bodies: Bodies) -> Sequence[MaintenanceJob]:
-        """Return the valid runs, and those that a newer operator began; write the problem into the status of others."""
+        """Return the valid runs and all runs that have begun; write the error into the status of invalid runs."""
         runs, unread = self._read.all(bodies.values())
         runs += [run for run, _ in unread if _is_past_its_spec(run)]
         invalid = [(run, why) for run, why in unread if not _is_past_its_spec(run)]
@@ -131,14 +130,14 @@ class RunLooker(Looker):
         observed: ObservedRuns,
         bodies: Bodies,
     ) -> None:
-        """Begin and follow the declared runs; like ones wait for those in `not_gone`, which still have pods."""
+        """Begin and follow the declared runs. Runs in `not_gone` still have pods, and may make other runs wait."""
         wrong = {run.metadata.name: "; ".join(run_problems(run.spec)) for run in declared if not has_begun(run)}
         cluster, now = self._key.name, self._now()
         bad = [run for run in declared if wrong.get(run.metadata.name)]
         good = [run for run in declared if not wrong.get(run.metadata.name)]
         await self._write((refused(run, cluster, wrong[run.metadata.name], now) for run in bad), bodies)
         turns = waiting_turns([*good, *not_gone])
-        if not self._why_not:  # Runs begin only without an error.
+        if not self._why_not:  # No run begins while there is a reason against it.
             good = await with_finalizers(self._statuses, good, bodies, lambda run: _begins(run, turns), now)
 
         async def step(run: MaintenanceJob) -> None:
@@ -153,15 +152,12 @@ class RunLooker(Looker):
             after = await self._work.step(run, observed, self._cluster, name, why_not)
         except (NotLeading, KubeUnreachable):
             raise
-        except Exception as error:  # Any error of one run must not stop the others.
+        except Exception as error:  # An error in one run must not stop the other runs.
             after = self._failed(run, error)
         await self._write([after], bodies)
 
     def _failed(self, run: MaintenanceJob, error: Exception) -> MaintenanceJob:
-        """Return the run with its failure.
-
-        An object that can never be made is a fault of the run, which cannot change.
-        """
+        """Return the run with the error in its status; a run whose objects are invalid has failed for good."""
         name, now, why = self._key.name, self._now(), _reason(error)
         if why.reason == INTERNAL_ERROR:
             log.warning("%s/%s: %s", run.metadata.namespace, run.metadata.name, error, exc_info=error)
@@ -171,10 +167,10 @@ class RunLooker(Looker):
         return refused(run, name, why.message, now) if is_final else pending(run, name, why, now)
 
     async def _end(self, run: MaintenanceJob, observed: ObservedRun, bodies: Bodies) -> None:
-        """End the pods of a deleted run, and then release the resource; only after that may a like run begin."""
+        """End the pods of a deleted run, and then release the resource."""
         try:
             is_over = await self._work.end(run, observed)
-            why = Refusal(DELETING, f"it is deleted once its pods have ended: {observed.live_pods} run")
+            why = Refusal(DELETING, f"waiting for the pods of the run to end; still running: {observed.live_pods}")
             why = Refusal(KUBERNETES_ERROR, observed.unknown) if observed.unknown else why
         except KubeRefused as error:
             is_over, why = False, Refusal(KUBERNETES_ERROR, error.message)
@@ -184,14 +180,14 @@ class RunLooker(Looker):
             await self._write([with_problem(run, why, self._now())], bodies)
 
     async def _stop(self, run: MaintenanceJob, observed: ObservedRun) -> None:
-        """Stop another try of a run that has ended; its finalizer stays until its SparkApplication is gone."""
+        """Stop a retry of a run that has already ended."""
         try:
             await self._work.end(run, observed)
         except KubeRefused as error:
             log.warning("%s/%s: cannot be stopped: %s", run.metadata.namespace, run.metadata.name, error)
 
     async def _expire(self, run: MaintenanceJob) -> None:
-        """Delete a finished run whose time to live is over; a refusal is only logged."""
+        """Delete a finished run after `ttlSecondsAfterFinished`; only log a refusal."""
         if self._may_be_carried_out(run):
             return
         try:
@@ -200,7 +196,7 @@ class RunLooker(Looker):
             log.warning("%s/%s: cannot be deleted: %s", run.metadata.namespace, run.metadata.name, error)
 
     def _may_be_carried_out(self, run: MaintenanceJob) -> bool:
-        """True if it has a plan that the Cluster asks for, as far as that is known."""
+        """True if the rebalance that this run has planned may still be carried out."""
         return run.spec.job == SKEW and (self._cluster is None or named_run(self._cluster) == run.metadata.name)
 
     async def _write(self, runs: Iterable[MaintenanceJob], bodies: Bodies) -> None:
@@ -217,7 +213,7 @@ def _reason(error: Exception) -> Refusal:
 
 
 def _is_past_its_spec(run: MaintenanceJob) -> bool:
-    """True if only its Job and its status matter now."""
+    """True if the run has begun or finished, so that its spec no longer matters."""
     return has_begun(run) or run.has_finished
 
 
@@ -234,5 +230,5 @@ def _may_do_something(observed: ObservedRun) -> bool:
 
 
 def _begins(run: MaintenanceJob, turns: Mapping[str, Refusal]) -> bool:
-    """True if it begins now, or has begun: its deletion must not go unnoticed then."""
+    """True if the run has begun or begins now, so that it needs a finalizer."""
     return has_begun(run) or run.metadata.name not in turns

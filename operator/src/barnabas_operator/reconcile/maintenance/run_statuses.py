@@ -1,4 +1,4 @@
-"""The choice of run statuses to write: news at once, numbers every ten seconds."""
+"""Chooses the MaintenanceJob statuses to write: changed conditions at once, changed numbers every ten seconds."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ class RunStatuses:
     def __init__(
         self, statuses: StatusWriter, now_s: Callable[[], float], status_of: Callable[[str], Status | None]
     ) -> None:
-        """`status_of` returns the status of the object of a name, as the watch reported it."""
+        """Create the object. `status_of` returns the status of the named run, as the watch last reported it."""
         self._statuses = statuses
         self._status_of = status_of
         self._now_s = now_s
@@ -27,7 +27,7 @@ class RunStatuses:
         """The monotonic time of the last write, by uid."""
 
     async def write(self, runs: Iterable[MaintenanceJob], bodies: Bodies) -> None:
-        """Each run with its new status."""
+        """Write the statuses of `runs` that are due."""
         due = [run for run in runs if self._is_due(run, bodies)]
         there = {body["metadata"]["uid"] for body in bodies.values()}
         self._written_s = {uid: at for uid, at in self._written_s.items() if uid in there}
@@ -35,7 +35,7 @@ class RunStatuses:
         await self._statuses.write((run, bodies[run.metadata.name]) for run in due)
 
     def _is_due(self, run: MaintenanceJob, bodies: Bodies) -> bool:
-        assert run.status is not None, "only a run with a new status is written"
+        assert run.status is not None, "a run must have a status to write"
         before = self._before(run, bodies)
         if before == run.status:
             return False

@@ -1,4 +1,4 @@
-"""Carries out the next step of a run."""
+"""Carries out the next step of a maintenance run."""
 
 import asyncio
 import logging
@@ -43,12 +43,12 @@ log = logging.getLogger(__name__)
 
 
 RIGHTS_EVERY_S: Final = 5.0
-"""The interval at which rights are applied again."""
-GONE: Final = Refusal(RESOURCE_CONFLICT, "the MaintenanceJob was deleted meanwhile")
+"""The interval at which the ServiceAccounts and Roles of runs are applied again."""
+GONE: Final = Refusal(RESOURCE_CONFLICT, "the MaintenanceJob has been deleted")
 
 
 class RunWork:
-    """Every method may raise KubeUnreachable, KubeRefused and ObjectRefused."""
+    """The steps of the runs of one Cluster. Every method may raise KubeUnreachable, KubeRefused and ObjectRefused."""
 
     def __init__(self, api: KubeApi, settings: OperatorSettings, clock: Clock) -> None:
         self._api: Final = api
@@ -61,7 +61,10 @@ class RunWork:
     async def step(
         self, run: MaintenanceJob, observed: ObservedRun, cluster: Cluster | None, name: str, why_not: Refusal | None
     ) -> MaintenanceJob:
-        """Take the run's next step; return it with its new status. `cluster` is None if unknown, `name` its name."""
+        """Take the run's next step; return the run with its new status.
+
+        `name` is the name of the Cluster. `cluster` is None if the Cluster is unknown.
+        """
         if observed.unknown:
             raise ObjectRefused(Refusal(KUBERNETES_ERROR, observed.unknown))
         now = time_text(self._clock.now_ms())
@@ -71,7 +74,7 @@ class RunWork:
             case Wait(why):
                 return pending(run, name, why, now)
             case MakeJob():
-                assert cluster is not None, "why_not says so of a Cluster that is not known"
+                assert cluster is not None, "no run may begin while the Cluster is unknown"
                 await self._begin(run, cluster)
                 return running(run, name, observed, now)
             case MarkStarted():
@@ -83,7 +86,7 @@ class RunWork:
                 return running(run, name, observed, now)
             case Watch():
                 if cluster is not None and not observed.live_pods:
-                    await self._give_rights(cluster)  # Without them Kubernetes can make no pod.
+                    await self._give_rights(cluster)  # Without its ServiceAccount the driver's pod cannot be created.
                 return running(run, name, observed, now)
             case End():
                 after = ended(run, name, observed, now)
@@ -94,7 +97,7 @@ class RunWork:
         assert_never(step)
 
     async def _begin(self, run: MaintenanceJob, cluster: Cluster) -> None:
-        """Begin the run by three writes in this order (`planning/maintenance/run_step.py`); a look continues them."""
+        """Begin the run: create its objects, mark it as started, and resume its Job, in this order."""
         run = as_the_cluster_says(run, cluster)
         name, image = cluster.metadata.name, self._settings.jobs_image
         access = run_client(run, cluster)
@@ -106,7 +109,7 @@ class RunWork:
         else:
             starter = driver_job(run, name, access, image)
             if run.spec.template != RunTemplate():
-                await self._api.dry_run(starter)  # Without it, unknown fields would be dropped silently.
+                await self._api.dry_run(starter)  # Only the dry run reports unknown fields.
         await self._give_rights(cluster)
         await self._create(run, driver_service(run, name))
         await self._create(run, starter)
@@ -114,13 +117,13 @@ class RunWork:
         await self._resume(run)
 
     async def _check_application(self, item: Json) -> None:
-        """Check that the CRD has all fields, as an older one would silently drop `suspend`. Raises ObjectRefused."""
+        """Check by a dry run that the installed CRD has all fields, such as `suspend`. Raises ObjectRefused."""
         if not await self._api.serves(item["kind"]):
             raise ObjectRefused(Refusal(NO_SPARK_OPERATOR, SPARK_OPERATOR_MISSING))
         await self._api.dry_run(item)
 
     async def _give_rights(self, cluster: Cluster) -> None:
-        """Apply the rights of runs again once in a while, for others may have deleted them."""
+        """Apply the ServiceAccounts and Roles of runs, and after RIGHTS_EVERY_S even if they are unchanged."""
         async with self._rights_turn:
             if self._clock.monotonic_s() - self._rights_s >= RIGHTS_EVERY_S:
                 self._objects.forget()
@@ -129,7 +132,7 @@ class RunWork:
                 await self._objects.apply(cluster, each)
 
     async def _create(self, run: MaintenanceJob, item: Json) -> None:
-        """Create an object; one that exists must be the run's own. Raises ObjectRefused."""
+        """Create an object of the run. Raises ObjectRefused if an object of this name belongs to another owner."""
         kind, meta = item["kind"], item["metadata"]
         try:
             await self._api.create(item)
@@ -143,7 +146,7 @@ class RunWork:
 
     async def _mark(self, run: MaintenanceJob, mark: str) -> None:
         if mark_of(run) != mark:
-            # The name may belong to a new run: the API server then refuses a patch with this uid.
+            # With the uid, the API server refuses the patch if the name belongs to a new run.
             change = {"metadata": {"uid": run.metadata.uid, "annotations": {MARK: marked(run, mark)}}}
             if await self._api.patch(MAINTENANCE_JOB.name, run.metadata.namespace, run.metadata.name, change) is None:
                 raise ObjectRefused(GONE)
@@ -154,10 +157,7 @@ class RunWork:
         await self._api.patch(kind, run.metadata.namespace, name, {"spec": {"suspend": False}})
 
     async def end(self, run: MaintenanceJob, observed: ObservedRun) -> bool:
-        """End the active Job or SparkApplication of a run; return whether nothing is left of it.
-
-        While its Job or SparkApplication exists, Kubernetes may create another pod.
-        """
+        """Delete the Job or SparkApplication of a run; return True if neither it nor a pod exists any more."""
         job = observed.job
         is_own = job is not None and job.owner == run.metadata.uid
         if job is not None and is_own and not job.is_ending:

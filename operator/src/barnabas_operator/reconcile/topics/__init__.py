@@ -1,1 +1,1 @@
-"""Topics: the reconcile loop that `barnabas up` and the operator share, and its part in the operator."""
+"""The reconciliation of topics, which `barnabas up` and the operator share."""

@@ -1,4 +1,4 @@
-"""One reconciliation of a cluster's topics: plan, apply, look again, status."""
+"""Reconciles a cluster's topics once: plans steps, carries them out, and makes the new statuses."""
 
 import dataclasses
 import logging
@@ -41,9 +41,9 @@ ORDER: Final = (CreateTopic, IncreasePartitions, AlterConfigs, MoveReplicas, Del
 
 
 class Outcome(NamedTuple):
-    """The resources with their new status, and the cluster as it was last gathered.
+    """The outcome of a reconciliation: `wanted` with the new statuses, and the last state of the cluster.
 
-    `done` are the steps that were done; `failed` says what failed outside of any resource's steps; `ahead` are the
+    `done` are the steps that were carried out, `failed` are errors that belong to no resource, and `ahead` are the
     pending moves.
     """
 
@@ -55,11 +55,10 @@ class Outcome(NamedTuple):
 
 
 def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: Seen) -> Outcome:
-    """Reconcile topics once; a broker's refusal becomes the status of the topic. Raises ClusterUnreachable.
+    """Reconcile topics once, from the state in `seen`. A broker's error becomes the status of the topic.
 
-    It starts from what was `seen` of the brokers, asks them for configs, and for their state only after steps.
-    Nothing is evened out while brokers restart.
-    Afterwards `wanted.removed` holds only those resources that stay although they are declared no more.
+    In the outcome, `wanted.removed` holds only the deleted resources whose deletion has to wait. Raises
+    ClusterUnreachable.
     """
     state = admin.with_overrides(seen.state, _names_with_configs(wanted, seen.state))
     state = dataclasses.replace(_about(state, wanted, seen), restarting=frozenset(seen.restarting))
@@ -72,7 +71,7 @@ def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: 
     done, refused = _apply(admin, plan.steps)
     problems = [each.refusal or _first_refusal(each, refused) for each in (*plans, *deletions)]
     if done:
-        state = _about(admin.cluster_state(), wanted, seen)  # The status needs no configs: do not read them.
+        state = _about(admin.cluster_state(), wanted, seen)  # Configs are not read again, because no status shows them.
     cluster = wanted.cluster.metadata.name
     topics = _with_status(plans, problems[: len(plans)], state, now, cluster)
     kept = _with_status(deletions, problems[len(plans) :], state, now, cluster)
@@ -85,21 +84,21 @@ def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: 
 
 
 def _names_with_configs(wanted: DesiredState, state: ClusterState) -> set[str]:
-    """Return the topics whose configs are compared: those of resources, __transaction_state; with throttles all."""
+    """Return the topics whose configs are read: the declared topics, or all topics under a replication throttle."""
     if is_throttled(wanted.cluster):
         return set(state.topics)
     return {TRANSACTION_STATE, *(topic.topic_name for topic in (*wanted.topics, *wanted.removed))}
 
 
 def _about(state: ClusterState, wanted: DesiredState, seen: Seen) -> ClusterState:
-    """Return the state with the declared brokers, and those that are awaited."""
+    """Return the state with the declared brokers, and the brokers that still have to join."""
     count = wanted.cluster.spec.brokers.replicas
     state = state.with_brokers(count)
     return state if seen.informed is None else state.awaiting(count, seen.informed)
 
 
 def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[TopicStep], state: ClusterState) -> None:
-    """Names the log dir of each new replica to its broker. A broker that cannot be reached chooses itself."""
+    """Choose the log dir of each new replica. A broker that cannot be reached chooses a log dir by itself."""
     if len(cluster.spec.storage.volumes) == 1:
         return
     for broker_id, replicas in new_replicas(steps, state.topics).items():
@@ -111,7 +110,7 @@ def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[Topi
 
 
 def _move_between_log_dirs(admin: ClusterAdmin, moves: Sequence[LogDirMove]) -> list[str]:
-    """Move replicas between log dirs; return the refusals in words. The next reconciliation tries again."""
+    """Move replicas between log dirs; return the error messages."""
     for each in moves:
         log.info("%s", each)
     try:
@@ -123,7 +122,7 @@ def _move_between_log_dirs(admin: ClusterAdmin, moves: Sequence[LogDirMove]) -> 
 def _apply(
     admin: ClusterAdmin, steps: Sequence[TopicStep]
 ) -> tuple[list[TopicStep], dict[str, tuple[TopicStep, StepRefused]]]:
-    """Carry out steps kind by kind; return those done, and for each topic the refused step."""
+    """Carry out the steps in the order of ORDER; return the steps that succeeded, and the refused steps by topic."""
     done: list[TopicStep] = []
     refused: dict[str, tuple[TopicStep, StepRefused]] = {}
     for kind in ORDER:
@@ -148,7 +147,7 @@ def _failure(step: TopicStep, error: StepRefused) -> str:
 def _with_status(
     plans: Iterable[TopicPlan], problems: Iterable[Refusal | None], state: ClusterState, now: str, cluster: str
 ) -> tuple[Topic, ...]:
-    """Each about the topic that the resource has, by the name that it had first."""
+    """Return the resources with their new statuses."""
     troubles = defaultdict[str, list[Trouble]](list)
     for trouble in state.troubles:
         troubles[trouble.topic].append(trouble)

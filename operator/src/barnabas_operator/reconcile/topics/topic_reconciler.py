@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class TopicReconciler(KindReconciler):
-    """Reconciles the Topics of one Cluster."""
+    """The reconciler of one Cluster's Topics."""
 
     def __init__(self, environment: ReconcilerEnvironment) -> None:
         self._clock = environment.worker_environment.clock
@@ -44,7 +44,7 @@ class TopicReconciler(KindReconciler):
         await asyncio.gather(*(self._statuses.release(body) for body in bodies.values()))
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Release Topics whose deletion needs no broker; set `why` in the status of the others."""
+        """Release deleted Topics that need no broker; write `why` into the status of all others."""
         topics, now = await self._readable(bodies), self._now()
         going = {each.metadata.name for each in topics if each.metadata.deletion_timestamp is not None and may_go(each)}
         await self._write_statuses(
@@ -53,7 +53,7 @@ class TopicReconciler(KindReconciler):
         await self.release({name: bodies[name] for name in going})
 
     async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
-        """Reconcile the Topics, and topics without one: replicas that must move, and the brokers' own topics."""
+        """Reconcile the Topics once; also move replicas of topics without a Topic, and maintain internal topics."""
         topics = await self._readable(bodies)
         declared = [topic for topic in topics if topic.metadata.deletion_timestamp is None]
         ending = [topic for topic in topics if topic.metadata.deletion_timestamp is not None]
@@ -69,7 +69,7 @@ class TopicReconciler(KindReconciler):
         return seen._replace(state=outcome.state, ahead=outcome.ahead)
 
     def _named(self, cluster: Cluster) -> NamedRebalance | None:
-        """The plan that the Cluster's annotation names."""
+        """Return the rebalance plan that an annotation of the Cluster names, if any."""
         name = named_run(cluster)
         if name is None:
             return None
@@ -77,7 +77,7 @@ class TopicReconciler(KindReconciler):
         return named_rebalance(name, readable_part(MaintenanceJob, body) if body is not None else None)
 
     async def _readable(self, bodies: Bodies) -> Sequence[Topic]:
-        """Return the valid Topics; write the problem into the status of the others."""
+        """Return the valid Topics; write the error into the status of invalid Topics."""
         topics, invalid = self._read.all(bodies.values())
         now = self._now()
         await self._write_statuses(
@@ -86,7 +86,7 @@ class TopicReconciler(KindReconciler):
         return topics
 
     async def _tell(self, cluster: Cluster, declared: Iterable[Topic], outcome: Outcome) -> None:
-        """Write Events about undone changes, and those that a status may show too late."""
+        """Send Events about moves that have begun, and about undone changes of other clients."""
         moves = moves_begin(cluster, outcome.done)
         if moves is not None:
             await self._events.tell(kube_event(cluster, *moves, self._now()))
@@ -98,7 +98,7 @@ class TopicReconciler(KindReconciler):
                 await self._events.tell(kube_event(topic, *said, self._now()))
 
     async def _take_back(self, outcome: Outcome, gone: Collection[Topic]) -> None:
-        """Delete topics created for resources that another operator released meanwhile, unaware of the topic."""
+        """Delete topics that were created for a resource that no longer exists."""
         made = {step.topic for step in outcome.done if isinstance(step, CreateTopic)}
         late = tuple(topic for topic in gone if topic.topic_name in made)
         if late:
@@ -116,10 +116,7 @@ class TopicReconciler(KindReconciler):
         return time_text(self._clock.now_ms())
 
     async def _write_statuses(self, topics: Iterable[Topic], bodies: Bodies) -> list[Topic]:
-        """Write the statuses; return the Topics without an object.
-
-        Of thousands most are unchanged: each costs one comparison.
-        """
+        """Write the statuses that have changed; return the Topics that no longer exist."""
         resources = ((topic, bodies[topic.metadata.name]) for topic in topics)
         return await self._statuses.write(
             (topic, body)

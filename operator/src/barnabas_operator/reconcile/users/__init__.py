@@ -1,1 +1,1 @@
-"""Users: one reconciliation that `barnabas up` and the operator share, and its part in the operator."""
+"""The reconciliation of users, which `barnabas up` and the operator share."""

@@ -1,4 +1,4 @@
-"""The Secrets of users in Kubernetes: each by its name, in the namespace of its User."""
+"""The Secrets of users in Kubernetes. Each Secret has the name and namespace of its User."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ from barnabas_operator.resources.user import User
 SECRET: Final = "Secret"
 _KEY: Final = "ca.key"
 _GIVEN_KEY: Final = "tls.key"
-"""The key's name where cert-manager made it."""
+"""The name of the key in a Secret of cert-manager."""
 
 
 class _Kept(NamedTuple):
-    """A user's own Secret as it was read or written last, and for which declaration of the User."""
+    """A cached Secret of a User, with the time when it was read, and the facts of the User at that time."""
 
     declared: tuple[object, ...]
     at_s: float
@@ -38,7 +38,7 @@ class _Kept(NamedTuple):
 
 
 class KubeSecrets(UserSecrets):
-    """Reads a Secret again when its User changes, or after `kept_s`: there may be thousands."""
+    """The Secrets of one Cluster's Users, cached until the User changes, or for `kept_s`."""
 
     def __init__(self, api: KubeApi, namespace: str, clock: Clock, kept_s: float) -> None:
         self._api: Final = api
@@ -49,11 +49,11 @@ class KubeSecrets(UserSecrets):
         self._given: dict[SecretKeyRef, tuple[float, GivenPassword]] = {}
 
     def folder(self, _user: User) -> str:
-        """Return an empty prefix, as it is unknown where a Secret will be mounted."""
+        """Return an empty string, because the mount path of a Secret is unknown."""
         return ""
 
     async def read(self, user: User) -> StoredSecret | None:
-        """Return the Secret of the user's name; one of its own as it was read less than `kept_s` ago."""
+        """Return the Secret with the User's name, from the cache if possible; None if there is none."""
         name = user.metadata.name
         kept = self._kept.get(name)
         if kept is not None and kept.declared == _declared(user) and self._is_fresh(kept.at_s):
@@ -65,7 +65,7 @@ class KubeSecrets(UserSecrets):
         return self._keep(user, found)
 
     async def given(self, reference: SecretKeyRef) -> GivenPassword:
-        """Return the password that a User refers to; one that was there is kept for as long as Secrets."""
+        """Return the password that a User refers to, from the cache if possible."""
         kept = self._given.get(reference)
         if kept is not None and self._is_fresh(kept[0]):
             return kept[1]
@@ -80,7 +80,7 @@ class KubeSecrets(UserSecrets):
     async def write(
         self, user: User, stored: StoredSecret | None, data: Mapping[str, bytes], marks: Mapping[str, str]
     ) -> None:
-        """Make the Secret, or change the one that was read; a Secret that took its place stays as it is."""
+        """Create the Secret, or change the `stored` Secret if its uid is still the same."""
         wanted: dict[str, str | None] = {name: b64encode(value).decode() for name, value in data.items()}
         name = user.metadata.name
         try:
@@ -100,16 +100,16 @@ class KubeSecrets(UserSecrets):
             self._keep(user, found)
 
     async def delete(self, user: User, stored: StoredSecret) -> None:
-        """Delete this very Secret."""
+        """Delete the `stored` Secret, which must be the last result of `read`."""
         kept = self._kept.pop(user.metadata.name)
-        assert kept.secret is stored, "it was read just now"
+        assert kept.secret is stored, "the Secret to delete must be the last one read"
         try:
             await self._api.delete(SECRET, self._namespace, user.metadata.name, preconditions={"uid": kept.uid})
         except KubeRefused as error:
             raise SecretsRefused(str(error)) from error
 
     async def dismiss(self, user: User) -> None:
-        """Forget the Secret, which Kubernetes deletes with its User."""
+        """Remove the Secret from the cache. Kubernetes deletes a Secret with its User."""
         self._kept.pop(user.metadata.name, None)
 
     async def brokers_authority(self, cluster: Cluster) -> str:
@@ -126,7 +126,7 @@ class KubeSecrets(UserSecrets):
         return clients_authority(key, trusted) if key and trusted else None
 
     def missing_authority(self, cluster: Cluster) -> str:
-        """Name both Secrets."""
+        """Return a clause that names the two Secrets of the clients CA."""
         name = clients_authority_name(cluster.metadata.name)
         return f"ca.key of Secret {name} or ca.crt of Secret {certificate_name(name)} is missing"
 
@@ -172,7 +172,7 @@ class KubeSecrets(UserSecrets):
 
 
 def _declared(user: User) -> tuple[object, ...]:
-    """Return the facts whose change may change a user's Secret."""
+    """Return the facts of a User that determine the content of its Secret."""
     meta = user.metadata
     return meta.uid, meta.generation, meta.annotations.get(ROTATE)
 

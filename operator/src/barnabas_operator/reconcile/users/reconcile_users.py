@@ -1,4 +1,4 @@
-"""One reconciliation of a Cluster's users: look, plan, apply, status."""
+"""Reconciles a Cluster's users once: reads them, plans steps, carries them out, and makes the new statuses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -27,11 +27,11 @@ AT_ONCE_MAX: Final = 16
 """The most Secrets that are read or written at once."""
 
 RefusedSteps = dict[str, tuple[UserStep, StepRefused]]
-"""The step that was refused, by user."""
+"""The refused step of each user, with the brokers' error."""
 
 
 class UserBrokers(NamedTuple):
-    """The brokers, as far as users are concerned; both calls raise ClusterUnreachable."""
+    """The requests to brokers about users. Both functions raise ClusterUnreachable."""
 
     look: Callable[[], Awaitable[ClusterUsers]]
     apply: Callable[[Sequence[UserStep]], Awaitable[RefusedSteps]]
@@ -42,13 +42,13 @@ class UserOutcome(NamedTuple):
 
     user: User
     drift: tuple[UserStep, ...] = ()
-    """The changes of others that were undone."""
+    """The steps that undid changes by other clients."""
     is_rotated: bool = False
-    """True if the user had a password, and has another one now."""
+    """True if the user's previous password was replaced."""
 
 
 class UsersOutcome(NamedTuple):
-    """The declared users, those that stay though no longer declared, and the changes in words."""
+    """The outcome: the declared users, the deleted users whose deletion has to wait, and the changes as text."""
 
     declared: tuple[UserOutcome, ...]
     kept: tuple[User, ...]
@@ -56,7 +56,7 @@ class UsersOutcome(NamedTuple):
 
 
 class UsersRound(NamedTuple):
-    """The facts of one round: the brokers' users, the owner of each name, and the input of Secrets."""
+    """The facts of one reconciliation: the brokers' users, the owner of each user name, and the facts for Secrets."""
 
     context: UserContext
     owned: Mapping[str, User]
@@ -66,7 +66,7 @@ class UsersRound(NamedTuple):
 
 
 class UsersWork:
-    """The users of one Cluster. `reserved` are names that no User may have."""
+    """The reconciler of one Cluster's users. `reserved` are names that no User may have."""
 
     def __init__(
         self, brokers: UserBrokers, secrets: UserSecrets, new_password: NewPassword, reserved: Collection[str] = ()
@@ -78,9 +78,9 @@ class UsersWork:
         self._turns: Final = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def begin(self, cluster: Cluster, declared: Sequence[User], bootstrap: str, now_ms: int) -> UsersRound:
-        """Begin a round over all these users. Raises ClusterUnreachable.
+        """Read the brokers' users, and return the facts for the reconciliation. Raises ClusterUnreachable.
 
-        `bootstrap` is where clients connect if the Cluster's status does not say.
+        `bootstrap` is the clients' bootstrap address while the Cluster's status has none.
         """
         has_rights = cluster.spec.authorization is not None
         context = UserContext(await self._brokers.look(), self._reserved, has_rights)
@@ -95,7 +95,7 @@ class UsersWork:
         return UsersRound(context, owned, cluster, now_ms, secrets)
 
     async def reconcile(self, round_: UsersRound, declared: Sequence[User], ending: Sequence[User]) -> UsersOutcome:
-        """Reconcile some users of a round; a refusal becomes the status of the user. Raises ClusterUnreachable."""
+        """Reconcile some of the users; an error becomes the status of the user. Raises ClusterUnreachable."""
         planned = await all_ended(self._plan(user, round_) for user in declared)
         found = round_.context.found
         deletions = [
@@ -110,7 +110,7 @@ class UsersWork:
         return UsersOutcome(outcomes, tuple(user for user in kept if user is not None), done)
 
     async def _plan(self, user: User, round_: UsersRound) -> tuple[UserPlan, ReadySecret]:
-        """Return the plan for one user, whose Secret is written before: a password must not be lost."""
+        """Write the user's Secret, and then return the plan. Otherwise a crash could lose a new password."""
         owner = round_.owned[user.username]
         if isinstance(round_.secrets, Refusal):
             return UserPlan(user, refusal=round_.secrets), ReadySecret()
@@ -128,7 +128,7 @@ class UsersWork:
         return plan_user(user, round_.context.found.of(user.username), ready.known), ready
 
     async def _end(self, plan: UserPlan, refused: RefusedSteps, now: str) -> User | None:
-        """Return the user with its status if its resource stays; None if it may go."""
+        """Return the user with an error in its status if its deletion has to wait; otherwise None."""
         problem = plan.refusal or _problem(plan, refused)
         if problem is not None:
             return with_problem(plan.resource, problem, now)

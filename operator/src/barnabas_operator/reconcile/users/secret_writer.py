@@ -1,4 +1,4 @@
-"""The reconciliation of one user's Secret."""
+"""Reconciles the Secret of one user."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -43,14 +43,14 @@ from barnabas_operator.resources.user import User
 
 
 class Authorities(NamedTuple):
-    """The authorities of one Cluster: the one that clients trust, and the one that brokers trust."""
+    """The CAs of one Cluster: the CA of the brokers' certificates, and the CA of the clients' certificates."""
 
     brokers: str
     clients: ClientsAuthority | None
 
 
 class SecretRound(NamedTuple):
-    """One reconciliation of Secrets: the Cluster, where its clients connect without a status, and the time."""
+    """The facts for one reconciliation of Secrets. `bootstrap` is used while the Cluster's status has no address."""
 
     cluster: Cluster
     bootstrap: str
@@ -59,35 +59,35 @@ class SecretRound(NamedTuple):
 
 
 class ReadySecret(NamedTuple):
-    """A user's Secret as it is now; `refusal` says why it differs from the declared one."""
+    """The state of a user's Secret; `refusal` says why the Secret is not as declared."""
 
     is_there: bool = False
     known: KnownPassword | None = None
     refusal: Refusal | None = None
     certificate: CertificateStatus | None = None
     note: str = ""
-    """A message for the user's status that is no refusal."""
+    """A warning for the user's status."""
 
 
 class SecretWriter:
-    """Writes the Secrets of the users of one Cluster, one user at a time."""
+    """The writer of the Secrets of one Cluster's users."""
 
     def __init__(self, secrets: UserSecrets, new_password: NewPassword) -> None:
         self._secrets: Final = secrets
         self._new_password: Final = new_password
 
     async def authorities(self, cluster: Cluster, *, with_clients: bool) -> Authorities:
-        """Return the authorities of a Cluster. Raises SecretsRefused."""
+        """Return the CAs of a Cluster. Raises SecretsRefused."""
         clients = await self._secrets.clients_authority(cluster) if with_clients else None
         return Authorities(await self._secrets.brokers_authority(cluster), clients)
 
     async def bring(self, user: User, round_: SecretRound) -> ReadySecret:
-        """Write the User's Secret if it differs. For a User without a status a Secret is created, not read first."""
+        """Write the User's Secret if it has changed; return its state."""
         if user.spec.authentication.type == "external":
             return await self._without(user)
         try:
             if user.status is None:
-                with suppress(SecretTaken):  # An earlier operator wrote it without a status, or another owner did.
+                with suppress(SecretTaken):  # If the Secret exists, read it below.
                     return await self._change(user, None, round_)
             return await self._change(user, await self._secrets.read(user), round_)
         except SecretsRefused as error:
@@ -101,11 +101,11 @@ class SecretWriter:
             ready = await self._with_password(user, stored, endpoint, round_.authorities.brokers)
         else:
             ready = await self._with_certificate(user, stored, endpoint, round_)
-        note = f"no listener of Cluster {round_.cluster.metadata.name} takes {user.spec.authentication.type}"
+        note = f"no listener of Cluster {round_.cluster.metadata.name} accepts {user.spec.authentication.type}"
         return ready if endpoint.fits else ready._replace(note=note)
 
     async def _without(self, user: User) -> ReadySecret:
-        """Delete the Secret that a user had before its authentication became external."""
+        """Delete the Secret of a user whose authentication has become external."""
         if user.status is None or user.status.secret is None:
             return ReadySecret()
         try:
@@ -141,7 +141,7 @@ class SecretWriter:
         try:
             has = self._certificate(user, stored, authorities.clients, round_.now_ms)
         except ValueError as error:
-            return ReadySecret(stored is not None, refusal=Refusal(NO_AUTHORITY, f"nobody can sign: {error}"))
+            return ReadySecret(stored is not None, refusal=Refusal(NO_AUTHORITY, f"unusable clients CA: {error}"))
         proof = Proof(authorities.brokers, "", has.certificate, has.key, has.keystore, has.keystore_password)
         await self._write(user, stored, client_files(user, endpoint, proof, self._secrets.folder(user)), {})
         (shown,) = certificates_in(has.certificate)
@@ -150,7 +150,7 @@ class SecretWriter:
     def _certificate(
         self, user: User, stored: StoredSecret | None, authority: ClientsAuthority, now_ms: int
     ) -> UserCertificate:
-        """Return the certificate that the user has, or another one where that is due."""
+        """Return the user's certificate, or issue a new one if it must be renewed."""
         data = stored.data if stored is not None else {}
         texts = [data.get(name, b"").decode(errors="replace") for name in (CERTIFICATE, KEY, KEYSTORE_PASSWORD)]
         certificate, key, password = texts

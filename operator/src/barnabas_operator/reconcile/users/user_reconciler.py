@@ -35,13 +35,13 @@ from barnabas_operator.resources.user import User
 log = logging.getLogger(__name__)
 
 PART: Final = 100
-"""The most Users that are brought about at once: of thousands, the first are ready within seconds."""
+"""The number of Users that are reconciled together, so that with thousands of Users the first are soon ready."""
 SECRETS_KEPT: Final = 0.5
-"""The part of the time between two rounds without changes for which a Secret is not read again."""
+"""The time for which a Secret is cached, as a fraction of the interval between reconciliations."""
 
 
 class UserReconciler(KindReconciler):
-    """Reconciles the Users of one Cluster."""
+    """The reconciler of one Cluster's Users."""
 
     def __init__(self, environment: ReconcilerEnvironment) -> None:
         worker_environment = environment.worker_environment
@@ -61,7 +61,7 @@ class UserReconciler(KindReconciler):
         await asyncio.gather(*(self._statuses.release(body) for body in bodies.values()))
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Release Users whose deletion needs no broker; set `why` in the status of the others."""
+        """Release deleted Users that need no broker; write `why` into the status of all others."""
         users, now = await self._readable(bodies), self._now()
         going = {each.metadata.name for each in users if each.metadata.deletion_timestamp is not None and may_go(each)}
         await self._write_statuses(
@@ -70,7 +70,7 @@ class UserReconciler(KindReconciler):
         await self.release({name: bodies[name] for name in going})
 
     async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
-        """Ask the brokers only where there are Users."""
+        """Reconcile the Users once. Without Users, send no request to the brokers."""
         users = await self._readable(bodies)
         if not users:
             return seen
@@ -104,7 +104,7 @@ class UserReconciler(KindReconciler):
         return UserBrokers(look, apply)
 
     async def _readable(self, bodies: Bodies) -> Sequence[User]:
-        """Return the valid Users; write the problem into the status of the others."""
+        """Return the valid Users; write the error into the status of invalid Users."""
         users, invalid = self._read.all(bodies.values())
         now = self._now()
         await self._write_statuses(
@@ -113,7 +113,7 @@ class UserReconciler(KindReconciler):
         return users
 
     async def _tell(self, outcomes: Iterable[UserOutcome]) -> None:
-        """Send Events about changes that no status shows."""
+        """Send Events about undone changes of other clients, and about rotated passwords."""
         for outcome in outcomes:
             rotated = password_rotated(outcome.user.username) if outcome.is_rotated else None
             for said in filter(None, (drift_undone(outcome.drift), rotated)):
@@ -126,7 +126,7 @@ class UserReconciler(KindReconciler):
         return time_text(self._clock.now_ms())
 
     async def _write_statuses(self, users: Iterable[User], bodies: Bodies) -> None:
-        """Write the statuses that differ; an unchanged one costs only a comparison."""
+        """Write the statuses that have changed."""
         resources = ((user, bodies[user.metadata.name]) for user in users)
         await self._statuses.write(
             (user, body)
@@ -144,12 +144,12 @@ def _needs_finalizer(user: User) -> bool:
 
 
 def _reserved(cluster: Cluster) -> Sequence[str]:
-    """Return the names of the Cluster's own users, of its Secrets, and of the administrator."""
+    """Return the names that no User may have: those of internal users, and of the Cluster's own Secrets."""
     of_secrets = (ADMINISTRATOR, *companion_names(cluster)) if is_secured(cluster) else ()
     return (*own_users(cluster), *companion_users(cluster), *of_secrets)
 
 
 def _bootstrap(cluster: Cluster) -> str:
-    """Return the bootstrap address for pods, until the Cluster's status has it."""
+    """Return the bootstrap address for clients in pods, which is used until the Cluster's status has an address."""
     name, namespace = bootstrap_name(cluster.metadata.name), cluster.metadata.namespace or "default"
     return f"{name}.{namespace}.svc:{cluster.spec.listeners[0].port}"

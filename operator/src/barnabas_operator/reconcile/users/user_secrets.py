@@ -1,4 +1,4 @@
-"""The places of Secrets: one for the operator, one for `barnabas up`."""
+"""The interface to the Secrets of users, which the operator and `barnabas up` implement."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -15,18 +15,18 @@ class SecretsRefused(Exception):
 
 
 class SecretTaken(SecretsRefused):
-    """A Secret of that name exists already."""
+    """The error that a Secret with the user's name already exists."""
 
 
 class UserSecrets(Protocol):
     """The Secrets of the users of one Cluster. Every method may raise SecretsRefused."""
 
     def folder(self, user: User) -> str:
-        """Return the prefix of the user's file names in kcat.conf: empty, or a folder."""
+        """Return the prefix of the file names in the user's kcat.conf, which may be empty."""
         ...
 
     async def read(self, user: User) -> StoredSecret | None:
-        """Return the Secret with the user's name, even of another owner; None if there is none."""
+        """Return the Secret with the user's name, even if it has another owner; None if there is none."""
 
     async def given(self, reference: SecretKeyRef) -> GivenPassword:
         """Return the password that a User refers to."""
@@ -34,7 +34,7 @@ class UserSecrets(Protocol):
     async def write(
         self, user: User, stored: StoredSecret | None, data: Mapping[str, bytes], marks: Mapping[str, str]
     ) -> None:
-        """Make the user's Secret, or change the `stored` one. Raises SecretTaken where a new one exists already."""
+        """Create the user's Secret, or change the `stored` one. Raises SecretTaken if it exists but was not read."""
 
     async def delete(self, user: User, stored: StoredSecret) -> None:
         """Delete the user's own Secret, which is no longer needed."""
@@ -46,7 +46,7 @@ class UserSecrets(Protocol):
         """Return the certificates that the brokers' clients trust (PEM); empty if there are none."""
 
     async def clients_authority(self, cluster: Cluster) -> ClientsAuthority | None:
-        """Return the authority that signs the certificates of users; None if there is none."""
+        """Return the CA that signs the certificates of users; None if there is none."""
 
     def missing_authority(self, cluster: Cluster) -> str:
-        """Return a clause that says what is missing of the authority."""
+        """Return a clause that says which part of the clients CA is missing."""
