@@ -1,1 +1,1 @@
-"""Certificate authorities and what they issue."""
+"""Certificate authorities (CAs), the certificates that they issue, and truststores."""

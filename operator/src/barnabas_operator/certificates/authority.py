@@ -1,4 +1,4 @@
-"""A certificate authority, and the certificates that it issues: keys and certificates as PEM."""
+"""A certificate authority (CA), and the certificates that it issues, as PEM."""
 
 import datetime as dt
 import ipaddress
@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 AUTHORITY_DAYS: Final = 3650
 LIFETIME_DAYS: Final = 365
 EARLY: Final = dt.timedelta(minutes=10)
-"""A certificate holds some minutes before it is made: clocks differ."""
+"""The time by which a certificate's notBefore is earlier than its creation, because clocks differ."""
 
 _PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 _PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
@@ -29,18 +29,18 @@ class Pem(NamedTuple):
 
     @property
     def both(self) -> str:
-        """The two in one file, as Kafka has them."""
+        """Key and certificate in one file, as Kafka expects them."""
         return self.key + self.certificate
 
 
 class Authority:
-    """The authority of a cluster: its certificates serve as a server's and as a client's."""
+    """The CA of a cluster, which issues certificates for brokers and for clients."""
 
     def __init__(self, pem: Pem, now: dt.datetime) -> None:
-        """Read the key, and its certificate, which may be the first of several. Raises ValueError."""
+        """Read the key and the first certificate of `pem`. Raises ValueError."""
         key = load_pem_private_key(pem.key.encode(), password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
-            raise ValueError("the key of the authority must be RSA, or one of an elliptic curve")
+            raise ValueError("the key of the authority must be an RSA key or an elliptic curve key")
         self._key = key
         self._certificate = x509.load_pem_x509_certificate(pem.certificate.encode())
         if self._certificate.public_key() != key.public_key():
@@ -50,31 +50,31 @@ class Authority:
 
     @classmethod
     def create(cls, name: str, now: dt.datetime) -> Self:
-        """Return a new one, whose certificate it has signed itself."""
+        """Return a new CA with a self-signed certificate."""
         key = ec.generate_private_key(ec.SECP256R1())
         return cls(_pem(key, _own_certificate(key, _subject(name), now)), now)
 
     def renewed(self) -> Pem:
-        """Return the key with another certificate, which lasts from now; it has the same name."""
+        """Return the same key with a new certificate, which has the same subject."""
         return Pem(self.pem.key, pem_of([_own_certificate(self._key, self._certificate.subject, self._now)]))
 
     @staticmethod
     def public_key_of(key: str) -> object:
-        """Return the public half of a private key (PEM). Raises ValueError."""
+        """Return the public key of a private key (PEM). Raises ValueError."""
         try:
             return load_pem_private_key(key.encode(), password=None).public_key()
-        except TypeError as error:  # It is encrypted.
+        except TypeError as error:  # The key is encrypted.
             raise ValueError(str(error)) from error
 
     @property
     def certificate(self) -> x509.Certificate:
-        """Return the certificate of the authority itself."""
+        """Return the CA's own certificate."""
         return self._certificate
 
     def issue(self, common_name: str, hosts: Collection[str] = (), organization: str = "") -> Pem:
-        """Return a key and a certificate, which holds for these host names and addresses where it is a server's.
+        """Return a new key with a certificate. With `hosts` it is a server certificate for these names and addresses.
 
-        It never outlives the authority.
+        The certificate never expires later than the CA's own certificate.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         until = min(self._now + dt.timedelta(days=LIFETIME_DAYS), self._certificate.not_valid_after_utc)
@@ -93,16 +93,16 @@ class Authority:
 
 
 def is_current(certificate: x509.Certificate, authority: x509.Certificate, now: dt.datetime) -> bool:
-    """True if an authority has issued a certificate that need not be renewed yet.
+    """True if `authority` has issued the certificate, and it need not be renewed yet.
 
-    A certificate that is older than that of its authority is renewed with it.
+    A certificate that is older than the CA's own certificate must be renewed.
     """
     is_older = certificate.not_valid_before_utc < authority.not_valid_before_utc
     return has_issued(authority, certificate) and not is_older and now < renewed_at(certificate)
 
 
 def has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
-    """Return whether the key of an authority's certificate has signed another one."""
+    """True if the key of `authority` has signed the certificate."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):
@@ -111,7 +111,7 @@ def has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> bo
 
 
 def certificates_in(pem: str) -> Sequence[x509.Certificate]:
-    """Return the certificates of a PEM file in their order. Raises ValueError where there is none."""
+    """Return the certificates of a PEM file in their order. Raises ValueError if there is none."""
     return x509.load_pem_x509_certificates(pem.encode())
 
 
@@ -121,7 +121,7 @@ def pem_of(certificates: Collection[x509.Certificate]) -> str:
 
 
 def hosts_of(certificate: x509.Certificate) -> frozenset[str]:
-    """Return the host names and addresses that a certificate holds for."""
+    """Return the host names and addresses in a certificate's subjectAltName."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -130,7 +130,7 @@ def hosts_of(certificate: x509.Certificate) -> frozenset[str]:
 
 
 def canonical_host(host: str) -> str:
-    """Return a host as `hosts_of` has it."""
+    """Return a host name or address in the form in which `hosts_of` returns it."""
     try:
         return str(ipaddress.ip_address(host.strip("[]")))
     except ValueError:
@@ -138,7 +138,7 @@ def canonical_host(host: str) -> str:
 
 
 def renewed_at(certificate: x509.Certificate) -> dt.datetime:
-    """Return when a certificate is to be renewed: at two thirds of its lifetime."""
+    """Return the time when a certificate must be renewed, after two thirds of its lifetime."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return begin + (end - begin) * 2 / 3
 
@@ -156,12 +156,12 @@ def _identifier_of(key: _PublicKey) -> x509.AuthorityKeyIdentifier:
 
 
 def _key_identifier(authority: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    """Return what a certificate has to call the key of its authority: not all tools make the same of a key."""
+    """Return the authorityKeyIdentifier for certificates of a CA, copied from the CA's certificate if possible."""
     try:
         found = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:
         key = authority.public_key()
-        assert isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey), "its private key is one of these"
+        assert isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey), "the key must be RSA or elliptic curve"
         return _identifier_of(key)
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(found)
 

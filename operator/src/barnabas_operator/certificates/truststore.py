@@ -1,4 +1,4 @@
-"""Certificates of authorities as PKCS12, for clients of Java that read no PEM."""
+"""CA certificates as a PKCS12 truststore, for Java clients that cannot read PEM."""
 
 from collections.abc import Collection
 from typing import Final
@@ -11,7 +11,7 @@ ALIAS: Final = "ca"
 
 
 def pkcs12_of(certificates: Collection[x509.Certificate], password: str) -> bytes:
-    """Return a truststore that Java reads, in which each certificate has a name of its own."""
+    """Return a truststore for Java, in which each certificate has a different alias."""
     named = [
         PKCS12Certificate(each, f"{ALIAS}-{number}".removesuffix("-0").encode())
         for number, each in enumerate(certificates)

@@ -1,1 +1,1 @@
-"""The Kubernetes API: gathers the objects that exist and applies objects."""
+"""Requests to the Kubernetes API, which read and write the objects of Clusters."""

@@ -1,4 +1,4 @@
-"""The operator's few requests to the Kubernetes API, as JSON, and the meaning of refusals."""
+"""A small client for the Kubernetes API, with JSON bodies."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
@@ -10,21 +10,21 @@ from barnabas_operator.kube.api_resources import api_resource_of, path_of
 from barnabas_operator.planning.object_names import FIELD_MANAGER
 from barnabas_operator.resources.json_types import Json
 
-APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML.
+APPLY: Final = "application/apply-patch+yaml"  # Every JSON text is also valid YAML.
 MERGE: Final = "application/merge-patch+json"
 REQUEST_S_MAX: Final = 15.0
 PAGE: Final = 500
-"""Objects in one answer: thousands at once would take the API server's memory, and ours."""
+"""The most objects in one response, which limits the memory that a list needs."""
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 TOO_MANY: Final = 429
 INVALID: Final = (400, 422)
-NONE_OF_ITS_KIND: Final = "failed to create typed patch object"  # The text of the status 500 for an unknown kind.
-TWO_BUDGETS: Final = "more than one PodDisruptionBudget"  # The text for an eviction that two budgets forbid.
+NONE_OF_ITS_KIND: Final = "failed to create typed patch object"  # The message for an unknown kind.
+TWO_BUDGETS: Final = "more than one PodDisruptionBudget"  # The message for a pod with two budgets.
 
 
 Selector = Mapping[str, str | Collection[str]]
-"""The values that each label may have; "" for any value."""
+"""The allowed values of each label. An empty string allows any value."""
 Writing = Callable[[], AbstractContextManager[float]]
 
 
@@ -33,11 +33,11 @@ def _always() -> AbstractContextManager[float]:
 
 
 class KubeUnreachable(Exception):
-    """The API server does not answer, or cannot now."""
+    """The error that the API server does not answer, or cannot answer now."""
 
 
 class KubeRefused(Exception):
-    """A refusal of the API server."""
+    """The error that the API server has refused a request."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{reason} ({status}): {message}")
@@ -47,20 +47,24 @@ class KubeRefused(Exception):
 
     @property
     def is_about_the_object(self) -> bool:
-        """True if no such object can exist; otherwise the refusal is about rights or the moment."""
+        """True if the object is invalid, and not only forbidden or in conflict with the current state."""
         return self.status in INVALID
 
 
 class KubeApi:
-    """Every method may raise KubeUnreachable and KubeRefused, and one that writes what `writing` raises."""
+    """A client for the Kubernetes API.
+
+    Every method may raise KubeUnreachable and KubeRefused. Methods that write may also raise the exceptions of
+    `writing`.
+    """
 
     def __init__(self, client: ApiClient, writing: Writing = _always) -> None:
-        """Make a client. `writing` is entered for each write, and yields the seconds that it may take."""
+        """Make a client. `writing` is a context for each write, and yields the seconds that the write may take."""
         self._client = client
         self._writing = writing
 
     async def get(self, kind: str, namespace: str | None, name: str) -> dict[str, Any] | None:
-        """The object; None where there is none. Raises KubeUnreachable and KubeRefused."""
+        """Return the object; None if it does not exist."""
         try:
             return await self.request("GET", path_of(kind, namespace, name))
         except KubeRefused as error:
@@ -71,7 +75,7 @@ class KubeApi:
     async def listing(
         self, kind: str, namespace: str | None, labels: Selector, fields: Mapping[str, str] | None = None
     ) -> list[dict[str, Any]]:
-        """All objects with these labels, and these fields by their paths."""
+        """Return all objects that match the label selector and the field selector."""
         return [item async for page in self.pages(kind, namespace, labels, fields) for item in page["items"]]
 
     async def pages(
@@ -81,7 +85,7 @@ class KubeApi:
         labels: Selector | None = None,
         fields: Mapping[str, str] | None = None,
     ) -> AsyncIterator[dict[str, Any]]:
-        """The same page by page, as answered, all from one version. One that takes minutes is refused (`Expired`)."""
+        """Yield the same objects as `listing`, page by page. All pages show the same resourceVersion."""
         chosen = {"labelSelector": _chosen(labels or {}), "limit": str(PAGE)}
         if fields:
             chosen["fieldSelector"] = _chosen(fields)
@@ -95,7 +99,7 @@ class KubeApi:
     async def changes(
         self, kind: str, namespace: str | None, labels: Selector, version: int
     ) -> AsyncIterator[dict[str, Any]]:
-        """Events of a watch, bookmarks among them, after this version, until the API server ends the stream."""
+        """Yield the watch events after `version`, including bookmarks, until the API server ends the stream."""
         query = {"labelSelector": _chosen(labels), "watch": "true", "allowWatchBookmarks": "true"}
         path = path_of(kind, namespace)
         try:
@@ -109,21 +113,18 @@ class KubeApi:
             raise _refusal(f"GET {path}", error.status, str(error).encode()) from error
 
     async def apply(self, item: Json, *, is_dry_run: bool = False) -> dict[str, Any]:
-        """Server-side apply: the fields named in `item` are the operator's, all others stay as they are.
-
-        A dry run stores nothing.
-        """
+        """Apply the item by server-side apply, with force; return the stored object. A dry run stores nothing."""
         meta = item["metadata"]
         path = path_of(item["kind"], meta.get("namespace"), meta["name"])
         query = {"fieldManager": FIELD_MANAGER, "force": "true"} | ({"dryRun": "All"} if is_dry_run else {})
         return await self.request("PATCH", path, query=query, body=item, content_type=APPLY)
 
     async def create(self, item: Json) -> dict[str, Any]:
-        """A new object; its name may be left to the API server (`generateName`)."""
+        """Create the object; return it as stored."""
         return await self.request("POST", path_of(item["kind"], item["metadata"].get("namespace")), body=item)
 
     async def dry_run(self, item: Json) -> None:
-        """Check by a dry run that such a new object would be accepted. One of that name may exist already."""
+        """Check by a dry run whether the object could be created. An existing object of this name is no error."""
         path = path_of(item["kind"], item["metadata"].get("namespace"))
         try:
             await self.request("POST", path, query={"dryRun": "All", "fieldValidation": "Strict"}, body=item)
@@ -134,7 +135,7 @@ class KubeApi:
     async def patch(
         self, kind: str, namespace: str | None, name: str, change: Json, *, subresource: str = ""
     ) -> dict[str, Any] | None:
-        """Merge `change` into the object; return None if it does not exist."""
+        """Apply `change` as a JSON merge patch; return the stored object, or None if it does not exist."""
         path = path_of(kind, namespace, name) + (f"/{subresource}" if subresource else "")
         try:
             return await self.request("PATCH", path, body=change, content_type=MERGE)
@@ -144,9 +145,9 @@ class KubeApi:
             raise
 
     async def delete(self, kind: str, namespace: str | None, name: str, **options: object) -> None:
-        """Delete the object, if it exists. `options` are those of `DeleteOptions`.
+        """Delete the object, if it exists. `options` are the fields of Kubernetes' `DeleteOptions`.
 
-        A precondition that does not hold is a refusal with the status `CONFLICT`.
+        If a precondition does not hold, KubeRefused has the status `CONFLICT`.
         """
         try:
             await self.request("DELETE", path_of(kind, namespace, name), body=options)
@@ -155,9 +156,10 @@ class KubeApi:
                 raise
 
     async def evict(self, namespace: str | None, pod: str, uid: str) -> None:
-        """Evict the pod with this uid, if its PodDisruptionBudget allows it and the pod exists.
+        """Evict the pod with this uid, if it exists.
 
-        If the budget does not allow it, the refusal has the status `TOO_MANY`; if the uid is another one, `CONFLICT`.
+        KubeRefused has the status `TOO_MANY` if a PodDisruptionBudget forbids the eviction, and `CONFLICT` if the pod
+        has another uid.
         """
         body = {
             "apiVersion": "policy/v1",
@@ -176,7 +178,7 @@ class KubeApi:
         await self.request("DELETE", path_of(kind, namespace), query={"labelSelector": _chosen(labels)})
 
     async def serves(self, kind: str) -> bool:
-        """True if the API server has this kind. Of a group that others define it may have only some kinds."""
+        """True if the API server has this kind."""
         place = api_resource_of(kind)
         try:
             found = await self.request("GET", f"/{place.api}")
@@ -195,7 +197,7 @@ class KubeApi:
         body: Json | None = None,
         content_type: str = "application/json",
     ) -> dict[str, Any]:
-        """One request and its answer."""
+        """Send a request; return the body of the response."""
         is_write = method != "GET" and "dryRun" not in (query or {})
         with self._writing() if is_write else _always() as seconds_max:
             return await self._request(method, path, query or {}, body, content_type, min(REQUEST_S_MAX, seconds_max))
@@ -228,9 +230,9 @@ def _chosen(values: Selector) -> str:
 
 
 def _refusal(what: str, status: int, body: bytes) -> Exception:
-    """The API server says why in a `Status`; overload and upgrades are no refusal, unlike a budget that is used up.
+    """Return the exception for an error response to the request `what`.
 
-    `what` is the request, which nobody knows from `Internal error occurred`.
+    The statuses 429 and 500 and above become KubeUnreachable, except when a PodDisruptionBudget forbids an eviction.
     """
     text = body.decode(errors="replace")
     try:

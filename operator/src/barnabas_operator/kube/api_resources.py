@@ -1,4 +1,4 @@
-"""The places where the API server keeps objects of each kind that the operator deals with."""
+"""The API paths of all kinds that the operator uses."""
 
 from typing import Final, NamedTuple
 
@@ -7,7 +7,7 @@ from barnabas_operator.resources.object_meta import API_VERSION
 
 
 class ApiResource(NamedTuple):
-    """The group version with its prefix, and the plural."""
+    """The path prefix of a kind's group and version, and the plural name of the kind."""
 
     api: str
     plural: str
@@ -40,16 +40,16 @@ API_RESOURCES: Final = {
     "Role": ApiResource("apis/rbac.authorization.k8s.io/v1", "roles"),
     "RoleBinding": ApiResource("apis/rbac.authorization.k8s.io/v1", "rolebindings"),
 }
-"""The places of the kinds that Clusters own, and of others that the operator asks for."""
+"""The API resources of all kinds except the operator's own."""
 
 
 def api_resource_of(kind: str) -> ApiResource:
-    """Return the place of a kind, also of one of ours. Raises KeyError."""
+    """Return the API resource of a kind. Raises KeyError."""
     return ApiResource(f"apis/{API_VERSION}", KINDS[kind].plural) if kind in KINDS else API_RESOURCES[kind]
 
 
 def path_of(kind: str, namespace: str | None, name: str | None = None) -> str:
-    """The path of one object, or of all in the namespace, or (None) in all."""
+    """Return the path of an object; without a name, of all objects in the namespace, or in all namespaces (None)."""
     resource = api_resource_of(kind)
     inside = f"namespaces/{namespace}/" if resource.namespaced and namespace is not None else ""
     return f"/{resource.api}/{inside}{resource.plural}" + (f"/{name}" if name else "")

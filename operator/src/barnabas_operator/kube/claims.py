@@ -1,4 +1,4 @@
-"""The claims of a Cluster's disks, as Kubernetes has them."""
+"""Reads and labels the PersistentVolumeClaims of a Cluster's brokers."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -12,23 +12,23 @@ from barnabas_operator.resources.cluster import Cluster
 
 CLAIM: Final = "PersistentVolumeClaim"
 HAVE_OR_HAD_A_VOLUME: Final = ("Bound", "Lost")
-"""The phases of such claims."""
+"""The phases of claims that have or had a volume."""
 
 
 async def claims_of(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
-    """Return the claims that stay. Raises KubeUnreachable and KubeRefused."""
+    """Return the claims that are not being deleted. Raises KubeUnreachable and KubeRefused."""
     return [claim for claim in await claims_there(api, cluster) if not claim.is_ending]
 
 
 async def claims_there(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
-    """Return the claims, also those that are being deleted. Raises KubeUnreachable and KubeRefused."""
+    """Return all claims, even if they are being deleted. Raises KubeUnreachable and KubeRefused."""
     namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
     listed = await api.listing(CLAIM, namespace, {CLUSTER_LABEL: name})
     return [claim for each in listed for claim in _claims(each, name)]
 
 
 async def storage_classes(api: KubeApi, cluster: Cluster) -> StorageClasses:
-    """Return the storage classes, also those without an object: the classes of volumes that were made by hand.
+    """Return the storage classes, and also the class names of PersistentVolumes that were created manually.
 
     Raises KubeUnreachable and KubeRefused.
     """

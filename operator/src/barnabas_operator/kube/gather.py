@@ -1,4 +1,4 @@
-"""Gathers what Kubernetes has of a Cluster: pods, their revision and place, addresses for the outside."""
+"""Reads a Cluster's pods, StatefulSet, claims and Services from the API server."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +35,7 @@ REVISION: Final = "controller-revision-hash"
 
 
 async def gather_pods(api: KubeApi, cluster: Cluster, nodes: Nodes) -> PodsState:
-    """Return the pods as they are now. Raises KubeUnreachable and KubeRefused."""
+    """Return the current state of a Cluster's pods. Raises KubeUnreachable and KubeRefused."""
     name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
     needs_nodes = cluster.spec.brokers.rack is not None or any(each.is_at_node for each in cluster.spec.listeners)
     found, account, pods, claims, services = await asyncio.gather(
@@ -65,12 +65,12 @@ async def gather_pods(api: KubeApi, cluster: Cluster, nodes: Nodes) -> PodsState
 
 
 async def _nothing() -> list[dict[str, Any]]:
-    """Reconciliations may come twice a second, so it reads only what the Cluster uses."""
+    """Return no Services, for a Cluster without external listeners."""
     return []
 
 
 def _broker_set(found: Json) -> BrokerSet:
-    """The revision counts once Kubernetes has seen the template that is there."""
+    """Return the state of a StatefulSet. Its revision is empty until Kubernetes has observed the template."""
     status = found.get("status", {})
     is_seen = status.get("observedGeneration") == found["metadata"]["generation"]
     volumes = {claim["metadata"]["name"]: _volume(claim) for claim in found["spec"].get("volumeClaimTemplates", ())}
@@ -88,7 +88,7 @@ def _stage(found: Json) -> SecurityStage:
 
 
 def addresses_given(broker_set: Json) -> Mapping[str, str]:
-    """The addresses outside that its brokers advertise; empty where the annotation cannot be read."""
+    """Return the external addresses that a StatefulSet's brokers advertise; empty if the annotation is invalid."""
     return foreign_json(broker_set["metadata"].get("annotations", {}).get(GIVEN, "{}"), dict[str, str]) or {}
 
 
@@ -99,7 +99,7 @@ def _volume(claim: Json) -> Volume:
 
 
 def _account_given(found: Json | None) -> str:
-    """Return the ServiceAccount whose token the StatefulSet's pods should have, while it does not exist."""
+    """Return the uid of the ServiceAccount from the StatefulSet's annotation, for a missing ServiceAccount."""
     template = found["spec"]["template"] if found is not None else {}
     return str(template.get("metadata", {}).get("annotations", {}).get(ACCOUNT, ""))
 
@@ -128,7 +128,7 @@ def _pod(cluster: Cluster, broker_id: int, found: Json, node: Json, account_uid:
         trouble=pod_trouble(found),
         volumes=frozenset(_claim_templates(found)),
         host_ip=status.get("hostIP", ""),
-        # The first address of a type counts, as for the kubelet.
+        # Of several addresses of a type the first is used, as by the kubelet.
         node_addresses={
             each["type"]: each["address"] for each in reversed(node.get("status", {}).get("addresses", ()))
         },
@@ -143,7 +143,7 @@ def _pod(cluster: Cluster, broker_id: int, found: Json, node: Json, account_uid:
 
 
 def _claim_templates(found: Json) -> Iterator[str]:
-    """A StatefulSet names a pod's claim after its template and the pod."""
+    """Yield the names of the claim templates of a pod's claims, which are named TEMPLATE-POD."""
     for volume in found["spec"].get("volumes", ()):
         if "persistentVolumeClaim" in volume:
             yield volume["persistentVolumeClaim"]["claimName"].removesuffix(f"-{found['metadata']['name']}")
@@ -168,10 +168,7 @@ def _bootstrap_ports(cluster: Cluster, services: Iterable[Json]) -> dict[str, in
 
 
 def _balancer_hosts(services: Iterable[Json], given: Mapping[str, str]) -> dict[tuple[str, int], str]:
-    """Return the address of each broker's balancer; of several the one that the broker has already.
-
-    Their order changes with the nodes of a balancer.
-    """
+    """Return the address of each broker's load balancer; of several addresses the one that is already advertised."""
     hosts: dict[tuple[str, int], str] = {}
     for key, service in _of_brokers(services):
         ingress = service.get("status", {}).get("loadBalancer", {}).get("ingress", ())
@@ -183,7 +180,7 @@ def _balancer_hosts(services: Iterable[Json], given: Mapping[str, str]) -> dict[
 
 
 def _of_brokers(services: Iterable[Json]) -> Iterator[tuple[tuple[str, int], Json]]:
-    """Yield the Services that lead to one broker, by listener and broker id."""
+    """Yield the Services of single brokers, with listener name and broker id."""
     for service in services:
         labels = _labels(service)
         if BROKER_LABEL in labels:

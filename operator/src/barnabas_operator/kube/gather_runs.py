@@ -1,4 +1,4 @@
-"""Gathers what Kubernetes has of the runs of a Cluster: Jobs, and pods of drivers and executors."""
+"""Reads the Jobs, SparkApplications and pods of a Cluster's maintenance runs from the API server."""
 
 import logging
 from collections import defaultdict
@@ -27,7 +27,7 @@ from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.maintenance_job import MaintenanceJob
 
 NAMES_MAX: Final = 50
-"""The number of names in one request; for more runs, all runs of the Cluster are asked for."""
+"""The most run names in one label selector. For more runs, the objects of all runs of the Cluster are listed."""
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 async def gather_runs(
     api: KubeApi, namespace: str, cluster: str, runs: Collection[MaintenanceJob]
 ) -> Mapping[str, ObservedRun]:
-    """Return the state of these MaintenanceJobs at least, by name. Raises KubeUnreachable and KubeRefused.
+    """Return the state of at least these runs, by name. Raises KubeUnreachable and KubeRefused.
 
-    If the API server does not list SparkApplications, only their runs are `unknown`: all others go on.
+    If SparkApplications cannot be listed, the state of their runs is `unknown`.
     """
     names = [run.metadata.name for run in runs]
     of_kubeflow = {run.metadata.name for run in runs if run.spec.backend == "Kubeflow"}
@@ -45,7 +45,7 @@ async def gather_runs(
     chosen = {**maintenance_selector(cluster), **named}
     jobs = await api.listing("Job", namespace, chosen)
     applications, unknown = await _applications(api, namespace, chosen) if of_kubeflow else ([], "")
-    pods = await api.listing("Pod", namespace, chosen)  # Listed last, so that an ended Job's pod has its exit code.
+    pods = await api.listing("Pod", namespace, chosen)  # After the Jobs, so that the pod of an ended Job has ended.
     pods_of: defaultdict[str, list[Json]] = defaultdict(list)
     for pod in pods:
         pods_of[_run_of(pod)].append(pod)
@@ -67,7 +67,7 @@ async def gather_runs(
 async def _applications(
     api: KubeApi, namespace: str, chosen: Mapping[str, str | Collection[str]]
 ) -> tuple[list[Json], str]:
-    """Return the SparkApplications, and why they are not known; none if Kubeflow's Spark operator is not installed."""
+    """Return the SparkApplications, and the error if they cannot be listed. A missing CRD is no error."""
     try:
         return [*await api.listing("SparkApplication", namespace, chosen)], ""
     except KubeRefused as error:
@@ -75,18 +75,18 @@ async def _applications(
 
 
 def _with_reason(run: ObservedRun, job_name: str, events: Iterable[Json]) -> ObservedRun:
-    """An earlier Job of that name had its own."""
+    """Return the run with the last warning about its Job, ignoring Events of an earlier Job of the same name."""
     uid = run.job.uid if run.job is not None else ""
     own = [event for event in events if event["involvedObject"].get("uid") == uid]
     return run._replace(unmade=last_warning(job_name, own))
 
 
 async def _warnings(api: KubeApi, namespace: str) -> list[Json]:
-    """Return the warnings of Kubernetes about Jobs that get no pod; none if the operator may not list Events."""
+    """Return the warning Events about Jobs; none if the operator may not list Events."""
     try:
         return [*await api.listing("Event", namespace, {}, {"involvedObject.kind": "Job", "type": "Warning"})]
     except KubeRefused as error:
-        log.debug("events of %s: %s", namespace, error)
+        log.debug("the Events in %s could not be listed: %s", namespace, error)
         return []
 
 

@@ -1,4 +1,4 @@
-"""The nodes that brokers are on, each read once: there may be thousands, and two reconciliations a second."""
+"""A cache of Kubernetes nodes, so that not every reconciliation reads them."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -8,7 +8,7 @@ from barnabas_operator.resources.json_types import Json
 
 
 class Nodes:
-    """The nodes. Their labels and addresses seldom change: they are asked for again after `forget`."""
+    """The cached nodes, which are read again only after `forget`."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
@@ -16,7 +16,7 @@ class Nodes:
         self._has_all = False
 
     def forget(self) -> None:
-        """Drop what is known of the nodes: the next question goes to the API server."""
+        """Empty the cache."""
         self._found.clear()
         self._has_all = False
 
@@ -28,7 +28,7 @@ class Nodes:
         return self._found
 
     async def of(self, names: Collection[str]) -> Mapping[str, Json]:
-        """Return the nodes that exist by name. Raises KubeUnreachable and KubeRefused."""
+        """Return at least the existing nodes among `names`, by name. Raises KubeUnreachable and KubeRefused."""
         new = [name for name in names if name not in self._found]
         found = await asyncio.gather(*(self._api.get("Node", None, name) for name in new))
         self._found |= {name: node for name, node in zip(new, found, strict=True) if node is not None}

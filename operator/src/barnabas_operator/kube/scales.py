@@ -1,4 +1,4 @@
-"""The replicas of what runs a group's consumers: a Deployment or StatefulSet of its namespace."""
+"""Reads and changes the replicas of the Deployment or StatefulSet that runs a group's consumers."""
 
 from typing import Final
 
@@ -18,10 +18,10 @@ AUTOSCALER: Final = "HorizontalPodAutoscaler"
 
 
 class Scales:
-    """The scales in one namespace.
+    """The scales of Deployments and StatefulSets in one namespace.
 
-    Every method raises KubeUnreachable and KubeRefused. Writes raise KubeRefused with the status `CONFLICT` if the
-    target has changed since `seen`: read it again. A Refusal says why there is nothing to read or write.
+    Every method may raise KubeUnreachable and KubeRefused. Writes raise KubeRefused with the status `CONFLICT` if the
+    target has changed since `seen` was read. A returned Refusal says why the target cannot be scaled.
     """
 
     def __init__(self, api: KubeApi, namespace: str) -> None:
@@ -29,18 +29,18 @@ class Scales:
         self._namespace = namespace
 
     async def read(self, target: ScaleTarget) -> TargetScale | Refusal:
-        """Return how many replicas are declared, and the annotation that a reset left there."""
+        """Return the declared replicas of the target, and its annotation of an offset reset."""
         return scale_of(target, await self._api.get(target.kind, self._namespace, target.name))
 
     async def scalers(self) -> Scalers:
-        """Return everything that may scale a target."""
+        """Return the HorizontalPodAutoscalers and ConsumerGroups of the namespace, which may scale a target."""
         return Scalers(
             autoscalers=await self._api.listing(AUTOSCALER, self._namespace, {}),
             groups=await self._api.listing(CONSUMER_GROUP.name, self._namespace, {}),
         )
 
     async def scale(self, target: ScaleTarget, seen: TargetScale, replicas: int) -> TargetScale | Refusal:
-        """Declare so many replicas, by the subresource that autoscalers use: policies about pods do not concern it."""
+        """Set the replicas by the subresource `scale`, like an autoscaler."""
         change = {"metadata": {"resourceVersion": seen.version}, "spec": {"replicas": replicas}}
         done = await self._api.patch(target.kind, self._namespace, target.name, change, subresource="scale")
         if done is None:
@@ -50,7 +50,7 @@ class Scales:
     async def remember(
         self, target: ScaleTarget, seen: TargetScale, before: BeforeReset | None
     ) -> TargetScale | Refusal:
-        """Annotate the target with what it returns to after a reset, before scaling down; None removes it."""
+        """Annotate the target with its replicas before an offset reset; None removes the annotation."""
         annotations = {BEFORE_RESET: before_text(before)}
         change = {"metadata": {"resourceVersion": seen.version, "annotations": annotations}}
         return scale_of(target, await self._api.patch(target.kind, self._namespace, target.name, change))

@@ -1,1 +1,1 @@
-"""The election of the operator that acts, of several."""
+"""Leader election between operators."""

@@ -1,4 +1,4 @@
-"""Leader election by a Lease of Kubernetes: of several operators one acts."""
+"""Leader election between operators by a Kubernetes Lease."""
 
 import logging
 from collections.abc import Callable
@@ -16,14 +16,14 @@ log = logging.getLogger(__name__)
 LEASE: Final = "Lease"
 IDLE_POLL_S: Final = 0.05
 LOOK_S: Final = RENEW_S / 2
-"""A look that hangs, as on a connection to an API server whose node died, leaves time for another."""
+"""The time limit for reading the lease, short enough for a second try before the lease must be renewed."""
 
 
 class Election:
-    """The election: `run` takes the lease when it is free and renews it.
+    """The election: `run` acquires the lease when it is free, and renews it.
 
-    `on_change` is called when the operator begins or ends to act. `api` is one that writes whether or not the operator
-    acts; `clock` is that of the leadership.
+    `on_change` is called when the operator becomes or ceases to be the leader. `api` must allow writes without the
+    lease, and `clock` must be the clock of `leadership`.
     """
 
     def __init__(
@@ -46,22 +46,22 @@ class Election:
         self._logged_holder = ""
 
     async def run(self) -> None:
-        """Take part in the election until it is cancelled."""
+        """Acquire and renew the lease, until cancelled."""
         while True:
             await self._attempt()
             self._tell()
             await self._clock.sleep(min(RETRY_S, self._next_s() or RETRY_S))
 
     def _next_s(self) -> float:
-        """Return the seconds until this operator has to stop acting, or may take another's lease; 0 if unknown."""
+        """Return the seconds until this operator loses the lease, or may acquire it; 0 if unknown."""
         if self._leadership.is_held:
             return self._leadership.acts_for_s
         return free_in_s(self._seen, self._clock.monotonic_s()) if self._seen is not None else 0.0
 
     async def resign(self) -> None:
-        """Release the lease, after `run` was cancelled, when every write that has begun has ended.
+        """Release the lease after every write that has begun has ended. `run` must have been cancelled.
 
-        If that takes too long, another operator may hold the lease then, and keeps it.
+        A lease that another operator has acquired meanwhile is left unchanged.
         """
         if not self._leadership.is_held:
             return
@@ -73,17 +73,17 @@ class Election:
             if found is not None and holder_of(found.get("spec") or {}) == self._identity:
                 await self._write(found, released(micro_time_text(self._clock.now_ms())))
         except (KubeRefused, KubeUnreachable) as error:
-            log.warning("the lease %s/%s runs out by itself, for it could not be released: %s", *self._lease, error)
+            log.warning("the lease %s/%s could not be released, and will expire: %s", *self._lease, error)
 
     async def _attempt(self) -> None:
-        """One look, and one write where the lease is free or ours. Ends in time to stop acting."""
+        """Try once to acquire or renew the lease, at most for the time that is left of it."""
         acts_for_s = self._leadership.acts_for_s
         try:
             async with self._clock.timeout(acts_for_s if acts_for_s > 0 else RENEW_S):
                 await self._take_or_renew()
         except (KubeRefused, KubeUnreachable, TimeoutError) as error:
             log.warning("the lease %s/%s: %s", *self._lease, str(error) or "no answer in time")
-        except Exception:  # This loop must go on: nothing else tries again.
+        except Exception:  # The loop must survive every error, because nothing restarts it.
             log.exception("the lease %s/%s", *self._lease)
 
     async def _take_or_renew(self) -> None:
@@ -100,7 +100,7 @@ class Election:
             self._leadership.renewed(asked_at_s)
 
     async def _write(self, found: dict[str, Any] | None, spec: dict[str, Any]) -> bool:
-        """Write the lease; return False if somebody else was faster."""
+        """Write the lease; return False if another operator has written it first."""
         namespace, name = self._lease
         try:
             if found is None:
@@ -115,16 +115,20 @@ class Election:
             return False
 
     def _tell(self) -> None:
-        """Log a change, and which operator acts instead."""
+        """Log which operator is the leader, and call `on_change`, if the leader has changed."""
         acts, holder = self._leadership.is_held, holder_of(self._seen.spec) if self._seen is not None else ""
         if not acts and holder not in ("", self._identity, self._logged_holder):
-            log.info("stands by: %s holds the lease %s/%s", holder, *self._lease)
+            log.info("this operator stands by: %s is the leader and holds the lease %s/%s", holder, *self._lease)
             self._logged_holder = holder
         if acts == self._acted:
             return
         if acts:
-            log.info("acts: %s holds the lease %s/%s", self._identity, *self._lease)
+            log.info("this operator, %s, is the leader and holds the lease %s/%s", self._identity, *self._lease)
         else:
-            log.warning("no longer acts: the lease %s/%s was lost, or not renewed for %d s", *self._lease, RENEW_S)
+            log.warning(
+                "this operator is no longer the leader: the lease %s/%s was lost, or not renewed for %d s",
+                *self._lease,
+                RENEW_S,
+            )
         self._acted, self._logged_holder = acts, ""
         self._on_change()

@@ -1,1 +1,1 @@
-"""The observed state: the resources as the watch reported them, and metrics."""
+"""The resources as the watch last reported them, and the operator's metrics."""

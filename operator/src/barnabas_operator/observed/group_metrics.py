@@ -1,4 +1,4 @@
-"""The operator's metrics of consumer groups that have a resource: their state and their declared state."""
+"""The operator's metrics of consumer groups that have a ConsumerGroup."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -19,7 +19,7 @@ TRUTH: Final = {"True": 1.0, "False": 0.0}
 
 
 class GroupRow(NamedTuple):
-    """One resource; `labels` in the order of LABELS."""
+    """The facts of one ConsumerGroup; `labels` are in the order of LABELS."""
 
     labels: tuple[str, str, str, str]
     spec: Json
@@ -27,7 +27,7 @@ class GroupRow(NamedTuple):
 
 
 class _GroupMetric(NamedTuple):
-    """A metric, and its value for a resource: None where there is none."""
+    """A metric, with the function that returns its value for a group, or None."""
 
     name: str
     text: str
@@ -35,7 +35,7 @@ class _GroupMetric(NamedTuple):
 
 
 def group_families(rows: Iterable[GroupRow]) -> Iterator[GaugeMetricFamily]:
-    """One family for each metric, also where no group has a value."""
+    """Yield all metric families, even if they have no samples."""
     there = list(rows)
     for metric in GROUP_METRICS:
         family = GaugeMetricFamily(PREFIX + metric.name, metric.text, labels=LABELS)
@@ -47,14 +47,14 @@ def group_families(rows: Iterable[GroupRow]) -> Iterator[GaugeMetricFamily]:
 
 
 def group_row(body: Json, cluster: str) -> GroupRow:
-    """Return the row of a resource as the watch last reported it."""
+    """Return the facts of a ConsumerGroup for its metrics."""
     meta, spec = body["metadata"], body.get("spec") or {}
     labels = (meta["namespace"], cluster, meta["name"], spec.get("groupId") or meta["name"])
     return GroupRow(labels, spec, body.get("status") or {})
 
 
 def _condition(kind: str) -> Callable[[GroupRow], float | None]:
-    """Return a function for a condition's value; None if the condition is not known."""
+    """Return a function that maps the status of a condition to 1 or 0, or to None if it is unknown."""
     return lambda row: TRUTH.get(condition_before(row.status, kind).get("status", ""))
 
 
@@ -75,7 +75,7 @@ def _evaluation(row: GroupRow) -> float | None:
 
 
 def _is_reset_pending(row: GroupRow) -> float | None:
-    if row.spec.get("pause"):  # A paused resource is not reconciled by intention.
+    if row.spec.get("pause"):  # The reset of a paused resource is not expected to progress.
         return None
     reset = condition_before(row.status, OFFSETS_RESET)
     return float(reset["status"] == "False" and reset["reason"] != DRY_RUN) if reset else None
@@ -84,33 +84,33 @@ def _is_reset_pending(row: GroupRow) -> float | None:
 GROUP_METRICS: Final = (
     _GroupMetric("within_objective", "1 if the lag is within spec.lagObjective, else 0.", _condition(WITHIN_OBJECTIVE)),
     _GroupMetric(
-        "objective_records", "Records that the lag may have: spec.lagObjective.maxRecords.", _limit("maxRecords")
+        "objective_records", "Highest allowed lag in records: spec.lagObjective.maxRecords.", _limit("maxRecords")
     ),
     _GroupMetric(
-        "objective_seconds", "Seconds that the lag may have: spec.lagObjective.maxSeconds.", _limit("maxSeconds")
+        "objective_seconds", "Highest allowed lag in seconds: spec.lagObjective.maxSeconds.", _limit("maxSeconds")
     ),
     _GroupMetric(
         "objective_retention_percent",
-        "Unread share of what is kept that is allowed: spec.lagObjective.maxRetentionPercent.",
+        "Highest allowed share of unread records in the log: spec.lagObjective.maxRetentionPercent.",
         _limit("maxRetentionPercent"),
     ),
-    _GroupMetric("lag", "Records to be read, rounded, of all partitions; written once a minute.", _status("lag")),
+    _GroupMetric("lag", "Lag of all partitions in records, rounded; updated once a minute.", _status("lag")),
     _GroupMetric(
         "lag_seconds",
-        "Seconds since the oldest of them was written, rounded; written once a minute.",
+        "Seconds since the oldest unread record was written, rounded; updated once a minute.",
         _status("seconds"),
     ),
     _GroupMetric("members", "Consumers in the group.", _status("members")),
     _GroupMetric("evaluation", "Burrow's status of the group: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND.", _evaluation),
     _GroupMetric(
         "reset_pending",
-        "1 while the reset that is declared is not carried out; not there while paused.",
+        "1 while the declared reset has not been carried out, else 0; absent while the resource is paused.",
         _is_reset_pending,
     ),
     _GroupMetric(
         "scaling_active",
-        "1 if replicas follow the lag, 0 if they cannot.",
+        "1 if the operator scales the target by the lag, 0 if it cannot.",
         _condition(SCALING_ACTIVE),
     ),
-    _GroupMetric("replicas", "Replicas of spec.scaling.target, as the operator set them last.", _status("replicas")),
+    _GroupMetric("replicas", "Replicas of spec.scaling.target that the operator set last.", _status("replicas")),
 )

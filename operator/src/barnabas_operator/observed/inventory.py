@@ -1,4 +1,4 @@
-"""The resources as the watch last reported them, and the Cluster of each."""
+"""All resources as the watch last reported them, indexed by Cluster."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,38 +12,38 @@ from barnabas_operator.resources.object_key import Key, key_of
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 NOBODY: Final = ""
-"""The value in place of the Cluster for resources that name none."""
+"""The Cluster name in the index for resources that name no Cluster."""
 
 
 class Inventory:
-    """Filled by the watch; everything else reads. A look for a Cluster's resources costs what they are, not all."""
+    """All resources as the watch last reported them. Only the watch changes the inventory."""
 
     def __init__(self) -> None:
         self.clusters: Final[dict[Key, Json]] = {}
         self.cron_jobs: Final[dict[Key, Json]] = {}
-        """The CronJobs of the schedules of all Clusters."""
+        """The CronJobs of all Clusters' maintenance schedules."""
         self._clusters_in: Final[defaultdict[str, set[Key]]] = defaultdict(set)
         self._members: Final = {name: _Members(kind) for name, kind in KINDS.items() if kind is not CLUSTER}
 
     def of_kind(self, kind: str) -> Mapping[Key, Json]:
-        """All resources of one kind."""
+        """Return all resources of one kind."""
         return self.clusters if kind == CLUSTER.name else self._members[kind].all
 
     def bodies(self) -> Iterator[Json]:
-        """All resources of all kinds."""
+        """Yield all resources of all kinds."""
         for kind in (CLUSTER.name, *self._members):
             yield from self.of_kind(kind).values()
 
     def cluster_of(self, body: Json) -> Key | None:
-        """The Cluster that a resource names, though it may not exist; without a name, the Cluster in its status.
+        """Return the Cluster that a resource belongs to, which may not exist.
 
-        A resource without either belongs to the only Cluster of its namespace. A second Cluster takes no topic away
-        from the first. A Cluster belongs to itself.
+        The field `spec.cluster` goes before `status.cluster`. A resource with neither belongs to the only Cluster of
+        its namespace, and to none if there are several. A Cluster belongs to itself.
         """
         return key_of(body) if body["kind"] == CLUSTER.name else self._cluster_at(_named(body))
 
     def resources_of(self, kind: str, cluster: Key) -> Iterator[Json]:
-        """Yield the resources of a Cluster that are of such a kind."""
+        """Yield a Cluster's resources of the given kind."""
         members = self._members[kind]
         yield from members.naming(cluster).values()
         unnamed = Key(cluster.namespace, NOBODY)
@@ -51,12 +51,12 @@ class Inventory:
             yield from members.naming(unnamed).values()
 
     def namesake_of(self, body: Json) -> str | None:
-        """Return another resource of its kind that is about the same, in the same Cluster."""
+        """Return another resource in the same Cluster with the same name in Kafka, if there is one."""
         named = KINDS[body["kind"]].name_in_kafka
         return next((name for name, other in self._alike(body) if named(other) == named(body)), None)
 
     def colliding_with(self, body: Json) -> str | None:
-        """Return another resource of its kind in the same Cluster, about a name that collides with its own."""
+        """Return another resource in the same Cluster whose name in Kafka collides with this resource's, if any."""
         named = KINDS[body["kind"]].name_in_kafka
         return next((name for name, other in self._alike(body) if named(other) != named(body)), None)
 
@@ -66,14 +66,14 @@ class Inventory:
         return ((each, other) for each, other in there.items() if each != name and self.cluster_of(other) == cluster)
 
     def strays(self) -> Iterator[Json]:
-        """Resources without a Cluster: it is not there (any more, or yet), or not named where there are several."""
+        """Yield resources whose Cluster does not exist, or which name no Cluster although there are several."""
         for members in self._members.values():
             for named, bodies in members.by_named():
                 if self._cluster_at(named) not in self.clusters:
                     yield from bodies.values()
 
     def keep(self, body: Json, *, is_gone: bool) -> None:
-        """Take in what the watch reports of a resource."""
+        """Store or remove a resource that the watch has reported."""
         kind = body["kind"]
         if kind == CLUSTER.name:
             self._keep_cluster(key_of(body), body, is_gone=is_gone)
@@ -81,7 +81,7 @@ class Inventory:
             self._members[kind].keep(key_of(body), body, is_gone=is_gone)
 
     def keep_cron_job(self, body: Json, *, is_gone: bool) -> None:
-        """Take in what the watch reports of a CronJob of a Cluster."""
+        """Store or remove a CronJob that the watch has reported."""
         self.cron_jobs.pop(key_of(body), None)
         if not is_gone:
             self.cron_jobs[key_of(body)] = needed(body)
@@ -101,33 +101,30 @@ class Inventory:
 
 
 class _Members:
-    """The resources of one kind, which belong to Clusters."""
+    """The resources of one kind, with indexes."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
         self.all: Final[dict[Key, Json]] = {}
         self._by_named: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
-        """The resources by name, by namespace and the Cluster that they name."""
+        """The resources by namespace and named Cluster, and then by name."""
         self._by_subject: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
-        """The resources by name, by namespace and their subject in Kafka (the same for names that collide).
-
-        Thousands are asked about one by one.
-        """
+        """The resources by namespace and folded name in Kafka, which is equal for colliding names, and then by name."""
 
     def by_named(self) -> Iterable[tuple[Key, Mapping[str, Json]]]:
-        """Return the resources by the Cluster that they name, whether it exists or not."""
+        """Return the resources by the Cluster that they name, which may not exist."""
         return self._by_named.items()
 
     def naming(self, cluster: Key) -> Mapping[str, Json]:
-        """Return the resources that name this Cluster (or none), by name."""
+        """Return the resources that name this Cluster, by name."""
         return self._by_named.get(cluster, {})
 
     def alike(self, body: Json) -> Mapping[str, Json]:
-        """Return the resources about the same, or about a name that collides, in any Cluster of the namespace."""
+        """Return the resources of the namespace with the same or a colliding name in Kafka, in any Cluster."""
         return self._by_subject.get(self._subject(body), {})
 
     def keep(self, key: Key, body: Json, *, is_gone: bool) -> None:
-        """Replace what was known of a resource by its body, or forget it if it is gone."""
+        """Store or remove the resource, and update the indexes."""
         before = self.all.pop(key, None)
         if before is not None:
             _take(self._by_named, _named(before), key.name)
@@ -142,10 +139,7 @@ class _Members:
 
 
 def needed(body: Json) -> Json:
-    """Return a body without the parts that nobody reads here, more than half of it.
-
-    These are the managed fields, and the manifest that kubectl applied last.
-    """
+    """Return a body without managed fields and without the last manifest of kubectl, to save memory."""
     meta = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
     if LAST_APPLIED in meta.get("annotations", {}):
         meta["annotations"] = {name: text for name, text in meta["annotations"].items() if name != LAST_APPLIED}

@@ -1,4 +1,4 @@
-"""The operator's metrics of maintenance: runs, how the last ones ended, and how old a success may be."""
+"""The operator's metrics of maintenance runs and schedules."""
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,53 +15,56 @@ from barnabas_operator.resources.object_key import Key
 
 PREFIX: Final = "barnabas_maintenance_"
 ABOUT: Final = ("resource_namespace", "cluster", "job_name", "schedule")
-"""A run that no schedule has started has an empty one. Prometheus has a `job` of its own, that of the scrape."""
+"""The labels of all metrics here; `schedule` is empty for a run without a schedule.
+
+The label is not named `job`, because Prometheus sets that label itself.
+"""
 PHASES: Final[Sequence[str]] = get_args(Phase)
 NUMBERS: Final = {
     "run_duration_seconds": ("Seconds that a run took, or has taken so far.", ("durationSeconds",)),
-    "run_records": ("Records that a run has done.", ("records", "done")),
-    "run_records_expected": ("Records that a run has to do, as far as it is known.", ("records", "total")),
-    "run_records_per_second": ("Records a second of a run that is under way.", ("recordsPerSecond",)),
+    "run_records": ("Records that a run has processed.", ("records", "done")),
+    "run_records_expected": ("Records that a run has to process, if the number is known.", ("records", "total")),
+    "run_records_per_second": ("Records per second that an active run processes.", ("recordsPerSecond",)),
 }
-"""The metrics of each run: the text, and where the number is in the status."""
+"""The metrics of each run, with the help text and the path of the number in the status."""
 COMMIT_AGE_MIN_S: Final = 900.0
 COMMIT_AGE_TRIGGERS: Final = 3
 TRIGGER_S: Final = 60.0
-"""The interval at which a continuous archive commits if its options do not say."""
+"""The default interval at which a continuous archive commits."""
 
 
 class RunRow(NamedTuple):
-    """One run; `about` in the order of ABOUT."""
+    """The facts of one run; `about` are the values of the labels ABOUT."""
 
     about: tuple[str, str, str, str]
     name: str
     status: Json
     created: str = ""
     commit_max_age_s: float | None = None
-    """The age that its last commit may have; None if it is not a continuous archive."""
+    """The highest allowed age of the last commit; None if the run is not a continuous archive."""
 
     @property
     def planned(self) -> tuple[str, str]:
-        """Puts the runs of a schedule in order. Not by their ends: a run whose status was lost has none, or a late one.
+        """Return the key by which runs are sorted: the creation time, and then the name, which has the planned time.
 
-        Those that a backup brought back were created together: their names have the time for which they were planned.
+        Restored runs have the same creation time, and the time at which they ended may have been lost.
         """
         return self.created, self.name
 
 
 class ScheduleRow(NamedTuple):
-    """An entry of a Cluster's maintenance. One that is suspended may be of any age."""
+    """The facts of an entry of `spec.maintenance`. A suspended entry has no `max_age_s`."""
 
     about: tuple[str, str, str, str]
     max_age_s: float | None
     created_s: float | None = None
-    """The time when its CronJob was created."""
+    """The time when the entry's CronJob was created."""
     succeeded_s: float | None = None
-    """The time when one of its Jobs last succeeded, though it may be gone: its CronJob remembers."""
+    """The time of the last success, from the status of the CronJob."""
 
 
 def run_row(body: Json, cluster: str) -> RunRow:
-    """Return the row of a MaintenanceJob as the watch last reported it."""
+    """Return the facts of a MaintenanceJob for its metrics."""
     meta, job = body["metadata"], body.get("spec", {}).get("job", "")
     schedule = (meta.get("labels") or {}).get(SCHEDULE_LABEL, "")
     about = meta["namespace"], cluster, job, schedule
@@ -70,7 +73,7 @@ def run_row(body: Json, cluster: str) -> RunRow:
 
 
 def _commit_max_age_s(options: Json) -> float | None:
-    """Return the age that the last commit may have, by the options of the job."""
+    """Return the highest allowed age of the last commit; None if the job is not a continuous archive."""
     if options.get("continuous") != "true":
         return None
     trigger = str(options.get("trigger_seconds", ""))
@@ -78,7 +81,7 @@ def _commit_max_age_s(options: Json) -> float | None:
 
 
 def schedule_rows(body: Json, cron_jobs: Mapping[Key, Json]) -> Iterator[ScheduleRow]:
-    """Yield the rows of a Cluster as the watch last reported it, and of the CronJobs of all Clusters."""
+    """Yield the facts of each entry of a Cluster's `spec.maintenance`. `cron_jobs` may belong to any Cluster."""
     meta = body["metadata"]
     for entry in body.get("spec", {}).get("maintenance") or ():
         name = entry.get("name", "")
@@ -91,7 +94,7 @@ def schedule_rows(body: Json, cron_jobs: Mapping[Key, Json]) -> Iterator[Schedul
 
 
 def maintenance_families(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow]) -> Iterator[GaugeMetricFamily]:
-    """One family for each metric, also where there is no run."""
+    """Yield all metric families, even if they have no samples."""
     planned = list(schedules)
     there = sorted(runs, key=lambda row: row.planned)
     yield _counts(there)
@@ -100,13 +103,13 @@ def maintenance_families(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow
     yield from _under_way([row for row in there if row.status.get("phase") == RUNNING])
     yield _family(
         "last_run_succeeded",
-        "1 if the last run of a schedule, or one that no schedule has started, succeeded; 0 if it failed.",
+        "1 if the last run of a schedule, or a run without a schedule, succeeded; 0 if it failed.",
         (*ABOUT, "name"),
         ((*row.about, row.name, float(_has_succeeded(row))) for row in _last(there)),
     )
     yield _family(
         "last_success_timestamp_seconds",
-        "When a run succeeded last, in Unix time: of a schedule as its CronJob knows it, else of those that are kept.",
+        "When a run last succeeded, in Unix time, from the CronJob of a schedule and from existing MaintenanceJobs.",
         ABOUT,
         ((*about, at) for about, at in _last_success_s(there, planned).items()),
     )
@@ -118,45 +121,45 @@ def maintenance_families(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow
     )
     yield _family(
         "schedule_max_age_seconds",
-        "How old the last success of a schedule may be: maxAgeSeconds of its entry.",
+        "Highest allowed age of the last success of a schedule: maxAgeSeconds of its entry.",
         ABOUT,
         ((*each.about, each.max_age_s) for each in planned),
     )
 
 
 def _under_way(runs: Iterable[RunRow]) -> Iterator[GaugeMetricFamily]:
-    """Yield the metrics of runs that are under way. Those of the last commit are about continuous archives."""
+    """Yield the metrics of active runs. The metrics of commits are only for continuous archives."""
     named = [(row, (*row.about, row.name)) for row in runs]
     archives = [(row, labels) for row, labels in named if row.commit_max_age_s is not None]
     labels = (*ABOUT, "name")
     yield _family(
         "run_driver_running",
-        "1 if the driver of a run that is under way runs, 0 if it waits or has ended.",
+        "1 if the driver of an active run is running, 0 if the driver waits or has ended.",
         labels,
         ((*about, float(bool(row.status.get("driverRunning")))) for row, about in named),
     )
     yield _family(
         "run_last_commit_timestamp_seconds",
-        "When a continuous archive committed last, in Unix time.",
+        "When a continuous archive last committed, in Unix time.",
         labels,
         ((*about, _seconds(row.status.get("lastCommitTime"))) for row, about in archives),
     )
     yield _family(
         "run_records_behind",
-        "Records of the topic that a continuous archive has not committed.",
+        "Records of the topic that a continuous archive has not committed yet.",
         labels,
         ((*about, _at(row.status, ("recordsBehind",))) for row, about in archives),
     )
     yield _family(
         "run_commit_max_age_seconds",
-        "How old the last commit of a continuous archive may be before it counts as stalled.",
+        "Highest age in seconds of the last commit before a continuous archive counts as stalled.",
         labels,
         ((*about, row.commit_max_age_s) for row, about in archives),
     )
 
 
 def _counts(rows: Iterable[RunRow]) -> GaugeMetricFamily:
-    """Each phase of what there is, for 0 is no absence."""
+    """Return the number of runs by phase, with 0 for phases without a run, so that no series is absent."""
     tally = Tally((row.about, row.status.get("phase", PHASES[0])) for row in rows)
     abouts = dict.fromkeys(about for about, _ in tally)
     counts = ((*about, phase, float(tally[about, phase])) for about in abouts for phase in PHASES)
@@ -164,13 +167,13 @@ def _counts(rows: Iterable[RunRow]) -> GaugeMetricFamily:
 
 
 def _last(rows: Iterable[RunRow]) -> Iterable[RunRow]:
-    """Return the last of the runs that have ended, in the order in which they were planned."""
+    """Return the last ended run of each schedule, and all ended runs without a schedule."""
     ended = [row for row in rows if row.status.get("phase") in FINISHED]
     return {(row.about, "" if row.about[-1] else row.name): row for row in ended}.values()
 
 
 def _last_success_s(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow]) -> Mapping[tuple[str, ...], float]:
-    """The latest of all that is known, by what it is about."""
+    """Return the time of the last success, by the values of the labels ABOUT."""
     kept = ((row.about, _seconds(row.status.get("completionTime"))) for row in runs if _has_succeeded(row))
     found = [*kept, *((each.about, each.succeeded_s) for each in schedules)]
     latest: dict[tuple[str, ...], float] = {}
@@ -196,7 +199,7 @@ def _at(status: Json, path: Sequence[str]) -> float | None:
 
 
 def _family(name: str, text: str, labels: Sequence[str], rows: Iterable[Sequence[Any]]) -> GaugeMetricFamily:
-    """Return the metric with rows of the labels' values and the number, which is None if there is none."""
+    """Return the metric family. Each row has the label values and the number; rows with None are left out."""
     family = GaugeMetricFamily(PREFIX + name, text, labels=labels)
     for *values, number in rows:
         if number is not None:

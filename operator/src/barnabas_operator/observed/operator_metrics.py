@@ -29,8 +29,7 @@ from barnabas_operator.resources.object_meta import READY
 
 SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 CLUSTER: Final = ("resource_namespace", "cluster")
-"""The labels of a Cluster as Strimzi calls them: Prometheus has a `namespace` of its own, that of the operator's pod.
-"""
+"""The labels of a Cluster, as in Strimzi. Prometheus uses the label `namespace` for the namespace of the operator."""
 STRIMZI: Final = (
     "barnabas_reconciliations_total",
     "barnabas_reconciliations_successful_total",
@@ -40,30 +39,32 @@ STRIMZI: Final = (
     "barnabas_resources_paused",
     "barnabas_resource_state",
 )
-"""The metrics that Strimzi has, too, under names that begin with `strimzi_`."""
+"""The metrics that Strimzi also has, under names that begin with `strimzi_`."""
 
 
 class OperatorMetrics:
-    """Names as Strimzi's, with our prefix."""
+    """The operator's metrics. Metrics that Strimzi also has differ only in the prefix of the name."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.registry = CollectorRegistry()
-        self._rounds = Counter("barnabas_reconciliations", "Rounds over a Cluster.", CLUSTER, registry=self.registry)
+        self._rounds = Counter(
+            "barnabas_reconciliations", "Reconciliations of a Cluster.", CLUSTER, registry=self.registry
+        )
         self._good = Counter(
             "barnabas_reconciliations_successful",
-            "Rounds over a Cluster that went well.",
+            "Reconciliations of a Cluster that succeeded.",
             CLUSTER,
             registry=self.registry,
         )
         self._failed = Counter(
             "barnabas_reconciliations_failed",
-            "Rounds over a Cluster that failed and are tried again.",
+            "Reconciliations of a Cluster that failed and are tried again.",
             CLUSTER,
             registry=self.registry,
         )
         self._seconds = Histogram(
             "barnabas_reconciliations_duration_seconds",
-            "Seconds that rounds over a Cluster took.",
+            "Duration of the reconciliations of a Cluster in seconds.",
             CLUSTER,
             buckets=SECONDS,
             registry=self.registry,
@@ -79,35 +80,35 @@ class OperatorMetrics:
         self.registry.register(self._resources)
 
     async def page(self) -> bytes:
-        """The response to a scrape. A thread writes it, for the text of 10,000 Topics takes long."""
+        """Return the response to a scrape. A thread formats it, because the text for 10,000 Topics takes long."""
         self._resources.look()
         return await asyncio.to_thread(generate_latest, self.registry)
 
     def add_leadership(self, leadership: Leadership) -> None:
-        """Add the gauge that is 1 for exactly one of several operators, but for the seconds of a change."""
-        text = "1 if this operator acts, 0 if it stands by."
+        """Add the gauge that is 1 for the leader, and 0 for the other operators."""
+        text = "1 if this operator is the leader, 0 if it stands by."
         is_leader = Gauge("barnabas_operator_is_leader", text, registry=self.registry)
         is_leader.set_function(lambda: float(leadership.is_held))
 
     def round_ended(self, cluster: Key, seconds: float, is_good: bool) -> None:
-        """Count one reconciliation. Both outcomes are series at once: alerts cannot see a 1 that was no 0 before."""
+        """Count one reconciliation. Both outcomes get a series, because alerts on a rate need a previous 0."""
         self._rounds.labels(*cluster).inc()
         self._good.labels(*cluster).inc(is_good)
         self._failed.labels(*cluster).inc(not is_good)
         self._seconds.labels(*cluster).observe(seconds)
 
     def cluster_went(self, cluster: Key) -> None:
-        """End the series of a Cluster that is gone."""
+        """Remove the series of a deleted Cluster."""
         for each in (self._rounds, self._good, self._failed, self._seconds):
             each.remove(*cluster)
 
     def watch_failed(self, kind: str) -> None:
-        """Count an object of a watch that could not be processed."""
+        """Count a watched object that could not be processed."""
         self._watch_errors.labels(kind).inc()
 
 
 class _Row(NamedTuple):
-    """One resource: `labels` are its kind, namespace and Cluster."""
+    """The facts of one resource; `labels` are kind, namespace and Cluster."""
 
     labels: tuple[str, str, str]
     name: str
@@ -117,7 +118,7 @@ class _Row(NamedTuple):
 
 
 class _Resources(Collector):
-    """The resources as they were at the last look."""
+    """The collector of the metrics of all resources."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -129,7 +130,7 @@ class _Resources(Collector):
         self._certificates: list[tuple[tuple[str, str, str], float]] = []
 
     def look(self) -> None:
-        """Read the inventory on the loop, where it changes."""
+        """Copy the facts from the inventory. Call this in the event loop's thread, which changes the inventory."""
         bodies = list(self._inventory.bodies())
         self._rows = [self._row(body) for body in bodies]
         groups = (body for body in bodies if body["kind"] == CONSUMER_GROUP.name)
@@ -150,18 +151,18 @@ class _Resources(Collector):
         ]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Resources by kind and Cluster, those that are paused, the state of each, what groups and runs are."""
+        """Yield the metrics of all resources."""
         rows = self._rows
         for name, text, only_paused in (
-            ("barnabas_resources", "Resources that are watched.", False),
-            ("barnabas_resources_paused", "Resources that are left as they are.", True),
+            ("barnabas_resources", "Resources that the operator watches.", False),
+            ("barnabas_resources_paused", "Resources whose reconciliation is paused.", True),
         ):
             family = GaugeMetricFamily(name, text, labels=["kind", *CLUSTER])
             counts = Tally(row.labels for row in rows if row.is_paused or not only_paused)
             for labels in dict.fromkeys(row.labels for row in rows):
                 family.add_metric(labels, counts[labels])
             yield family
-        text = "Whether a resource is as declared: 1, or 0 for the reason that its condition Ready has."
+        text = "1 if the resource is ready, else 0; the label reason is the reason of the condition Ready."
         states = GaugeMetricFamily("barnabas_resource_state", text, labels=["kind", *CLUSTER, "name", "reason"])
         for row in rows:
             states.add_metric([*row.labels, row.name, row.reason], float(row.is_ready))
@@ -171,7 +172,7 @@ class _Resources(Collector):
         for cluster, is_declared in self._lag_exporters.items():
             exporters.add_metric(cluster, float(is_declared))
         yield exporters
-        text = "When a certificate of a Cluster expires, by the name of its Secret; the first one of Users."
+        text = "When a certificate of a Cluster expires, by name of its Secret; for Users, the earliest expiry."
         ends = GaugeMetricFamily(
             "barnabas_certificate_expiration_timestamp_seconds", text, labels=[*CLUSTER, "certificate"]
         )

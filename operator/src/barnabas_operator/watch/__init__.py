@@ -1,1 +1,1 @@
-"""Watches resources and what Clusters own, and tells the workers; runs the operator by kopf, which only it knows."""
+"""The watches of resources and of the objects that Clusters own; also starts and stops the operator with kopf."""

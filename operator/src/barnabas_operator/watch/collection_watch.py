@@ -1,4 +1,4 @@
-"""Lists the objects of one kind and follows their changes, again and again."""
+"""Lists the objects of one kind, and then follows their changes by a watch request."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -16,24 +16,24 @@ log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.5
 AGAIN_S: Final = 1.0
-"""The seconds from the end of a stream to the next list: the API server ends each stream within the hour."""
+"""The seconds from the end of a watch request to the next list. The API server ends each watch within an hour."""
 DELETED: Final = "DELETED"
 BOOKMARK: Final = "BOOKMARK"
 ERROR: Final = "ERROR"
 
 
 class Hear(Protocol):
-    """A listener of the watch."""
+    """A function that the watch calls for each change."""
 
     def __call__(self, body: Json, *, is_gone: bool) -> None:
-        """Take in an object that is new, has changed or is gone."""
+        """Handle an object that was added, changed or deleted."""
 
 
 class CollectionWatch:
-    """`run` goes on until it is cancelled. It raises MustEnd where etcd was restored: known versions mean nothing then.
+    """The watch of all objects of one kind. It lists the objects again whenever a watch request ends.
 
-    A stream that ends for any reason is followed by another list, so nothing is missed that happened in between.
-    `on_listed` is called after each list; `on_error` with the kind, for each object that `hear` could not process.
+    `on_listed` is called after each list, and `on_error`, with the kind, for each object on which `hear` raised an
+    exception.
     """
 
     def __init__(
@@ -59,23 +59,23 @@ class CollectionWatch:
         self._known: dict[Key, Json] = {}
 
     async def run(self) -> None:
-        """List and follow the collection."""
+        """List and watch the objects, until cancelled. Raises MustEnd if etcd was restored from a backup."""
         await RetryingLoop(self._what, self._clock.sleep, self._go_on, self._clock, RETRY_S).run()
 
     async def _go_on(self) -> float:
         await self._list()
-        with suppress(KubeUnreachable):  # The stream broke off; the next list says whether the API server is away.
+        with suppress(KubeUnreachable):  # If the API server is down, the next list raises the error.
             async for event in self._api.changes(*self._place, self._version):
                 self._take(event["type"], event["object"])
         return AGAIN_S
 
     async def _list(self) -> None:
-        """Hear what differs from what is known, once the list is complete."""
+        """List all objects, and call `hear` for each that was added, changed or deleted since the last list."""
         pages = [page async for page in self._api.pages(*self._place)]
         newest = int(pages[-1]["metadata"]["resourceVersion"])
         if newest < self._version:
             raise MustEnd(f"{self._what} saw version {self._version}, but the newest is {newest}: etcd was restored")
-        # Kubernetes leaves out kind and version in the lists of its own kinds.
+        # In lists of built-in kinds, Kubernetes leaves out the fields `kind` and `apiVersion` of the items.
         kind = {"apiVersion": pages[-1].get("apiVersion"), "kind": self._kind}
         listed = {key_of(body): {**kind, **body} for page in pages for body in page["items"]}
         for key, body in list(self._known.items()):
@@ -95,7 +95,7 @@ class CollectionWatch:
         self._version = int(body["metadata"]["resourceVersion"])
 
     def _process(self, body: Json, *, is_gone: bool) -> None:
-        """One object that is not understood must not hold up the others: it is logged and counted."""
+        """Call `hear`; log and count an exception, so that one object does not stop the watch."""
         key = key_of(body)
         self._known.pop(key, None)
         if not is_gone:

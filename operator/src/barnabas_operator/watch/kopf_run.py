@@ -1,4 +1,4 @@
-"""Runs the operator by kopf, which logs in, starts and stops it."""
+"""Runs the operator with kopf, which only logs in, and starts and stops the operator."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -12,7 +12,7 @@ from barnabas_operator.watch.logins import Logins
 
 
 class Backoffs(Iterable[float]):
-    """Seconds between the tries of a request: the first ones, then the last for ever. Each request starts again."""
+    """The pauses between the tries of a request, in seconds: first those in `first`, and then always `last`."""
 
     def __init__(self, first: Iterable[float], last: float) -> None:
         self._first = tuple(first)
@@ -31,7 +31,7 @@ async def run_by_kopf(
     ending: asyncio.Event,
     clock: LoopClock,
 ) -> None:
-    """Run until a signal, or until `ending` is set. kopf watches nothing: `watches.py` does."""
+    """Run until a signal, or until `ending` is set. The watches of kopf are switched off."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.startup(registry=registry)

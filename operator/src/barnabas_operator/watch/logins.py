@@ -1,4 +1,4 @@
-"""The credentials that kopf asks for: at the start, and again whenever the API server refused those that it has."""
+"""The credentials for kopf, which asks for them at the start, and whenever the API server has refused them."""
 
 import os
 from dataclasses import replace
@@ -13,9 +13,9 @@ PAUSE_S: Final = 1.0
 
 
 class Logins:
-    """Each answer is another one to kopf, which never takes again what was refused, and ends its watches then.
+    """The source of credentials for kopf. Each call returns a different priority, even for the same credentials.
 
-    But an API server that starts knows no token yet, and a token that the kubelet has renewed is in the same file.
+    Otherwise kopf would never accept refused credentials again, although a starting API server may refuse valid tokens.
     """
 
     def __init__(self, clock: LoopClock) -> None:
@@ -23,9 +23,9 @@ class Logins:
         self._numbers = count()
 
     async def next(self, **given: Any) -> kopf.ConnectionInfo | None:
-        """Return the login of KUBECONFIG, if that is set, or else of the pod's own account; None without both.
+        """Return the credentials of KUBECONFIG if it is set, or else of the pod's ServiceAccount; None without both.
 
-        The choice is that of `find_access`: kopf by itself would take ~/.kube/config before the pod's account.
+        kopf's default would prefer ~/.kube/config to the ServiceAccount, unlike `find_access`.
         """
         number = next(self._numbers)
         if number:

@@ -1,4 +1,4 @@
-"""The watches of the operator, in each namespace."""
+"""The operator's watches in each namespace."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -27,10 +27,10 @@ OWNED: Final = (
     "ServiceAccount",
     "StatefulSet",
 )
-"""The kinds that Clusters own. The API server sends only objects that carry a Cluster's label.
+"""The kinds that Clusters own. Only objects with the label of a Cluster are watched.
 
-PodMonitors are not here: many API servers have no such kind, and no client needs one. A deleted one comes back with the
-next full reconciliation.
+PodMonitors are not watched, because the kind may not exist. A deleted PodMonitor is created again by the next full
+reconciliation.
 """
 
 
@@ -41,7 +41,7 @@ async def watch_all(
     on_error: Callable[[str], None],
     clock: LoopClock,
 ) -> None:
-    """Watch until it is cancelled; the workers begin in a namespace when all its resources are listed.
+    """Run all watches until cancelled; start the workers of a namespace after all its resources have been listed.
 
     Raises MustEnd.
     """
