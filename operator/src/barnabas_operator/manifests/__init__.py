@@ -1,1 +1,1 @@
-"""The Kubernetes objects that a Cluster owns, built from the Cluster. Pure: no IO, no clock, no chance."""
+"""The Kubernetes objects of a Cluster, built by pure functions."""

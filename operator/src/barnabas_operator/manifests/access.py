@@ -1,4 +1,4 @@
-"""The service accounts of a Cluster's pods, and the roles that say what they may do in the Kubernetes API."""
+"""The ServiceAccounts of a Cluster's pods, and their RoleBindings."""
 
 from collections.abc import Sequence
 
@@ -10,24 +10,18 @@ from barnabas_operator.resources.json_types import Json
 
 
 def broker_access(cluster: Cluster) -> list[KubeObject]:
-    """Brokers reach their own cluster's metadata."""
+    """Return the brokers' ServiceAccount and RoleBinding, with access to the metadata store."""
     patches = [patch_of(cluster.spec.template.service_account)]
     return account_with_role(cluster, brokers_name(cluster.metadata.name), BROKER_ROLE, patches)
 
 
 def pulling_with(secrets: Sequence[str]) -> list[Json]:
-    """Return the patches by which pods of a service account pull images with these Secrets.
-
-    A pod that names Secrets of its own uses those.
-    """
+    """Return the patches for a ServiceAccount whose pods pull images with these Secrets."""
     return [{"imagePullSecrets": [{"name": name} for name in secrets]}] if secrets else []
 
 
 def account_with_role(cluster: Cluster, name: str, role: str, patches: Sequence[Json] = ()) -> list[KubeObject]:
-    """ServiceAccount, with `patches` merged over it, and RoleBinding, both of that name.
-
-    `role` is a ClusterRole: the same for all Clusters, so the operator makes none.
-    """
+    """Return a ServiceAccount, with `patches` merged over it, and its RoleBinding to the ClusterRole `role`."""
     account = kube_object("v1", "ServiceAccount", cluster, name, patches=patches, automountServiceAccountToken=False)
     binding = kube_object(
         f"{RBAC}/v1",
@@ -41,5 +35,5 @@ def account_with_role(cluster: Cluster, name: str, role: str, patches: Sequence[
 
 
 def account_subject(cluster: Cluster, name: str) -> KubeObject:
-    """Return a ServiceAccount of the Cluster's namespace as bindings name it."""
+    """Return the subject of a RoleBinding for a ServiceAccount in the Cluster's namespace."""
     return {"kind": "ServiceAccount", "name": name, "namespace": cluster.metadata.namespace or "default"}

@@ -1,4 +1,4 @@
-"""The way of pods to the brokers of their Cluster: an address, and where it is secured the files that open it."""
+"""The bootstrap address and the client credentials with which pods connect to the brokers of their Cluster."""
 
 from typing import Final, NamedTuple
 
@@ -13,30 +13,33 @@ _MOUNT: Final[KubeObject] = {"name": VOLUME, "mountPath": FOLDER, "readOnly": Tr
 
 
 class ClientAccess(NamedTuple):
-    """The address of the brokers, and the name of the Secret with the client's files; none where they are open."""
+    """The bootstrap address of the brokers, and the name of the Secret with the client's credentials.
+
+    `secret` is empty if the brokers are not secured.
+    """
 
     bootstrap: str
     secret: str = ""
 
     @property
     def options(self) -> list[str]:
-        """Return the options of our own commands that name the files."""
+        """Return the command-line options that name the client's properties file."""
         return [f"--command-config={SETTINGS_PATH}"] if self.secret else []
 
     @property
     def volumes(self) -> list[KubeObject]:
-        """Return the volume, for pods with an fsGroup."""
+        """Return the volume with the client's credentials, for pods with an fsGroup."""
         source = {"secretName": self.secret, "defaultMode": FOR_ITS_GROUP}
         return [{"name": VOLUME, "secret": source}] if self.secret else []
 
     @property
     def mounts(self) -> list[KubeObject]:
-        """Return its mount, as a whole and never by subPath: so the kubelet brings what is renewed."""
+        """Return the mount of the volume. It has no subPath, so that the kubelet updates renewed files."""
         return [_MOUNT] if self.secret else []
 
 
 def client_access(cluster: Cluster, secret: str) -> ClientAccess:
-    """Return the way in where brokers replicate, as the operator's: it is there whatever listeners are declared."""
+    """Return the access through the brokers' replication listener, which every Cluster has."""
     host = f"{brokers_name(cluster.metadata.name)}.{cluster.metadata.namespace or 'default'}.svc"
     bootstrap = ",".join(f"{host}:{port}" for port in ports_between_brokers(cluster))
     return ClientAccess(bootstrap, secret if is_reached_by_tls(cluster) else "")

@@ -1,4 +1,4 @@
-"""Every object that a Cluster owns, in the order in which they are applied."""
+"""The Kubernetes objects that a Cluster owns, in the order in which they are applied."""
 
 from collections.abc import Collection
 
@@ -22,10 +22,10 @@ from barnabas_operator.resources.template import ClusterTemplate, ListenerTempla
 def supporting_objects(
     cluster: Cluster, apis: Collection[str] = (), neighbours: Neighbours = NOBODY_ELSE, places: int = 0
 ) -> list[KubeObject]:
-    """Return the objects that do not depend on the brokers' addresses from outside, which are known once these exist.
+    """Return the objects that do not depend on the brokers' external addresses, such as Services.
 
-    `apis` are the group versions of the API server: a PodMonitor is made only where its kind exists. Brokers that are
-    to be removed keep their Services as long as `places` counts them.
+    `apis` are the optional API groups of the API server; without the group of PodMonitors, none is returned. There are
+    Services for at least `places` brokers, so that brokers that will be removed keep their Service.
     """
     reached_by = services(cluster, max(places, cluster.spec.brokers.replicas))
     access = (*broker_access(cluster), *credential_objects(cluster))
@@ -34,9 +34,9 @@ def supporting_objects(
 
 
 def templated_objects(cluster: Cluster, image: str) -> list[KubeObject]:
-    """Return the surrounding objects, and the lag exporter's, that have parts which only the API server can check.
+    """Return the objects that templates have changed, which only the API server can validate.
 
-    `image` is what a lag exporter runs where the Cluster names none.
+    `image` is the lag exporter's image if the Cluster declares none.
     """
     listeners = tuple(
         replace(each, template=ListenerTemplate(), network_policy_peers=()) for each in cluster.spec.listeners
@@ -54,7 +54,7 @@ def _judged_apart(cluster: Cluster, image: str) -> list[KubeObject]:
 
 
 def broker_objects(cluster: Cluster, external: ExternalAccess, image: str, replicas: int) -> list[KubeObject]:
-    """The brokers' settings and their pods. `image` is for a Cluster that names none."""
+    """Return the ConfigMap and the StatefulSet of the brokers. `image` is used if the Cluster declares none."""
     return [
         config_map(cluster, external, replicas),
         stateful_set(cluster, external, cluster.spec.brokers.image or image, replicas),

@@ -1,7 +1,6 @@
-"""The brokers' files of settings: one ConfigMap for each revision of them.
+"""The ConfigMaps with the brokers' properties files, one for each revision of the settings.
 
-A pod names the one that it was made for. So a broker that crashes in the middle of a roll starts with the settings that
-it had, whatever is declared by then.
+A pod mounts the ConfigMap of its own revision. So a broker that crashes during a roll restarts with its old settings.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +17,7 @@ from barnabas_operator.resources.cluster import Cluster
 
 
 def config_map(cluster: Cluster, external: ExternalAccess, replicas: int) -> KubeObject:
-    """A file for each broker, called like its pod. What changes without a restart changes in the same ConfigMap."""
+    """Return the ConfigMap with a properties file for each broker, which is named like the broker's pod."""
     files = {
         f"{pod_name(cluster.metadata.name, number)}.properties": properties_text(
             pod_properties(cluster, number, external)
@@ -30,14 +29,14 @@ def config_map(cluster: Cluster, external: ExternalAccess, replicas: int) -> Kub
 
 
 def config_map_name(cluster: Cluster, external: ExternalAccess) -> str:
-    """Return the name of the ConfigMap for the settings that are declared now."""
+    """Return the name of the ConfigMap for the current settings."""
     return settings_name(cluster.metadata.name, restart_hash(cluster, external))
 
 
 def leftover_config_maps(
     cluster: Cluster, pods: PodsState, found: Iterable[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Return the Cluster's ConfigMaps that no pod starts with any more; none while brokers are to restart."""
+    """Return the ConfigMaps of earlier settings; none during a roll, because pods may still need them."""
     current = config_map_name(cluster, pods.external)
     return [
         each for each in found if pods.is_rolled_out and is_owned(cluster, each) and each["metadata"]["name"] != current

@@ -1,6 +1,6 @@
-"""The pod template from which Spark makes the executors of a run; the driver reads it as a file.
+"""The pod template for the executors of a run, which Spark's driver reads from a file.
 
-It is an annotation of the driver's pod, which Kubernetes shows the driver as that file: no other object is needed.
+The template is an annotation of the driver's pod, which a downwardAPI volume makes available as a file.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ from barnabas_operator.resources.maintenance_job import MaintenanceJob
 
 ANNOTATION: Final = "barnabas.dev/executor-pod"
 END_S_MAX: Final = 5
-"""An executor that lost its driver has nothing to put in order: what it wrote does not count yet."""
+"""The grace period of executors. It is short, because uncommitted output is discarded anyway."""
 VOLUME: Final[KubeObject] = {
     "name": EXECUTOR_POD,
     "downwardAPI": {
@@ -28,14 +28,14 @@ MOUNT: Final[KubeObject] = {"name": EXECUTOR_POD, "mountPath": EXECUTOR_TEMPLATE
 
 
 def executor_annotation(run: MaintenanceJob, access: ClientAccess) -> dict[str, str]:
-    """Return the annotation of the driver's pod. JSON is YAML, too."""
+    """Return the annotation of the driver's pod, with the template as JSON."""
     return {ANNOTATION: msgspec.json.encode(executor_pod(run, access), order="sorted").decode()}
 
 
 def executor_pod(run: MaintenanceJob, access: ClientAccess) -> KubeObject:
-    """Return the pod template, without what Spark sets.
+    """Return the pod template, without the fields that Spark sets.
 
-    images/executor-pod.yaml is the same for drivers made by others.
+    The file images/executor-pod.yaml must stay the same.
     """
     template = run.spec.template.pod
     container = {

@@ -1,4 +1,4 @@
-"""A Kubernetes object as JSON, and what all objects of a Cluster have in common."""
+"""Kubernetes objects as JSON, with the metadata that all objects of a Cluster have in common."""
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -26,7 +26,7 @@ def kube_object(
     patches: Sequence[Json] = (),
     **body: Any,
 ) -> KubeObject:
-    """An object in the Cluster's namespace, deleted with the Cluster; `patches` are merged over it in turn."""
+    """Return an object in the Cluster's namespace, with the Cluster as owner and the merged `patches`."""
     meta = cluster.metadata
     made: KubeObject = {
         "apiVersion": api_version,
@@ -44,13 +44,13 @@ def kube_object(
 
 
 def patch_of(template: AnyTemplate) -> KubeObject:
-    """A template as the partial object that it stands for."""
+    """Return a template as a partial object."""
     spec = {} if isinstance(template, MetadataTemplate) else template.spec
     return metadata_patch(template.metadata) | ({"spec": spec} if spec else {})
 
 
 def metadata_patch(metadata: TemplateMetadata) -> KubeObject:
-    """Labels and annotations as a partial object; empty without any."""
+    """Return labels and annotations as a partial object; empty if there are none."""
     said = {name: each for name in ("labels", "annotations") if (each := getattr(metadata, name))}
     return {"metadata": said} if said else {}
 

@@ -1,4 +1,4 @@
-"""The pod that tells Prometheus how far consumer groups are behind, where the Cluster declares one."""
+"""The Kubernetes objects of the lag exporter, which exports the lag of consumer groups to Prometheus."""
 
 from collections.abc import Collection
 from typing import Final
@@ -27,9 +27,9 @@ PROBE_S: Final = 10
 def lag_exporter_objects(
     cluster: Cluster, image: str, apis: Collection[str], neighbours: Neighbours
 ) -> list[KubeObject]:
-    """A Deployment, and a PodMonitor where there can be one; nothing where none is declared.
+    """Return the Deployment, and a PodMonitor if `apis` has its group; nothing if the Cluster declares no lag exporter.
 
-    `image` is for a Cluster that names none: that of the operator, for the brokers' has no lag exporter.
+    `image` is the operator's image, which is used if the Cluster declares none.
     """
     declared = cluster.spec.lag_exporter
     if declared is None:
@@ -39,7 +39,7 @@ def lag_exporter_objects(
 
 
 def _deployment(cluster: Cluster, declared: LagExporter, image: str) -> KubeObject:
-    """One pod: two would tell everything twice."""
+    """Return the Deployment. It has one pod, because two pods would export every metric twice."""
     name, chosen = cluster.metadata.name, dict(lag_exporter_selector(cluster.metadata.name))
     access = client_access(cluster, lag_exporter_name(name))
     return kube_object(
@@ -97,7 +97,6 @@ def _container(access: ClientAccess, declared: LagExporter, image: str) -> KubeO
 
 
 def _options(access: ClientAccess, declared: LagExporter) -> list[str]:
-    """Return its options."""
     return [
         f"--bootstrap={access.bootstrap}",
         *access.options,

@@ -1,4 +1,4 @@
-"""The objects of a run of a maintenance job: a Job for its driver, a Service for its executors, and rights."""
+"""The Kubernetes objects of a maintenance run: the driver's Job and Service, and a ServiceAccount."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -35,30 +35,29 @@ from barnabas_operator.resources.maintenance_run import EnvVar, RunVolume
 
 BAD_OPTIONS: Final = 2
 FINDINGS: Final = 3
-"""Exit codes of jobs: the same comes of another try."""
+"""The exit codes of a job after which a retry would fail in the same way."""
 TERMINATED: Final = 143
-"""The exit code of a driver that SIGTERM ended before its work was done: the job is not at fault."""
+"""The exit code of a driver that was ended by SIGTERM, which does not count as a failure of the job."""
 FAILED_LATE: Final = 75
-"""The exit code of a continuous archive that failed after an hour or more. Of one that fails each week the tries would
-be used up after some weeks, though each time the next one went well."""
+"""The exit code of a continuous archive that failed after an hour or more, which does not use up a retry."""
 END_S_MAX: Final = 60
-"""A driver that is ended deletes its executors, and says how far it was."""
+"""The grace period in which a driver deletes its executors and reports its progress."""
 
 
 def run_client(run: MaintenanceJob, cluster: Cluster) -> ClientAccess:
-    """Return the way of a run to the brokers. A job that reads files alone gets no certificate."""
+    """Return a run's access to the brokers, without credentials if the job only reads files."""
     access = client_access(cluster, maintenance_name(cluster.metadata.name))
     return access if _asks_brokers(run) else access._replace(secret="")
 
 
 def run_access(cluster: Cluster, pull_secrets: Sequence[str]) -> list[KubeObject]:
-    """Return the service account of the drivers and executors of a Cluster's runs, and the driver's rights."""
+    """Return the ServiceAccount of the pods of a Cluster's runs, and its RoleBinding."""
     patches = pulling_with(pull_secrets)
     return account_with_role(cluster, maintenance_name(cluster.metadata.name), DRIVER_ROLE, patches)
 
 
 def driver_service(run: MaintenanceJob, cluster: str) -> KubeObject:
-    """Headless: executors connect to the driver by this name, also before it is ready."""
+    """Return the headless Service by which executors connect to the driver, even before the driver is ready."""
     ports = {"driver-rpc": DRIVER_PORT, "blocks": BLOCKS_PORT}
     spec = {
         "clusterIP": "None",
@@ -70,7 +69,7 @@ def driver_service(run: MaintenanceJob, cluster: str) -> KubeObject:
 
 
 def driver_job(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str) -> KubeObject:
-    """Return the driver's Job. It is suspended until the MaintenanceJob is marked."""
+    """Return the driver's Job, which is suspended until the MaintenanceJob is marked as started."""
     deadline = run.spec.active_deadline_seconds
     spec: KubeObject = {
         "suspend": True,
@@ -87,10 +86,9 @@ def driver_job(run: MaintenanceJob, cluster: str, access: ClientAccess, image: s
 
 
 def _failure_rules() -> list[KubeObject]:
-    """Return the rules by exit code: errors of options or data are final; the loss of a node and SIGTERM do not count.
+    """Return the podFailurePolicy rules. Wrong options or data end the Job, and disruptions do not count as failures.
 
-    Tries count over the whole life of a Job, and a run of months would have none left. So only those count that failed
-    soon after they had begun.
+    Failures of a driver that has run for long do not count either, because a Job never resets its count of failures.
     """
     return [
         {"action": "FailJob", "onExitCodes": _codes(BAD_OPTIONS, FINDINGS)},
@@ -104,17 +102,17 @@ def _codes(*values: int) -> KubeObject:
 
 
 def driver_meta(run: MaintenanceJob, cluster: str, access: ClientAccess) -> KubeObject:
-    """The metadata of a driver's pod."""
+    """Return the metadata of a driver's pod."""
     annotations = executor_annotation(run, access) if run.spec.executors else {}
     return pod_meta(run.spec.template.pod, run_labels(cluster, run.metadata.name, DRIVER), annotations)
 
 
 def driver_pod(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str) -> KubeObject:
-    """The spec of a driver's pod."""
+    """Return the spec of a driver's pod."""
     return {
         "restartPolicy": "Never",
         "serviceAccountName": maintenance_name(cluster),
-        # Even without executors the driver reports its progress to the API server.
+        # Even without executors, the driver reports its progress to the API server.
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": END_S_MAX,
@@ -153,10 +151,7 @@ def _container(run: MaintenanceJob, cluster: str, access: ClientAccess, image: s
 
 
 def job_words(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str) -> list[str]:
-    """Return the container's arguments for `barnabas jobs`.
-
-    They are escaped, for Kubernetes must not expand a `$(VARIABLE)` in a declared value.
-    """
+    """Return the container's arguments for `barnabas jobs`, escaped so that Kubernetes expands no `$(VARIABLE)`."""
     options, conf = {**_filled_in(run, access), **run.spec.options}, spark_conf(run, cluster, image)
     return [
         "run",
@@ -169,7 +164,6 @@ def job_words(run: MaintenanceJob, cluster: str, access: ClientAccess, image: st
 
 
 def _filled_in(run: MaintenanceJob, access: ClientAccess) -> dict[str, str]:
-    """Return the options that come of the Cluster."""
     return {BOOTSTRAP: access.bootstrap} if _asks_brokers(run) else {}
 
 
@@ -178,10 +172,9 @@ def _asks_brokers(run: MaintenanceJob) -> bool:
 
 
 def _own_env() -> list[KubeObject]:
-    """Return the driver's own variables.
+    """Return the driver's environment variables.
 
-    SPARK_LOCAL_DIRS is not among them: Spark would mount it in executors, too, where the template has a volume at /tmp
-    already.
+    SPARK_LOCAL_DIRS is not set, because Spark would also mount it in executors, in conflict with their volume at /tmp.
     """
     fields = {"BARNABAS_POD_NAME": "metadata.name", "BARNABAS_POD_NAMESPACE": "metadata.namespace"}
     return [

@@ -1,4 +1,4 @@
-"""The objects that start a Cluster's maintenance: a CronJob for each entry, whose pods create MaintenanceJobs."""
+"""The CronJobs of a Cluster's maintenance entries, whose pods create MaintenanceJobs, and their ServiceAccount."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -15,14 +15,14 @@ from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
 
 CONTAINER: Final = "start"
 STARTS_MAX: Final = 6
-"""Tries of a pod that could not even tell how the run ended."""
+"""The most retries of a pod that ended without learning the outcome of the run."""
 EXIT_CODES: Final = (1, 2)
-"""The run has failed, or can never start: another try would be another run, or none."""
+"""The exit codes after which the pod is not retried: the run has failed, or can never start."""
 OF_JOBS: Final = "batch.kubernetes.io/"
 
 
 def starter_access(cluster: Cluster, pull_secrets: Sequence[str]) -> list[KubeObject]:
-    """Return the service account of the schedules' pods and its rights; nothing without a schedule."""
+    """Return the ServiceAccount of the CronJobs' pods and its RoleBinding; nothing without a maintenance entry."""
     if not cluster.spec.maintenance:
         return []
     patches = pulling_with(pull_secrets)
@@ -30,12 +30,12 @@ def starter_access(cluster: Cluster, pull_secrets: Sequence[str]) -> list[KubeOb
 
 
 def schedules(cluster: Cluster, image: str) -> list[KubeObject]:
-    """A CronJob for each entry; `image` is the operator's."""
+    """Return a CronJob for each maintenance entry. `image` is the operator's image."""
     return [_cron_job(cluster, each, image) for each in cluster.spec.maintenance]
 
 
 def leftover_schedules(cluster: Cluster, found: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the Cluster's schedules whose entry is gone."""
+    """Return the Cluster's CronJobs that no longer have a maintenance entry."""
     wanted = {schedule_name(cluster.metadata.name, each.name) for each in cluster.spec.maintenance}
     return [each for each in found if is_owned(cluster, each) and each["metadata"]["name"] not in wanted]
 
@@ -80,10 +80,7 @@ def _job(cluster: Cluster, entry: MaintenanceEntry, image: str) -> KubeObject:
 
 
 def _pod(cluster: Cluster, entry: MaintenanceEntry, image: str) -> KubeObject:
-    """Return the pod of a schedule.
-
-    It waits for the end of the run, so that Kubernetes shows it as that of the schedule.
-    """
+    """Return the spec of a CronJob's pod, which creates the run and waits until the run has ended."""
     return {
         "restartPolicy": "Never",
         "serviceAccountName": starter_name(cluster.metadata.name),

@@ -1,4 +1,4 @@
-"""The other users of all Clusters' pods: the operator's own pods, and a Prometheus."""
+"""The operator's pods and Prometheus, which connect to the pods of all Clusters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,9 +9,9 @@ from barnabas_operator.planning.object_names import OPERATOR_NAME
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The namespace and the release of the operator's pods; empty where it runs outside of Kubernetes.
+    """The namespace and Helm release of the operator's pods; both are empty if it runs outside of Kubernetes.
 
-    `monitor_labels` are those by which a Prometheus finds the PodMonitors that it shall read.
+    `monitor_labels` are the labels by which Prometheus selects PodMonitors.
     """
 
     operator_namespace: str = ""
@@ -20,7 +20,7 @@ class Neighbours:
 
     @property
     def operator_peers(self) -> list[dict[str, object]]:
-        """The operator's pods, as a NetworkPolicy names them: a label alone could be anybody's."""
+        """The NetworkPolicy peers for the operator's pods, selected by namespace and labels."""
         if not self.operator_namespace:
             return []
         labels = {"app.kubernetes.io/name": OPERATOR_NAME, "app.kubernetes.io/instance": self.release}

@@ -1,4 +1,4 @@
-"""The protection of brokers: a limit of evictions, rules for network access, and the PodMonitor for Prometheus."""
+"""The brokers' PodDisruptionBudget, NetworkPolicy and PodMonitor."""
 
 from typing import Final
 
@@ -19,10 +19,10 @@ MONITORING: Final = "monitoring.coreos.com/v1"
 
 
 def disruption_budget(cluster: Cluster) -> KubeObject:
-    """One broker at a time; it counts as available again when its replicas are in sync, for that is its readiness.
+    """Return the PodDisruptionBudget, with one unavailable broker. A broker is ready when its replicas are in sync.
 
-    One that is not ready is evicted only while all others are: it may serve, and have the only copy of a record. Of a
-    single broker Kubernetes would never evict it then (none is needed, none is healthy), and no restart reach it.
+    A broker that is not ready may be evicted only while all other brokers are ready, because it may have the only copy
+    of a record. A single broker may always be evicted, because otherwise it could never be restarted.
     """
     name, is_single = cluster.metadata.name, cluster.spec.brokers.replicas == 1
     return kube_object(
@@ -40,9 +40,9 @@ def disruption_budget(cluster: Cluster) -> KubeObject:
 
 
 def network_policy(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
-    """Return the policy: only brokers, operator, lag exporter and maintenance runs reach the port of replication.
+    """Return the NetworkPolicy. Only brokers, operator, lag exporter and maintenance runs reach the replication port.
 
-    Prometheus reaches the port of metrics from anywhere. So do clients their listener, unless the listener names peers.
+    Everybody reaches the metrics port, and the ports of listeners without `networkPolicyPeers`.
     """
     name = cluster.metadata.name
     brokers = {"podSelector": {"matchLabels": dict(selector(name))}}
@@ -88,7 +88,7 @@ def _of_clients(cluster: Cluster) -> list[KubeObject]:
 
 
 def _labels_of_series(cluster: str) -> list[dict[str, object]]:
-    """Every series says which Cluster and broker it is of: a pod's name says both, and no query can take it apart."""
+    """Return the relabelings that add the labels `cluster` and `broker` to every series."""
     pod = "__meta_kubernetes_pod_name"
     return [
         {"targetLabel": "cluster", "replacement": cluster},
@@ -97,7 +97,7 @@ def _labels_of_series(cluster: str) -> list[dict[str, object]]:
 
 
 def pod_monitor(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
-    """Return the PodMonitor, for API servers that have the Prometheus operator's CRD."""
+    """Return the PodMonitor of the brokers, which needs the Prometheus operator's CRD."""
     name = cluster.metadata.name
     return kube_object(
         MONITORING,

@@ -1,4 +1,4 @@
-"""The security settings of our pods: as little as the Pod Security Standard `restricted` allows."""
+"""The security settings of all pods, which fulfil the Pod Security Standard `restricted`."""
 
 from collections.abc import Mapping
 from typing import Any, Final

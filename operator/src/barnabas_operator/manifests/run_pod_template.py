@@ -1,4 +1,4 @@
-"""The template of all pods of a run: labels, annotations, nodes, priority, Secrets for images. Pure."""
+"""Functions that apply `spec.template.pod` of a maintenance run to its pods."""
 
 from collections.abc import Mapping
 
@@ -12,37 +12,34 @@ from barnabas_operator.resources.template import TemplateMetadata
 
 
 def as_the_cluster_says(run: MaintenanceJob, cluster: Cluster) -> MaintenanceJob:
-    """Return the run with the labels and annotations that every object of its Cluster has."""
+    """Return the run with the labels and annotations of the Cluster's `spec.template.metadata` added."""
     template = RunTemplate(pod=pod_template(run.spec.template.pod, cluster))
     return replace(run, spec=replace(run.spec, template=template))
 
 
 def pod_template(declared: RunPodTemplate, cluster: Cluster) -> RunPodTemplate:
-    """Return the template for a run of this Cluster; the run's own labels and annotations win."""
+    """Return the template with the Cluster's labels and annotations added; the run's own values take precedence."""
     of_all, own = cluster.spec.template.metadata, declared.metadata
     labels, annotations = {**of_all.labels, **own.labels}, {**of_all.annotations, **own.annotations}
     return replace(declared, metadata=TemplateMetadata(labels=labels, annotations=annotations))
 
 
 def pod_meta(template: RunPodTemplate, labels: Mapping[str, str], annotations: Mapping[str, str]) -> KubeObject:
-    """Return the metadata of a pod.
-
-    These labels and annotations find the pod, so declared ones do not override them.
-    """
+    """Return the metadata of a pod. `labels` and `annotations` take precedence over the template's."""
     said = template.metadata
     meta = {"labels": {**said.labels, **labels}, "annotations": {**said.annotations, **annotations}}
     return {name: each for name, each in meta.items() if each}
 
 
 def placement(template: RunPodTemplate) -> KubeObject:
-    """Return the part of a pod's spec that chooses its nodes."""
+    """Return the fields of a pod's spec that choose its node."""
     spec = template.spec
     said = {"nodeSelector": spec.node_selector, "tolerations": list(spec.tolerations), "affinity": spec.affinity}
     return {name: each for name, each in said.items() if each}
 
 
 def admission(template: RunPodTemplate) -> KubeObject:
-    """Return the part of a pod's spec with the Secrets for its images and its priority."""
+    """Return the fields of a pod's spec for image pull secrets and priority."""
     secrets, priority = template.spec.image_pull_secrets, template.spec.priority_class_name
     return {
         **({"imagePullSecrets": [{"name": each.name} for each in secrets]} if secrets else {}),

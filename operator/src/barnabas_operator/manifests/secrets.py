@@ -1,4 +1,4 @@
-"""The Secrets of a secured Cluster, and the right of its brokers to those with the credentials of users."""
+"""The Secrets of a secured Cluster, and the Role with which brokers store SCRAM credentials in Secrets."""
 
 from base64 import b64encode
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from barnabas_operator.resources.cluster_roles import RBAC, credential_rules
 
 
 def secret(cluster: Cluster, wanted: WantedSecret) -> KubeObject:
-    """Return a Secret. One that outlives its Cluster is found by its labels."""
+    """Return a Secret. It has no owner reference if it must outlive its Cluster."""
     made = kube_object(
         "v1", "Secret", cluster, wanted.name, annotations=wanted.marks, type="Opaque", data=_encoded(wanted.data)
     )
@@ -22,9 +22,10 @@ def secret(cluster: Cluster, wanted: WantedSecret) -> KubeObject:
 
 
 def credential_objects(cluster: Cluster) -> list[KubeObject]:
-    """Return the empty Secrets that brokers fill, and the right to exactly these; nothing for an open Cluster.
+    """Return the empty Secrets that brokers fill with SCRAM credentials, with Role and RoleBinding.
 
-    They outlive the Cluster as its disks do: users keep their passwords.
+    Nothing is returned for a Cluster without security. The Secrets outlive the Cluster, so that users keep their
+    passwords.
     """
     if not is_secured(cluster):
         return []

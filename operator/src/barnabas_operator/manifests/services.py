@@ -1,4 +1,4 @@
-"""The Services of brokers: headless for each by its name, bootstrap for any, and one for each from outside."""
+"""The Services of a Cluster: a headless Service, bootstrap Services, and external Services for each broker."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -23,7 +23,7 @@ SERVICE_TYPES: Final = {"internal": "ClusterIP", "nodeport": "NodePort", "loadba
 
 
 def services(cluster: Cluster, replicas: int) -> list[KubeObject]:
-    """All Services of the Cluster with so many brokers."""
+    """Return all Services of a Cluster with `replicas` brokers."""
     outside = [each for each in cluster.spec.listeners if each.type != "internal"]
     return [
         _headless(cluster),
@@ -34,7 +34,7 @@ def services(cluster: Cluster, replicas: int) -> list[KubeObject]:
 
 
 def with_node_port(item: KubeObject, given: Mapping[str, str]) -> KubeObject:
-    """A Service that asks for the node port which one of its name had before. One that names its own keeps to that."""
+    """Return the Service with its previous node port, unless it is no NodePort Service or declares a node port."""
     if item["kind"] != "Service" or item["spec"].get("type") != "NodePort":
         return item
     (first, *others), before = item["spec"]["ports"], given.get(item["metadata"]["name"], "")
@@ -44,10 +44,10 @@ def with_node_port(item: KubeObject, given: Mapping[str, str]) -> KubeObject:
 
 
 def leftover_services(cluster: Cluster, pods: PodsState, found: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the Cluster's Services that are of no use any more.
+    """Return the Cluster's Services that can be deleted.
 
-    A broker that is to be removed keeps its Service until it is gone. A listener that is no longer declared keeps its
-    Services until all brokers have restarted, for clients may use it until then.
+    The Service of a broker stays until the broker is removed. The Services of a removed listener stay until all brokers
+    have restarted, because clients can use the listener until then.
     """
     wanted = {each["metadata"]["name"] for each in services(cluster, max(pods.count, cluster.spec.brokers.replicas))}
     declared = {each.name for each in cluster.spec.listeners if each.type != "internal"}
@@ -61,7 +61,7 @@ def leftover_services(cluster: Cluster, pods: PodsState, found: Iterable[Mapping
 
 
 def _headless(cluster: Cluster) -> KubeObject:
-    """Brokers find each other before they are ready."""
+    """Return the headless Service, by which brokers connect to each other even before they are ready."""
     ports = [_port("replication", REPLICATION_PORT), _port("http", HTTP_PORT), *_listener_ports(cluster)]
     return kube_object(
         "v1",
@@ -98,7 +98,7 @@ def _bootstrap_outside(cluster: Cluster, listener: Listener) -> KubeObject:
 
 
 def _of_broker(cluster: Cluster, listener: Listener, broker_id: int) -> KubeObject:
-    """A broker that restarts is reached again before it is ready: who asks for it by name wants this one."""
+    """Return the external Service of one broker, which can be reached even before it is ready."""
     name = cluster.metadata.name
     spec = {
         "type": SERVICE_TYPES[listener.type],

@@ -1,8 +1,8 @@
-"""A run as a SparkApplication of Kubeflow's Spark operator, which submits it: Spark itself makes the driver's pod.
+"""A maintenance run as a SparkApplication for Kubeflow's Spark operator.
 
-The pod runs the command that the pod of a Job runs (`barnabas jobs driver` in the image), in Spark's client mode. So
-progress, results, exit codes and executors are alike with both backends, and Kubeflow's webhook is not needed: all that
-the driver mounts is in its pod template.
+The driver's pod runs the same command as the pod of a Job (`barnabas jobs driver` in the image), in Spark's client
+mode. So progress, results, exit codes and executors are the same with both backends. Kubeflow's webhook is not needed,
+because the pod template contains all volumes of the driver.
 """
 
 from typing import Final
@@ -21,14 +21,14 @@ KIND: Final = "SparkApplication"
 SPARK_VERSION: Final = "4.2.0"
 """The Spark version in the image of jobs."""
 MAIN_FILE: Final = "local:///opt/barnabas/driver.py"
-"""Kubeflow wants a file of Python. There is none: the image's own command reads the arguments that come after it."""
+"""The main file that a SparkApplication must name. The file does not exist, because the image's command ignores it."""
 RETRY_S: Final = 30
-"""Longer than a few looks: the operator deletes an application whose next try would end like the last one."""
+"""The pause before a retry, long enough for the operator to delete an application that would fail again."""
 MADE_BY_SPARK: Final = frozenset({"command", "ports", "resources", "image", "imagePullPolicy"})
 
 
 def spark_application(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str) -> KubeObject:
-    """Return the SparkApplication. It is suspended until the MaintenanceJob is marked, and deleted with it."""
+    """Return the SparkApplication, which is suspended until the MaintenanceJob is marked as started."""
     spec: KubeObject = {
         "type": "Python",
         "pythonVersion": "3",
@@ -73,7 +73,7 @@ def _driver(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str)
 
 
 def _executor(run: MaintenanceJob) -> KubeObject:
-    """Return the executors as Kubeflow's operator shows them and counts them against quotas; the driver starts them."""
+    """Return the executors, which the driver starts. Kubeflow's operator only displays and counts them."""
     size = _size(run.spec.executor.resources)
     return {"instances": run.spec.executors, **size} if run.spec.executors else size
 

@@ -1,4 +1,4 @@
-"""The brokers' pods: a StatefulSet whose pods only the operator restarts."""
+"""The brokers' StatefulSet, whose pods are restarted only by the operator (`OnDelete`)."""
 
 import json
 from typing import Final
@@ -39,7 +39,7 @@ BROKER: Final = "broker"
 
 
 def stateful_set(cluster: Cluster, external: ExternalAccess, image: str, replicas: int) -> KubeObject:
-    """`replicas` is how many pods there shall be now: above the declared ones while replicas leave their brokers."""
+    """Return the StatefulSet. `replicas` is higher than declared while brokers are drained before their removal."""
     name = cluster.metadata.name
     return kube_object(
         "apps/v1",
@@ -81,7 +81,7 @@ def _pod_template(cluster: Cluster, external: ExternalAccess, image: str) -> Kub
 
 
 def _patches(cluster: Cluster) -> list[Json]:
-    """Return the patches of the StatefulSet, its pods and their container; existing claims get theirs elsewhere."""
+    """Return the patches for the StatefulSet, its pods and their container."""
     template = cluster.spec.template
     container = {"name": BROKER, **template.broker_container}
     pods = [
@@ -93,7 +93,7 @@ def _patches(cluster: Cluster) -> list[Json]:
 
 
 def _spread(cluster: Cluster) -> list[KubeObject]:
-    """Return the constraints that spread brokers: strictly over racks, as far as possible over nodes."""
+    """Return the topology constraints, which are strict for racks, and only preferred for nodes."""
     chosen = {"labelSelector": {"matchLabels": dict(selector(cluster.metadata.name))}, "maxSkew": 1}
     rack = cluster.spec.brokers.rack
     keys = [("kubernetes.io/hostname", "ScheduleAnyway")]
@@ -136,13 +136,13 @@ def _container(cluster: Cluster, image: str, stage: SecurityStage) -> KubeObject
 
 
 def _fields(cluster: Cluster) -> dict[str, str]:
-    """Return the fields of the pod that its container gets as variables."""
+    """Return the environment variables of the container, with the pod fields that they contain."""
     fields = {"POD_NAME": "metadata.name", "POD_UID": "metadata.uid"}
     return fields | {"HOST_IP": "status.hostIP"} if _hosts(cluster) else fields
 
 
 def _hosts(cluster: Cluster) -> list[str]:
-    """Return the options for listeners at which a broker advertises its own node's address."""
+    """Return the options for listeners whose advertised host is the address of the broker's node."""
     hosts = ",".join(f"{each.name.upper()}:$(HOST_IP)" for each in cluster.spec.listeners if each.is_at_node)
     return ["--override", f"{HOSTS}={hosts}"] if hosts else []
 
@@ -152,7 +152,7 @@ def _probe(path: str) -> KubeObject:
 
 
 def _volumes(settings: str) -> list[KubeObject]:
-    """The token for the Kubernetes API is mounted here, and nowhere by default: it is renewed each hour."""
+    """Return the volumes for settings, temporary files, and a ServiceAccount token that is renewed each hour."""
     token = {"serviceAccountToken": {"path": "token", "expirationSeconds": TOKEN_S}}
     authority = {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
     return [
@@ -163,7 +163,7 @@ def _volumes(settings: str) -> list[KubeObject]:
 
 
 def _certificates(cluster: Cluster, stage: SecurityStage) -> list[KubeObject]:
-    """Return the volume, which is mounted as a whole, never by subPath: so the kubelet brings what is renewed."""
+    """Return the volume with the broker's certificates, mounted without subPath, so that the kubelet updates it."""
     if stage is SecurityStage.OPEN:
         return []
     source = {"secretName": broker_certificates_name(cluster.metadata.name), "defaultMode": FOR_ITS_GROUP}
@@ -176,14 +176,14 @@ def _mounted_certificates(stage: SecurityStage) -> list[KubeObject]:
 
 
 def claims_of_pod(cluster: Cluster, pod: str) -> list[KubeObject]:
-    """Return the claims that the StatefulSet's controller would make for this pod; the pod then uses these."""
+    """Return the claims of a pod, with the names that the StatefulSet controller would choose."""
     meta = {"namespace": cluster.metadata.namespace or "default", "labels": dict(selector(cluster.metadata.name))}
     made = (_claim(cluster, volume) for volume in cluster.spec.storage.volumes)
     return [{**each, "metadata": {**meta, "name": f"{each['metadata']['name']}-{pod}"}} for each in made]
 
 
 def _claim(cluster: Cluster, volume: Volume) -> KubeObject:
-    """Return a claim. The size is for claims yet to be created; existing ones grow by themselves."""
+    """Return a claim template. Its size applies only to new claims."""
     spec: KubeObject = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": volume.size}},

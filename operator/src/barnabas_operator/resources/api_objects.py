@@ -1,4 +1,4 @@
-"""Resources as the API server gives them: JSON with more metadata than ours, already checked by its schema or not."""
+"""Conversion between typed resources and the JSON objects of the API server."""
 
 from functools import cache
 from typing import Any, Final, TypeVar
@@ -16,7 +16,7 @@ _META_FIELDS: Final = frozenset(field.encode_name for field in msgspec.structs.f
 
 
 class InvalidResource(ValueError):
-    """The object is none of its type: every field that is wrong, with its value and what is allowed."""
+    """The error that an object is invalid; it names each wrong field, its value, and what is allowed."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -24,10 +24,7 @@ class InvalidResource(ValueError):
 
 
 def resource_of(kind: type[ResourceT], body: Json) -> ResourceT:
-    """The typed resource. What another version of the operator wrote into the status is no reason to refuse it.
-
-    Raises InvalidResource.
-    """
+    """Return the typed resource. A status that cannot be read is ignored. Raises InvalidResource."""
     plain = _plain(kind, body)
     problems = [finding.message for finding in findings(_described(kind), plain)]
     if problems:
@@ -39,9 +36,9 @@ def resource_of(kind: type[ResourceT], body: Json) -> ResourceT:
 
 
 def readable_part(kind: type[ResourceT], body: Json) -> ResourceT:
-    """The resource with those fields of its spec that can be read; all others have their defaults, or are None.
+    """Return the resource with the valid fields of its spec; all other fields have their defaults, or are None.
 
-    Another version of the operator, or nobody, may have checked it: what becomes of what it owns must still be known.
+    Even of an invalid resource, some fields are needed, such as the deletion policy.
     """
     plain, types = _plain(kind, body), {field.name: field.type for field in msgspec.structs.fields(kind)}
     wrong = {finding.path[1] for finding in findings(_described(kind), plain) if _is_in_spec(finding)}
@@ -78,6 +75,6 @@ def _described(kind: type[Resource]) -> msgspec.inspect.Type:
 
 
 def status_json(resource: Resource) -> dict[str, Any]:
-    """The status as the API server takes it and gives it back: JSON's lists, so that the two compare as equal."""
+    """Return the status as JSON, in the form in which the API server returns it."""
     status: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(resource.status)) if resource.status else {}
     return status

@@ -1,6 +1,6 @@
 """The `Cluster` resource: brokers, their disks, listeners and configs.
 
-What only Kubernetes knows (images, resources, storage classes, racks) is left aside by `barnabas up`.
+The fields that only concern Kubernetes (images, resources, storage classes, racks) are ignored by `barnabas up`.
 """
 
 from typing import Annotated, Final, Literal, get_args
@@ -28,9 +28,9 @@ VOLUMES_MAX: Final = 64
 LISTENERS_MAX: Final = 8
 CERTIFICATES_MAX: Final = 8
 METADATA_VERSION_MAX: Final = 32_767
-"""Levels of features are 16 bits in Kafka's protocol."""
+"""The highest level, because Kafka's protocol has 16 bits for the level of a feature."""
 BOOTSTRAP_LENGTH_MAX: Final = 262_144
-"""The length for the most brokers, each with a host name of 253 characters and a port."""
+"""The longest list of bootstrap servers, for BROKERS_MAX host names of 253 characters with ports."""
 
 ListenerType = Literal["internal", "nodeport", "loadbalancer"]
 NodeAddressType = Literal["ExternalDNS", "ExternalIP", "InternalIP", "InternalDNS", "Hostname"]
@@ -42,7 +42,7 @@ ClusterDeletionPolicy = Literal["Retain", "Delete", "Protect"]
 
 
 class Resources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The resources that a broker's container requests, and its limits: cpu, memory."""
+    """The resource requests and limits of a broker's container, for cpu and memory."""
 
     requests: Annotated[
         dict[str, Quantity],
@@ -54,7 +54,7 @@ class Resources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
 
 
 class Rack(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Brokers are spread over the values of a node label, and each knows its own as its `broker.rack`."""
+    """The node label over whose values brokers are spread. A broker's value becomes its `broker.rack`."""
 
     topology_key: Annotated[
         str,
@@ -62,7 +62,7 @@ class Rack(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fie
             min_length=1,
             max_length=317,
             pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
-            description="a label's name such as topology.kubernetes.io/zone",
+            description="the name of a node label, such as topology.kubernetes.io/zone",
         ),
     ] = "topology.kubernetes.io/zone"
 
@@ -71,38 +71,46 @@ class Brokers(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     """The brokers, numbered from 0."""
 
     replicas: Annotated[int, Meta(ge=1, le=BROKERS_MAX, description="how many brokers")] = 1
-    image: Annotated[str, Meta(pattern=r"^\S*$", description="without spaces; left out, the chart's brokerImage")] = ""
+    image: Annotated[
+        str, Meta(pattern=r"^\S*$", description="an image name without spaces; if left out, the chart's brokerImage")
+    ] = ""
     resources: Resources = Resources()
     rack: (
         Annotated[
             Rack,
-            Meta(description="spreads brokers over the values of a node label, {} over zones; left out, no racks"),
+            Meta(
+                description="the node label over whose values brokers are spread; {} means zones; if left out, brokers"
+                " have no racks"
+            ),
         ]
         | None
     ) = None
 
 
 class Volume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """One disk of each broker: one log dir, one PersistentVolumeClaim."""
+    """A disk that each broker has, with a log dir and a PersistentVolumeClaim."""
 
     id: Annotated[int, Meta(ge=0, le=999, description="the disk's permanent id, unique within the list")]
-    size: Annotated[Quantity, Meta(description="1Gi or more; can only grow, if the storage class allows that")] = "10Gi"
-    storage_class: Annotated[str | None, Meta(description="the storage class; left out, the default class")] = None
+    size: Annotated[
+        Quantity, Meta(description="the size, 1Gi or more; can only grow, if the storage class allows it")
+    ] = "10Gi"
+    storage_class: Annotated[str | None, Meta(description="the storage class; if left out, the default class")] = None
     delete_claim: Annotated[
-        bool, Meta(description="true: the claim is deleted with the Cluster, or with its broker")
+        bool, Meta(description="if true, the claim is deleted when the Cluster is deleted or the broker is removed")
     ] = False
 
 
 class Storage(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Each broker's disks (JBOD)."""
+    """The disks of each broker (JBOD)."""
 
     volumes: Annotated[
-        tuple[Volume, ...], Meta(min_length=1, max_length=VOLUMES_MAX, description="each is a log dir of its own")
+        tuple[Volume, ...],
+        Meta(min_length=1, max_length=VOLUMES_MAX, description="the disks of each broker; each disk has one log dir"),
     ] = (Volume(id=0),)
 
 
 class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """A listener, by which clients reach the brokers."""
+    """A listener to which clients connect."""
 
     name: Annotated[
         str,
@@ -114,8 +122,8 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
             ge=0,
             le=65535,
             description=(
-                "in pods 1024 or more, and neither 9091 nor 9404; with `barnabas up` 0 takes "
-                "any free port; each port once"
+                "the port, unique within the list; in pods at least 1024, and neither 9091 nor 9404; with "
+                "`barnabas up`, 0 means any free port"
             ),
         ),
     ] = 9092
@@ -123,55 +131,67 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
         ListenerType,
         Meta(
             description=(
-                "access from pods (internal), through a port of each node (nodeport), or through a load balancer"
+                "how clients connect: from pods (internal), through a port of each node (nodeport), or through a load"
+                " balancer"
             )
         ),
     ] = "internal"
-    tls: Annotated[bool, Meta(description="true: TLS only, with a certificate of the brokers' own authority")] = False
+    tls: Annotated[bool, Meta(description="if true, clients must use TLS; the brokers' CA signs the certificates")] = (
+        False
+    )
     authentication: (
-        Annotated[Authentication, Meta(description="how clients authenticate; left out, they need not")] | None
+        Annotated[
+            Authentication, Meta(description="how clients authenticate; if left out, clients need no credentials")
+        ]
+        | None
     ) = None
     advertised_host: Annotated[
         str | None,
-        Meta(description="the host given to clients outside; left out, that of the broker's node or load balancer"),
+        Meta(description="the advertised host; if left out, the host of the broker's node or load balancer"),
     ] = None
     preferred_node_port_address_type: Annotated[
         NodeAddressType | None,
-        Meta(description=f"which address of its node a broker advertises; else the first of {_IN_ORDER}"),
+        Meta(
+            description="the type of node address that a broker advertises; if left out, or if the node has none of"
+            f" this type, the first of {_IN_ORDER}"
+        ),
     ] = None
 
     network_policy_peers: Annotated[
         tuple[JsonObject, ...],
-        Meta(max_length=64, description="who may connect, as in a NetworkPolicy's `from`; left out, everybody"),
+        Meta(
+            max_length=64,
+            description="the peers that may connect, as in the field `from` of a NetworkPolicy; if left out, everybody",
+        ),
     ] = ()
     template: Annotated[
         ListenerTemplate,
-        Meta(description="changes of the Services of this listener; an internal one has none of its own"),
+        Meta(description="changes of the Services of this listener, which must not be internal"),
     ] = ListenerTemplate()
 
     @property
     def is_open(self) -> bool:
-        """True if anybody may come, in clear."""
+        """True if clients connect without TLS and without authentication."""
         return not self.tls and self.authentication is None
 
     @property
     def is_at_node(self) -> bool:
-        """True if clients reach a broker by the address of the node that it runs on."""
+        """True if a broker advertises the address of its node."""
         return self.type == "nodeport" and not self.advertised_host
 
 
 class Rolling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The way in which brokers restart when they have to."""
+    """The options of rolling restarts."""
 
     max_unavailable_per_rack: Annotated[
         int,
         Meta(
             ge=1,
             le=BROKERS_MAX,
-            description="how many brokers of one rack may restart together; brokers of two racks never do",
+            description="how many brokers of the same rack may restart together; brokers of different racks never do",
         ),
     ] = 1
-    pause: Annotated[bool, Meta(description="true: no broker is restarted")] = False
+    pause: Annotated[bool, Meta(description="if true, no broker is restarted")] = False
 
 
 class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -179,13 +199,14 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 
     brokers: Brokers = Brokers()
     storage: Annotated[
-        Storage, Meta(description="each broker's disks (JBOD); left out, one of 10Gi of the default class")
+        Storage,
+        Meta(description="the disks of each broker; if left out, one disk of 10Gi of the default storage class"),
     ] = Storage()
     insecure: Annotated[
         bool,
         Meta(
-            description="true: listeners may have neither tls nor authentication, as the one of a Cluster that declares"
-            " none; without effect over files, where brokers listen on this machine alone"
+            description="if true, listeners may have neither tls nor authentication; has no effect with `barnabas up`,"
+            " where brokers listen only on this machine"
         ),
     ] = False
     listeners: Annotated[
@@ -193,8 +214,8 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
         Meta(
             min_length=1,
             max_length=LISTENERS_MAX,
-            description="the addresses where clients reach the brokers; each name and port only once; left out, one"
-            " inside at port 9092: in pods secure (tls, scram-sha-512, authorization), or plain if insecure is true",
+            description="the listeners, each with a different name and port; if left out, one internal listener at"
+            " port 9092, which in pods is secured (tls, scram-sha-512, authorization) unless insecure is true",
         ),
     ] = (Listener(name="plain"),)
     authorization: (
@@ -202,17 +223,20 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
             Authorization,
             Meta(
                 description=(
-                    "the rights of clients; left out, they may do everything. Each listener needs authentication"
+                    "the rights of clients; needs authentication in each listener; if left out, clients may do"
+                    " everything"
                 )
             ),
         ]
         | None
     ) = None
     cluster_ca: Annotated[
-        CertificateAuthority, Meta(description="signs the certificates of the brokers: Secret NAME-cluster-ca")
+        CertificateAuthority,
+        Meta(description="the CA that signs the brokers' certificates, in the Secret NAME-cluster-ca"),
     ] = CertificateAuthority()
     clients_ca: Annotated[
-        CertificateAuthority, Meta(description="signs the certificates of users: Secret NAME-clients-ca")
+        CertificateAuthority,
+        Meta(description="the CA that signs the certificates of users, in the Secret NAME-clients-ca"),
     ] = CertificateAuthority()
     config: Annotated[dict[str, ConfigValue], Meta(description="Kafka's broker configs, the same for all brokers")] = {}
     rolling: Rolling = Rolling()
@@ -222,7 +246,8 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
             Meta(
                 ge=1,
                 le=METADATA_VERSION_MAX,
-                description="the level of the metadata, never lowered; left out, the highest that all brokers support",
+                description="the metadata version, which is never lowered; if left out, the highest version that all"
+                " brokers support",
             ),
         ]
         | None
@@ -230,24 +255,30 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     template: ClusterTemplate = ClusterTemplate()
     rebalance: Annotated[
         RebalanceMode,
-        Meta(description="moves replicas to brokers with fewer: Manual waits for an annotation, Automatic does not"),
+        Meta(description="how replicas are rebalanced: Manual waits for approval by an annotation, Automatic does not"),
     ] = "Manual"
     lag_exporter: (
         Annotated[
             LagExporter,
-            Meta(description="a pod that exports the lag of groups to Prometheus, {} for all groups; left out, none"),
+            Meta(
+                description="a pod that exports the lag of consumer groups to Prometheus; {} exports all groups; if"
+                " left out, there is no such pod"
+            ),
         ]
         | None
     ) = None
     maintenance: Annotated[
         tuple[MaintenanceEntry, ...],
-        Meta(max_length=ENTRIES_MAX, description="scheduled maintenance jobs; each name only once"),
+        Meta(max_length=ENTRIES_MAX, description="scheduled maintenance jobs, each with a different name"),
     ] = ()
     deletion_policy: Annotated[
         ClusterDeletionPolicy,
-        Meta(description="when this resource is deleted, Retain keeps the disks, Delete does not; Protect keeps both"),
+        Meta(
+            description="what happens when this resource is deleted: Retain keeps the disks, Delete deletes the disks,"
+            " Protect keeps the brokers and disks"
+        ),
     ] = "Retain"
-    pause: Annotated[bool, Meta(description="true: brokers and topics are left as they are")] = False
+    pause: Annotated[bool, Meta(description="if true, the operator changes neither brokers nor topics")] = False
 
 
 class ListenerStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -255,67 +286,75 @@ class ListenerStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
     name: Annotated[str, Meta(description="the listener's name")]
     bootstrap_servers: Annotated[
-        str, Meta(max_length=BOOTSTRAP_LENGTH_MAX, description="the value for bootstrap.servers of clients")
+        str, Meta(max_length=BOOTSTRAP_LENGTH_MAX, description="the value for the clients' bootstrap.servers")
     ]
 
 
 class RollingStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """A roll under way: which brokers are still to restart, which does, and what it waits for."""
+    """The progress of a rolling restart."""
 
     remaining: Annotated[
-        tuple[int, ...], Meta(max_length=BROKERS_MAX, description="the brokers that are still to restart")
+        tuple[int, ...], Meta(max_length=BROKERS_MAX, description="the ids of the brokers that still have to restart")
     ] = ()
     restarting: Annotated[
-        tuple[int, ...], Meta(max_length=BROKERS_MAX, description="the brokers that restart now")
+        tuple[int, ...], Meta(max_length=BROKERS_MAX, description="the ids of the brokers that are restarting")
     ] = ()
-    blocked_by: Annotated[str, Meta(description="the reason why the next one does not restart yet")] = ""
-    message: Annotated[Message, Meta(description="the reason in words")] = ""
+    blocked_by: Annotated[str, Meta(description="the reason why the next broker cannot restart yet")] = ""
+    message: Annotated[Message, Meta(description="why the next broker cannot restart yet, as a sentence")] = ""
 
 
 class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The state of the cluster at the last reconciliation."""
 
     listeners: Annotated[tuple[ListenerStatus, ...], Meta(description="the addresses of the listeners")] = ()
-    metrics: Annotated[tuple[str, ...], Meta(max_length=BROKERS_MAX, description="each broker's metrics address")] = ()
+    metrics: Annotated[
+        tuple[str, ...], Meta(max_length=BROKERS_MAX, description="the metrics address of each broker")
+    ] = ()
     certificates: Annotated[
         tuple[CertificateStatus, ...],
         Meta(max_length=CERTIFICATES_MAX, description="when the certificates of a secured Cluster expire"),
     ] = ()
-    cluster_id: Annotated[str, Meta(description="the cluster id that Kafka's clients get")] | None = None
+    cluster_id: Annotated[str, Meta(description="Kafka's cluster id")] | None = None
     metadata_version: (
         Annotated[
-            int, Meta(description="the level of the metadata in use; brokers that do not support it do not start")
+            int, Meta(description="the current metadata version; brokers that do not support this version do not start")
         ]
         | None
     ) = None
     brokers: (
         Annotated[
             int,
-            Meta(description="how many brokers there are to be now: those declared, and those that are emptied first"),
+            Meta(description="how many brokers must run now, including brokers that are drained before their removal"),
         ]
         | None
     ) = None
-    ready_brokers: Annotated[int, Meta(description="how many of them have all their replicas in sync")] | None = None
-    topics: Annotated[int, Meta(description="how many topics there are, internal ones included")] | None = None
+    ready_brokers: Annotated[int, Meta(description="how many brokers have all their replicas in sync")] | None = None
+    topics: Annotated[int, Meta(description="the number of topics, including internal topics")] | None = None
     rolling: RollingStatus | None = None
     security: (
         Annotated[
-            SecurityName, Meta(description="Secured: no listener may be open; Insecure: spec.insecure lets them be")
+            SecurityName,
+            Meta(
+                description="Secured if each listener must have tls or authentication, Insecure if"
+                " spec.insecure is true"
+            ),
         ]
         | None
     ) = None
     administrator: (
-        Annotated[str, Meta(description="the Secret of the user admin, who may do everything: client.properties")]
+        Annotated[str, Meta(description="the Secret with client.properties for the user admin, who may do everything")]
         | None
     ) = None
     security_stage: (
         Annotated[
             SecurityStageName,
-            Meta(description="how far all brokers speak TLS to each other: Offered, Used, Secured; left out, in clear"),
+            Meta(
+                description="the use of TLS between brokers: Offered, Used or Secured; left out if brokers use no TLS"
+            ),
         ]
         | None
     ) = None
-    controller: Annotated[int, Meta(description="the broker that is the controller")] | None = None
+    controller: Annotated[int, Meta(description="the id of the broker that is the controller")] | None = None
     under_replicated_partitions: (
         Annotated[int, Meta(description="how many partitions have replicas that are not in sync")] | None
     ) = None
@@ -331,7 +370,7 @@ class Cluster(Resource, frozen=True, kw_only=True, rename="camel", forbid_unknow
 
     @classmethod
     def declared_spec(cls, body: Json) -> Json:
-        """Return the spec with its security."""
+        """Return the spec with the defaults for security, which depend on `spec.insecure`."""
         return with_security(body)
 
     @property

@@ -1,4 +1,4 @@
-"""The kind `Cluster`: its names, columns, and the rules that its types cannot express."""
+"""The kind `Cluster`: its names, columns of `kubectl get`, and CEL rules."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -13,13 +13,13 @@ from barnabas_operator.resources.template import BrokerServiceTemplate
 
 NAME_MAX: Final = 40
 PORT_MIN: Final = 1024
-"""Below it a port is only for root, and brokers run as nobody special."""
+"""The lowest port of a listener, because brokers do not run as root."""
 MEMORY_MIN: Final = "128Mi"
 SIZE_MIN: Final = "1Gi"
 
 
 def _quantities(field: str) -> JsonObject:
-    """Amounts of resources, in words that its pattern would not have."""
+    """Return the rule for amounts, which explains the allowed form because the regular expression is hard to read."""
     wrong = f"self.{field}.filter(name, !isQuantity(string(self.{field}[name])))[0]"
     return {
         "rule": f"!has(self.{field}) || self.{field}.all(name, isQuantity(string(self.{field}[name])))",
@@ -79,7 +79,7 @@ _RULES: Final[Mapping[type, list[JsonObject]]] = {
 
 _TAKEN_PORTS: Final = [9091, 9404]
 LISTENERS_OF_BROKERS: Final = ["http", "replication"]
-"""The names of these ports, in pods and Services."""
+"""The names of the brokers' own ports, in pods and Services."""
 
 _LIST_RULES: Final[Mapping[type, list[JsonObject]]] = {
     Listener: [
@@ -99,9 +99,9 @@ _LIST_RULES: Final[Mapping[type, list[JsonObject]]] = {
         },
         {
             "rule": f"self.all(each, !(each.name in {LISTENERS_OF_BROKERS}))",
-            "message": (  # Naming each value would exceed the CEL cost limit.
+            "message": (  # An expression that names the wrong value would exceed CEL's cost limit.
                 f"spec.listeners has the name {' or '.join(LISTENERS_OF_BROKERS)}; allowed: any other,"
-                " for these are the names of the brokers' own ports"
+                " because these are the names of the brokers' own ports"
             ),
         },
     ],
@@ -127,7 +127,7 @@ CLUSTER: Final = Kind(
     list_rules=_LIST_RULES,
     list_keys={Volume: "id", Listener: "name", BrokerServiceTemplate: "brokerId", MaintenanceEntry: "name", **RUN_KEYS},
     scaled=Scaled(("brokers", "replicas"), ("brokers",)),
-    # The webhook warns if spec.storage is left out. Listeners depend on `insecure` (`cluster_security.py`).
+    # The webhook must see whether spec.storage is left out. The default listener depends on spec.insecure.
     not_filled_in=frozenset({Storage, Listener}),
     is_in_files=True,
 )

@@ -1,6 +1,6 @@
-"""The ClusterRoles that come with the definitions: for brokers, for maintenance, and for users in their namespaces.
+"""The ClusterRoles that are installed with the CRDs: for brokers, for maintenance, and for users of namespaces.
 
-Pure. They never depend on a release of the chart: brokers serve on when the operator is gone.
+The chart does not contain these roles, so that brokers keep running when the chart is uninstalled.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,7 @@ WRITE: Final = ("create", "update", "patch", "delete", "deletecollection")
 
 
 def cluster_roles() -> list[JsonObject]:
-    """Return all roles.
-
-    Kubernetes adds the last ones to its roles view, edit and admin; each can be bound by itself.
-    """
+    """Return all roles. Kubernetes aggregates the roles for users into its roles view, edit and admin."""
     return [
         _role(BROKER_ROLE, broker_rules()),
         _role(DRIVER_ROLE, _driven()),
@@ -35,7 +32,7 @@ def cluster_roles() -> list[JsonObject]:
 
 
 def edit_role(kind: Kind) -> str:
-    """Return the name of the role that may read and write resources of this kind, and no others."""
+    """Return the name of the role that may read and write only resources of this kind."""
     return f"barnabas-{kind.rights}-edit"
 
 
@@ -64,7 +61,7 @@ def _scale(kind: Kind) -> str:
 def broker_rules() -> list[JsonObject]:
     """Return the rules for the metadata store's documents and leases in the namespace.
 
-    Their names begin with the Cluster's and a dot, which rules cannot express.
+    The rules allow the documents of all Clusters, because RBAC cannot match the beginning of a name.
     """
     return [
         _rule("internal.barnabas.dev", (*READ, "create", "patch", "delete"), "statedocuments"),
@@ -73,25 +70,25 @@ def broker_rules() -> list[JsonObject]:
 
 
 def credential_rules(cluster: str) -> list[JsonObject]:
-    """Return what the brokers of one Cluster do with the Secrets of its SCRAM credentials, each by its name.
+    """Return the rules for the Secrets with the SCRAM credentials of one Cluster.
 
-    They make none: who may make Secrets may have one filled with the token of any service account.
+    Brokers may not create Secrets, because that right gives access to the token of any ServiceAccount.
     """
     rule = _rule("", ("get", "watch", "patch"), "secrets")
     return [{**rule, "resourceNames": list(credential_secrets(cluster))}]
 
 
 def _driven() -> list[JsonObject]:
-    """Return the rules for Spark's driver: it creates, watches and removes executors and their ConfigMap.
+    """Return the rules for Spark's driver, which manages executors and their ConfigMap, and patches its own pod.
 
-    It patches its own pod to report its progress. It has no right to claims, for some settings make Spark delete them.
+    The driver has no right to claims, because some settings make Spark delete them.
     """
     ends = ("delete", "deletecollection")
     return [_rule("", (*READ, "create", "patch", *ends), "pods"), _rule("", ("list", "create", *ends), "configmaps")]
 
 
 def _started() -> list[JsonObject]:
-    """Return the rules for a schedule: it reads the Cluster, creates a MaintenanceJob and watches how that ends."""
+    """Return the rules for a CronJob's pod, which reads the Cluster, and creates and reads a MaintenanceJob."""
     return [_rule(GROUP, ("get",), "clusters"), _rule(GROUP, ("get", "create"), "maintenancejobs")]
 
 

@@ -1,7 +1,6 @@
-"""The meaning of a Cluster's spec on Kubernetes where it leaves security out. Pure.
+"""The defaults for listeners and authorization of a Cluster on Kubernetes.
 
-The API server cannot fill it in, because the listeners depend on `spec.insecure`. So every Cluster that is read from
-the API server has the spec that `with_security` returns (`Cluster.declared_spec`).
+The CRD cannot contain these defaults, because they depend on `spec.insecure`.
 """
 
 from typing import Final
@@ -10,13 +9,13 @@ from barnabas_operator.resources.json_types import Json
 
 OPEN_LISTENER: Final[Json] = {"name": "plain"}
 SECURED_LISTENER: Final[Json] = {"name": "secure", "tls": True, "authentication": {"type": "scram-sha-512"}}
-"""Both are internal, at port 9092."""
+"""The default listener of a secured Cluster; like OPEN_LISTENER, it is internal, at port 9092."""
 
 
 def with_security(body: Json) -> Json:
-    """Return the spec with the listeners and rights that it leaves out.
+    """Return the spec with default listeners and authorization.
 
-    `insecure` is true in an open Cluster from before that field, so that it keeps its listeners.
+    `insecure` becomes true in an unsecured Cluster that was created before the field existed.
     """
     spec: Json = body.get("spec") or {}
     if _is_from_before(body) and any(map(is_open, spec.get("listeners", (OPEN_LISTENER,)))):
@@ -29,16 +28,16 @@ def with_security(body: Json) -> Json:
 
 
 def is_made_insecure(body: Json) -> bool:
-    """True if `with_security` makes the Cluster insecure, and the stored spec does not say so yet."""
+    """True if `with_security` sets `insecure`, which is not yet true in the stored spec."""
     return bool(with_security(body).get("insecure")) and not (body.get("spec") or {}).get("insecure")
 
 
 def _is_from_before(body: Json) -> bool:
-    """True if the last status is by an operator that did not know `spec.insecure`; every later one has `security`."""
+    """True if the status was written by an operator without `spec.insecure`, because it lacks the field `security`."""
     status: Json = body.get("status") or {}
     return bool(status) and "security" not in status
 
 
 def is_open(listener: Json) -> bool:
-    """True if anybody may come, in clear."""
+    """True if the listener has neither TLS nor authentication."""
     return not listener.get("tls") and not listener.get("authentication")

@@ -1,4 +1,4 @@
-"""The kind `ConsumerGroup`: what a group's offsets, lag and consumers shall be, and what they are."""
+"""The kind `ConsumerGroup`, which declares and reports the offsets, lag and scaling of a consumer group."""
 
 from typing import Annotated, Final, Literal
 
@@ -12,14 +12,14 @@ GROUP_ID_LENGTH_MAX: Final = 255
 RESET_TOPICS_MAX: Final = 100
 RESET_OFFSETS_MAX: Final = 1_000
 SHOWN_MAX: Final = 20
-"""Topics and members that a status lists: it stays small however large the group is."""
+"""The most topics, and the most members, that a status lists, so that the status stays small."""
 SHOWN_PLAN_MAX: Final = 50
-"""Partitions of a reset that a status lists."""
+"""The most partitions of a reset that a status lists."""
 OFFSET_MAX: Final = 2**53 - 1
-"""The largest integer that JSON carries exactly; the API server takes a greater bound for a negative one."""
+"""The highest offset, because JSON represents larger integers inexactly."""
 REPLICAS_MAX: Final = 10_000
 SCALED_DOWN: Final = "ScaledDown"
-"""The reason of OffsetsReset while the target is at 0 for a reset."""
+"""The reason of the condition OffsetsReset while the target is scaled to 0 for a reset."""
 
 GroupDeletionPolicy = Literal["Retain", "DeleteGroup", "DeleteOffsets", "Protect"]
 WhenActive = Literal["Refuse", "Wait", "ScaleDown"]
@@ -29,7 +29,7 @@ Duration = Annotated[
     Meta(
         pattern=r"^(([0-9]+[dhms])+|P([0-9]+D)?(T([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]+)?S)?)?)$",
         max_length=40,
-        description="such as 90s, 2m, 1h30m, 7d, or PT1H30M as in Kafka's own tools",
+        description="a duration such as 90s, 2m, 1h30m, 7d, or PT1H30M as in Kafka's own tools",
     ),
 ]
 DateTime = Annotated[
@@ -37,26 +37,25 @@ DateTime = Annotated[
     Meta(
         pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:?[0-9]{2})?$",
         max_length=40,
-        description="such as 2026-11-01T00:00:00Z or 2026-11-01T01:00:00+01:00; UTC if it names no zone",
+        description="a time such as 2026-11-01T00:00:00Z or 2026-11-01T01:00:00+01:00; UTC without a time zone",
     ),
 ]
 ResetId = Annotated[
     str,
     Meta(
         pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$",
-        description="1 to 63 letters, digits, '.', '_' and '-'; each id is carried out once for a group, so a new reset"
-        " needs a new id",
+        description="1 to 63 letters, digits, '.', '_' and '-'; each new reset of a group needs a new id",
     ),
 ]
 TopicNameText = Annotated[str, Meta(min_length=1, max_length=249)]
 
 
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
-    """Needs no more said: write {}."""
+    """An empty mapping, written as {}."""
 
 
 class PartitionOffset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """An offset at which the group goes on in one partition."""
+    """An offset at which the group continues in one partition."""
 
     topic: Annotated[TopicNameText, Meta(description="the topic's name in Kafka")]
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1, description="its number")]
@@ -64,14 +63,13 @@ class PartitionOffset(Struct, frozen=True, kw_only=True, rename="camel", forbid_
 
 
 class ResetTo(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The position at which the group goes on: exactly one of these."""
+    """The position at which the group continues; exactly one field must be given."""
 
-    earliest: Annotated[Nothing, Meta(description="at the oldest record of each partition")] | None = None
-    latest: Annotated[Nothing, Meta(description="after the newest record of each partition")] | None = None
-    datetime: Annotated[DateTime, Meta(description="at the first record of that time or later")] | None = None
+    earliest: Annotated[Nothing, Meta(description="continue at the oldest record of each partition")] | None = None
+    latest: Annotated[Nothing, Meta(description="continue after the newest record of each partition")] | None = None
+    datetime: Annotated[DateTime, Meta(description="continue at the first record of this time or later")] | None = None
     by_duration: (
-        Annotated[Duration, Meta(description="at the first record that is younger than this at the time of the reset")]
-        | None
+        Annotated[Duration, Meta(description="continue at the first record that is younger than this duration")] | None
     ) = None
     shift_by: (
         Annotated[
@@ -79,13 +77,13 @@ class ResetTo(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
             Meta(
                 ge=-OFFSET_MAX,
                 le=OFFSET_MAX,
-                description="this many offsets from the committed ones: forwards, or backwards if negative",
+                description="move the committed offsets by this number, backwards if it is negative",
             ),
         ]
         | None
     ) = None
     offsets: Annotated[
-        tuple[PartitionOffset, ...], Meta(max_length=RESET_OFFSETS_MAX, description="at these offsets")
+        tuple[PartitionOffset, ...], Meta(max_length=RESET_OFFSETS_MAX, description="continue at these offsets")
     ] = ()
     group: (
         Annotated[
@@ -93,7 +91,7 @@ class ResetTo(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
             Meta(
                 min_length=1,
                 max_length=GROUP_ID_LENGTH_MAX,
-                description="at the committed offsets of the group with this id",
+                description="continue at the committed offsets of the group with this id",
             ),
         ]
         | None
@@ -101,7 +99,7 @@ class ResetTo(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
 
 
 class Reset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Puts the group's offsets elsewhere, once for each id, and only while the group has no members."""
+    """A reset of the group's offsets, which is carried out once for each id, while the group has no members."""
 
     id: ResetId
     to: Annotated[ResetTo, Meta(description="the position at which the group continues")]
@@ -109,15 +107,15 @@ class Reset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
         tuple[TopicNameText, ...],
         Meta(
             max_length=RESET_TOPICS_MAX,
-            description="the topics to reset; left out, those with committed offsets and those that `to` names",
+            description="the topics to reset; if left out, all topics with committed offsets, and the topics in `to`",
         ),
     ] = ()
-    dry_run: Annotated[bool, Meta(description="true: nothing is done, and the status says what would be")] = False
+    dry_run: Annotated[bool, Meta(description="if true, no offset is changed, and the status shows the plan")] = False
     when_active: Annotated[
         WhenActive,
         Meta(
-            description="while the group has members, Refuse does nothing, Wait does it once they are gone, ScaleDown"
-            " scales spec.scaling.target to 0 and up again"
+            description="what happens while the group has members: Refuse does nothing, Wait waits until they have"
+            " left, ScaleDown scales spec.scaling.target to 0 for the reset"
         ),
     ] = "Refuse"
 
@@ -129,10 +127,10 @@ class Offsets(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
 
 
 class LagObjective(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The lag that the group may have. The condition WithinObjective is False where one of these limits is exceeded."""
+    """The highest acceptable lag. If a limit is exceeded, the condition WithinObjective becomes False."""
 
     max_records: (
-        Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="the most unread records, all partitions together")] | None
+        Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="the most unread records in all partitions")] | None
     ) = None
     max_seconds: (
         Annotated[
@@ -147,27 +145,27 @@ class LagObjective(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
                 ge=0,
                 le=100,
                 description=(
-                    "the largest unread percentage of the records that a partition keeps; at "
-                    "100 some are deleted unread"
+                    "the largest unread share of a partition's log, in percent; at 100 percent, retention deletes "
+                    "unread records"
                 ),
             ),
         ]
         | None
     ) = None
     for_: Annotated[
-        Duration, Meta(description="how long the lag may be larger before WithinObjective is False, such as 90s, 2m")
+        Duration, Meta(description="how long a limit may be exceeded until WithinObjective is False, such as 90s")
     ] = field(default="2m", name="for")
 
 
 class ScaleTarget(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The workload that runs the group's consumers, in the resource's namespace."""
+    """The workload that runs the group's consumers, in the namespace of the resource."""
 
-    kind: Annotated[Literal["Deployment", "StatefulSet"], Meta(description="the kind, in apps/v1")] = "Deployment"
+    kind: Annotated[Literal["Deployment", "StatefulSet"], Meta(description="the kind of the workload")] = "Deployment"
     name: Annotated[str, Meta(min_length=1, max_length=253, description="its name")]
 
 
 class Scaling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The target's replicas follow the lag; never more than the group's topics have partitions."""
+    """The scaling of the group's consumers by lag. There are never more replicas than partitions."""
 
     target: Annotated[ScaleTarget, Meta(description="what is scaled")]
     lag_threshold: (
@@ -176,13 +174,13 @@ class Scaling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
             Meta(
                 ge=1,
                 le=OFFSET_MAX,
-                description=("the lag, in records, that one replica is to handle; left out, replicas are not changed"),
+                description=("the lag in records for each replica; if left out, replicas do not follow the lag"),
             ),
         ]
         | None
     ) = None
     min: Annotated[
-        int, Meta(ge=0, le=REPLICAS_MAX, description=("the fewest replicas; with 0 there are none without lag"))
+        int, Meta(ge=0, le=REPLICAS_MAX, description=("the fewest replicas, which run while there is no lag"))
     ] = 1
     max: Annotated[int, Meta(ge=1, le=REPLICAS_MAX, description="replicas at most")] = 10
 
@@ -192,58 +190,58 @@ class ConsumerGroupSpec(
 ):
     """The desired state of a consumer group."""
 
-    cluster: Annotated[str | None, Meta(description="the Cluster's name; may be left out where there is only one")] = (
-        None
-    )
+    cluster: Annotated[
+        str | None, Meta(description="the name of the Cluster; may be left out if the namespace has only one Cluster")
+    ] = None
     group_id: (
         Annotated[
             str,
             Meta(
                 min_length=1,
                 max_length=GROUP_ID_LENGTH_MAX,
-                description="the group's id in Kafka, if it is not metadata.name; never changes",
+                description="the group id in Kafka, which cannot change; if left out, metadata.name",
             ),
         ]
         | None
     ) = None
-    offsets: Annotated[Offsets, Meta(description="changes of its committed offsets")] = Offsets()
-    lag_objective: Annotated[LagObjective, Meta(description="the largest lag that is acceptable")] | None = None
-    scaling: Annotated[Scaling, Meta(description="what runs its consumers, and their number")] | None = None
+    offsets: Annotated[Offsets, Meta(description="changes of the group's committed offsets")] = Offsets()
+    lag_objective: Annotated[LagObjective, Meta(description="the highest acceptable lag")] | None = None
+    scaling: Annotated[Scaling, Meta(description="the workload of the group's consumers, and its scaling")] | None = (
+        None
+    )
     deletion_policy: Annotated[
         GroupDeletionPolicy,
         Meta(
-            description="when this resource is deleted, Retain leaves the group as it is, DeleteGroup deletes it and"
-            " DeleteOffsets what it has committed, both once it has no members; Protect keeps resource and group"
+            description="what happens when this resource is deleted: Retain keeps the group, DeleteGroup deletes the"
+            " group and DeleteOffsets its offsets when the group has no members, Protect keeps resource and group"
         ),
     ] = "Retain"
-    adopt: Annotated[
-        bool, Meta(description="true: takes over a group that existed before this resource; false: refuses to")
-    ] = True
-    pause: Annotated[bool, Meta(description="true: the group is left as it is, deletion included")] = False
+    adopt: Annotated[bool, Meta(description="whether this resource may take over a group that already exists")] = True
+    pause: Annotated[bool, Meta(description="if true, the operator neither changes nor deletes the group")] = False
 
 
 class GroupTopic(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The group's lag in one topic. Lag and seconds are rounded."""
+    """The lag of the group in one topic, with rounded numbers."""
 
-    topic: Annotated[str, Meta(description="its name in Kafka")]
-    partitions: Annotated[int, Meta(description="the partitions to which the group has committed")]
-    lag: Annotated[int, Meta(description="records to be read")]
+    topic: Annotated[str, Meta(description="the topic's name in Kafka")]
+    partitions: Annotated[int, Meta(description="the number of partitions with committed offsets")]
+    lag: Annotated[int, Meta(description="the number of unread records")]
     seconds: Annotated[int, Meta(description="the seconds since the oldest unread record was written")] | None = None
-    evaluation: Annotated[Evaluated, Meta(description="the worst of its partitions, by Burrow's rules")]
+    evaluation: Annotated[Evaluated, Meta(description="the worst status of a partition, by Burrow's rules")]
 
 
 class GroupMember(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """A consumer of the group."""
 
-    client_id: Annotated[str, Meta(description="client.id of the consumer")]
+    client_id: Annotated[str, Meta(description="the client.id of the consumer")]
     host: Annotated[str, Meta(description="its host")]
-    partitions: Annotated[int, Meta(description="the number of its partitions")]
+    partitions: Annotated[int, Meta(description="the number of assigned partitions")]
 
 
 class PlannedOffset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The change that a reset makes in one partition."""
 
-    topic: Annotated[str, Meta(description="its name in Kafka")]
+    topic: Annotated[str, Meta(description="the topic's name in Kafka")]
     partition: Annotated[int, Meta(description="its number")]
     from_: Annotated[int, Meta(description="the committed offset; left out if there is none")] | None = field(
         default=None, name="from"
@@ -255,46 +253,45 @@ class ResetStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     """The result of the reset, or of its dry run."""
 
     id: Annotated[str, Meta(description="spec.offsets.reset.id")]
-    done_at: (
-        Annotated[str, Meta(description="when the offsets were committed; left out as long as they are not")] | None
-    ) = None
-    partitions: Annotated[int, Meta(description="the partitions that the reset moves")] = 0
-    skipped: Annotated[int, Meta(description="records that the group skips")] = 0
-    again: Annotated[int, Meta(description="records that the group reads again")] = 0
+    done_at: Annotated[str, Meta(description="when the offsets were committed; left out until then")] | None = None
+    partitions: Annotated[int, Meta(description="the number of partitions whose offset the reset changes")] = 0
+    skipped: Annotated[int, Meta(description="the number of records that the group skips")] = 0
+    again: Annotated[int, Meta(description="the number of records that the group reads again")] = 0
     plan: Annotated[
         tuple[PlannedOffset, ...],
-        Meta(max_length=SHOWN_PLAN_MAX, description=f"the first {SHOWN_PLAN_MAX} partitions"),
+        Meta(max_length=SHOWN_PLAN_MAX, description=f"the changes of the first {SHOWN_PLAN_MAX} partitions"),
     ] = ()
 
 
 class ConsumerGroupStatus(
     Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The state of the group at the last reconciliation. Numbers are rounded, and written at most once a minute."""
+    """The state of the group at the last reconciliation. Numbers are rounded, and updated at most once a minute."""
 
-    cluster: Annotated[str | None, Meta(description="the Cluster that has the group; never changes")] = None
-    group_id: Annotated[str, Meta(description="the group's id in Kafka")] | None = None
-    state: Annotated[str, Meta(description="as Kafka has it: Stable, Empty, PreparingRebalance, ...")] | None = None
-    members: Annotated[int, Meta(description="consumers in the group")] | None = None
-    lag: Annotated[int, Meta(description="unread records, all partitions together")] | None = None
+    cluster: Annotated[str | None, Meta(description="the Cluster that has the group, which cannot change")] = None
+    group_id: Annotated[str, Meta(description="the group id in Kafka")] | None = None
+    state: Annotated[str, Meta(description="the state in Kafka, such as Stable, Empty or Dead")] | None = None
+    members: Annotated[int, Meta(description="the number of consumers in the group")] | None = None
+    lag: Annotated[int, Meta(description="the number of unread records in all partitions")] | None = None
     held_back: (
         Annotated[
             int,
             Meta(
-                description="of `lag`, what open transactions keep from consumers of committed records; left out at 0"
+                description="the part of the lag that read_committed consumers cannot read yet, because of open"
+                " transactions; left out if it is 0"
             ),
         ]
         | None
     ) = None
     seconds: Annotated[int, Meta(description="the seconds since the oldest unread record was written")] | None = None
-    evaluation: Annotated[Evaluated, Meta(description="the worst of its partitions, by Burrow's rules")] | None = None
-    replicas: Annotated[int, Meta(description="of spec.scaling.target, as they were set last")] | None = None
-    reset: Annotated[ResetStatus, Meta(description="the reset that the spec names")] | None = None
+    evaluation: Annotated[Evaluated, Meta(description="the worst status of a partition, as in Burrow")] | None = None
+    replicas: Annotated[int, Meta(description="the replicas that the operator set last")] | None = None
+    reset: Annotated[ResetStatus, Meta(description="the result of the reset in the spec")] | None = None
     topics: Annotated[
         tuple[GroupTopic, ...],
-        Meta(max_length=SHOWN_MAX, description=f"the {SHOWN_MAX} furthest behind of those it has committed to"),
+        Meta(max_length=SHOWN_MAX, description=f"the {SHOWN_MAX} topics with the highest lag"),
     ] = ()
-    topic_count: Annotated[int, Meta(description="how many topics it has committed to")] | None = None
+    topic_count: Annotated[int, Meta(description="the number of topics with committed offsets")] | None = None
     consumers: Annotated[
         tuple[GroupMember, ...], Meta(max_length=SHOWN_MAX, description=f"the first {SHOWN_MAX} members")
     ] = ()
@@ -309,7 +306,7 @@ class ConsumerGroup(Resource, frozen=True, kw_only=True, rename="camel", forbid_
 
     @property
     def group_id(self) -> str:
-        """The group's id in Kafka."""
+        """The group id in Kafka."""
         return self.spec.group_id or self.metadata.name
 
 
@@ -334,12 +331,12 @@ CONSUMER_GROUP: Final = Kind(
         column("Evaluation", "string", ".status.evaluation"),
         column("Objective", "string", '.status.conditions[?(@.type=="WithinObjective")].status'),
         column("HeldBack", "integer", ".status.heldBack", wide=True),
-        column("Cluster", "string", ".*.cluster", wide=True),  # From spec or status; if both have it, they agree.
+        column("Cluster", "string", ".*.cluster", wide=True),  # The path matches spec and status, which must be equal.
         column("Reset", "string", '.status.conditions[?(@.type=="OffsetsReset")].message', wide=True),
     ),
     rules={
         ConsumerGroup: [
-            {  # As long as no Cluster has the group, a wrong name can be put right. Left out, it may be said later.
+            {  # A wrong Cluster can be corrected until a Cluster has the group.
                 "rule": (
                     "!has(self.status) || !has(self.status.cluster) || (has(self.spec.cluster)"
                     " ? self.spec.cluster == self.status.cluster : !has(oldSelf.spec.cluster))"
@@ -350,7 +347,7 @@ CONSUMER_GROUP: Final = Kind(
                     " + (has(oldSelf.spec.cluster) ? '' : ', or leave it out')"
                 ),
             },
-            {  # Otherwise the target would stay at 0.
+            {  # Otherwise the previous target would stay scaled to 0.
                 "rule": (
                     "!has(self.status) || !has(self.status.conditions) || !has(oldSelf.spec.scaling)"
                     f" || !self.status.conditions.exists(each, each.type == '{OFFSETS_RESET}' && each.reason =="
@@ -358,8 +355,8 @@ CONSUMER_GROUP: Final = Kind(
                     " && self.spec.scaling.target == oldSelf.spec.scaling.target)"
                 ),
                 "message": (
-                    "spec.scaling.target is scaled down for a reset; allowed: the same until the reset is over, or take"
-                    " spec.offsets.reset out first and wait until the target is scaled up again"
+                    "spec.scaling.target is scaled down for a reset; allowed: no change until the reset has ended, or"
+                    " remove spec.offsets.reset first and wait until the target is scaled up again"
                 ),
             },
         ],
@@ -371,8 +368,8 @@ CONSUMER_GROUP: Final = Kind(
                     " || has(self.scaling)"
                 ),
                 "message": (
-                    "spec.offsets.reset.whenActive is ScaleDown and spec.scaling is missing; allowed: name what is to"
-                    " be scaled in spec.scaling.target, or Refuse or Wait"
+                    "spec.offsets.reset.whenActive is ScaleDown and spec.scaling is missing; allowed: ScaleDown with"
+                    " spec.scaling.target, or Refuse or Wait"
                 ),
             },
         ],

@@ -1,7 +1,6 @@
-"""The CustomResourceDefinitions of the resources: their schema is read from the types, the one definition.
+"""Generates the CustomResourceDefinitions from the types of the resources.
 
-`python -m barnabas_operator.resources.crd DIRECTORY ...` writes the files that people and the chart apply, with the
-ClusterRoles that belong to them.
+`python -m barnabas_operator.resources.crd DIRECTORY ...` writes the files of CRDs and ClusterRoles.
 """
 
 import sys
@@ -27,17 +26,14 @@ FREE_VALUE: Final[JsonObject] = {"x-kubernetes-preserve-unknown-fields": True, "
 
 
 class Version(NamedTuple):
-    """A version of the API that is served; the API server stores one of them.
-
-    All versions have the same schema, so the API server converts by changing the name alone.
-    """
+    """A served version of the API. All versions have the same schema, so that no conversion webhook is needed."""
 
     name: str
     is_stored: bool = True
 
 
 VERSIONS: Final = (Version(VERSION),)
-"""The versions that are served; the operator's own comes first, for the chart's webhook asks for it."""
+"""The served versions. The operator's version comes first, because the chart's webhook uses it."""
 
 
 _READY: Final = '.status.conditions[?(@.type=="Ready")]'
@@ -52,12 +48,14 @@ LAST_COLUMNS: Final = (
 
 
 def crd_of(kind: Kind, versions: Sequence[Version] = VERSIONS) -> JsonObject:
-    """The whole definition of one kind."""
+    """Return the CustomResourceDefinition of a kind."""
     root = schema_of(kind, inspect.type_info(kind.resource))
     for given in ("apiVersion", "kind", "metadata"):
         del root["properties"][given]
     root["properties"] |= {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
-    root["required"] = [field for field in root["required"] if field != "metadata"]  # The API server requires it.
+    root["required"] = [
+        field for field in root["required"] if field != "metadata"
+    ]  # The API server checks `metadata` itself.
     alike = {
         "served": True,
         "additionalPrinterColumns": [*_first_columns(kind), *kind.columns, *LAST_COLUMNS],
@@ -100,7 +98,7 @@ def _scale(kind: Kind) -> JsonObject:
 
 
 def schema_of(of: Kind, kind: inspect.Type) -> JsonObject:
-    """A structural schema (OpenAPI v3) of what a field of such a resource may hold."""
+    """Return the structural schema (OpenAPI v3) of a type in a resource."""
     return _SCHEMAS[type(kind)](of, kind)
 
 
@@ -134,9 +132,9 @@ def _field(of: Kind, field: inspect.Field) -> JsonObject:
 
 
 def _plain_default(of: Kind, field: inspect.Field) -> Any:
-    """Return the value that the API server fills in for a field that is left out; UNSET if it fills in none.
+    """Return the default of a field in the CRD; UNSET if it has none.
 
-    A part that is left out is filled in with its own defaults.
+    The default of a mapping is {}, to which the API server then adds the defaults of its fields.
     """
     value = field.default_factory() if field.default_factory is not NODEFAULT else field.default
     if value in (NODEFAULT, None, "", (), {}):
@@ -158,7 +156,7 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
 
 
 def _whole(value: msgspec.Struct) -> JsonObject:
-    """Return the fields of a value that are set, also those that equal their default."""
+    """Return the fields of a value that are not empty, including those that equal their default."""
     fields = ((field.encode_name, getattr(value, field.name)) for field in msgspec.structs.fields(value))
     return {name: item for name, item in fields if item not in (None, (), {}) and not isinstance(item, msgspec.Struct)}
 
@@ -192,7 +190,7 @@ def _union(of: Kind, kind: inspect.Type) -> JsonObject:
         bounds = (item for each in choices for item in schema_of(of, each).items())
         either = {
             name: bound for name, bound in bounds if name not in ("type", "pattern")
-        }  # `Kind.rules` say it in words.
+        }  # `Kind.rules` contain a rule with a readable message.
         return {"x-kubernetes-int-or-string": True, **either}
     return schema_of(of, choices[0]) if len(choices) == 1 else dict(FREE_VALUE)
 
@@ -230,12 +228,12 @@ _SCHEMAS: Final[Mapping[type[inspect.Type], Callable[[Kind, inspect.Type], JsonO
 
 
 def definitions() -> list[JsonObject]:
-    """The definition of each kind, and the ClusterRoles."""
+    """Return the CRDs of all kinds, and the ClusterRoles."""
     return [*map(crd_of, KINDS.values()), *cluster_roles()]
 
 
 def main() -> None:
-    """Write a file for each object into each directory."""
+    """Write a YAML file for each object into each directory of the arguments."""
     for made in definitions():
         for directory in sys.argv[1:]:
             file = Path(directory) / f"{made['metadata']['name']}.yaml"

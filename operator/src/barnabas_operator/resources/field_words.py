@@ -1,4 +1,4 @@
-"""A field's default and bounds in words, for `kubectl explain` shows neither. Pure."""
+"""Adds defaults and bounds to the descriptions of fields, because `kubectl explain` does not show them."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from barnabas_operator.resources.json_types import Json
 
 
 def with_words(schema: Json) -> dict[str, Any]:
-    """The schema of a field, its description with its default and what it allows."""
+    """Return the schema of a field with default and bounds added to its description."""
     bounds = bounds_words(schema, "allowed: ") if "enum" not in schema else ""  # kubectl shows enum values itself.
     said = "; ".join(filter(None, (default_words(schema, "default: "), bounds)))
     description = schema.get("description", "").rstrip(".")
@@ -18,13 +18,13 @@ def with_words(schema: Json) -> dict[str, Any]:
 
 
 def default_words(schema: Json, prefix: str = "") -> str:
-    """Return the default of a field in words; empty if it has none, or if its own fields have theirs."""
+    """Return the default of a field as text; empty if it has no default, or the default is an empty mapping."""
     default = schema.get("default")
     return f"{prefix}{plain_words(default)}" if default not in (None, {}) else ""
 
 
 def bounds_words(schema: Json, prefix: str = "") -> str:
-    """The values that there may be; empty where every value of the type is allowed."""
+    """Return the allowed values as text; empty if every value of the type is allowed."""
     if "enum" in schema:
         return f"{prefix}{', '.join(schema['enum'])}"
     low, high = _bounds(schema)
@@ -34,7 +34,7 @@ def bounds_words(schema: Json, prefix: str = "") -> str:
 
 
 def _bounds(schema: Json) -> tuple[int | None, int | None]:
-    """Return the bounds of a number, or of a list that cannot be empty; only errors name the length of a text."""
+    """Return the bounds of an integer, or of the length of a list that cannot be empty."""
     if schema.get("type") == "integer":
         return schema.get("minimum"), schema.get("maximum")
     return (schema["minItems"], schema["maxItems"]) if "minItems" in schema else (None, None)
@@ -45,7 +45,7 @@ def _unit(schema: Json) -> str:
 
 
 def plain_words(value: object) -> str:
-    """A value as people write it in YAML, on one line."""
+    """Return a value as YAML on one line."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(_entries(value))}}}"
     if isinstance(value, list | tuple):

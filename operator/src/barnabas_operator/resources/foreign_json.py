@@ -1,4 +1,4 @@
-"""JSON that anybody may have written: annotations, and what a process says when it ends."""
+"""Decodes untrusted JSON, such as annotations and termination messages."""
 
 from typing import TypeVar
 
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def foreign_json(text: str | bytes, kind: type[T]) -> T | None:
-    """Decode JSON of this type; None if it is not JSON of that type, or is nested too deeply."""
+    """Return the decoded JSON; None if the text is not JSON of this type, or is nested too deeply."""
     try:
         return json.decode(text, type=kind)
     except (DecodeError, RecursionError):

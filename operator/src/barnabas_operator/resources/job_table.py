@@ -1,6 +1,6 @@
 """The maintenance jobs and their options, read from `job_table.json`, which `make job-table` writes.
 
-The jobs themselves need Spark, and the operator has none: it knows of them what is in that file.
+The operator cannot import the jobs, because they need Spark.
 """
 
 import pkgutil
@@ -11,7 +11,7 @@ from msgspec import Struct, field, json
 
 
 class JobOption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rule for an option's value: `allowed` says it in words. For a list, the other fields are about each item."""
+    """The rule for an option's value, which `allowed` describes as text. The bounds of a list apply to each item."""
 
     required: bool
     allowed: str
@@ -24,10 +24,10 @@ class JobOption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class JobRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rule about two options together; `allowed` says it in words.
+    """A rule about two options; `allowed` describes it as text.
 
-    `ordered`: if both are given, `option` is less than `other`. `needs`: if `option` is given, `other` is true.
-    `excludes`: not both are true.
+    The kind `ordered` means that `option` must be less than `other` if both are given. The kind `needs` means that
+    `other` must be true if `option` is given. The kind `excludes` means that not both may be true.
     """
 
     kind: Literal["ordered", "needs", "excludes"]
@@ -37,7 +37,7 @@ class JobRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class JobEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One job; options by name."""
+    """A maintenance job, with its options by name."""
 
     summary: str
     options: dict[str, JobOption]
@@ -46,9 +46,9 @@ class JobEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def _read() -> Mapping[str, JobEntry]:
     text = pkgutil.get_data(__package__, "job_table.json")
-    assert text is not None, "the package has its data"
+    assert text is not None, "job_table.json is missing in the package"
     return json.decode(text, type=dict[str, JobEntry])
 
 
 JOB_TABLE: Final = _read()
-"""The jobs, by name."""
+"""The maintenance jobs by name."""

@@ -1,10 +1,10 @@
-"""JSON objects, by what is done with them."""
+"""The types of JSON objects."""
 
 from collections.abc import Mapping
 from typing import Any
 
 Json = Mapping[str, Any]
-"""A JSON object that is only read."""
+"""The type of a JSON object that is only read."""
 
 JsonObject = dict[str, Any]
-"""A JSON object that is built, or a field of a resource that is passed on as it is."""
+"""The type of a JSON object that is built, or of a field that may hold any JSON object."""

@@ -1,4 +1,4 @@
-"""The description of a kind of resource: its names, columns, and the rules that its types cannot express."""
+"""The description of a kind of resource: its names, columns of `kubectl get`, and CEL rules."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -10,72 +10,71 @@ NOTHING: Mapping[type, Any] = {}
 
 
 class Scaled(NamedTuple):
-    """A number, by the path of its field in the spec, and of the field in the status that says how many there are."""
+    """The paths of the desired and the actual number of replicas, for the subresource `scale`."""
 
     in_spec: tuple[str, ...]
     in_status: tuple[str, ...]
 
 
 class Kind(NamedTuple):
-    """CRD, ClusterRoles, reference, watch, metrics and the chart's rights are made of it.
+    """The description of a kind, from which CRD, ClusterRoles, reference, watch, metrics and the chart's RBAC are made.
 
-    A resource of any kind but Cluster belongs to a Cluster of its namespace: to the one that `spec.cluster` names,
-    else to the one of `status.cluster`, else to the only one that there is.
+    A resource of any kind but Cluster belongs to the Cluster in `spec.cluster`. If that is left out, it belongs to the
+    Cluster in `status.cluster`, or else to the only Cluster of its namespace.
     """
 
     resource: type[Resource]
-    """The class of the resources; it has the name of the kind."""
+    """The class of the resources, which has the same name as the kind."""
     status: type[Status]
     plural: str
     short_name: str
     writer: Literal["edit", "admin"]
-    """The lowest of Kubernetes' own roles that may write this kind; `view` may read every kind."""
+    """The lowest user-facing role of Kubernetes that may write this kind. The role `view` may read all kinds."""
     rights: str
-    """The role that may do so with this kind alone is called `barnabas-RIGHTS-edit`."""
+    """The part RIGHTS in `barnabas-RIGHTS-edit`, the name of the role that may write only this kind."""
     thing: str
-    """The word that sentences use for the thing that a resource stands for."""
+    """The word for the object in Kafka, as messages use it, such as "topic"."""
     columns: tuple[JsonObject, ...] = ()
-    """The columns of `kubectl get`, between Ready and Reason, and Age and Message."""
+    """The columns of `kubectl get`, except Ready, Reason, Age and Message."""
     rules: Mapping[type, list[JsonObject]] = NOTHING
-    """CEL, by the Struct that it is about. A rule with `oldSelf` holds for changes only. Each says the field, the value
-    and what is allowed."""
+    """The CEL rules by the Struct that they validate. A message names the field, the value and what is allowed."""
     list_rules: Mapping[type, list[JsonObject]] = NOTHING
-    """CEL about lists, by what is in them."""
+    """The CEL rules for lists, by the type of the entries."""
     list_keys: Mapping[type, str] = NOTHING
-    """The field that tells the entries of a list apart, by what is in the list."""
+    """The field that identifies an entry of a list, by the type of the entries."""
     not_filled_in: frozenset[type] = frozenset()
-    """Left out, these, and lists of them, stay so in what is stored."""
+    """The types for which, alone or in lists, the CRD has no default."""
     scaled: Scaled | None = None
-    """The field that `kubectl scale` sets."""
+    """The numbers for `kubectl scale`, if the kind supports it."""
     name_field: str | None = None
-    """The field of spec that holds the name in Kafka, where that is not `metadata.name`."""
+    """The field of the spec with the name in Kafka, if this name can differ from `metadata.name`."""
     folded: Callable[[str], str] = str
     """The function that maps names that collide in Kafka to the same text."""
     status_is_news: bool = True
-    """True if a change of the status alone reconciles the Cluster again; False where statuses change often."""
+    """True if a change of only the status causes a reconciliation of the Cluster."""
     is_in_files: bool = False
     """True if `barnabas up` reads the kind from manifest files."""
     has_ready_column: bool = True
-    """True if Ready is the first column of `kubectl get`; False where another column says the same in a better word."""
+    """True if Ready is the first column of `kubectl get`."""
 
     @property
     def name(self) -> str:
-        """The kind, as the field `kind` has it."""
+        """The value of the field `kind`."""
         return self.resource.__name__
 
     def name_in_kafka(self, body: Mapping[str, Any]) -> str:
-        """Return the name in Kafka that a resource stands for, from its JSON."""
+        """Return the name in Kafka of a resource, which is given as JSON."""
         named = body.get("spec", {}).get(self.name_field) if self.name_field is not None else None
         return str(named or body["metadata"]["name"])
 
 
 def column(name: str, kind: str, path: str, *, wide: bool = False) -> JsonObject:
-    """One column; a wide one is shown by `-o wide` only."""
+    """Return a column of `kubectl get`. A wide column is shown only with `-o wide`."""
     return {"name": name, "type": kind, "jsonPath": path, **({"priority": 1} if wide else {})}
 
 
 def fixed(field: str, inside: str = "spec") -> JsonObject:
-    """The rule of a field that never changes once the resource is there, nor comes or goes."""
+    """Return the CEL rule of a field that cannot be changed, added or removed after the resource was created."""
     return {
         "rule": f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
         "messageExpression": (

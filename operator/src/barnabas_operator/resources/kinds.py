@@ -1,4 +1,4 @@
-"""All kinds of resources. A new kind is a file with its types and its `Kind`, and a line here."""
+"""The list of all kinds of resources, to which a new kind must be added."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -17,11 +17,11 @@ KINDS: Final[Mapping[str, Kind]] = {
     CONSUMER_GROUP.name: CONSUMER_GROUP,
     MAINTENANCE_JOB.name: MAINTENANCE_JOB,
 }
-"""The kinds, by the field `kind`. Look them up here when needed; do not copy them at import."""
+"""The kinds by the field `kind`. Do not copy the mapping at import, because tests add kinds."""
 
 
 def kind_of_plural(plural: str) -> Kind:
-    """The kind that the API server calls so. Raises LookupError."""
+    """Return the kind with this plural name. Raises LookupError."""
     for kind in KINDS.values():
         if kind.plural == plural:
             return kind

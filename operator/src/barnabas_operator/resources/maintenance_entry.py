@@ -1,4 +1,4 @@
-"""The part of a `Cluster` that says which maintenance jobs are run, and when."""
+"""The entries of `spec.maintenance` of a Cluster, which schedule maintenance jobs."""
 
 from typing import Annotated, Final, Literal
 
@@ -9,7 +9,7 @@ from barnabas_operator.resources.maintenance_run import SECONDS_MAX, Name, RunSp
 ENTRIES_MAX: Final = 32
 HISTORY_MAX: Final = 1_000
 OVERDUE_S_MIN: Final = 10
-"""Kubernetes looks every ten seconds, and would never start a run that may be less late."""
+"""The shortest deadline, because Kubernetes checks CronJobs only every ten seconds."""
 
 Concurrency = Literal["Allow", "Forbid", "Replace"]
 
@@ -17,7 +17,7 @@ Concurrency = Literal["Allow", "Forbid", "Replace"]
 class MaintenanceEntry(
     RunSpec, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """A maintenance job that is run by a schedule: a CronJob keeps time, and each run is a MaintenanceJob."""
+    """A scheduled maintenance job. A CronJob creates a MaintenanceJob for each run."""
 
     name: Annotated[Name, Meta(description="the entry's name, unique within the list")]
     schedule: Annotated[
@@ -26,7 +26,7 @@ class MaintenanceEntry(
             max_length=256,
             pattern=r"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly|every \S+)|\S+( +\S+){4})$",
             description=(
-                "the times, as in crontab: minute, hour, day of month, month, day of week; or for example @daily"
+                "a schedule as in crontab (minute, hour, day of month, month, day of week), or for example @daily"
             ),
         ),
     ]
@@ -36,21 +36,28 @@ class MaintenanceEntry(
             Meta(
                 min_length=1,
                 max_length=64,
-                description="the time zone of the schedule, such as Europe/Berlin; left out, that of Kubernetes",
+                description="the time zone of the schedule, such as Europe/Berlin; if left out, the time zone of the"
+                " kube-controller-manager",
             ),
         ]
         | None
     ) = None
-    suspend: Annotated[bool, Meta(description="true: no run is started; those that have begun continue")] = False
+    suspend: Annotated[bool, Meta(description="if true, no run is started; active runs continue")] = False
     concurrency_policy: Annotated[
         Concurrency,
         Meta(
-            description="when a run is due before the last one has ended: Forbid skips it, Replace stops the last one"
+            description="what happens if a run is due while another run is active: Forbid skips the new run, Replace"
+            " stops the active run, Allow starts the new run"
         ),
     ] = "Forbid"
     starting_deadline_seconds: (
         Annotated[
-            int, Meta(ge=OVERDUE_S_MIN, le=SECONDS_MAX, description="a run that would start later than this is skipped")
+            int,
+            Meta(
+                ge=OVERDUE_S_MIN,
+                le=SECONDS_MAX,
+                description="the delay in seconds after which a run that could not start is skipped",
+            ),
         ]
         | None
     ) = None
@@ -60,15 +67,15 @@ class MaintenanceEntry(
             Meta(
                 ge=60,
                 le=SECONDS_MAX,
-                description="the age of the last success at which the alert MaintenanceNotRun fires;"
-                " left out, it never does",
+                description="the age in seconds of the last success at which the alert MaintenanceNotRun fires; if left"
+                " out, the alert never fires",
             ),
         ]
         | None
     ) = None
     successful_jobs_history_limit: Annotated[
-        int, Meta(ge=0, le=HISTORY_MAX, description="how many runs that succeeded are kept")
+        int, Meta(ge=0, le=HISTORY_MAX, description="how many successful runs are kept")
     ] = 3
     failed_jobs_history_limit: Annotated[
-        int, Meta(ge=0, le=HISTORY_MAX, description="how many runs that failed are kept")
+        int, Meta(ge=0, le=HISTORY_MAX, description="how many failed runs are kept")
     ] = 1

@@ -1,4 +1,4 @@
-"""The kind `MaintenanceJob`: one run of a maintenance job, and what came of it."""
+"""The kind `MaintenanceJob`, which declares one run of a maintenance job and reports its result."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -9,7 +9,7 @@ from barnabas_operator.resources.maintenance_run import RUN_KEYS, RUN_RULES, Run
 from barnabas_operator.resources.resource import Resource, Status
 
 NAME_MAX: Final = 56
-"""The longest name: with `-driver` it is the name of a Service, and the label of pods."""
+"""The longest name. With `-driver` appended, it is the name of a Service and a label of pods (63 characters)."""
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 FINISHED: Final = ("Succeeded", "Failed")
@@ -18,15 +18,15 @@ FINISHED: Final = ("Succeeded", "Failed")
 class MaintenanceJobSpec(
     RunSpec, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """A run of a maintenance job. It never changes: another run is another MaintenanceJob."""
+    """A run of a maintenance job, which cannot be changed."""
 
-    cluster: Annotated[str | None, Meta(description="the Cluster's name; may be left out where there is only one")] = (
-        None
-    )
+    cluster: Annotated[
+        str | None, Meta(description="the name of the Cluster; may be left out if the namespace has only one Cluster")
+    ] = None
 
 
 class Count(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The progress of a run: done, and in total."""
+    """The progress of a run: how much is done, and the total."""
 
     done: Annotated[int, Meta(description="so far")]
     total: Annotated[int, Meta(description="the total; left out if it is unknown")] | None = None
@@ -35,41 +35,42 @@ class Count(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
 class MaintenanceJobStatus(
     Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The state of the run. While it runs, numbers are written every 10 seconds at most."""
+    """The state of the run. While the run is active, numbers are updated at most every 10 seconds."""
 
-    cluster: Annotated[str | None, Meta(description="the Cluster that it is about; never changes")] = None
+    cluster: Annotated[str | None, Meta(description="the Cluster that the run is for, which cannot change")] = None
     phase: (
         Annotated[
             Phase,
-            Meta(description="Pending waits, Running has begun; Succeeded and Failed are final: it never runs again"),
+            Meta(description="Pending while the run waits, Running after it has begun; Succeeded and Failed are final"),
         ]
         | None
     ) = None
     start_time: Annotated[str, Meta(description="when it began")] | None = None
     completion_time: Annotated[str, Meta(description="when it ended")] | None = None
-    duration_seconds: Annotated[int, Meta(description="the time from its start to its end, or to now")] | None = None
-    duration: Annotated[str, Meta(description="the duration in words")] | None = None
+    duration_seconds: (
+        Annotated[int, Meta(description="the seconds from the start of the run to its end, or until now")] | None
+    ) = None
+    duration: Annotated[str, Meta(description="the duration as text")] | None = None
     attempts: Annotated[int, Meta(description="how many drivers were started")] | None = None
-    driver_running: (
-        Annotated[bool, Meta(description="whether the driver of a run that has not ended is running")] | None
-    ) = None
-    activity: Annotated[str, Meta(description="the phase that the job reports")] | None = None
-    stages: Annotated[Count, Meta(description="the stages that are done")] | None = None
-    records: Annotated[Count, Meta(description="the records that are done")] | None = None
-    records_per_second: Annotated[int, Meta(description="the current rate in records a second")] | None = None
+    driver_running: Annotated[bool, Meta(description="whether the driver of an active run is running")] | None = None
+    activity: Annotated[str, Meta(description="the current activity, as the job reports it")] | None = None
+    stages: Annotated[Count, Meta(description="the number of Spark stages")] | None = None
+    records: Annotated[Count, Meta(description="the number of processed records")] | None = None
+    records_per_second: Annotated[int, Meta(description="the current rate in records per second")] | None = None
     progress: Annotated[str, Meta(description="such as 43%")] | None = None
-    last_commit_time: Annotated[str, Meta(description="when an archive committed last")] | None = None
+    last_commit_time: Annotated[str, Meta(description="when an archive last committed")] | None = None
     records_behind: (
-        Annotated[int, Meta(description="the records of the topic that an archive has not committed")] | None
+        Annotated[int, Meta(description="the number of records of the topic that an archive has not committed yet")]
+        | None
     ) = None
-    ledger: Annotated[str, Meta(description="the place of the archive's ledger")] | None = None
+    ledger: Annotated[str, Meta(description="the location of the archive's ledger")] | None = None
     result: Annotated[dict[str, Any], Meta(description="the job's result; docs/how-to/jobs.md lists its fields")] = (
         field(default_factory=dict)
     )
 
 
 class MaintenanceJob(Resource, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One run of a maintenance job about a Cluster."""
+    """A run of a maintenance job for a Cluster."""
 
     kind: Literal["MaintenanceJob"] = "MaintenanceJob"
     spec: MaintenanceJobSpec
@@ -77,7 +78,7 @@ class MaintenanceJob(Resource, frozen=True, kw_only=True, rename="camel", forbid
 
     @property
     def has_finished(self) -> bool:
-        """True if its status says that it has finished."""
+        """True if the phase in the status is Succeeded or Failed."""
         return self.status is not None and self.status.phase in FINISHED
 
 
@@ -95,7 +96,7 @@ MAINTENANCE_JOB: Final = Kind(
         column("Progress", "string", ".status.progress"),
         column("Records", "integer", ".status.records.done"),
         column("Duration", "string", ".status.duration"),
-        column("Cluster", "string", ".*.cluster", wide=True),  # From spec or status; if both have it, they agree.
+        column("Cluster", "string", ".*.cluster", wide=True),  # The path matches spec and status, which must be equal.
         column("Attempts", "integer", ".status.attempts", wide=True),
         column("Ledger", "string", ".status.ledger", wide=True),
     ),
@@ -105,14 +106,14 @@ MAINTENANCE_JOB: Final = Kind(
                 "rule": f"size(self.metadata.name) <= {NAME_MAX} && self.metadata.name.matches('^[a-z][^.]*$')",
                 "messageExpression": (
                     f"'metadata.name is ' + self.metadata.name + '; allowed: at most {NAME_MAX} characters, a letter"
-                    " first and without a dot, for a Service and pods are called so'"
+                    " first and without a dot, because the names of a Service and pods are derived from it'"
                 ),
             }
         ],
         MaintenanceJobSpec: [
             {
                 "rule": "self == oldSelf",
-                "message": "spec cannot change, for a run is done once; allowed: another MaintenanceJob",
+                "message": "spec cannot change, because a run is done only once; allowed: a new MaintenanceJob",
             }
         ],
         **RUN_RULES,

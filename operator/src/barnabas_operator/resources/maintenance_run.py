@@ -1,4 +1,4 @@
-"""A run of a maintenance job: what a `MaintenanceJob` and the schedules of a `Cluster` have in common."""
+"""The fields that a MaintenanceJob and the entries of a Cluster's `spec.maintenance` have in common."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
@@ -23,12 +23,13 @@ JobName = Annotated[
     str,
     Meta(
         max_length=63,
-        description="the name of the job, one of those in docs/how-to/jobs.md",
+        description="the name of a job, as listed in docs/how-to/jobs.md",
         extra_json_schema={"enum": sorted(JOB_TABLE)},
     ),
 ]
 Name = Annotated[
-    str, Meta(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", description="letters, digits and '-'")
+    str,
+    Meta(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", description="lower-case letters, digits and '-'"),
 ]
 ObjectName = Annotated[str, Meta(min_length=1, max_length=253)]
 MountPath = Annotated[
@@ -37,61 +38,61 @@ MountPath = Annotated[
 
 
 class PodResources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The resources that a pod requests, and its limits: cpu, memory."""
+    """The resource requests and limits of a pod, for cpu and memory."""
 
-    requests: Annotated[dict[str, Quantity], Meta(description="the resources that Kubernetes reserves for it")] = field(
+    requests: Annotated[dict[str, Quantity], Meta(description="the resources that Kubernetes reserves")] = field(
         default_factory=lambda: {"cpu": "500m", "memory": "2Gi"}
     )
     limits: Annotated[
         dict[str, Quantity],
-        Meta(description="the most that it may use; memory 1Gi or more, 60 percent for Spark's heap"),
+        Meta(description="the most that the pod may use; memory 1Gi or more, of which Spark's heap gets 60 percent"),
     ] = field(default_factory=lambda: {"memory": "2Gi"})
 
 
 class RunPod(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """A pod of a run."""
+    """The options of a run's driver or executors."""
 
     resources: PodResources = PodResources()
 
 
 class ImagePullSecret(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A Secret of the namespace with the login of a registry."""
+    """The name of a Secret in the same namespace with credentials for a registry."""
 
     name: Annotated[ObjectName, Meta(description="the Secret")]
 
 
 class RunPodSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The nodes of pods, the Secrets for their images, and their priority, as in the spec of a pod."""
+    """The fields of a pod's spec for nodes, image pull secrets and priority."""
 
-    node_selector: Annotated[dict[str, str], Meta(description="labels that their node has")] = {}
+    node_selector: Annotated[dict[str, str], Meta(description="the labels that a node must have")] = {}
     tolerations: Annotated[
         tuple[JsonObject, ...],
-        Meta(max_length=TOLERATIONS_MAX, description="the taints of nodes that they tolerate"),
+        Meta(max_length=TOLERATIONS_MAX, description="the taints of nodes that the pods tolerate"),
     ] = ()
-    affinity: Annotated[JsonObject, Meta(description="the nodes and the neighbours that they prefer or avoid")] = {}
+    affinity: Annotated[JsonObject, Meta(description="the nodes and the other pods that the pods prefer or avoid")] = {}
     image_pull_secrets: Annotated[
         tuple[ImagePullSecret, ...],
-        Meta(
-            max_length=PULL_SECRETS_MAX, description="Secrets with logins of registries; left out, those of the chart"
-        ),
+        Meta(max_length=PULL_SECRETS_MAX, description="the image pull secrets; if left out, the Secrets of the chart"),
     ] = ()
     priority_class_name: Annotated[str, Meta(max_length=253, description="their PriorityClass")] | None = None
 
 
 class RunPodTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The changes of the pods of a run."""
+    """Changes of the pods of a run."""
 
     metadata: Annotated[
-        TemplateMetadata, Meta(description="labels and annotations, over those of the Cluster's template.metadata")
+        TemplateMetadata,
+        Meta(description="labels and annotations, which take precedence over the Cluster's template.metadata"),
     ] = TemplateMetadata()
     spec: RunPodSpec = RunPodSpec()
 
 
 class RunTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Changes of the objects that are made for a run."""
+    """Changes of the Kubernetes objects of a run."""
 
     pod: Annotated[
-        RunPodTemplate, Meta(description="the pods of driver and executors, and, but for nodes, those of schedules")
+        RunPodTemplate,
+        Meta(description="changes of the pods of driver and executors and, except for nodes, of the CronJob's pods"),
     ] = RunPodTemplate()
 
 
@@ -99,27 +100,29 @@ class RunVolume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
     """A PersistentVolumeClaim that driver and executors mount."""
 
     name: Annotated[Name, Meta(description="the volume's name, unique within the list")]
-    mount_path: Annotated[MountPath, Meta(description="the mount path, as options name it")]
-    claim_name: Annotated[ObjectName, Meta(description="the claim; with executors on several nodes ReadWriteMany")]
-    read_only: Annotated[bool, Meta(description="true: the run cannot write there")] = False
+    mount_path: Annotated[MountPath, Meta(description="the mount path, as used in options")]
+    claim_name: Annotated[
+        ObjectName, Meta(description="the claim, which must be ReadWriteMany for executors on several nodes")
+    ]
+    read_only: Annotated[bool, Meta(description="if true, the volume is mounted read-only")] = False
 
 
 class EventLogs(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The claim for Spark's event logs, which its history server reads."""
+    """The claim for Spark's event logs, which Spark's history server reads."""
 
     claim_name: Annotated[ObjectName, Meta(description="the claim, which the driver mounts")]
-    mount_path: Annotated[MountPath, Meta(description="its mount path in the driver")] = "/event-logs"
+    mount_path: Annotated[MountPath, Meta(description="the mount path in the driver")] = "/event-logs"
 
 
 class SecretKeyRef(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A key of a Secret of the namespace."""
+    """A key of a Secret in the same namespace."""
 
     name: Annotated[ObjectName, Meta(description="the Secret")]
     key: Annotated[ObjectName, Meta(description="the key")]
 
 
 class EnvVar(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """An environment variable of driver and executors: a value, or a key of a Secret."""
+    """An environment variable of driver and executors, with a value or a reference to a key of a Secret."""
 
     name: Annotated[str, Meta(max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="its name")]
     value: Annotated[str, Meta(description="what it holds")] | None = None
@@ -132,35 +135,38 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     job: JobName
     options: Annotated[
         dict[str, str],
-        Meta(description="the job's options, all as text; the operator fills in bootstrap, which cannot be given"),
+        Meta(description="the job's options as text, without the option bootstrap, which the operator sets"),
     ] = {}
     backend: Annotated[
         Backend,
         Meta(
-            description="what starts the driver: Kubernetes' own Job, or Kubeflow's Spark operator, which must be"
-            " installed, with a SparkApplication"
+            description="how the driver is started: Kubernetes creates a Job; Kubeflow creates a SparkApplication,"
+            " for which Kubeflow's Spark operator must be installed"
         ),
     ] = "Kubernetes"
     executors: Annotated[
-        int, Meta(ge=0, le=EXECUTORS_MAX, description="pods that do the work; with 0 the driver does it by itself")
+        int, Meta(ge=0, le=EXECUTORS_MAX, description="the number of executors; with 0, the driver does all the work")
     ] = 0
-    driver: Annotated[RunPod, Meta(description="the pod that plans the work and reports it")] = RunPod()
-    executor: Annotated[RunPod, Meta(description="each pod that does the work")] = RunPod()
+    driver: Annotated[RunPod, Meta(description="the pod that plans the work and reports progress")] = RunPod()
+    executor: Annotated[RunPod, Meta(description="the pods that do the work")] = RunPod()
     template: RunTemplate = RunTemplate()
     volumes: Annotated[
-        tuple[RunVolume, ...], Meta(max_length=VOLUMES_MAX, description="the volumes of archives and reports")
+        tuple[RunVolume, ...], Meta(max_length=VOLUMES_MAX, description="the volumes for archives and reports")
     ] = ()
     event_logs: (
-        Annotated[EventLogs, Meta(description="where Spark's event logs are stored; left out, none are written")] | None
+        Annotated[
+            EventLogs, Meta(description="where Spark's event logs are stored; if left out, Spark writes no event logs")
+        ]
+        | None
     ) = None
     spark_conf: Annotated[
-        dict[str, str], Meta(description="Spark's configuration, without what the operator sets itself")
+        dict[str, str], Meta(description="Spark's configuration, without the keys that the operator sets")
     ] = {}
     env: Annotated[
         tuple[EnvVar, ...], Meta(max_length=ENV_MAX, description="environment variables of driver and executors")
     ] = ()
     backoff_limit: Annotated[
-        int, Meta(ge=0, le=TRIES_MAX, description="how often a failed driver is started again")
+        int, Meta(ge=0, le=TRIES_MAX, description="how many times a failed driver is started again")
     ] = 3
     active_deadline_seconds: (
         Annotated[
@@ -168,7 +174,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
             Meta(
                 ge=1,
                 le=SECONDS_MAX,
-                description="the time after which the run is stopped and has failed, all attempts together",
+                description="the seconds after which the run is stopped and counts as failed, including all attempts",
             ),
         ]
         | None
@@ -179,7 +185,8 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
             Meta(
                 ge=0,
                 le=SECONDS_MAX,
-                description="the time after its end when the resource is deleted, with its pods; left out, it stays",
+                description="the seconds after the end of the run when the resource is deleted with its pods; if left"
+                " out, the resource is not deleted",
             ),
         ]
         | None
@@ -196,4 +203,4 @@ RUN_RULES: Final[Mapping[type, list[JsonObject]]] = {
         }
     ]
 }
-"""The rules of a run that its types cannot express, wherever it is declared."""
+"""The CEL rules for the fields of a run."""

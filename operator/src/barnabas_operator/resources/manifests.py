@@ -1,7 +1,4 @@
-"""Manifest files: YAML text to resources, strictly.
-
-Every error says file, line, column, field, value and what is allowed.
-"""
+"""Reads resources from manifest files. Each error names file, line, column, field, value and what is allowed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,12 +15,12 @@ from barnabas_operator.resources.yaml_documents import Document, ManifestError, 
 
 ResourceT = TypeVar("ResourceT", bound=Resource)
 
-PARTS_KEPT_MAX: Final = 4096  # About 10 KB each.
+PARTS_KEPT_MAX: Final = 4096  # A parsed document needs about 10 KB.
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A resource, and the document that it was read from."""
+    """A resource, with the file and document from which it was read."""
 
     resource: Resource
     file: str
@@ -31,26 +28,23 @@ class Declared:
     document: Document = field(repr=False)
 
     def place(self, path: Path = (), *, at_key: bool = False) -> Place:
-        """Return the place of a field; without one, the beginning of the document."""
+        """Return the place of the field at `path`; for an empty path, the beginning of the document."""
         return self.document.place(path, at_key=at_key).within(self.file, self.first_line)
 
 
 class Manifests(NamedTuple):
-    """The resources that some files declare, and all errors in them.
-
-    Use the resources only when there are no errors.
-    """
+    """The resources in some files, and all errors. The resources may be used only if there are no errors."""
 
     declared: tuple[Declared, ...]
     errors: tuple[ManifestError, ...]
 
     def of_kind(self, kind: type[ResourceT]) -> tuple[ResourceT, ...]:
-        """The resources of one kind, in the files' order."""
+        """Return the resources of one kind, in the order of the files."""
         return tuple(item.resource for item in self.declared if isinstance(item.resource, kind))
 
 
 def parse_manifests(texts: Mapping[str, str]) -> Manifests:
-    """The resources of several files, given as text by file name."""
+    """Return the resources of several files, whose texts are given by file name."""
     parsed = [item for file, text in texts.items() for item in _parse_file(file, text)]
     declared = tuple(item for item in parsed if isinstance(item, Declared))
     errors = [item for item in parsed if isinstance(item, ManifestError)]
@@ -72,7 +66,7 @@ def _parse_file(file: str, text: str) -> Iterator[Declared | ManifestError]:
 
 @lru_cache(maxsize=PARTS_KEPT_MAX)
 def _parse_part(text: str) -> tuple[Declared | ManifestError, ...]:
-    """Parse YAML text. Cached, because an edit leaves most documents of a directory as they were."""
+    """Parse YAML text. The results are cached, because an edit changes only a few documents of a directory."""
     items: list[Declared | ManifestError] = []
     for document in yaml_documents(text):
         items.extend([document] if isinstance(document, ManifestError) else _parse_document(document))
@@ -99,13 +93,13 @@ def _document_findings(document: object) -> Iterator[Finding]:
             yield Finding((), f"{name} is missing; allowed: {' or '.join(choices)}")
         elif document[name] not in choices:
             yield Finding((name,), f"{name} is {shown(document[name])}; allowed: {' or '.join(choices)}")
-            return  # Fields of foreign kinds are not checked.
+            return  # Without a known kind, the fields cannot be checked.
     if document.get("kind") in _kinds():
         yield from findings(_type_of(document["kind"]), document)
 
 
 def _kinds() -> tuple[str, ...]:
-    """Return the kinds that may be in a file."""
+    """Return the kinds that are allowed in manifest files."""
     return tuple(name for name, kind in KINDS.items() if kind.is_in_files)
 
 

@@ -6,12 +6,12 @@ from barnabas_operator.resources.json_types import Json
 
 
 class Key(NamedTuple):
-    """The namespace and the name of a resource."""
+    """The namespace and name of a resource."""
 
     namespace: str
     name: str
 
 
 def key_of(body: Json) -> Key:
-    """The namespace and the name of this resource."""
+    """Return the key of a resource, which is given as JSON."""
     return Key(body["metadata"]["namespace"], body["metadata"]["name"])

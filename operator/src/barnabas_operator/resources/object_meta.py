@@ -1,4 +1,4 @@
-"""The parts that every resource has: metadata as Kubernetes writes it, and status conditions."""
+"""The parts that all resources have in common: Kubernetes metadata and status conditions."""
 
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal, get_args
@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 ApiVersion = Literal["barnabas.dev/v1alpha1"]
-"""The API version of this operator; no other place names it."""
+"""The API version of the operator's resources."""
 API_VERSION: Final[ApiVersion] = get_args(ApiVersion)[0]
 GROUP, VERSION = API_VERSION.split("/")
 
@@ -25,7 +25,7 @@ REBALANCING: Final = "Rebalancing"
 WITHIN_OBJECTIVE: Final = "WithinObjective"
 OFFSETS_RESET: Final = "OffsetsReset"
 SCALING_ACTIVE: Final = "ScalingActive"
-"""The type of the condition, named as that of a HorizontalPodAutoscaler."""
+"""The type of the condition about scaling, as in a HorizontalPodAutoscaler."""
 
 MESSAGE_LENGTH_MAX: Final = 32_768
 """The longest message that `metav1.Condition` allows."""
@@ -44,7 +44,7 @@ ResourceNameText = Annotated[
 
 
 class ObjectMeta(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """A resource's name and what the API server (or, over files, `barnabas up`) keeps about it."""
+    """The metadata of a resource, which the API server or `barnabas up` maintains."""
 
     name: ResourceNameText
     namespace: str | None = None
@@ -62,41 +62,39 @@ ObservedGeneration = Annotated[
     int,
     Meta(
         description=(
-            "the metadata.generation of the last reconciliation; if it is lower than that of the "
-            "resource, the last change is still to come"
+            "the metadata.generation at the last reconciliation; a lower number than in the metadata means that "
+            "the last change has not been reconciled yet"
         )
     ),
 ]
 
 
 class Condition(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """One statement about a resource, as Kubernetes words it (`metav1.Condition`)."""
+    """A condition of a resource, as in Kubernetes (`metav1.Condition`)."""
 
     type: Annotated[str, Meta(description="the type of the condition, such as Ready")]
     status: Annotated[Literal["True", "False", "Unknown"], Meta(description="whether the condition holds")]
-    reason: Annotated[str, Meta(description="the reason in one word; docs/how-to/troubleshoot.md lists them all")]
+    reason: Annotated[str, Meta(description="the reason in one word; docs/how-to/troubleshoot.md lists all reasons")]
     message: Annotated[Message, Meta(description="why, for people")] = ""
-    last_transition_time: Annotated[str, Meta(description="when the status became what it is")]
+    last_transition_time: Annotated[str, Meta(description="when the status of the condition last changed")]
     observed_generation: ObservedGeneration | None = None
 
 
-Conditions = Annotated[
-    tuple[Condition, ...], Meta(description="the conditions of the resource, and since when they hold")
-]
+Conditions = Annotated[tuple[Condition, ...], Meta(description="the conditions of the resource")]
 
 
 def shortened(text: str, length_max: int) -> str:
-    """Return the text, cut to at most `length_max` characters and ended with an ellipsis."""
+    """Return the text, which is cut to `length_max` characters with an ellipsis if it is longer."""
     return text if len(text) <= length_max else f"{text[: length_max - 3]}..."
 
 
 def condition_of(conditions: Iterable[Condition], kind: str) -> Condition | None:
-    """The condition of that type, if the resource has one."""
+    """Return the condition of this type; None if there is none."""
     return next((condition for condition in conditions if condition.type == kind), None)
 
 
 def merge_conditions(previous: Iterable[Condition], current: Iterable[Condition]) -> tuple[Condition, ...]:
-    """The current conditions, each with the transition time of the previous one where its status is the same."""
+    """Return the current conditions. A condition whose status is unchanged keeps its previous transition time."""
     before = {condition.type: condition for condition in previous}
     merged = []
     for condition in current:

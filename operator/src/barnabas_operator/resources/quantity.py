@@ -16,7 +16,7 @@ FACTORS: Final = {"": Decimal(1), **_SMALL, **_BINARY, **_DECIMAL}
 
 
 def quantity_value(written: str | int) -> Decimal:
-    """Return the number that a quantity stands for; the quantity has been checked."""
+    """Return the number of a quantity, which must be valid."""
     parts = _PARTS.fullmatch(str(written))
     assert parts is not None, written
     factor = FACTORS[parts[3]] if parts[2] is None else Decimal(10) ** int(parts[2])
@@ -33,7 +33,7 @@ def quantity_hint(written: object) -> str:
 
 
 def shown_amount(written: str | int) -> str:
-    """A plain number of bytes says so: mostly something else was meant."""
+    """Return the amount as text, with the unit if it is a plain number of bytes, which is often a mistake."""
     return f"{written} (bytes)" if str(written).isdecimal() else str(written)
 
 

@@ -1,6 +1,6 @@
-"""The reference of all fields for people, as Markdown: read from the types, as the CRDs are.
+"""Generates the reference page of all fields from the types of the resources.
 
-`python -m barnabas_operator.resources.reference FILE` writes it.
+`python -m barnabas_operator.resources.reference FILE` writes the page.
 """
 
 import sys
@@ -15,20 +15,20 @@ from barnabas_operator.resources.kinds import KINDS
 
 HEAD: Final = """# Reference
 
-Every field of the resources in `{version}`, as their CRDs have them. `kubectl explain cluster.spec.brokers` tells the
-same (with `--api-version={version}` where others have a kind of that name). A field without a default may be left out
+All fields of the resources in `{version}`, as in the CRDs. `kubectl explain cluster.spec.brokers` shows the same texts
+(add `--api-version={version}` if another API group has a kind of this name). A field without a default may be left out
 unless it is required.
 """
 TEMPLATES: Final = """
-A *partial object* has `metadata.labels`, `metadata.annotations` and `spec`, a part of the spec of its kind; see
-[templates](../decisions/templates.md). *Labels* stands for one with `metadata` only.
+A *partial object* has `metadata.labels`, `metadata.annotations` and `spec`, with some fields of the object's spec; see
+[templates](../decisions/templates.md). The type *labels* is a partial object with only `metadata`.
 """
 COLUMNS: Final = "| field | type | default | allowed | what it does |\n|---|---|---|---|---|\n"
 TITLES: Final = {"spec": "What you want", "status": "What the operator found"}
 
 
 def reference_text() -> str:
-    """The page with all fields, in Markdown."""
+    """Return the page with all fields, in Markdown."""
     definitions = [crd_of(kind)["spec"] for kind in KINDS.values()]
     head = HEAD.format(version=f"{definitions[0]['group']}/{definitions[0]['versions'][0]['name']}")
     return head + TEMPLATES + "".join(_section(each) for each in definitions)
@@ -56,7 +56,7 @@ def _rows(schema: Json, path: str) -> Iterator[str]:
 
 
 def _description(field: Json) -> str:
-    """Return the description of a field without the parts that other columns have."""
+    """Return the description of a field without default and bounds, which other columns show."""
     described: str = field.get("description", "")
     return described.partition(". Default: ")[0].partition(". Allowed: ")[0]
 
@@ -79,7 +79,7 @@ def _type(field: Json) -> str:
 
 
 def _partial(field: Json) -> str | None:
-    """Return the word for a template of an object; None for other fields. Templates are many and alike."""
+    """Return the type of a field that holds a partial object, as the page names it; None for any other field."""
     properties = field.get("properties", {})
     if "metadata" in properties and "brokerId" not in properties and "pod" not in properties:
         return "partial object" if "spec" in properties else "labels"
@@ -87,7 +87,7 @@ def _partial(field: Json) -> str | None:
 
 
 def main() -> None:
-    """Write the page to the file that is named."""
+    """Write the page to the file in the arguments."""
     Path(sys.argv[1]).write_text(reference_text(), encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The common parts of the resources of all kinds."""
+"""The base classes of all resources and their statuses."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ class Status(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_f
 
 
 class Resource(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A resource of any kind. Each kind has its own `kind`, `spec` and `status`."""
+    """A resource of any kind. Subclasses define `kind`, `spec` and `status`."""
 
     api_version: ApiVersion = API_VERSION
     kind: str
@@ -33,13 +33,13 @@ class Resource(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
 
     @classmethod
     def declared_spec(cls, body: Json) -> Json:
-        """Return the spec of an object of the API server, with what the API server cannot fill in."""
+        """Return the spec of an object of the API server, with the defaults that the CRD cannot contain."""
         spec: Json = body.get("spec", {})
         return spec
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The conditions of its status; empty before the first status."""
+        """The conditions in the status; empty before the first status."""
         return self.status.conditions if self.status is not None else ()
 
     @property

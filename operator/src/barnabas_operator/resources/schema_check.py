@@ -1,7 +1,4 @@
-"""Checks a parsed YAML document against a resource's type and tells everything that is wrong, not only the first.
-
-The resource types are the one definition: what a field may hold is read from them (`msgspec.inspect`).
-"""
+"""Checks a parsed YAML document against the type of a resource (`msgspec.inspect`), and reports all errors."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +12,7 @@ SHOWN_CHARACTERS_MAX: Final = 60
 
 
 class Finding(NamedTuple):
-    """One thing wrong: where in the document, and what. `at_key` when the key is wrong and not its value."""
+    """An error in a document. `at_key` is true if the key is wrong, and not the value."""
 
     path: tuple[str | int, ...]
     message: str
@@ -27,12 +24,12 @@ TypeCheck = Callable[[inspect.Type, object, Path], Iterator[Finding]]
 
 
 def findings(expected: inspect.Type, value: object, path: Path = ()) -> Iterator[Finding]:
-    """Yield all errors of `value` by its type, in the document's order."""
+    """Yield all errors of `value` against the type `expected`, in the order of the document."""
     return CHECKS[type(expected)](expected, value, path)
 
 
 def dotted(path: Path) -> str:
-    """`spec.storage.volumes[0].id`, `spec.config["retention.ms"]`, as people write a path."""
+    """Return a path as text, such as `spec.storage.volumes[0].id` or `spec.config["retention.ms"]`."""
     return "".join(map(_step, path)).lstrip(".") or "the document"
 
 
@@ -43,7 +40,7 @@ def _step(step: str | int) -> str:
 
 
 def shown(value: object) -> str:
-    """The value and its YAML type, for an error."""
+    """Return the value with its YAML type, for an error message."""
     name = next((name for kind, name in YAML_NAMES.items() if isinstance(value, kind)), "no plain YAML value")
     if value is None or isinstance(value, Mapping | list):
         return name
@@ -54,7 +51,7 @@ def shown(value: object) -> str:
 
 
 def allowed(expected: inspect.Type) -> str:
-    """Return in words what a type accepts."""
+    """Return the allowed values of a type as text."""
     return ALLOWED[type(expected)](expected)
 
 
@@ -63,7 +60,7 @@ def _wrong(expected: inspect.Type, value: object, path: Path) -> Iterator[Findin
 
 
 def _meant(expected: inspect.Type, value: object) -> str:
-    """Return a hint at what the author may have meant; empty if there is none."""
+    """Return a hint with the value that was probably meant; empty if there is none."""
     if isinstance(expected, inspect.Metadata):
         hint = (expected.extra or {}).get("hint")
         return str(hint(value)) if hint is not None else ""
@@ -71,7 +68,7 @@ def _meant(expected: inspect.Type, value: object) -> str:
 
 
 def _as_text(expected: inspect.Type, value: object) -> str:
-    """Return a hint with the text that Kafka expects, if a list of words was given in place of it."""
+    """Return a hint with a comma-separated string, if the value is a list of strings where a string is allowed."""
     takes_text = isinstance(expected, inspect.UnionType) and any(map(_is_plain_text, expected.types))
     if not takes_text or not isinstance(value, list) or not value or not all(isinstance(each, str) for each in value):
         return ""
@@ -91,7 +88,7 @@ def _check_metadata(expected: inspect.Type, value: object, path: Path) -> Iterat
 
 
 def _is_described(kind: inspect.Type) -> bool:
-    """True if words describe the allowed values better than type and pattern do."""
+    """True if the description explains the allowed values better than type and pattern."""
     if isinstance(kind, inspect.UnionType):
         return any(isinstance(each, inspect.IntType) for each in kind.types) and any(map(_is_described, kind.types))
     return isinstance(kind, inspect.StrType) and kind.pattern is not None
@@ -149,7 +146,7 @@ def _check_union(expected: inspect.Type, value: object, path: Path) -> Iterator[
     alternatives = [tuple(findings(choice, value, path)) for choice in expected.types]
     if not all(alternatives):
         return iter(())
-    # Deeper findings come from the alternative whose kind of value it is.
+    # The alternative with the deepest error is probably the one that was meant.
     deepest = max(alternatives, key=lambda found: max(len(finding.path) for finding in found))
     return iter(deepest) if len(deepest[0].path) > len(path) else _wrong(expected, value, path)
 

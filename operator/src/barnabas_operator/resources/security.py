@@ -1,4 +1,4 @@
-"""The parts of a `Cluster` that say how its clients prove who they are, and what they may do; and its certificates."""
+"""The fields of a Cluster for authentication, authorization and certificates."""
 
 from typing import Annotated, Final, Literal
 
@@ -10,51 +10,52 @@ UserName = Annotated[
     str,
     Meta(
         pattern=r"^[A-Za-z0-9]([-A-Za-z0-9._]{0,62}[A-Za-z0-9])?$",
-        description="letters, digits, dots, - and _, 64 at most",
+        description="at most 64 letters, digits, '.', '-' and '_'",
     ),
 ]
-"""A name that a certificate can have."""
+"""A user name that a certificate can contain."""
 
 
 class Authentication(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The proof that clients of a listener give of who they are."""
+    """The authentication of clients at a listener."""
 
     type: Annotated[
         AuthenticationType,
-        Meta(description="a certificate (tls), or a password (scram-sha-512, or plain); all but SCRAM need TLS"),
+        Meta(description="a certificate (tls), or a password (scram-sha-512 or plain); tls and plain need TLS"),
     ]
 
 
 class Authorization(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The rights of clients, by ACLs. Every listener needs authentication."""
+    """The authorization of clients by ACLs, which needs authentication at every listener."""
 
-    type: Annotated[Literal["simple"], Meta(description="ACLs, as kafka-acls creates them")] = "simple"
+    type: Annotated[Literal["simple"], Meta(description="simple means Kafka's ACLs")] = "simple"
     super_users: Annotated[
         tuple[UserName, ...],
-        Meta(max_length=SUPER_USERS_MAX, description="users who may do everything, beside admin"),
+        Meta(max_length=SUPER_USERS_MAX, description="the users who may do everything, in addition to admin"),
     ] = ()
     allow_everyone_if_no_acl_found: Annotated[
-        bool, Meta(description="true: everybody may do everything with a resource that has no ACL")
+        bool, Meta(description="if true, everybody may do everything with a resource that has no ACL")
     ] = False
 
 
 class CertificateAuthority(
     Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """An authority that signs certificates."""
+    """A certificate authority (CA)."""
 
     generate_certificate_authority: Annotated[
-        bool, Meta(description="false: you provide the authority, in Secrets that you create and renew")
+        bool, Meta(description="if false, you must create the CA and renew it, in Secrets")
     ] = True
 
 
 class CertificateStatus(
     Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """A certificate that brokers or their clients show, or trust, and when it ends."""
+    """A certificate of brokers, clients or a CA, and its expiry."""
 
-    name: Annotated[str, Meta(description="the Secret that holds it")]
-    not_after: Annotated[str, Meta(description="when it expires (RFC 3339)")]
+    name: Annotated[str, Meta(description="the Secret with the certificate")]
+    not_after: Annotated[str, Meta(description="when the certificate expires (RFC 3339)")]
     renewal_time: (
-        Annotated[str, Meta(description="when the operator renews it; left out, the operator does not")] | None
+        Annotated[str, Meta(description="when the operator renews the certificate; left out if the operator does not")]
+        | None
     ) = None

@@ -1,8 +1,8 @@
-"""The partial objects of a Cluster's templates, which are merged over the objects that the operator makes.
+"""Templates: partial objects that are merged over the operator's Kubernetes objects as strategic merge patches.
 
-A template is a strategic merge patch: fields that it names win; lists that Kubernetes keys (containers by name, ports
-by number, volumeMounts by path) are merged entry by entry, other lists are replaced. `$patch: replace` in a mapping
-replaces the operator's mapping, `$patch: delete` removes it.
+Fields of the template take precedence. Lists with a key in Kubernetes (containers by name, ports by number,
+volumeMounts by path) are merged entry by entry, and all other lists are replaced. A mapping with `$patch: replace`
+replaces the operator's mapping, and `$patch: delete` removes the operator's mapping.
 """
 
 from typing import Annotated, Final
@@ -24,57 +24,55 @@ class TemplateMetadata(Struct, frozen=True, kw_only=True, rename="camel", forbid
 
 
 class MetadataTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """An object whose labels and annotations can be changed, and nothing else."""
+    """A partial object with only labels and annotations."""
 
     metadata: TemplateMetadata = TemplateMetadata()
 
 
 class Template(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A partial object of its kind, merged over what the operator makes."""
+    """A partial object, which is merged over the operator's object."""
 
     metadata: TemplateMetadata = TemplateMetadata()
-    spec: Annotated[JsonObject, Meta(description="a part of that kind's spec: only what is to differ")] = {}
+    spec: Annotated[JsonObject, Meta(description="the fields of the object's spec that must differ")] = {}
 
 
 class BrokerServiceTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The Service of one broker."""
+    """Changes of the Service of one broker."""
 
-    broker_id: Annotated[int, Meta(ge=0, le=BROKER_IDS_MAX - 1, description="the broker's number; each once")]
+    broker_id: Annotated[int, Meta(ge=0, le=BROKER_IDS_MAX - 1, description="the broker id, unique within the list")]
     metadata: TemplateMetadata = TemplateMetadata()
-    spec: Annotated[JsonObject, Meta(description="a part of a Service's spec: only what is to differ")] = {}
+    spec: Annotated[JsonObject, Meta(description="the fields of the Service's spec that must differ")] = {}
 
 
 class ListenerTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Changes of the Services of a listener of type nodeport or loadbalancer."""
 
-    bootstrap_service: Annotated[Template, Meta(description="the bootstrap Service, which leads to any broker")] = (
+    bootstrap_service: Annotated[Template, Meta(description="the bootstrap Service, which connects to any broker")] = (
         Template()
     )
     broker_service: Annotated[Template, Meta(description="the Service of each broker")] = Template()
     broker_services: Annotated[
         tuple[BrokerServiceTemplate, ...],
-        Meta(max_length=BROKER_IDS_MAX, description="the Service of one broker, merged over brokerService"),
+        Meta(max_length=BROKER_IDS_MAX, description="the Services of single brokers, merged over brokerService"),
     ] = ()
 
 
 class ClusterTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Changes of the objects that the operator makes: one entry for each, a partial object of its kind."""
+    """Changes of the Cluster's Kubernetes objects, each given as a partial object."""
 
-    metadata: Annotated[TemplateMetadata, Meta(description="labels and annotations of every object, pods included")] = (
+    metadata: Annotated[TemplateMetadata, Meta(description="labels and annotations of all objects, including pods")] = (
         TemplateMetadata()
     )
     stateful_set: Annotated[Template, Meta(description="the StatefulSet")] = Template()
     pod: Annotated[Template, Meta(description="the brokers' pods; a change restarts brokers")] = Template()
-    broker_container: Annotated[
-        JsonObject, Meta(description="the container called broker; a change restarts brokers")
-    ] = {}
+    broker_container: Annotated[JsonObject, Meta(description="the container broker; a change restarts brokers")] = {}
     persistent_volume_claim: Annotated[MetadataTemplate, Meta(description="the claims of the brokers' disks")] = (
         MetadataTemplate()
     )
     brokers_service: Annotated[Template, Meta(description="the headless Service, NAME-broker")] = Template()
     bootstrap_service: Annotated[
         Template,
-        Meta(description="the Service for pods, NAME-bootstrap; those of other listeners: listeners[].template"),
+        Meta(description="the bootstrap Service for pods, NAME-bootstrap; for other Services use listeners[].template"),
     ] = Template()
     config_map: Annotated[MetadataTemplate, Meta(description="the brokers' settings")] = MetadataTemplate()
     service_account: Annotated[MetadataTemplate, Meta(description="the brokers' ServiceAccount")] = MetadataTemplate()

@@ -1,4 +1,4 @@
-"""The kind `Topic`: names and defaults as Strimzi's KafkaTopic has them, where they fit."""
+"""The kind `Topic`, with the field names and defaults of Strimzi's KafkaTopic where possible."""
 
 from typing import Annotated, Final, Literal
 
@@ -8,7 +8,7 @@ from barnabas_core.topic_name import INTERNAL_TOPICS, NAME_LENGTH_MAX, folded
 from barnabas_operator.resources.kind import Kind, Scaled, column, fixed
 from barnabas_operator.resources.resource import Resource, Status
 
-# Kafka's controller refuses a request that makes more partitions than this (ReplicationControlManager).
+# Kafka's controller refuses a request that creates more partitions (ReplicationControlManager).
 PARTITIONS_MAX: Final = 10_000
 REPLICAS_MAX: Final = 32_767
 
@@ -19,21 +19,18 @@ TopicName = Annotated[
     str,
     Meta(
         pattern=rf"^[a-zA-Z0-9._-]{{1,{NAME_LENGTH_MAX}}}$",
-        description=f"the topic's name in Kafka, if it is not metadata.name; never changes; 1 to {NAME_LENGTH_MAX}"
-        " letters, digits, '.', '_' and '-'",
+        description=f"1 to {NAME_LENGTH_MAX} letters, digits, '.', '_' and '-'; the topic's name in Kafka, which cannot"
+        " change; if left out, metadata.name",
     ),
 ]
 
 
 class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The desired state of a topic.
+    """The desired state of a topic."""
 
-    A number left out is the cluster's default when the topic is made, then left alone.
-    """
-
-    cluster: Annotated[str | None, Meta(description="the Cluster's name; may be left out where there is only one")] = (
-        None
-    )
+    cluster: Annotated[
+        str | None, Meta(description="the name of the Cluster; may be left out if the namespace has only one Cluster")
+    ] = None
     topic_name: TopicName | None = None
     partitions: (
         Annotated[
@@ -42,8 +39,8 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
                 ge=1,
                 le=PARTITIONS_MAX,
                 description=(
-                    "the number of partitions, which can only be increased; left out, num.partitions "
-                    "of the Cluster at the creation"
+                    "the number of partitions, which can only be increased; if left out, a new topic gets the "
+                    "Cluster's num.partitions"
                 ),
             ),
         ]
@@ -56,8 +53,8 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
                 ge=1,
                 le=REPLICAS_MAX,
                 description=(
-                    "the replicas of each partition; left out, default.replication.factor of "
-                    "the Cluster at the creation"
+                    "the number of replicas of each partition; if left out, a new topic gets the Cluster's "
+                    "default.replication.factor"
                 ),
             ),
         ]
@@ -65,35 +62,38 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
     ) = None
     config: Annotated[
         dict[str, ConfigValue],
-        Meta(description="Kafka's topic configs; a missing key has its default, a key that is null is not changed"),
+        Meta(description="Kafka's topic configs; a missing key gets its default, and a null leaves a key unchanged"),
     ] = {}
     deletion_policy: Annotated[
         DeletionPolicy,
-        Meta(description="when this resource is deleted, Retain keeps the topic, Delete does not; Protect keeps both"),
+        Meta(
+            description="what happens when this resource is deleted: Retain keeps the topic, Delete deletes the topic,"
+            " Protect keeps resource and topic"
+        ),
     ] = "Retain"
-    adopt: Annotated[
-        bool, Meta(description="true: takes over a topic that existed before this resource; false: refuses to")
-    ] = True
+    adopt: Annotated[bool, Meta(description="whether this resource may take over a topic that already exists")] = True
     drift_policy: Annotated[
         DriftPolicy,
-        Meta(description="what happens to changes by other clients: Revert undoes them, Warn only reports them"),
+        Meta(description="what happens to changes by other clients: Revert undoes the changes, Warn only reports them"),
     ] = "Revert"
-    pause: Annotated[bool, Meta(description="true: the topic is left as it is, deletion included")] = False
+    pause: Annotated[
+        bool, Meta(description="if true, the operator does not change the topic, even if this resource is deleted")
+    ] = False
 
 
 class TopicStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The state of the topic at the last reconciliation."""
 
-    cluster: Annotated[str | None, Meta(description="the Cluster that has the topic; never changes")] = None
+    cluster: Annotated[str | None, Meta(description="the Cluster that has the topic, which cannot change")] = None
     topic_name: Annotated[str, Meta(description="the topic's name in Kafka")] | None = None
     topic_id: (
         Annotated[
-            str, Meta(description="the topic's id in Kafka; only a topic with this id is deleted with the resource")
+            str, Meta(description="the topic id in Kafka; a topic with another id is not deleted with this resource")
         ]
         | None
     ) = None
-    partitions: Annotated[int, Meta(description="how many partitions the topic has")] | None = None
-    replicas: Annotated[int, Meta(description="how many replicas each partition has")] | None = None
+    partitions: Annotated[int, Meta(description="the number of partitions")] | None = None
+    replicas: Annotated[int, Meta(description="the number of replicas of each partition")] | None = None
     under_replicated_partitions: (
         Annotated[int, Meta(description="how many partitions have replicas that are not in sync")] | None
     ) = None
@@ -122,7 +122,7 @@ TOPIC: Final = Kind(
     rights="topics",
     thing="topic",
     columns=(
-        column("Cluster", "string", ".*.cluster"),  # From spec or status; if both have it, they agree.
+        column("Cluster", "string", ".*.cluster"),  # The path matches spec and status, which must be equal.
         column("Partitions", "integer", ".status.partitions"),
         column("Replicas", "integer", ".status.replicas"),
         column("Under-replicated", "integer", ".status.underReplicatedPartitions", wide=True),
@@ -132,11 +132,9 @@ TOPIC: Final = Kind(
         Topic: [
             {
                 "rule": "has(self.spec.topicName) || size(self.metadata.name) <= 249",
-                "message": (
-                    "metadata.name has more than 249 characters; allowed: 249, as many as a topic's name may have"
-                ),
+                "message": ("metadata.name has more than 249 characters; allowed: at most 249, as in names of topics"),
             },
-            {  # As long as no Cluster has the topic, a wrong name can be put right. Left out, it may be said later.
+            {  # A wrong Cluster can be corrected until a Cluster has the topic.
                 "rule": (
                     "!has(self.status) || !has(self.status.cluster) || (has(self.spec.cluster)"
                     " ? self.spec.cluster == self.status.cluster : !has(oldSelf.spec.cluster))"
@@ -160,7 +158,7 @@ TOPIC: Final = Kind(
                 "rule": f"!has(self.topicName) || !(self.topicName in {sorted(('.', '..', *INTERNAL_TOPICS))})",
                 "messageExpression": (
                     "'spec.topicName is ' + self.topicName"
-                    " + '; allowed: any name but . and .. and those of the brokers own topics'"
+                    " + '; allowed: any name but . and .. and the names of internal topics'"
                 ),
             },
             fixed("topicName"),

@@ -1,4 +1,4 @@
-"""The kind `User`: names and defaults as Strimzi's KafkaUser has them, where they fit."""
+"""The kind `User`, with the field names and defaults of Strimzi's KafkaUser where possible."""
 
 from typing import Annotated, Final, Literal
 
@@ -15,10 +15,10 @@ ACLS_MAX: Final = 256
 OPERATIONS_MAX: Final = 13
 RESOURCE_NAME_MAX: Final = 249
 CERTIFICATE_NAME: Final = r"^[A-Za-z0-9]([-A-Za-z0-9._]{0,62}[A-Za-z0-9])?$"
-"""The names that a certificate can have: X.509 allows 64 characters (RFC 5280, ub-common-name)."""
+"""The user names that a certificate can contain, of at most 64 characters (RFC 5280, ub-common-name)."""
 CERTIFICATE_NAME_WORDS: Final = "1 to 64 letters, digits, '.', '_' and '-', with a letter or digit at both ends"
 INTERNAL: Final = "__"
-"""The beginning of the names of topics that belong to brokers."""
+"""The prefix of the names of internal topics."""
 
 UserAuthenticationType = Literal["scram-sha-512", "scram-sha-256", "tls", "external"]
 AclType = Literal["allow", "deny"]
@@ -43,20 +43,20 @@ Username = Annotated[
     Meta(
         max_length=USERNAME_LENGTH_MAX,
         pattern=r"^[!-~]([ -~]{0,251}[!-~])?$",
-        description="the user's name in Kafka, if it is not metadata.name; never changes; for a tls user"
+        description="the user's name in Kafka, which cannot change; if left out, metadata.name; for a tls user"
         f" {CERTIFICATE_NAME_WORDS}",
     ),
 ]
 
 
 class PasswordSource(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The place of a password that somebody else chose."""
+    """The Secret that contains the password."""
 
     secret_key_ref: SecretKeyRef
 
 
 class Password(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A password that is not made by the operator."""
+    """A password from a Secret, instead of a generated password."""
 
     value_from: PasswordSource
 
@@ -64,96 +64,101 @@ class Password(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
 class UserAuthentication(
     Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The proof that clients of the user give of who they are."""
+    """The authentication of the user's clients."""
 
     type: Annotated[
         UserAuthenticationType,
         Meta(
-            description="a password (scram-sha-512, scram-sha-256), a certificate (tls), or what others gave out"
-            " (external): then the user has ACLs and quotas only, and no Secret"
+            description="a password (scram-sha-512, scram-sha-256), a certificate (tls), or credentials from elsewhere"
+            " (external), for which the operator creates no Secret"
         ),
     ]
     password: (
-        Annotated[Password, Meta(description="only with scram; left out, a password of 32 characters is generated")]
+        Annotated[
+            Password,
+            Meta(description="the password, only with scram; if left out, a password of 32 characters is generated"),
+        ]
         | None
     ) = None
 
 
 class AclResource(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The resources of Kafka that an ACL is about."""
+    """The Kafka resources that an ACL applies to."""
 
-    type: Annotated[AclResourceType, Meta(description="cluster is the whole Cluster")]
+    type: Annotated[AclResourceType, Meta(description="the type of the resources; cluster means the whole Cluster")]
     name: (
         Annotated[
             str,
             Meta(
                 min_length=1,
                 max_length=RESOURCE_NAME_MAX,
-                description="its name, * for all, or how it begins (prefix); left out with the type cluster",
+                description="the name, the prefix of names, or * for all; must be left out for the type cluster",
             ),
         ]
         | None
     ) = None
-    pattern_type: Annotated[AclPatternType, Meta(description="literal: that name; prefix: all that begin with it")] = (
-        "literal"
-    )
+    pattern_type: Annotated[
+        AclPatternType, Meta(description="literal matches the name, prefix all names that begin with the name")
+    ] = "literal"
 
 
 class AclRule(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Operations that the user may do, or may not."""
+    """An ACL, which allows or denies operations to the user."""
 
-    type: Annotated[AclType, Meta(description="Deny takes precedence over Allow")] = "allow"
+    type: Annotated[
+        AclType, Meta(description="whether operations are allowed or denied; deny takes precedence over allow")
+    ] = "allow"
     resource: AclResource
     host: Annotated[
         str,
         Meta(
             max_length=45,
             pattern=r"^(\*|[0-9a-fA-F:.]+)$",
-            description="the IP address from which the user connects, * for any",
+            description="the IP address of the user's clients; * means any address",
         ),
     ] = "*"
     operations: Annotated[
         tuple[AclOperation, ...],
-        Meta(min_length=1, max_length=OPERATIONS_MAX, description="the operations, by Kafka's names"),
+        Meta(min_length=1, max_length=OPERATIONS_MAX, description="the operations, with Kafka's names"),
     ]
 
 
 class UserAuthorization(
     Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The user's rights. The Cluster needs spec.authorization for them."""
+    """The rights of the user, which need spec.authorization in the Cluster."""
 
-    type: Annotated[Literal["simple"], Meta(description="ACLs, as kafka-acls creates them")] = "simple"
+    type: Annotated[Literal["simple"], Meta(description="simple means Kafka's ACLs")] = "simple"
     acls: Annotated[
         tuple[AclRule, ...],
-        Meta(max_length=ACLS_MAX, description="all ACLs of the user; any others of the user are removed"),
+        Meta(max_length=ACLS_MAX, description="the ACLs of the user; other ACLs of the user are removed"),
     ] = ()
 
 
 class UserQuotas(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The bounds of what clients of the user may ask of each broker; one that is left out does not count."""
+    """The quotas of the user at each broker. A quota that is left out does not limit the user."""
 
     producer_byte_rate: (
-        Annotated[int, Meta(ge=1, description="the bytes a second that the user's clients may write")] | None
+        Annotated[int, Meta(ge=1, description="the bytes per second that the user's clients may write")] | None
     ) = None
     consumer_byte_rate: (
-        Annotated[int, Meta(ge=1, description="the bytes a second that the user's clients may read")] | None
+        Annotated[int, Meta(ge=1, description="the bytes per second that the user's clients may read")] | None
     ) = None
     request_percentage: (
-        Annotated[int, Meta(ge=1, description="the percentage of a broker's event loop; 100 is all of it")] | None
+        Annotated[int, Meta(ge=1, description="the percentage of the time of a broker's event loop")] | None
     ) = None
     controller_mutation_rate: (
-        Annotated[float, Meta(description="the partitions a second that the user may create and delete; more than 0")]
+        Annotated[float, Meta(description="the partitions per second that the user may create and delete; more than 0")]
         | None
     ) = None
 
 
 class UserSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The user as it shall be."""
+    """The desired state of a user."""
 
-    cluster: Annotated[str | None, Meta(description="the Cluster's name; may be left out where there is only one")] = (
-        None
-    )
+    cluster: Annotated[
+        str | None, Meta(description="the name of the Cluster; may be left out if the namespace has only one Cluster")
+    ] = None
     username: Username | None = None
     authentication: UserAuthentication
     authorization: (
@@ -161,7 +166,7 @@ class UserSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
             UserAuthorization,
             Meta(
                 description=(
-                    "the rights of the user; left out, it has no ACLs, and those that others gave it are removed"
+                    "the rights of the user; if left out, the user has no ACLs, and ACLs by other clients are removed"
                 )
             ),
         ]
@@ -171,7 +176,8 @@ class UserSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
         Annotated[
             UserQuotas,
             Meta(
-                description="the quotas of the user; left out, it has none, and those that others gave it are removed"
+                description="the quotas of the user; if left out, the user has no quotas, and quotas by other clients"
+                " are removed"
             ),
         ]
         | None
@@ -179,29 +185,27 @@ class UserSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
     deletion_policy: Annotated[
         DeletionPolicy,
         Meta(
-            description="when this resource is deleted, Delete takes password, ACLs and quotas from the Cluster,"
-            " Retain does not; Protect keeps both"
+            description="what happens when this resource is deleted: Delete removes password, ACLs and quotas from the"
+            " Cluster, Retain keeps them, Protect keeps resource and user"
         ),
     ] = "Delete"
-    adopt: Annotated[
-        bool, Meta(description="true: takes over a user that existed before this resource; false: refuses to")
-    ] = True
-    pause: Annotated[bool, Meta(description="true: the user is left as it is, deletion included")] = False
+    adopt: Annotated[bool, Meta(description="whether this resource may take over a user that already exists")] = True
+    pause: Annotated[
+        bool, Meta(description="if true, the operator does not change the user, even if this resource is deleted")
+    ] = False
 
 
 class UserStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The user as it was found at the last reconciliation."""
+    """The state of the user at the last reconciliation."""
 
-    cluster: Annotated[str | None, Meta(description="the Cluster that has the user; never changes")] = None
+    cluster: Annotated[str | None, Meta(description="the Cluster that has the user, which cannot change")] = None
     username: Annotated[str, Meta(description="the user's name in Kafka")] | None = None
-    secret: Annotated[str, Meta(description="the Secret with all that a client needs")] | None = None
+    secret: Annotated[str, Meta(description="the Secret with the credentials and settings for clients")] | None = None
     certificate: Annotated[CertificateStatus, Meta(description="the expiry of a tls user's certificate")] | None = None
     password_id: (
         Annotated[
             str,
-            Meta(
-                description="changes whenever the password in the Cluster does; the password cannot be derived from it"
-            ),
+            Meta(description="a random id that changes with the password in the Cluster"),
         ]
         | None
     ) = None
@@ -231,7 +235,7 @@ USER: Final = Kind(
     rights="users",
     thing="user",
     columns=(
-        column("Cluster", "string", ".*.cluster"),  # From spec or status; if both have it, they agree.
+        column("Cluster", "string", ".*.cluster"),  # The path matches spec and status, which must be equal.
         column("Authentication", "string", ".spec.authentication.type"),
         column("Secret", "string", ".status.secret"),
         column("Username", "string", ".status.username", wide=True),
@@ -279,7 +283,7 @@ USER: Final = Kind(
                 "rule": f"self.type != 'topic' || !has(self.name) || !self.name.startsWith('{INTERNAL}')",
                 "messageExpression": (
                     f"'name is ' + self.name + '; allowed: names that do not begin with {INTERNAL},"
-                    " for those topics belong to the brokers'"
+                    " because those topics belong to the brokers'"
                 ),
             },
         ],

@@ -1,4 +1,4 @@
-"""YAML text as documents of plain values, which remember where each field stands."""
+"""Parses YAML text into documents of plain values, with the line and column of each field."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ DIRECTIVE: Final = re.compile(r"^%", re.MULTILINE)
 
 
 class Place(NamedTuple):
-    """The place of something in a manifest; lines and columns count from 1."""
+    """A place in a manifest. Lines and columns count from 1."""
 
     file: str
     line: int
@@ -28,12 +28,12 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line}:{self.column}"
 
     def within(self, file: str, first_line: int) -> "Place":
-        """Return the same place, counted from the beginning of the file in which its text begins at this line."""
+        """Return the place in `file`, if the text of the document begins at `first_line`."""
         return Place(file, self.line + first_line - 1, self.column)
 
 
 class ManifestError(NamedTuple):
-    """One thing wrong in a manifest."""
+    """An error in a manifest."""
 
     place: Place
     message: str
@@ -44,18 +44,18 @@ class ManifestError(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a YAML text: its plain values, and the nodes by which fields are found in the text."""
+    """A YAML document, with plain values, and the parsed nodes that contain the places of the fields."""
 
     plain: object
     nodes: object = field(repr=False)
 
     def place(self, path: Path = (), *, at_key: bool = False) -> Place:
-        """Return the place of a value (or of its key) in the text: the nearest around it where YAML keeps no place."""
+        """Return the place of a value, or of its key; if the place is unknown, that of the nearest enclosing value."""
         line, column = _position(self.nodes)
         node = self.nodes
         for depth, step in enumerate(path, start=1):
             inner = _entry(node, step)
-            here = depth == len(path) and (at_key or inner is None)  # A missing value has no place of its own.
+            here = depth == len(path) and (at_key or inner is None)  # A missing value has no place.
             position = _entry_position(node, step, at_key=here)
             if position is not None:
                 line, column = position
@@ -64,7 +64,7 @@ class Document:
 
 
 def yaml_parts(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the text cut before each document marker, each part with its first line; uncut where it has directives."""
+    """Yield the parts of the text between document markers, with their first lines; one part if it has directives."""
     starts = [0] if DIRECTIVE.search(text) else sorted({0, *(match.start() for match in MARKER.finditer(text))})
     line = 1
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
@@ -73,7 +73,7 @@ def yaml_parts(text: str) -> Iterator[tuple[int, str]]:
 
 
 def yaml_documents(text: str) -> Iterator[Document | ManifestError]:
-    """Yield each document that is not empty. What is no YAML is an error, and ends the text."""
+    """Yield each document that is not empty. Invalid YAML yields an error and ends the iteration."""
     try:
         for nodes in YAML(typ="rt").load_all(text):
             if nodes is not None:
@@ -92,7 +92,7 @@ def _marked_place(error: MarkedYAMLError) -> Place:
 
 
 def _plain(value: object) -> object:
-    """Return the value without ruamel's own kinds of scalars, which remember how they were written."""
+    """Return the value with plain scalars instead of ruamel's scalar types."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -121,7 +121,7 @@ def _position(node: object) -> tuple[int, int]:
 
 
 def _entry_position(node: object, step: str | int, *, at_key: bool) -> tuple[int, int] | None:
-    """Return line and column, from 0, of one entry of a mapping or list; None where a merge key brought it in."""
+    """Return line and column, from 0, of an entry of a mapping or list; None if the entry comes from a merge key."""
     entries = node.lc.data if isinstance(node, CommentedBase) else None
     entry = (entries or {}).get(step)
     if entry is None:

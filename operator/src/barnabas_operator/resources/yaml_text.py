@@ -1,4 +1,4 @@
-"""Resources as YAML for people and scripts. Much faster than a general writer: there are only plain values to write."""
+"""A YAML writer for plain values, which is much faster than a general one."""
 
 import json
 import re
@@ -9,13 +9,13 @@ import msgspec
 
 from barnabas_operator.resources.resource import Resource
 
-# Text that is a string without quotes in YAML 1.1 and 1.2 alike.
+# Text that is a string without quotes in both YAML 1.1 and 1.2.
 PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*( [A-Za-z0-9_./-]+)*")
 WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
 
 def resources_text(resources: Iterable[Resource]) -> str:
-    """One document for each resource."""
+    """Return the resources as YAML, with a document for each."""
     return "---\n".join(_document(resource) for resource in resources)
 
 
@@ -24,12 +24,12 @@ def _document(resource: Resource) -> str:
 
 
 def yaml_text(value: object) -> str:
-    """One document of plain values."""
+    """Return a document of plain values as YAML."""
     return "".join(f"{line}\n" for line in _lines(value))
 
 
 def _lines(value: object) -> Iterator[str]:
-    """The lines of a mapping or list that is not empty."""
+    """Yield the lines of a mapping or list that is not empty."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _entry(f"{_scalar(key)}:", item)
@@ -53,7 +53,7 @@ def _nested(value: object) -> bool:
 
 
 def _scalar(value: object) -> str:
-    """A string without quotes where that is safe; all else that has no lines of its own is YAML as it is JSON."""
+    """Return a value on one line: a string without quotes if that is safe, and otherwise JSON, which is valid YAML."""
     if not isinstance(value, str):
         return json.dumps(value)
     if PLAIN.fullmatch(value) and value.lower() not in WORDS:
