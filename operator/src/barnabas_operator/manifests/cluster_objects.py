@@ -24,8 +24,8 @@ def supporting_objects(
 ) -> list[KubeObject]:
     """Return the objects that do not depend on the brokers' external addresses, such as Services.
 
-    `apis` are the optional API groups of the API server; without the group of PodMonitors, none is returned. There are
-    Services for at least `places` brokers, so that brokers that will be removed keep their Service.
+    `apis` are the optional API groups of the API server. There is a PodMonitor only if its group is among them. There
+    are Services for at least `places` brokers, so that brokers that will be removed keep their Service.
     """
     reached_by = services(cluster, max(places, cluster.spec.brokers.replicas))
     access = (*broker_access(cluster), *credential_objects(cluster))

@@ -37,8 +37,8 @@ class Inventory:
     def cluster_of(self, body: Json) -> Key | None:
         """Return the Cluster that a resource belongs to, which may not exist.
 
-        The field `spec.cluster` goes before `status.cluster`. A resource with neither belongs to the only Cluster of
-        its namespace, and to none if there are several. A Cluster belongs to itself.
+        The field `spec.cluster` takes precedence over `status.cluster`. A resource with neither belongs to the only
+        Cluster of its namespace, and to no Cluster if there are several. A Cluster belongs to itself.
         """
         return key_of(body) if body["kind"] == CLUSTER.name else self._cluster_at(_named(body))
 

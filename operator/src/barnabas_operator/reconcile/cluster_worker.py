@@ -265,7 +265,7 @@ class ClusterWorker:
             if refusal is not None and refusal.reason == KUBERNETES_ERROR:
                 raise ReconcileIncomplete(refusal.message)
         is_waiting = waiting is not None and waiting.reason not in STAYS
-        # After these steps another one may follow at once.
+        # After one of these steps, the next step may be possible at once.
         is_stepping = (brokers is not None and brokers.balance) or version.done is not None
         is_behind = state is None or state.is_moving or bool(state.troubles or state.awaited)
         is_busy = is_waiting or is_stepping or is_behind or (ahead is not None and ahead.are_within)
@@ -373,7 +373,7 @@ def _needs_finalizer(cluster: Cluster) -> bool:
 
 
 def first_problem(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:
-    """Return the problem for the Cluster's status. `waiting` goes before a message that no broker answers."""
+    """Return the problem for the Cluster's status. `waiting` takes precedence over brokers that do not answer."""
     if waiting is not None and (problem is None or problem.reason == BROKERS_UNREACHABLE):
         return waiting
     return problem

@@ -1,4 +1,4 @@
-"""The workers of all Clusters, which watch events start, wake and end."""
+"""The workers of all Clusters, which are started, woken and ended by watch events."""
 
 import asyncio
 from functools import partial

@@ -1,4 +1,4 @@
-"""Concurrent work on many resources. All of it has ended when a call returns or raises."""
+"""Functions for concurrent work on many resources, which return or raise only after all work has ended."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable

@@ -19,7 +19,7 @@ Connected = Callable[[Cluster], ClusterAdmin]
 
 
 class Seen(NamedTuple):
-    """The last observed state of the brokers, which each reconciler returns as it is after its steps."""
+    """The last observed state of the brokers, which each reconciler updates and returns."""
 
     state: ClusterState
     informed: Mapping[int, str | None] | None = None
@@ -56,7 +56,7 @@ class KindReconciler(Protocol):
         """Remove the finalizers of resources that are no longer reconciled."""
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Release resources whose deletion needs no broker, and set `why` in the status of the others."""
+        """Release deleted resources that need no broker, and write `why` into the status of all others."""
 
     async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
         """Reconcile the resources once, write their statuses, and return the state of the brokers after that."""

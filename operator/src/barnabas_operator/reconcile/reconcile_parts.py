@@ -37,7 +37,7 @@ class ReconcileParts:
             return await part
         except NotLeading:
             raise
-        except Exception as error:  # Any error of one part must not stop the others.
+        except Exception as error:  # An error in one part must not stop the other parts.
             log.warning("%s: %s", self._of, error, exc_info=not is_expected(error))
             self._failed.append(error)
             return None

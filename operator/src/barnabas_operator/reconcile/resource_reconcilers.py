@@ -39,7 +39,7 @@ BodiesByKind = Mapping[str, Bodies]
 
 
 class ResourceReconcilers:
-    """Reconciles all kinds of resources of one Cluster."""
+    """The reconcilers of one Cluster, called kind by kind."""
 
     def __init__(self, environment: ReconcilerEnvironment) -> None:
         self._environment: Final = environment

@@ -165,7 +165,7 @@ class StatusWriter:
             self._refused = error
 
     async def _finalizers(self, body: Json, finalizers: list[str]) -> bool:
-        """Write the finalizers if the object is still at the version that was read, so that none is lost."""
+        """Write the finalizers if the object has not changed since it was read, so that no finalizer is lost."""
         meta = body["metadata"]
         change = {"metadata": {"finalizers": finalizers, "resourceVersion": meta["resourceVersion"]}}
         try:

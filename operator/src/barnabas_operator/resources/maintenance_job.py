@@ -54,7 +54,7 @@ class MaintenanceJobStatus(
     attempts: Annotated[int, Meta(description="how many drivers were started")] | None = None
     driver_running: Annotated[bool, Meta(description="whether the driver of an active run is running")] | None = None
     activity: Annotated[str, Meta(description="the current activity, as the job reports it")] | None = None
-    stages: Annotated[Count, Meta(description="the number of Spark stages")] | None = None
+    stages: Annotated[Count, Meta(description="the number of stages")] | None = None
     records: Annotated[Count, Meta(description="the number of processed records")] | None = None
     records_per_second: Annotated[int, Meta(description="the current rate in records per second")] | None = None
     progress: Annotated[str, Meta(description="such as 43%")] | None = None

@@ -222,7 +222,7 @@ class BrokerReconciler:
                 unbound = await self._ahead.refuse(cluster, pods, restarting)
                 if unbound is not None:
                     return unbound
-                self.unbalanced = True  # The next request may succeed though its response is lost.
+                self.unbalanced = True  # Set before the request, whose response may be lost.
                 refused = await self._restarts.begin(cluster, restarting)
                 return refused or Refusal(NOT_READY, f"broker {', '.join(map(str, batch))} restarts")
             case RemoveBroker(number):

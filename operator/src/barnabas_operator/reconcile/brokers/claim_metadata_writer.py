@@ -8,7 +8,7 @@ from barnabas_operator.resources.cluster import Cluster
 
 
 class ClaimMetadataWriter:
-    """The writer for one Cluster. It lists the claims after changes of the Cluster or its pods, and after `forget`."""
+    """The writer for one Cluster, which lists the claims after changes of Cluster or pods, and after `forget`."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api

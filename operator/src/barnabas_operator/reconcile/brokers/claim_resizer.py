@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class ClaimResizer:
-    """The resizer of one Cluster's claims. It lists them for each new generation of the Cluster, and after `forget`."""
+    """The resizer of one Cluster's claims, which are listed after each change of the Cluster, and after `forget`."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
@@ -27,11 +27,11 @@ class ClaimResizer:
         self._found = self._grown = None
 
     async def refuse(self, cluster: Cluster, volumes: Iterable[Volume]) -> Refusal | None:
-        """Return why the volumes cannot be changed as declared, if so. Raises KubeUnreachable and KubeRefused."""
+        """Return why the volumes cannot be changed as declared, or None. Raises KubeUnreachable and KubeRefused."""
         return refuse_disks(cluster, volumes, await self._claims(cluster))
 
     async def grow(self, cluster: Cluster) -> Refusal | None:
-        """Grow the claims as declared; return why a claim cannot grow, if so. Raises KubeUnreachable."""
+        """Grow the claims as declared; return why a claim cannot grow, or None. Raises KubeUnreachable."""
         generation = cluster.metadata.generation
         if self._grown is None or self._grown[0] != generation:
             self._grown = generation, await self._grow(cluster)

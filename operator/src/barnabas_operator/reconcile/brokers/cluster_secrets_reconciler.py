@@ -36,7 +36,7 @@ NODES_MAX: Final = 500
 
 
 class ClusterSecretsReconciler:
-    """The reconciler of one Cluster's Secrets. It reads them after a change of the Cluster, and after `forget`."""
+    """The reconciler of one Cluster's Secrets, which are read after a change of the Cluster, and after `forget`."""
 
     def __init__(
         self, api: KubeApi, objects: AppliedObjects, nodes: Nodes, clock: LoopClock, new_password: Callable[[], str]

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class CompanionReconciler:
-    """The reconciler of these users' ACLs. It asks the brokers after a change of the Cluster, and after `forget`."""
+    """The reconciler of the ACLs of one Cluster's lag exporter and maintenance runs."""
 
     def __init__(self, connected: Callable[[Cluster], ClusterAdmin]) -> None:
         self._connected = connected

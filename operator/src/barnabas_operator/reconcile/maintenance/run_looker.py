@@ -184,7 +184,7 @@ class RunLooker(Looker):
         try:
             await self._work.end(run, observed)
         except KubeRefused as error:
-            log.warning("%s/%s: cannot be stopped: %s", run.metadata.namespace, run.metadata.name, error)
+            log.warning("%s/%s: the run cannot be stopped: %s", run.metadata.namespace, run.metadata.name, error)
 
     async def _expire(self, run: MaintenanceJob) -> None:
         """Delete a finished run after `ttlSecondsAfterFinished`; only log a refusal."""
@@ -193,7 +193,7 @@ class RunLooker(Looker):
         try:
             await self._work.expire(run)
         except KubeRefused as error:
-            log.warning("%s/%s: cannot be deleted: %s", run.metadata.namespace, run.metadata.name, error)
+            log.warning("%s/%s: the run cannot be deleted: %s", run.metadata.namespace, run.metadata.name, error)
 
     def _may_be_carried_out(self, run: MaintenanceJob) -> bool:
         """True if the rebalance that this run has planned may still be carried out."""

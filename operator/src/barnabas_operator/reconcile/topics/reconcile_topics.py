@@ -1,4 +1,4 @@
-"""Reconciles a cluster's topics once: plans steps, carries them out, and makes the new statuses."""
+"""Reconciles a cluster's topics once: plans and carries out steps, and makes the new statuses."""
 
 import dataclasses
 import logging

@@ -1,4 +1,4 @@
-"""Reconciles a Cluster's users once: reads them, plans steps, carries them out, and makes the new statuses."""
+"""Reconciles a Cluster's users once: reads the users, plans and carries out steps, and makes the new statuses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
