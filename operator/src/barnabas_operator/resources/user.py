@@ -205,7 +205,7 @@ class UserStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unkno
     password_id: (
         Annotated[
             str,
-            Meta(description="a random id that changes with the password in the Cluster"),
+            Meta(description="an id that changes with the password in the Cluster, without revealing the password"),
         ]
         | None
     ) = None
