@@ -29,5 +29,5 @@ def test_a_wrong_entry_is_refused_once_and_holds_up_no_later_change() -> None:
 def test_a_schedule_has_five_fields() -> None:
     wrong = resource("Cluster", "one", maintenance=[{**GOOD, "schedule": "3 * * *"}])
     assert refusal(None, wrong).startswith(
-        "spec.maintenance[0].schedule is '3 * * *' (string); allowed: the times, as in"
+        "spec.maintenance[0].schedule is '3 * * *' (string); allowed: a schedule as in"
     )
