@@ -45,7 +45,9 @@ class PodResources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     )
     limits: Annotated[
         dict[str, Quantity],
-        Meta(description="the most that the pod may use; memory 1Gi or more, of which Spark's heap gets 60 percent"),
+        Meta(
+            description="the most that the pod may use; memory 1Gi or more; Spark's heap gets 60 percent of the memory"
+        ),
     ] = field(default_factory=lambda: {"memory": "2Gi"})
 
 
