@@ -7,6 +7,7 @@ import argparse
 import ast
 import io
 import random
+import re
 import sys
 import tokenize
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ MESSAGE_WORDS_MIN: Final = 4
 """The number of words from which on a string counts as a message."""
 CEL_KEYS: Final = ("rule", "messageExpression")
 """The keys of a CRD's validations whose values are CEL, not prose."""
+SQL: Final = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|PRAGMA|BEGIN|EXPLAIN)\b")
 
 
 class Sample(NamedTuple):
@@ -31,7 +33,7 @@ class Sample(NamedTuple):
 def samples_of(name: str, text: str) -> Iterator[Sample]:
     """Yield every docstring, message and comment of a file; a comment with its line of code, or with the next line."""
     tree = ast.parse(text)
-    seen = set(_cel_of(tree))
+    seen = set(_code_of(tree))
     lines = [*text.splitlines(keepends=True), ""]
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
@@ -48,13 +50,20 @@ def samples_of(name: str, text: str) -> Iterator[Sample]:
             yield Sample("comment", f"{name}:{token.start[0]}", code)
 
 
-def _cel_of(tree: ast.Module) -> Iterator[ast.expr]:
-    """Yield the expressions below the dictionary keys whose values are CEL."""
+def _code_of(tree: ast.Module) -> Iterator[ast.expr]:
+    """Yield the expressions that hold code of another language: CEL, regular expressions and SQL."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Dict):
-            for key, value in zip(node.keys, node.values, strict=True):
-                if isinstance(key, ast.Constant) and key.value in CEL_KEYS:
-                    yield from (each for each in ast.walk(value) if isinstance(each, ast.expr))
+        match node:
+            case ast.Dict():
+                pairs = zip(node.keys, node.values, strict=True)
+                found = [value for key, value in pairs if isinstance(key, ast.Constant) and key.value in CEL_KEYS]
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="re"))) | ast.Call(func=ast.Name(id="Pattern")):
+                found = node.args[:1]
+            case ast.JoinedStr() | ast.Constant() if SQL.match(_message(node).removeprefix("f").lstrip("'\"")):
+                found = [node]
+            case _:
+                continue
+        yield from (each for value in found for each in ast.walk(value) if isinstance(each, ast.expr))
 
 
 def _message(node: ast.JoinedStr | ast.Constant) -> str:
