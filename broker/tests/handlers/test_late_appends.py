@@ -29,7 +29,10 @@ def test_a_batch_whose_time_is_up_is_not_appended_behind_those_that_came_later(b
     muted = [client.is_muted]
     broker.timers.pass_time(2)
     [late] = client.results()
-    assert (late.error_code, late.error_message.split(":")[0]) == (ErrorCode.REQUEST_TIMED_OUT, "not appended")
+    assert (late.error_code, late.error_message.split(",")[0]) == (
+        ErrorCode.REQUEST_TIMED_OUT,
+        "the batch was not appended",
+    )
     assert [*muted, client.is_muted] == [True, False]
     client.begin(bytes(true_batch(1)))
     assert client.results()[0].base_offset == 0
@@ -43,7 +46,7 @@ def test_without_acks_the_connection_ends_with_the_time_and_nothing_is_appended(
     client.begin(LARGE, acks=0)
     broker.timers.pass_time(2)
     assert client.closed is not None
-    assert "REQUEST_TIMED_OUT: not appended" in client.closed
+    assert "REQUEST_TIMED_OUT: the batch was not appended" in client.closed
     broker.run_what_was_spawned()
     assert broker.partition.log.log_end_offset == 0
 

@@ -1,1 +1,1 @@
-"""One file an API: a request in, a response out."""
+"""The handlers of Kafka's APIs, one module for each API."""

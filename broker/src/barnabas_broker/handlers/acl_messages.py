@@ -1,4 +1,4 @@
-"""ACLs and filters as requests and responses have them."""
+"""The conversion of ACLs and ACL filters from the messages of the Kafka protocol."""
 
 from enum import IntEnum
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ Word = TypeVar("Word", bound=IntEnum)
 
 
 def acl_filter(message: Any) -> AclFilter:
-    """Read a filter; ApiError for a code that means nothing."""
+    """Return the filter of a DescribeAcls or DeleteAcls request. Raises ApiError for an unknown code."""
     return AclFilter(
         known(ResourceType, message.resource_type_filter, "resource_type_filter"),
         message.resource_name_filter,
@@ -24,7 +24,7 @@ def acl_filter(message: Any) -> AclFilter:
 
 
 def new_acl(message: Any) -> tuple[AclPattern, AclEntry]:
-    """Return the ACL of a CreateAcls request. Raises ApiError for an unknown code."""
+    """Return one ACL of a CreateAcls request. Raises ApiError for an unknown code."""
     pattern = AclPattern(
         known(ResourceType, message.resource_type, "resource_type"),
         message.resource_name,
@@ -43,5 +43,5 @@ def known(words: type[Word], code: int, field: str) -> Word:
     """Return the enum member of a code. Raises ApiError for UNKNOWN (0) and undefined codes."""
     if code not in {int(word) for word in words if word.name != "UNKNOWN"}:
         allowed = ", ".join(f"{int(word)} ({word.name})" for word in words if word.name != "UNKNOWN")
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{field}={code} of an ACL; allowed: {allowed}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{field}={code} is not valid in an ACL; allowed are {allowed}")
     return words(code)

@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (25), v0 to v4: takes a group's partition of `__consumer_offsets` into a transaction."""
+"""AddOffsetsToTxn (25), v0 to v4: adds a group's partition of `__consumer_offsets` to a transaction."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ FENCED_SINCE: Final = 2
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
-    """Take the group's partition into the transaction; without an error the offsets may be committed."""
+    """Add the group's partition of `__consumer_offsets` to the transaction."""
     partition = offsets_partition(environment, request.group_id)
     decision = await outcome(
         lambda answer: environment.transactions.add_partitions(

@@ -1,6 +1,7 @@
-"""AddPartitionsToTxn (24), v0 to v5: takes partitions into a transaction.
+"""AddPartitionsToTxn (24), v0 to v5: adds partitions to a transaction.
 
-Clients send v0 to v3. v4 and later are for brokers: many transactions at once, and questions whether a partition is in.
+Clients send v0 to v3. Brokers send v4 and later, to add partitions to many transactions at once, or to verify that the
+partitions were added.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from barnabas_core.topic_partition import TopicPartition
 FENCED_SINCE: Final = 2
 BATCHED_SINCE: Final = 4
 EXPLICIT_VERSION: Final = 0
-"""The transaction.version of clients that take partitions in by themselves."""
+"""The transaction.version of clients that send AddPartitionsToTxn or AddOffsetsToTxn themselves."""
 
 Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 
@@ -32,7 +33,7 @@ Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    """An error for each partition; all are taken in, or none."""
+    """Add all partitions to the transaction, or none; return an error code for each partition."""
     if context.api_version >= BATCHED_SINCE:
         codes = await asyncio.gather(*(_decided(environment, each) for each in request.transactions))
         results = [

@@ -1,4 +1,4 @@
-"""AlterClientQuotas (49), v0 to v1: quotas set and removed, of each entity all or none (KIP-546)."""
+"""AlterClientQuotas (49), v0 to v1: sets and removes client quotas, for each entity all or none (KIP-546)."""
 
 from collections import Counter
 from typing import Any
@@ -17,7 +17,7 @@ EntryData = AlterClientQuotasResponse.EntryData
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
-    """Change the quotas of each entity; answer for each that this is done, or why not."""
+    """Change the quotas of each entity, and return an error code for each."""
     if not rights_of(environment, context.client).may(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER):
         refusal = ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return AlterClientQuotasResponse(

@@ -1,4 +1,4 @@
-"""AlterConfigs (33), v0 to v2: all settings of each resource are replaced; IncrementalAlterConfigs is kinder."""
+"""AlterConfigs (33), v0 to v2: replaces all configs of each resource."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -18,7 +18,7 @@ ResourceResult = AlterConfigsResponse.AlterConfigsResourceResponse
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
-    """Replace the configs of each resource, and answer for each whether it has them, or why not."""
+    """Replace the configs of each resource, and return an error code for each."""
     configs = [
         (each.resource_type, each.resource_name, {one.name: one.value for one in each.configs})
         for each in request.resources

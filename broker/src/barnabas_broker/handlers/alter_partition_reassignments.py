@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments (45), v0 to v1: other replicas for partitions, or none to end a reassignment (KIP-455).
+"""AlterPartitionReassignments (45), v0 to v1: reassigns replicas, or cancels reassignments (KIP-455).
 
-v1 may forbid that the replication factor changes (KIP-860).
+A v1 request may forbid that the replication factor changes (KIP-860).
 """
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
@@ -18,7 +18,7 @@ PartitionResult = TopicResult.ReassignablePartitionResponse
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Answer for each partition that its move has begun, or why not. A large answer takes several turns of the loop."""
+    """Begin or cancel the reassignment of each partition, and return an error code for each."""
     may_change_factor = context.api_version == 0 or request.allow_replication_factor_change
     wanted = {
         TopicPartition(topic.name, partition.partition_index): partition.replicas

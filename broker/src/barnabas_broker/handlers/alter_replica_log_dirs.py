@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (34), v1 to v2: partitions move to other log dirs of this broker while used (KIP-113)."""
+"""AlterReplicaLogDirs (34), v1 to v2: moves replicas to other log dirs of this broker while in use (KIP-113)."""
 
 from typing import Final
 
@@ -17,9 +17,10 @@ NOT_HERE: Final = {ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.REPLICA_NOT_AVAIL
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Answer for each partition that its move has begun, or why not; DescribeLogDirs shows its progress.
+    """Begin to move replicas to other log dirs; DescribeLogDirs shows the progress.
 
-    A replica that is not here (yet) is REPLICA_NOT_AVAILABLE, as in Kafka, and will be made in that log dir.
+    A replica that this broker does not have yet is answered with REPLICA_NOT_AVAILABLE, as in Kafka, and is created in
+    the requested log dir later.
     """
     topics: dict[str, list[PartitionResult]] = {}
     for log_dir in request.dirs:

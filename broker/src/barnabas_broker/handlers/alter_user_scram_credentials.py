@@ -1,6 +1,7 @@
-"""AlterUserScramCredentials (51), v0: sets and deletes the credentials of users (KIP-554).
+"""AlterUserScramCredentials (51), v0: sets and deletes the SCRAM credentials of users (KIP-554).
 
-The client sends the salted password; only the verifier that is made of it is stored.
+The client sends the salted password. The broker derives a verifier from the salted password, and stores only the
+verifier.
 """
 
 from barnabas_broker.handlers.channel import RequestContext
@@ -17,7 +18,7 @@ UserResult = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    """Change or refuse each user's credential; the next login at this broker uses the new one."""
+    """Set or delete the credential of each user; the next login at this broker uses the new credential."""
     asked: list[Upsertion | Deletion] = [Deletion(each.name, each.mechanism) for each in request.deletions]
     asked += [
         Upsertion(each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password))

@@ -1,6 +1,7 @@
-"""Answers with arrays that may be long: elements are made and encoded one after the other, some a turn of the loop.
+"""The construction of large responses in several turns of the event loop.
 
-To encode an answer takes about half as long as to make it, so that is not left for the last turn.
+Encoding the elements of an array takes about half as long as making them, so each element is encoded in the turn that
+makes it.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -13,27 +14,30 @@ from barnabas_broker.wire.codec import encode_element
 Thing = TypeVar("Thing")
 Element = TypeVar("Element")
 Path = tuple[str, ...]
-"""The place of an array in the response: the names of the fields."""
+"""The path of an array in the response: the names of its field and of the enclosing fields, outermost first."""
 
 
 class AnswerInTurns:
-    """The construction of one large response. Raises CloseConnection if the client has left, or it grows too large."""
+    """The construction of one large response.
+
+    The methods raise CloseConnection if the client has disconnected, or if the response becomes too large.
+    """
 
     def __init__(self, response: type[object], context: RequestContext, responses: LargeResponses) -> None:
         self._response = response.__name__
         self._version = context.api_version
         self.turn = responses.turn(context.is_gone)
-        """The turn of this response, to give way in the middle of an element."""
+        """The turns of the event loop for this response; the construction of a large element can give way, too."""
         self._outer_bytes = 0
         self._inner_bytes = 0
-        """The bytes of encoded inner elements whose outer element is not encoded yet."""
+        """The total size of the encoded inner elements whose outer element is not encoded yet."""
 
     def over(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
-        """Yield all things, some in each turn of the loop."""
+        """Yield all items, spread over several turns of the event loop."""
         return self.turn.over(things)
 
     def encoded(self, array: Path, element: Element) -> Element:
-        """Return an array's element in encoded form, which takes its place in the response."""
+        """Encode an element of an array; the encoded element replaces the element in the response."""
         encoded = encode_element(self._response, array, self._version, element)
         if len(array) == 1:
             self._outer_bytes += len(encoded)
@@ -44,5 +48,5 @@ class AnswerInTurns:
         return cast("Element", encoded)
 
     async def elements(self, array: Path, things: Iterable[Thing], make: Callable[[Thing], Element]) -> list[Element]:
-        """Return an array's elements in encoded form, each made by `make` when its turn comes."""
+        """Make the elements of an array with `make`, and return the encoded elements."""
         return [self.encoded(array, make(thing)) async for thing in self.over(things)]

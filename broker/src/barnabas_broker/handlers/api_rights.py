@@ -1,7 +1,7 @@
-"""The table of the rights that each API needs on which resource, and of the answers without them.
+"""The table of the rights that each API needs.
 
-`guard` enforces the needs of this table before a handler runs. Where `in_handler` says something, the handler looks at
-the rights itself, since it lists resources, or since what it needs depends on more than the request.
+`guard` checks `needs` before a handler runs. Rights that `in_handler` describes are checked by the handler itself,
+because the handler lists resources, or because the rights depend on more than the request.
 """
 
 from collections.abc import Mapping
@@ -17,23 +17,24 @@ LATEST: Final = 1 << 15
 
 
 class Need(NamedTuple):
-    """A right that a request needs, and the error without it."""
+    """A right that a request needs."""
 
     operation: AclOperation
     resource_type: ResourceType
     field: str = ""
-    """The field with the resource's name. `topics.name` is one of each element of an array, `groups[]` is an array of
-    names, `creations.` stands for the cluster, for each element. Where it is empty the resource is the cluster."""
+    """The field with the name of the resource; empty for the cluster. `topics.name` is the name in each element of the
+    array `topics`, `groups[]` is an array of names, and `creations.` means a right on the cluster for each element of
+    `creations`."""
     first_version: int = 0
     last_version: int = LATEST
     when: tuple[str, tuple[int, ...]] | None = None
-    """A field of the element or the request, and its values with which this is needed."""
+    """A field of the element or of the request, and the values of the field for which the right is needed."""
     or_on_cluster: AclOperation | None = None
-    """The right on the cluster that is enough instead."""
+    """An operation on the cluster; a client with the right to it does not need the right on the resource."""
 
     @property
     def code(self) -> ErrorCode:
-        """The error that a refusal has."""
+        """The error code for a client without the right."""
         return CODES[self.resource_type]
 
     @property
@@ -55,13 +56,14 @@ class ApiRights(NamedTuple):
 
     needs: tuple[Need, ...] = ()
     answers: Mapping[str, str] = {}
-    """The array of the request that an array of the answer repeats, where their names differ: `outer.inner`, `a+b`."""
+    """The array of the request by array of the response, if the names differ. `outer.inner` is an inner array, and
+    `a+b` is two arrays."""
     names_each: bool = False
-    """True if an answer that refuses all names each element, too."""
+    """True if a response that refuses the whole request also lists every element."""
     refused: Mapping[str, object] = {}
-    """Fields of a refused element that differ from their defaults."""
+    """The fields of a refused element whose values differ from the protocol's defaults."""
     in_handler: str = ""
-    """A sentence about the rights that the handler itself checks."""
+    """A description of the rights that the handler itself checks; numbers are Kafka's error codes."""
 
 
 def _cluster(operation: AclOperation, or_on_cluster: AclOperation | None = None) -> Need:
@@ -69,7 +71,7 @@ def _cluster(operation: AclOperation, or_on_cluster: AclOperation | None = None)
 
 
 _CONFIG_KINDS: Final = ((_TOPIC, (2,)), (_GROUP, (32,)), (_CLUSTER, (4, 8, 16)))
-"""The resource types of configs, by the ACL resource type whose right is needed."""
+"""The resource types of configs by ACL resource type: configs of groups need a right on the group, for example."""
 
 
 def _configs(operation: AclOperation) -> tuple[Need, ...]:
@@ -85,10 +87,18 @@ def _configs(operation: AclOperation) -> tuple[Need, ...]:
 
 
 API_RIGHTS: Final[Mapping[int, ApiRights]] = {
-    0: ApiRights(in_handler="Write T: 29 for each partition; transactional batches Write X: 53; all else is written"),
-    1: ApiRights(in_handler="Read T: 29 for each partition; a replica ClusterAction C: 31"),
+    0: ApiRights(
+        in_handler="Batches need Write on their topic (else 29), and transactional batches Write on the transactional "
+        "id (else 53). Batches with all rights are appended."
+    ),
+    1: ApiRights(
+        in_handler="Consumers need Read on each topic (else 29). Followers need ClusterAction on the cluster (else 31)."
+    ),
     2: ApiRights((Need(_O.DESCRIBE, _TOPIC, "topics.name"),)),
-    3: ApiRights(in_handler="Describe T: all: out, named: 29; to create Create C or T: 29; brokers are for everybody"),
+    3: ApiRights(
+        in_handler="Named topics need Describe (else 29); a request for all topics returns those with Describe. "
+        "Creation needs Create on the cluster or the topic (else 29). The list of brokers needs no right."
+    ),
     8: ApiRights((Need(_O.READ, _GROUP, "group_id"), Need(_O.READ, _TOPIC, "topics.name"))),
     9: ApiRights(
         (
@@ -96,7 +106,8 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
             Need(_O.DESCRIBE, _GROUP, "groups.group_id", first_version=8),
         ),
         refused={"committed_offset": -1},
-        in_handler="Describe T: all topics: out, named: 29 with offset -1",
+        in_handler="Named topics need Describe (else 29 with offset -1); a request for all topics returns those with "
+        "Describe.",
     ),
     10: ApiRights(
         (
@@ -113,17 +124,26 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     13: ApiRights((Need(_O.READ, _GROUP, "group_id"),)),
     14: ApiRights((Need(_O.READ, _GROUP, "group_id"),)),
     15: ApiRights((Need(_O.DESCRIBE, _GROUP, "groups[]"),)),
-    16: ApiRights(in_handler="Describe C, else Describe G: out"),
+    16: ApiRights(
+        in_handler="The response lists the groups with Describe, or all groups with Describe on the cluster."
+    ),
     17: ApiRights(),
     18: ApiRights(),
     19: ApiRights(
         (Need(_O.CREATE, _TOPIC, "topics.name", or_on_cluster=_O.CREATE),),
         refused={"num_partitions": -1, "replication_factor": -1},
-        in_handler="DescribeConfigs T: it is created, configs are empty with error 29, counts -1",
+        in_handler="A topic without DescribeConfigs is created, but the response has topic_config_error_code 29, no "
+        "configs, and -1 for num_partitions and replication_factor.",
     ),
-    20: ApiRights(in_handler="Delete T: 29; by id the name only with Describe T"),
+    20: ApiRights(
+        in_handler="Topics need Delete on the topic or the cluster (else 29). The refusal of a topic id has the name "
+        "of the topic only with Describe."
+    ),
     21: ApiRights((Need(_O.DELETE, _TOPIC, "topics.name"),), refused={"low_watermark": -1}),
-    22: ApiRights(in_handler="Write X: 53; without an id IdempotentWrite C, or Write on any T: 31"),
+    22: ApiRights(
+        in_handler="A transactional id needs Write (else 53). A request without a transactional id needs "
+        "IdempotentWrite on the cluster, or Write on any topic (else 31)."
+    ),
     23: ApiRights(
         (Need(_O.DESCRIBE, _TOPIC, "topics.topic", or_on_cluster=_O.CLUSTER_ACTION),), refused={"leader_epoch": -1}
     ),
@@ -133,7 +153,8 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
             Need(_O.CLUSTER_ACTION, _CLUSTER, first_version=4),
         ),
         {"results_by_topic_v3_and_below": "v3_and_below_topics", "results_by_partition": "partitions"},
-        in_handler="up to v3 Write T: 29, the others 55, and nothing is added",
+        in_handler="Up to v3 all topics need Write (else 29). If one topic is refused, no partition is added, and the "
+        "other partitions have error 55.",
     ),
     25: ApiRights((Need(_O.WRITE, _ID, "transactional_id"), Need(_O.READ, _GROUP, "group_id"))),
     26: ApiRights((Need(_O.WRITE, _ID, "transactional_id"),)),
@@ -165,7 +186,7 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     46: ApiRights((_cluster(_O.DESCRIBE),)),
     47: ApiRights((Need(_O.DELETE, _GROUP, "group_id"), Need(_O.READ, _TOPIC, "topics.name"))),
     48: ApiRights((_cluster(_O.DESCRIBE_CONFIGS),)),
-    49: ApiRights(in_handler="AlterConfigs C: 31 for each entry"),
+    49: ApiRights(in_handler="Each entry needs AlterConfigs on the cluster (else 31)."),
     50: ApiRights((_cluster(_O.DESCRIBE),)),
     51: ApiRights((_cluster(_O.ALTER),), {"results": "deletions+upsertions"}),
     55: ApiRights((_cluster(_O.DESCRIBE),)),
@@ -176,10 +197,13 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     65: ApiRights(
         (Need(_O.DESCRIBE, _ID, "transactional_ids[]"),),
         {"transaction_states": "transactional_ids"},
-        in_handler="Describe T: topics are out",
+        in_handler="The response lists only topics with Describe.",
     ),
-    66: ApiRights(in_handler="Describe X: out"),
+    66: ApiRights(in_handler="The response lists only transactional ids with Describe."),
     74: ApiRights((_cluster(_O.DESCRIBE_CONFIGS),)),
-    75: ApiRights(in_handler="Describe T: all: out, named: 29 with a zero id"),
+    75: ApiRights(
+        in_handler="Named topics need Describe (else 29 with a zero topic id); a request for all topics returns those "
+        "with Describe."
+    ),
 }
-"""The rights by API key. C is the cluster, T a topic, G a group, X a transactional id; "out" means left out."""
+"""The rights by API key."""

@@ -1,7 +1,7 @@
-"""ApiVersions (18), v0 to v4: what this broker speaks, from the same table that dispatches; from v3 on features, too.
+"""ApiVersions (18), v0 to v4: the APIs and versions that this broker supports, and from v3 on its features.
 
-Every connection begins with it, so the answers are encoded once. An unsupported version is answered by the dispatcher
-in the v0 format, so that the client can step down.
+Every connection begins with ApiVersions, so the encoded responses are cached. The dispatcher answers a version that is
+not supported in the v0 format, so that the client can send a lower version.
 """
 
 import re
@@ -20,12 +20,12 @@ from barnabas_core.errors import ErrorCode
 
 SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 NAMED_SINCE: Final = 3
-"""The first version in which clients are named, and features."""
+"""The first version whose requests have the name of the client software, and whose responses have features."""
 ZERO_SINCE: Final = 4
 VERSIONS: Final = 5
 _CORRELATION_ID: Final = struct.Struct(">i")
 _CORRELATION_ID_START: Final = 4
-"""Behind the size of the frame."""
+"""The position of the correlation id in the response, after the 4 bytes of the frame size."""
 
 
 def handle(
@@ -37,7 +37,7 @@ def handle(
     body_start: int,
     end: int,
 ) -> None:
-    """Every API with its range; INVALID_REQUEST for a client that gives itself a name that is none (KIP-511)."""
+    """Return every API with its versions; INVALID_REQUEST for an invalid name or version of the client (KIP-511)."""
     request = decode_request(API_VERSIONS, version, buffer[body_start:end])
     if version < NAMED_SINCE:
         answer = bytearray(_answer_without_features(version))
@@ -61,9 +61,9 @@ def _answer_without_features(version: int) -> bytes:
 
 @lru_cache(maxsize=2 * VERSIONS)
 def _answer(version: int, finalized: tuple[tuple[str, int], ...], epoch: int) -> bytes:
-    """Encode the answer.
+    """Encode the response.
 
-    Clients below v4 take a supported level 0 for none (KAFKA-17011): it leaves such a feature out.
+    Responses before v4 leave out features with a lowest level of 0, which older clients reject (KAFKA-17011).
     """
     response = api_versions_response(ErrorCode.NONE)
     kind = type(response)

@@ -1,7 +1,7 @@
-"""Appends the batches of one Produce: at once, or after a look into their records.
+"""The append of the batches of one Produce request, if necessary after a check of their records.
 
-Looked into are the batches of topics that recompress, compact or limit how old records may be, and those that are not
-trusted (`batch_trust`): small ones at once, all others in the helper process.
+The records of a batch are checked if the topic recompresses, is compacted or limits the timestamps of records, or if
+the batch is not trusted (`batch_trust`). The event loop checks small batches, and the helper process all others.
 """
 
 from collections.abc import Iterator
@@ -42,16 +42,17 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import is_internal
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
-"""The client id of Kafka's tools that may write to internal topics."""
+"""The client id with which Kafka's tools may write to internal topics."""
 NO_ERROR: Final = 0
 ZSTD_SINCE: Final = 7
-"""The first version of Produce with zstd; clients that lack the codec lack this version too (KIP-110)."""
+"""The first version of Produce that accepts zstd (KIP-110)."""
 LOOKED_AT_MAX: Final = 1000
-"""The most records of one request that the loop checks (1 to 2 ms); the helper process checks the rest."""
+"""The maximum number of records of one request that the event loop checks (1 to 2 ms); the helper process checks
+further batches."""
 
 
 class Appender(msgspec.Struct):
-    """Appends the batches of one request, one after the other; `late` is set once a result must wait."""
+    """Appends the batches of one request, in order; `late` collects the results if at least one has to wait."""
 
     environment: HandlerEnvironment
     channel: Channel
@@ -65,10 +66,10 @@ class Appender(msgspec.Struct):
     late: PendingProduce | None = None
 
     def append_all(self) -> list[ProduceResult] | None:
-        """Return the results in the order of the batches, or None when they come later."""
+        """Append all batches; return the results in order, or None if `late` answers the request later."""
         try:
             results: ProduceResults = list(map(self._append, self.request.batches, count()))
-        except BaseException:  # A bug costs this connection; later callbacks must not find half a request.
+        except BaseException:  # The connection is closed, so the batches that still wait must not be appended.
             if self.late is not None:
                 self.late.end()
             raise
@@ -78,7 +79,6 @@ class Appender(msgspec.Struct):
         return None
 
     def _append(self, wanted: ProduceBatch, place: int) -> ProduceResult | None:
-        """Return the result of one batch; None if it comes later."""
         topic, number, start, end = wanted
         batch, partition = self.buffer[start:end], None
         try:
@@ -87,9 +87,7 @@ class Appender(msgspec.Struct):
                 self._check_allowed(partition)
             header = validate_produced(batch, partition.batch_bytes_max)
             if self.version < ZSTD_SINCE and header.compression == Codec.ZSTD:
-                raise ApiError(
-                    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd; Produce v{ZSTD_SINCE} is the first with it"
-                )
+                raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd requires Produce v{ZSTD_SINCE} or later")
             if partition.inspects_records and must_inspect(partition.log.config, header):
                 return self._look_into(partition, batch, header, place, RECORDS_HERE_MAX)
             if self.trust.doubted or is_implausible(header, self.now_ms):
@@ -105,7 +103,6 @@ class Appender(msgspec.Struct):
             return self.refused(place, self.environment.replicas.failures.storage_failed(partition, error))
 
     def _append_in_transaction(self, partition: Partition, batch: memoryview, place: int) -> ProduceResult | None:
-        """Return the result of a transactional batch; None if it comes later."""
         failures = self.environment.replicas.failures
         try:
             header = validate_produced(batch, partition.batch_bytes_max, TRANSACTIONAL_ATTRIBUTES)
@@ -118,7 +115,7 @@ class Appender(msgspec.Struct):
     def append_checked(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
-        """Check the records of a batch and append it; return the result, None if it comes later."""
+        """Check the records of a batch if necessary, and append it; return the result, or None if it comes later."""
         if partition.inspects_records and must_inspect(partition.log.config, header):
             return self._look_into(partition, batch, header, place, RECORDS_HERE_MAX)
         if self.trust.doubted or is_implausible(header, self.now_ms):
@@ -126,7 +123,7 @@ class Appender(msgspec.Struct):
         return self._append_batch(partition, batch, header, place)
 
     def refused(self, place: int, error: ApiError) -> ProduceResult:
-        """Return the result that carries an error, with the leader if the error is that another broker leads."""
+        """Return the result of a refused batch, with the current leader if another broker leads the partition."""
         topic, number, _, _ = self.request.batches[place]
         if error.code not in LEADER_ERRORS:
             return refused(number, error)
@@ -136,16 +133,17 @@ class Appender(msgspec.Struct):
     def _append_batch(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
-        """Append the batch; with acks=all the result comes once the high watermark has passed it.
+        """Append the batch; return the result, or None if the result comes later.
 
-        With acks=1 it comes at once, unless the topic's `flush.messages` requires a sync first.
+        With acks=all the result comes when the high watermark has passed the batch. With acks=1 the result comes at
+        once, unless the topic's `flush.messages` requires a sync first.
         """
         appended, log = partition.append_as_leader(batch, header, self.now_ms), partition.log
         offset, acks = appended.base_offset, self.request.acks
         number = partition.topic_partition.partition
         result = (number, NO_ERROR, offset, appended.log_append_time_ms, log.log_start_offset, None)
         end_offset = offset + header.last_offset_delta + 1
-        if end_offset <= partition.high_watermark or not acks:  # What is committed is synced as asked, too.
+        if end_offset <= partition.high_watermark or not acks:  # Committed batches need no further sync.
             return result
         if acks != ACKS_ALL and end_offset <= log.ack_end_offset:
             return result
@@ -159,15 +157,17 @@ class Appender(msgspec.Struct):
         return None
 
     def answer_later(self) -> PendingProduce:
-        """Return the collector of the results that come later."""
+        """Return the PendingProduce that collects the results and answers the request later."""
         if self.late is None:
             self.late = PendingProduce(self.environment, self.channel, self.request, self.version, self.correlation_id)
         return self.late
 
     def _check_allowed(self, partition: Partition) -> None:
-        """Raise ApiError unless this client may write to this partition with these acks."""
+        """Raise ApiError unless the client may write to the partition with the acks of the request."""
         if self.request.acks not in ANY_ACKS:
-            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self.request.acks}; -1, 0 and 1 are allowed")
+            raise ApiError(
+                ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self.request.acks} is invalid; allowed are -1, 0 and 1"
+            )
         topic = partition.topic_partition.topic
         if is_internal(topic) and self.trust.client_id != ADMIN_CLIENT_ID:
             message = f"only brokers, and clients with the client id {ADMIN_CLIENT_ID}, may write to {topic}"
@@ -189,7 +189,7 @@ class Appender(msgspec.Struct):
     def _look_into(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int, records_max: int
     ) -> ProduceResult | None:
-        """Check small batches here, up to LOOKED_AT_MAX records a request, and the others in the helper."""
+        """Check the records of a small batch in the event loop, and of a large batch in the helper process."""
         config, inspector = partition.log.config, self.environment.inspector
         if self.looked_at < LOOKED_AT_MAX and is_quick(config, header, records_max):
             self.looked_at += header.record_count
@@ -206,7 +206,7 @@ class Appender(msgspec.Struct):
     def _append_inspected(
         self, partition: Partition, batch: memoryview, header: BatchHeader, inspected: Inspected, place: int
     ) -> ProduceResult | None:
-        """Append a batch; its max timestamp becomes the largest of its records, as in Kafka."""
+        """Append a checked batch; its max timestamp becomes the largest timestamp of its records, as in Kafka."""
         said_ms, true_ms = header.max_timestamp_ms, inspected.max_timestamp_ms
         if inspected.batch is not None:
             batch = memoryview(bytearray(inspected.batch))
@@ -235,7 +235,7 @@ class Appender(msgspec.Struct):
 
     @contextmanager
     def using_again(self, partition: Partition, place: int) -> Iterator[Partition]:
-        """Yield the partition's current state after a wait. Raises ApiError if this batch may not be appended to it."""
+        """Yield the partition after a wait. Raises ApiError if the batch may no longer be appended to the partition."""
         topic, number, _, _ = self.request.batches[place]
         with self.environment.replicas.failures.using(topic.name, number, topic.topic_id) as current:
             if current.topic_id != partition.topic_id:

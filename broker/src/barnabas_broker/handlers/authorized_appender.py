@@ -1,4 +1,4 @@
-"""Produce under an authorizer: batches of topics that the client may not write to are refused, all others appended."""
+"""Produce with an authorizer: refuses batches for topics to which the client may not write, and appends all others."""
 
 from barnabas_broker.handlers.appender import Appender
 from barnabas_broker.handlers.client_rights import rights_of
@@ -10,12 +10,12 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 
 class AuthorizedAppender(Appender):
-    """Asks for the right to each topic first, and for that to the transactional id at a transactional batch."""
+    """An Appender that checks Write on each topic, and on the transactional id of transactional batches."""
 
     def append_all(self) -> list[ProduceResult] | None:
-        """The results, or None when they come later."""
+        """Append the batches that the client may write; return the results, or None if they come later."""
         environment, client = self.environment, self.channel.client
-        assert environment.authorizer is not None, "this appender is for brokers with an authorizer"
+        assert environment.authorizer is not None, "AuthorizedAppender requires an authorizer"
         rights = environment.authorizer.rights(client.principal, client.host)
         for topic in self.request.topics:
             if (topic.topic_id or topic.name) not in rights.writable:

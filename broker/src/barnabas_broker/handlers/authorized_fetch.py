@@ -1,4 +1,4 @@
-"""Fetch under an authorizer: topics that a consumer may not read are refused; a follower has to be a broker."""
+"""Fetch with an authorizer: refuses topics that the consumer may not read, and followers that are not brokers."""
 
 from barnabas_broker.handlers import replica_fetch
 from barnabas_broker.handlers.channel import Channel, GiveUp
@@ -14,7 +14,7 @@ from barnabas_core.acls import AclOperation, ResourceType
 def answer_follower(
     environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int, request: FetchRequest
 ) -> None:
-    """Answer a broker that follows, and refuse everybody else."""
+    """Answer a follower with ClusterAction on the cluster, and refuse a follower without."""
     if rights_of(environment, channel.client).may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         replica_fetch.handle(environment, channel, version, correlation_id, request)
     else:
@@ -22,14 +22,14 @@ def answer_follower(
 
 
 class AuthorizedFetch(ConsumerFetch):
-    """Asks for the right to each topic when the fetch begins, and again before an answer that has waited."""
+    """A ConsumerFetch that checks Read on each topic when the fetch begins, and again before an answer after a wait."""
 
     __slots__ = ()
 
     def begin(self) -> GiveUp | None:
-        """Answer a small request in this turn."""
+        """Refuse the topics that the client may not read, and read all others."""
         environment, client = self._environment, self._channel.client
-        assert environment.authorizer is not None, "this fetch is for brokers with an authorizer"
+        assert environment.authorizer is not None, "AuthorizedFetch requires an authorizer"
         rights = environment.authorizer.rights(client.principal, client.host)
         for topic in self._request.topics:
             if (topic.topic_id or topic.name) not in rights.readable:
@@ -38,17 +38,17 @@ class AuthorizedFetch(ConsumerFetch):
         return ConsumerFetch.begin(self)
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Read the partition of a change again; True if the fetch is complete. The purgatory calls it."""
+        """Read the changed partition again; return True if the fetch is complete. The purgatory calls this method."""
         self._take_back()
         return super().try_complete(changed)
 
     def expire(self) -> None:
-        """Answer with the records at hand. The purgatory calls it when the time is up."""
+        """Answer with the records read so far. The purgatory calls this method when max_wait_ms is over."""
         self._take_back()
         super().expire()
 
     def _take_back(self) -> None:
-        """Refuse topics that the client might have read when it asked, which may be minutes ago."""
+        """Refuse topics for which the client has lost Read since the fetch began."""
         environment, topics = self._environment, self._request.topics
         rights = rights_of(environment, self._channel.client)
         if all((topic.topic_id or topic.name) in rights.readable for topic in topics):

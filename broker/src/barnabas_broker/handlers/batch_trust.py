@@ -1,9 +1,10 @@
-"""The choice of client batches whose records are checked. Kafka checks all; here clients earn trust.
+"""The choice of the client batches whose records are checked.
 
-A producer is a program: one that writes wrong headers does so again and again. So the first batches of a connection are
-looked into, and then those with an implausible header. Once one was invalid, all of that connection's are looked into.
-A first batch waits for nobody: where it would have to, it is accepted as it is, and the next one is looked into. The
-findings are counted by client id, and logged once for each client and topic.
+Kafka checks the records of all batches. This broker checks those of the first batches of a connection, and later only
+those of batches with an implausible header, because a client that writes wrong headers does so repeatedly. After one
+invalid batch all batches of the connection are checked. While the helper process is busy, a first batch is accepted
+unchecked, and the next batch is checked instead. Invalid batches are counted by client id, and logged once for each
+client and topic.
 """
 
 import logging
@@ -17,27 +18,28 @@ from barnabas_broker.wire.record_batch import BatchHeader
 log = logging.getLogger(__name__)
 
 FIRST_BATCHES: Final = 4
-"""The number of a connection's first batches that are checked; one batch of several records is enough."""
+"""The number of single-record batches that are checked when a connection begins; one batch of several records is
+enough, too."""
 ALL_BATCHES: Final = 1 << 62
-"""A number of batches that no connection reaches."""
+"""A number larger than the number of batches on any connection, so that all batches are checked."""
 CLIENTS_MAX: Final = 100
-"""The clients with a count of their own; the others share one."""
+"""The maximum number of client ids with a count of their own; all other clients share one count."""
 OTHER_CLIENTS: Final = "others"
 LINES_MAX: Final = 1000
-"""The lines in the log of one incarnation of the broker."""
+"""The maximum number of log lines about invalid batches until the broker restarts."""
 
 
 class InvalidOutcome(StrEnum):
-    """The outcome for an invalid batch."""
+    """The treatment of an invalid batch."""
 
     REFUSED = "refused"
-    """The bytes are not the records that the header describes."""
+    """The batch was refused, because its records do not match its header."""
     CORRECTED = "corrected"
-    """The largest timestamp was not the one of the records."""
+    """The batch was appended with a corrected max timestamp."""
 
 
 class BatchTrust:
-    """The invalid batches of all clients of a broker."""
+    """The counts of invalid batches of all clients."""
 
     def __init__(self) -> None:
         self.invalid: Counter[tuple[str, InvalidOutcome]] = Counter()
@@ -46,7 +48,7 @@ class BatchTrust:
         self._logged: set[tuple[str, str]] = set()
 
     def of_connection(self, client_id: str) -> "ConnectionTrust":
-        """Return the trust of a new connection, which has earned none yet."""
+        """Return the trust of a new connection, whose first batches are checked."""
         return ConnectionTrust(self, client_id)
 
     def found(self, client_id: str, topic: str, outcome: InvalidOutcome, what: str) -> None:
@@ -68,23 +70,23 @@ class ConnectionTrust:
         self._broker = broker
         self.client_id = client_id
         self.doubted = FIRST_BATCHES
-        """The number of next batches that are checked, whatever their header says."""
+        """The number of further batches that are checked even if their header is plausible."""
 
     def may_pass(self, header: BatchHeader, now_ms: int) -> bool:
-        """True if a batch may go unchecked: only first batches are checked, and a later one will do as well."""
+        """True if the batch may be appended unchecked, because a later batch can be checked instead."""
         return 0 < self.doubted <= FIRST_BATCHES and not is_implausible(header, now_ms)
 
     def looks_into(self, header: BatchHeader) -> None:
-        """Note that a batch is checked, which counts towards the first ones."""
+        """Count a checked batch as one of the first batches of the connection."""
         self.doubted = max(self.doubted - (1 if header.record_count == 1 else FIRST_BATCHES), 0)
 
     def refused(self, topic: str, reason: str) -> None:
-        """Note a batch whose bytes are not the records that its header describes."""
+        """Note a batch whose records do not match its header."""
         self._lose(topic, InvalidOutcome.REFUSED, reason)
 
     def corrected(self, topic: str, said_ms: int, true_ms: int) -> None:
-        """Note a batch whose header had a wrong max timestamp."""
-        self._lose(topic, InvalidOutcome.CORRECTED, f"max timestamp {said_ms}; the largest of its records is {true_ms}")
+        """Note a batch whose header had the wrong max timestamp."""
+        self._lose(topic, InvalidOutcome.CORRECTED, f"max timestamp {said_ms} instead of {true_ms}")
 
     def _lose(self, topic: str, outcome: InvalidOutcome, what: str) -> None:
         self.doubted = ALL_BATCHES

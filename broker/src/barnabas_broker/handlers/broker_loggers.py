@@ -1,6 +1,7 @@
-"""The log levels of this broker's loggers, as Kafka's BROKER_LOGGER configs: read and changed while it runs (KIP-412).
+"""The log levels of this broker's loggers, as Kafka's BROKER_LOGGER configs (KIP-412).
 
-Levels last until the broker ends. Names are Python's, such as `barnabas_broker.replication`; `root` is above all.
+Levels can be changed while the broker runs, and are lost when it stops. Loggers have Python's names, such as
+`barnabas_broker.replication`; `root` is the parent of all loggers.
 """
 
 import logging
@@ -20,22 +21,25 @@ LEVELS: Final[Mapping[str, int]] = {
     "TRACE": TRACE,
     "WARN": logging.WARNING,
 }
-"""Kafka's names of levels, sorted as its messages show them."""
+"""The Python log level by Kafka's level name, in the order of Kafka's messages."""
 
 
 class BrokerLoggers:
-    """The loggers below `root`, the one logger without a parent."""
+    """The root logger and all loggers below it."""
 
     def __init__(self, root: logging.Logger) -> None:
         self._root = root
 
     def levels(self) -> dict[str, str]:
-        """Return the level in force of each logger, by name."""
+        """Return the effective level of each logger, by the name of the logger."""
         names = sorted(self._root.manager.loggerDict)
         return {ROOT: _name(self._root.level)} | {name: _name(self._logger(name).getEffectiveLevel()) for name in names}
 
     def alter(self, changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
-        """Set or delete levels; a deleted one is inherited. Raises ApiError if one is invalid, and changes none."""
+        """Set or delete log levels; a logger without a level inherits the level of its parent.
+
+        Raises ApiError if one of the changes is invalid, and then makes no change.
+        """
         for change in changes:
             self._check(change)
         for change in () if validate_only else changes:
@@ -43,7 +47,6 @@ class BrokerLoggers:
             self._logger(change.name).setLevel(logging.NOTSET if deleted else LEVELS[change.value or ""])
 
     def _check(self, change: ConfigChange) -> None:
-        """Raise ApiError for a change that Kafka refuses, too."""
         if change.operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
             message = f"{change.operation.name} operation is not allowed for the BROKER_LOGGER resource"
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
@@ -60,7 +63,7 @@ class BrokerLoggers:
 
 
 def check_this_broker(name: str, broker_id: int) -> None:
-    """Raise ApiError unless `name`, of a BROKER_LOGGER resource, is the id of this broker."""
+    """Raise ApiError unless `name`, the name of a BROKER_LOGGER resource, is the id of this broker."""
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
     if name != str(broker_id):
@@ -68,5 +71,5 @@ def check_this_broker(name: str, broker_id: int) -> None:
 
 
 def _name(level: int) -> str:
-    """Return Kafka's name of the lowest level that is logged at `level`."""
+    """Return Kafka's name of the lowest level that a logger at `level` logs."""
     return min(LEVELS, key=lambda name: (LEVELS[name] < level, abs(LEVELS[name] - level)))

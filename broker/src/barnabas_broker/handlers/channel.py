@@ -1,4 +1,4 @@
-"""The client, the facts and the answer channel of a request, as handlers see them."""
+"""The interface between connections and handlers: the client, the context and the channel of a request."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -21,18 +21,18 @@ def user_principal(user: str) -> str:
 
 
 class Client(NamedTuple):
-    """The client of a request: all that a handler knows of it."""
+    """The facts about a client that handlers know."""
 
     listener_name: str
-    """The listener of its connection, whose addresses of brokers the client gets."""
+    """The listener to which the client is connected; responses have the addresses of brokers on this listener."""
     address: str
-    """`host:port`."""
+    """The address of the client, as `host:port`."""
     client_id: str | None = None
-    """The client id that it sends; None if it sends none, or has sent no request yet."""
+    """The client id in the request header; None if the client sends none, or has sent no request yet."""
     principal: str = ANONYMOUS
-    """`User:NAME`, as authenticated by certificate or SASL."""
+    """The principal `User:NAME`, authenticated by certificate or SASL."""
     mechanism: str = ""
-    """The SASL mechanism by which it has authenticated; "" for none."""
+    """The SASL mechanism with which the client has authenticated; empty without SASL."""
 
     @property
     def host(self) -> str:
@@ -44,59 +44,60 @@ class Client(NamedTuple):
         return quotas.of(self.principal, self.client_id, self.listener_name)
 
     def authenticated(self, user: str, mechanism: str) -> "Client":
-        """Return the client with the user that SASL has authenticated."""
+        """Return a copy of the client with the user and mechanism that SASL has authenticated."""
         return self._replace(principal=user_principal(user), mechanism=mechanism)
 
     def named(self, client_id: str | None) -> "Client":
-        """Return the client with this client id."""
+        """Return the client with another client id."""
         return self if client_id == self.client_id else self._replace(client_id=client_id)
 
 
 class Channel(Protocol):
-    """The connection, as a handler sees it."""
+    """The connection of a client, for handlers that send their responses themselves."""
 
     client: Client
     """The client, with the client id of the connection's first request."""
     trust: "ConnectionTrust | None"
-    """The trust of Produce in the batches of this connection; None before the first."""
+    """The trust in batches that this connection produces; None before the first Produce request."""
 
     def respond(self, parts: list[Part]) -> None:
-        """Send the answer now."""
+        """Send the response now."""
         ...
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
-        """Answer later, by the returned call; an empty list answers nothing.
+        """Return a callback that sends the response later; an empty list of parts sends no response.
 
-        The next request is read after that, or, with `reads_on`, now: its answer keeps its place.
+        The connection reads the next request after the callback, or at once with `reads_on`. Responses are sent in the
+        order of the requests.
         """
         ...
 
     def close(self, reason: str | None = None) -> None:
-        """Close the connection; the reason is one line in the log."""
+        """Close the connection, and log the reason if there is one."""
         ...
 
 
 class RequestContext(NamedTuple):
-    """The facts about a request besides its body."""
+    """The facts about a request, except for its body."""
 
     api_key: int
     api_version: int
     client: Client
     """The client, with the client id of this request."""
     is_gone: Callable[[], bool] = lambda: False
-    """True once the connection is closed, so that nobody reads the answer."""
+    """A function that returns True after the connection was closed."""
 
 
 GiveUp = Callable[[], object]
-"""Ends the wait for an answer because the connection is closed."""
+"""A callback that ends the wait for a response, because the connection was closed."""
 
 
 MessageHandler = Callable[["HandlerEnvironment", RequestContext, Any], Any | Awaitable[Any]]
-"""Takes a decoded request and gives the response, or an awaitable of it; the connection reads on after that."""
+"""A function from a decoded request to the response, or to an awaitable of the response."""
 
 
 class RawHandler(Protocol):
-    """Answers through the channel itself, from `buffer[body_start:end]`: no copies."""
+    """A handler that reads the request from `buffer[body_start:end]` without a copy, and responds on the channel."""
 
     def __call__(
         self,
@@ -108,7 +109,7 @@ class RawHandler(Protocol):
         body_start: int,
         end: int,
     ) -> GiveUp | None:
-        """Handle a request; return a callback for a connection that closes before the answer, None if it is answered.
+        """Handle a request; return a callback for the case that the connection closes before the response, or None.
 
         Raises MalformedRequest and CloseConnection.
         """

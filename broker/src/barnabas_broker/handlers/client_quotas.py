@@ -1,7 +1,7 @@
-"""The quotas of clients on this broker, and how much of them each client has used.
+"""The quotas of clients on this broker, and the use of each quota.
 
-The quotas of a client are decided once for each user and client id, until quotas change. A counter is shared by all
-clients that a quota counts together: the clients of one user, of one client id, or of both.
+The quotas of a user with a client id are cached until quotas change. Clients with the same quota share a counter: all
+clients of a user, of a client id, or of both.
 """
 
 from collections import OrderedDict
@@ -27,20 +27,20 @@ from barnabas_core.sampled_rate import SAMPLES, WINDOW_MS, SampledRate
 from barnabas_core.token_bucket import TokenBucket
 
 COUNTERS_MAX: Final = 10_000
-"""The most counters that are kept, as clients choose their ids."""
+"""The maximum number of counters, because clients choose their client ids."""
 COUNTERS_LOOKED_AT: Final = 16
-"""The number of counters that are checked for an unused one, to make room for another."""
+"""The number of counters that are searched for an unused one, to make room for a new counter."""
 CLIENT_ID_CHARS_MAX: Final = 200
-"""The number of characters of a client id that quotas distinguish."""
+"""The number of characters at the beginning of a client id by which quotas distinguish clients."""
 FULL_WINDOW_S: Final = (SAMPLES - 1) * WINDOW_MS / 1000
 THROTTLE_MS_MAX: Final = 2**31 - 1
-"""The longest throttle time that an answer can hold."""
+"""The longest throttle time in a response, which is an int32."""
 
 Used = SampledRate | TokenBucket
 
 
 class Limited:
-    """A limit, its use by the clients that share it, and the time for which they were throttled."""
+    """A quota's limit, its use by the clients that share the quota, and the time for which they were throttled."""
 
     __slots__ = ("_clock", "_used", "_wait_ms_max", "client_id", "key", "limit", "throttled_ms", "user")
 
@@ -56,24 +56,24 @@ class Limited:
 
     @property
     def is_unused(self) -> bool:
-        """True if nothing is counted now, so that the counter can be dropped without effect."""
+        """True if the recent use is 0, so that the counter can be dropped without effect."""
         return self._used.is_unused(self.limit, monotonic_ms(self._clock))
 
     def wait_ms(self) -> int:
-        """Return how long the client has to wait; 0 if it is within its quota."""
+        """Return the throttle time of the client; 0 within the quota."""
         return min(self._used.wait_ms(self.limit, monotonic_ms(self._clock)), self._wait_ms_max)
 
     def count(self, amount: float) -> None:
-        """Count an amount, or take one back if it is below 0."""
+        """Add an amount to the use; a negative amount reduces the use."""
         self._used.count(amount, self.limit, monotonic_ms(self._clock))
 
     def throttled(self, throttle_ms: int) -> None:
-        """Note for the metrics that a client was throttled."""
+        """Add a throttle time to the metrics."""
         self.throttled_ms += throttle_ms
 
 
 class ClientLimits:
-    """The quotas of one user with one client id; None where there is no limit."""
+    """The quotas of a user with a client id; None means no limit."""
 
     __slots__ = ("consumed_bytes", "mutations", "produced_bytes", "request_share")
 
@@ -91,15 +91,15 @@ class ClientLimits:
 
     @property
     def are_set(self) -> bool:
-        """True if there is any limit."""
+        """True if at least one limit is set."""
         return any((self.produced_bytes, self.consumed_bytes, self.request_share, self.mutations))
 
 
 class ClientQuotas:
-    """Looks the quotas of clients and addresses up. `on_change` is called when quotas have changed."""
+    """The quotas of all clients and addresses; `on_change` is called after a change of quotas."""
 
     def __init__(self, image: MetadataImage, clock: Clock, brokers_listener: str | None) -> None:
-        """`brokers_listener` is the listener that only brokers use, which have no quotas; None without one."""
+        """Keep the dependencies; clients on `brokers_listener`, a listener for brokers only, have no quotas."""
         self._image = image
         self._clock = clock
         self._brokers_listener = brokers_listener
@@ -166,7 +166,7 @@ class ClientQuotas:
         return limited
 
     def _make_room(self) -> None:
-        """Drop an unused counter, or one in use if the first COUNTERS_LOOKED_AT all are: it restarts at 0."""
+        """Drop an unused counter; if the first COUNTERS_LOOKED_AT counters are all in use, drop the next one."""
         for _ in range(COUNTERS_LOOKED_AT):
             place, limited = self._counters.popitem(last=False)
             if limited.is_unused:
@@ -175,11 +175,11 @@ class ClientQuotas:
         self._counters.popitem(last=False)
 
     def counters(self) -> list[Limited]:
-        """Return the counters, for metrics."""
+        """Return all counters, for the metrics."""
         return list(self._counters.values())
 
     def connection_wait_ms(self, address: str) -> int:
-        """Count a new connection of this address; return how long it has to wait if that is one too many."""
+        """Count a new connection of an address; return the time that the connection must wait, 0 within the quota."""
         limit = self._connection_rates.get(address, self._connection_rates.get(None))
         if limit is None:
             return 0

@@ -1,5 +1,8 @@
-"""The exception that closes a connection in place of an answer."""
+"""The exception with which a handler closes the connection."""
 
 
 class CloseConnection(Exception):
-    """The connection must be closed, for example after a failed Produce with acks=0. The message is one log line."""
+    """The exception with which a handler closes the connection, for example after a failed Produce with acks=0.
+
+    The message is logged as one line.
+    """

@@ -1,4 +1,4 @@
-"""The part that AlterConfigs and IncrementalAlterConfigs share: changes by resource, and an outcome for each."""
+"""The steps that AlterConfigs and IncrementalAlterConfigs share."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -10,7 +10,7 @@ Wanted = TypeVar("Wanted")
 
 
 class ConfigOutcome(NamedTuple):
-    """A resource, as the request named it, with its error."""
+    """The outcome for one resource of the request; NONE means success."""
 
     resource_type: int
     resource_name: str
@@ -22,13 +22,18 @@ async def alter_each(
     requests: Sequence[tuple[int, str, Wanted | str]],
     alter: Callable[[Mapping[ConfigResource, Wanted]], Awaitable[Mapping[ConfigResource, ApiError | None]]],
 ) -> list[ConfigOutcome]:
-    """Alter all resources at once, except those that have the text of a refusal in place of a change."""
+    """Alter all resources together, and return an outcome for each.
+
+    A resource with a text in place of a change is refused; the text is the error message.
+    """
     known = {int(kind) for kind in ConfigResourceType}
     refused: dict[int, str] = {}
     wanted: dict[ConfigResource, Wanted] = {}
     for number, (kind, name, change) in enumerate(requests):
         if kind not in known:
-            refused[number] = f"resource type {kind}; topics (2), brokers (4) and broker loggers (8) have configs"
+            refused[number] = (
+                f"resource type {kind} is invalid; allowed are topics (2), brokers (4) and broker loggers (8)"
+            )
         elif isinstance(change, str):
             refused[number] = change
         elif (resource := ConfigResource(ConfigResourceType(kind), name)) in wanted:

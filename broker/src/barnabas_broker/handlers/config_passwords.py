@@ -1,4 +1,4 @@
-"""Seal the passwords among the configs of a request before they get to the metadata."""
+"""The encryption of passwords among the configs of a request, before the configs are stored."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 async def sealed(
     environment: HandlerEnvironment, resource: ConfigResource, configs: Mapping[str, str | None]
 ) -> Mapping[str, str | None]:
-    """Return the configs as they may be stored. Raises ApiError where the key is not to be had."""
+    """Return the configs with encrypted passwords. Raises ApiError if the encryption key cannot be read."""
     if resource.type is not ConfigResourceType.BROKER or environment.passwords is None:
         return configs
     try:

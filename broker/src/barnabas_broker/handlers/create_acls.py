@@ -1,4 +1,4 @@
-"""CreateAcls (30), v1 to v3: each ACL is made, or refused by itself; SECURITY_DISABLED without an authorizer."""
+"""CreateAcls (30), v1 to v3: creates ACLs, each on its own; SECURITY_DISABLED without an authorizer."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: CreateAclsRequest
 ) -> CreateAclsResponse:
-    """Create ACLs. An existing one is no error."""
+    """Create ACLs; an ACL that exists already is not an error."""
     read = [_read(environment, each) for each in request.creations]
     wanted: dict[AclPattern, list[AclEntry]] = {}
     for each in read:

@@ -1,4 +1,4 @@
-"""CreatePartitions (37), v0 to v3: more partitions for a topic, never fewer."""
+"""CreatePartitions (37), v0 to v3: adds partitions to topics."""
 
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -13,7 +13,7 @@ TopicResult = CreatePartitionsResponse.CreatePartitionsTopicResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Add partitions, and answer for each topic that it has as many now, or why not."""
+    """Add partitions, and return an error code for each topic."""
     wanted = [_new_partitions(topic) for topic in request.topics]
     costs = {each.name: _added(environment, each) for each in wanted}
     charge = MutationCharge(environment, context, costs, is_free=request.validate_only)

@@ -1,4 +1,4 @@
-"""CreateTopics (19), v2 to v7: v5 answers with the topic's settings, v7 with its id."""
+"""CreateTopics (19), v2 to v7: creates topics; v5 adds the configs of the topic to the response, v7 the topic id."""
 
 from typing import Final
 
@@ -23,10 +23,7 @@ TopicResult = CreateTopicsResponse.CreatableTopicResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    """Create topics, and answer for each that it was created, or why not; with validate_only that it could be.
-
-    Many take several turns of the loop.
-    """
+    """Create topics, or with validate_only only check them, and return an outcome for each."""
     wanted = [_new_topic(topic) for topic in request.topics]
     costs = {each.name: _partitions(environment, each) for each in wanted}
     charge = MutationCharge(environment, context, costs, is_free=request.validate_only)

@@ -1,4 +1,4 @@
-"""The conversion of a callback to an immediate answer or an awaitable of it, as the dispatcher needs."""
+"""The conversion of functions that take a callback to values or awaitables."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,20 +8,20 @@ Answer = TypeVar("Answer")
 
 
 async def awaited(start: Callable[[Callable[[Answer], object]], object]) -> Answer:
-    """Return the answer once it is known."""
+    """Call `start` with a callback, and return the argument of the callback."""
     answer: Answer | Awaitable[Answer] = answer_of(start)
     return await answer if isinstance(answer, asyncio.Future) else answer  # type: ignore[return-value]
 
 
 def answer_of(start: Callable[[Callable[[Answer], object]], object]) -> Answer | Awaitable[Answer]:
-    """Return the argument with which `start` calls its callback; an awaitable of it if that happens later."""
+    """Call `start` with a callback; return the callback's argument, or an awaitable if the callback runs later."""
     given: list[Answer] = []
     waiting: list[asyncio.Future[Answer]] = []
 
     def answer(value: Answer) -> None:
         if not waiting:
             given.append(value)
-        elif not waiting[0].done():  # Done: the connection is closed, and nobody waits.
+        elif not waiting[0].done():  # A closed connection has cancelled the future.
             waiting[0].set_result(value)
 
     start(answer)

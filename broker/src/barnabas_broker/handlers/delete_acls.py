@@ -13,7 +13,7 @@ from barnabas_core.acls import AclEntry, AclPattern
 from barnabas_core.errors import ApiError, ErrorCode
 
 DELETED_MAX: Final = 10_000
-"""ACLs that one request may delete, as in Kafka."""
+"""The maximum number of ACLs that one request may delete, as in Kafka."""
 
 FilterResult = DeleteAclsResponse.DeleteAclsFilterResult
 Acl = tuple[AclPattern, AclEntry]
@@ -22,12 +22,12 @@ Acl = tuple[AclPattern, AclEntry]
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DeleteAclsRequest
 ) -> DeleteAclsResponse:
-    """Delete ACLs; the answer lists for each filter the ACLs that it matched."""
+    """Delete the ACLs that match the filters; the response lists the matching ACLs of each filter."""
     found = [_find(environment, each) for each in request.filters]
     every = {acl for each in found if not isinstance(each, ApiError) for acl in each}
     if len(every) > DELETED_MAX:
         message = (
-            f"the filters find {len(every)} ACLs; at most {DELETED_MAX} may be deleted at once: use narrower filters"
+            f"the filters match {len(every)} ACLs, but one request may delete only {DELETED_MAX}: use narrower filters"
         )
         refused = ApiError(ErrorCode.INVALID_REQUEST, message)
         return DeleteAclsResponse(throttle_time_ms=0, filter_results=[_result(refused, {}) for _ in found])

@@ -1,6 +1,6 @@
-"""DeleteGroups (42), v0 to v2: forget groups without members, with all their offsets.
+"""DeleteGroups (42), v0 to v2: deletes groups without members, and their offsets.
 
-Answered when that is in the log.
+The response is sent when the deletions are in the log of `__consumer_offsets`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from barnabas_core.errors import ErrorCode
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
-    """Delete groups, and answer with the outcome for each."""
+    """Delete groups, and return an error code for each."""
     group_ids = list(dict.fromkeys(request.groups_names))
     if not group_ids:
         return DeleteGroupsResponse(throttle_time_ms=0, results=[])

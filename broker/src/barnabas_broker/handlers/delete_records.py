@@ -1,7 +1,7 @@
-"""DeleteRecords (21), v0 to v2: raise the log start offset; below it nothing is read again.
+"""DeleteRecords (21), v0 to v2: raises the log start offset, so that earlier records cannot be read any more.
 
-Answered once all replicas on brokers that are alive have done so, too: whichever leads next does not bring the records
-back. They tell it in their fetches.
+The response is sent when the replicas on all live brokers have raised their log start offset, so that no later leader
+brings the records back. Followers send their log start offset when they fetch.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,9 +29,9 @@ PartitionResult = TopicResult.DeleteRecordsPartitionResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    """Delete records, and answer for each partition with the new low watermark or an error.
+    """Delete records, and return the new low watermark or an error for each partition.
 
-    After an error nothing has changed, unless its time was up. Many take several turns of the loop.
+    REQUEST_TIMED_OUT means that the leader has deleted the records, but some followers may still have them.
     """
     topics = await _delete_in_turns(environment, request)
     unknown = [each for _, deletions in topics for each in deletions if not each.look()]
@@ -43,7 +43,7 @@ async def handle(
 
 
 class _PartitionDeletion:
-    """The deletion in one partition."""
+    """The deletion of records in one partition."""
 
     def __init__(self, environment: HandlerEnvironment, name: str, index: int, offset: int) -> None:
         self.index = index
@@ -61,16 +61,15 @@ class _PartitionDeletion:
 
     @property
     def known(self) -> PartitionResult:
-        """The result for the client, once `look` has found it."""
         assert self._result is not None
         return self._result
 
     def end(self, error: ErrorCode, low_watermark: int = NO_WATERMARK) -> None:
-        """Keep the partition's result for the answer."""
+        """Store the result of the partition."""
         self._result = PartitionResult(partition_index=self.index, low_watermark=low_watermark, error_code=error)
 
     def look(self) -> bool:
-        """Look for the result, and return whether it is known now."""
+        """Check whether all live replicas have deleted the records, and return True if the result is known."""
         if self._result is None:
             assert self.partition is not None
             try:
@@ -92,16 +91,19 @@ def _delete(partition: Partition, offset: int) -> int:
     partition.check_writable(all_replicas=False)
     if CleanupPolicy.DELETE not in partition.log.config.cleanup_policies:
         topic = partition.topic_partition.topic
-        raise ApiError(ErrorCode.POLICY_VIOLATION, f"{topic} has no cleanup.policy=delete")
+        raise ApiError(ErrorCode.POLICY_VIOLATION, f"topic {topic} does not have cleanup.policy=delete")
     target = partition.high_watermark if offset == HIGH_WATERMARK else offset
     if not 0 <= target <= partition.high_watermark:
-        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}; 0 to {partition.high_watermark}")
+        raise ApiError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} is out of range; allowed are 0 to {partition.high_watermark}",
+        )
     partition.delete_records_before(target)
     return target
 
 
 class _Wait:
-    """The wait for the followers of partitions: a DelayedOperation. `over` is called once all results are known."""
+    """A DelayedOperation that waits for the followers, and calls `over` when all results are known."""
 
     def __init__(self, deletions: Iterable[_PartitionDeletion], over: Callable[[], object]) -> None:
         self._over = over
@@ -116,7 +118,7 @@ class _Wait:
         return list(self._unknown)
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Check the partition that changed; called by the purgatory."""
+        """Check the changed partition; return True if all results are known. The purgatory calls this method."""
         unknown = [each for each in self._unknown.pop(changed, ()) if not each.look()]
         if unknown:
             self._unknown[changed] = unknown
@@ -125,7 +127,7 @@ class _Wait:
         return not self._unknown
 
     def expire(self) -> None:
-        """The time is up: some followers may still have the records."""
+        """End the wait with REQUEST_TIMED_OUT for partitions whose followers may still have the records."""
         for deletions in self._unknown.values():
             for each in deletions:
                 if not each.look():
@@ -136,7 +138,7 @@ class _Wait:
 async def _delete_in_turns(
     environment: HandlerEnvironment, request: DeleteRecordsRequest
 ) -> list[tuple[str, list[_PartitionDeletion]]]:
-    """All, whether or not the client waits for the answer."""
+    """Delete the records of all partitions, even if the client disconnects."""
     turn = environment.answers.turn()
     return [
         (
@@ -151,7 +153,7 @@ async def _delete_in_turns(
 
 
 async def _followers(environment: HandlerEnvironment, deletions: list[_PartitionDeletion], timeout_s: float) -> None:
-    """Wait until all results are known."""
+    """Wait until all followers have deleted the records, or the timeout is over."""
 
     def start(over: Callable[[None], object]) -> None:
         wait = _Wait(deletions, partial(over, None))

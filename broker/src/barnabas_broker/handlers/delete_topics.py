@@ -1,4 +1,4 @@
-"""DeleteTopics (20), v1 to v6: by name, from v6 on by name or id."""
+"""DeleteTopics (20), v1 to v6: deletes topics by name, and from v6 on by name or topic id."""
 
 from uuid import UUID
 
@@ -20,10 +20,7 @@ TopicResult = DeleteTopicsResponse.DeletableTopicResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
-    """Delete topics; the answer has the outcome of each.
-
-    A large answer takes several turns of the loop.
-    """
+    """Delete topics, and return an outcome for each."""
     by_state = [topic.topic_id if topic.name is None else topic.name for topic in request.topics or ()]
     asked = dict.fromkeys([*by_state, *(request.topic_names or ())])
     rights = rights_of(environment, context.client)
@@ -45,7 +42,7 @@ def _partitions(environment: HandlerEnvironment, topic: str | UUID) -> int:
 
 
 def _may_delete(environment: HandlerEnvironment, rights: Rights, asked: str | UUID) -> bool:
-    """True if the client may delete the topic; also for an unknown id, which is answered as unknown."""
+    """True if the client may delete the topic, or if the topic id is unknown."""
     name = asked if isinstance(asked, str) else environment.image.topic_name(asked)
     return (
         name is None
@@ -55,7 +52,7 @@ def _may_delete(environment: HandlerEnvironment, rights: Rights, asked: str | UU
 
 
 def _refused(environment: HandlerEnvironment, rights: Rights, asked: str | UUID) -> TopicResult:
-    """Return a refusal; it shows the name of a topic asked for by id only to clients that may describe it."""
+    """Return the refusal of a topic; for a topic id with the name only if the client may describe the topic."""
     if isinstance(asked, str):
         return TopicResult(name=asked, topic_id=NO_ID, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     name = environment.image.topic_name(asked)

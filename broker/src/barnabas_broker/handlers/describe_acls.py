@@ -1,4 +1,4 @@
-"""DescribeAcls (29), v1 to v3: the ACLs that a filter finds; SECURITY_DISABLED without an authorizer."""
+"""DescribeAcls (29), v1 to v3: lists the ACLs that match a filter; SECURITY_DISABLED without an authorizer."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ Resource = DescribeAclsResponse.DescribeAclsResource
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse:
-    """List ACLs by pattern. Many take several turns of the loop."""
+    """Return the ACLs that match the filter, grouped by resource pattern."""
     try:
         if environment.authorizer is None:
             raise ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)

@@ -20,7 +20,7 @@ EntryData = DescribeClientQuotasResponse.EntryData
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """Return the matching entities with all of their quotas."""
+    """Return the entities that match the filter, with all their quotas."""
     try:
         _check(request.components)
     except ApiError as error:
@@ -42,17 +42,19 @@ def _check(components: Sequence[Any]) -> None:
     for each in components:
         kind, match = each.entity_type, each.match
         if not kind:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"an entity type is empty; {', '.join(ENTITY_TYPES)} are allowed")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"an entity type is empty; allowed are {', '.join(ENTITY_TYPES)}")
         if kind not in ENTITY_TYPES:
-            message = f"entity type {kind!r}; {', '.join(ENTITY_TYPES)} are allowed"
+            message = f"entity type {kind!r} is unknown; allowed are {', '.join(ENTITY_TYPES)}"
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, message)
         if types.count(kind) > 1:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"entity type {kind} is given twice")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"entity type {kind} is in the filter twice")
         if each.match_type not in (EXACT, DEFAULT, ANY):
-            message = f"match type {each.match_type} of {kind}; 0 (exact), 1 (default) and 2 (any) are allowed"
+            message = (
+                f"match type {each.match_type} of {kind} is unknown; allowed are 0 (exact), 1 (default) and 2 (any)"
+            )
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
         if (match is None) is (each.match_type == EXACT):
-            message = f"match {match!r} of {kind} with match type {each.match_type}; only an exact match has a name"
+            message = f"match {match!r} of {kind} with match type {each.match_type}; only exact matches (0) have a name"
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
     if IP in types and len(types) > 1:
         raise ApiError(ErrorCode.INVALID_REQUEST, "an ip cannot be combined with a user or a client-id")

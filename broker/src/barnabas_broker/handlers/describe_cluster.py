@@ -1,7 +1,7 @@
-"""DescribeCluster (60), v0 to v2: cluster id, controller, brokers.
+"""DescribeCluster (60), v0 to v2: the cluster id, the controller and the brokers.
 
-The endpoint type (v1) is brokers: controllers have no addresses of their own. From v2 on the answer has brokers that
-are not alive, too, if the request wants them (KIP-1073).
+A request (v1) can only ask for the endpoints of brokers, because controllers have no addresses of their own. A v2
+request may include fenced brokers (KIP-1073).
 """
 
 from typing import Final
@@ -19,12 +19,12 @@ BROKER_ENDPOINTS: Final = 1
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    """Describe the cluster from this broker's image; UNSUPPORTED_ENDPOINT_TYPE for controller addresses (KIP-919)."""
+    """Describe the cluster; UNSUPPORTED_ENDPOINT_TYPE for the endpoints of controllers (KIP-919)."""
     asked = request.include_cluster_authorized_operations
     if context.api_version >= 1 and request.endpoint_type != BROKER_ENDPOINTS:
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message=f"endpoint type {request.endpoint_type}; {BROKER_ENDPOINTS} (brokers) is allowed",
+            error_message=f"endpoint type {request.endpoint_type} is invalid; allowed is {BROKER_ENDPOINTS} (brokers)",
             cluster_id=environment.image.cluster_id,
             brokers=[],
         )

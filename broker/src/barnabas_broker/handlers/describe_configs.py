@@ -1,6 +1,6 @@
-"""DescribeConfigs (32), v1 to v4: settings of topics, of this broker and of its loggers; v3 adds types and texts.
+"""DescribeConfigs (32), v1 to v4: the configs of topics, brokers and loggers; v3 adds types and documentation.
 
-Groups and client metrics have none, as in a Kafka where nobody has set any.
+Groups and client metrics have no configs, as in a Kafka cluster where none are set.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,19 +23,19 @@ from barnabas_core.config.stray_logs import STRAY_LOGS, STRAY_LOGS_NAMED_MAX, ST
 from barnabas_core.errors import ApiError, ErrorCode
 
 STRAY_LOGS_TEXT: Final = (
-    "Logs that are not served because the metadata has no such topic: DIRECTORY:BYTES. They are served again when the "
-    "metadata of their topics is restored; if nobody needs them, remove the directories."
+    "The logs that are not served because the metadata does not have their topics, as DIRECTORY:BYTES. To serve these "
+    "logs again, restore the metadata of their topics. If nobody needs the logs, remove their directories."
 )
 STRAY_LOGS_OFFLINE_TEXT: Final = (
-    "Offline log dirs that had such logs before; barnabas.stray.logs names these logs until the log dir is online and "
-    "loaded again, or the broker restarts."
+    "The offline log dirs that held logs without a topic in the metadata. barnabas.stray.logs names these logs until "
+    "the log dir is online again, or the broker restarts."
 )
 
 WITHOUT_CONFIGS: Final[Mapping[int, str]] = {
     ConfigResourceType.CLIENT_METRICS: "Client metrics subscription",
     ConfigResourceType.GROUP: "Group",
 }
-"""Kinds of resources that never have a config here, as Kafka's messages name them."""
+"""The resource types that never have configs, with the names in Kafka's messages."""
 
 ResourceResult = DescribeConfigsResponse.DescribeConfigsResult
 EntryResult = ResourceResult.DescribeConfigsResourceResult
@@ -46,10 +46,7 @@ Resource = DescribeConfigsRequest.DescribeConfigsResource
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """Return the configs of each resource, all or those asked for, or the error.
-
-    Many take several turns of the loop.
-    """
+    """Return the configs of each resource, or the error; without requested names all configs."""
     answer = AnswerInTurns(DescribeConfigsResponse, context, environment.answers)
     results = await answer.elements(("results",), request.resources, partial(_describe, environment, request))
     return DescribeConfigsResponse(throttle_time_ms=0, results=results)
@@ -83,7 +80,7 @@ def _entries(environment: HandlerEnvironment, resource_type: int, name: str) -> 
             return _of_all_brokers(environment)
         if name == str(environment.broker_id):
             return [*describe_broker(environment.config), *_stray_logs(environment)]
-        allowed = f"this is broker {environment.broker_id}; an empty name means all brokers"
+        allowed = f"allowed are {environment.broker_id}, the id of this broker, and an empty name for all brokers"
         raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {name}: {allowed}")
     if resource_type == ConfigResourceType.BROKER_LOGGER:
         check_this_broker(name, environment.broker_id)
@@ -92,8 +89,8 @@ def _entries(environment: HandlerEnvironment, resource_type: int, name: str) -> 
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{WITHOUT_CONFIGS[resource_type]} name must not be empty")
         return ()
-    allowed = "topics (2), brokers (4), broker loggers (8), client metrics (16) and groups (32) are allowed"
-    raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type}; {allowed}")
+    allowed = "allowed are topics (2), brokers (4), broker loggers (8), client metrics (16) and groups (32)"
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} is unknown; {allowed}")
 
 
 def _logger(name: str, level: str) -> ConfigEntry:
@@ -103,7 +100,7 @@ def _logger(name: str, level: str) -> ConfigEntry:
 
 
 def _stray_logs(environment: HandlerEnvironment) -> Iterable[ConfigEntry]:
-    """Yield the logs that are set aside, as configs that every client can ask for; none if there are none."""
+    """Yield the configs that list the stray logs, if there are any."""
     strays = environment.logs.strays
     named = sorted(f"{each.directory}:{each.size_bytes}" for each in strays)
     yield from _report(STRAY_LOGS, named[:STRAY_LOGS_NAMED_MAX], STRAY_LOGS_TEXT)
@@ -120,7 +117,7 @@ def _report(name: str, values: Sequence[str], text: str) -> Iterable[ConfigEntry
 
 
 def _losses(environment: HandlerEnvironment, topic: TopicDocument) -> Iterable[ConfigEntry]:
-    """Return which partitions lack records, if some do, as a config that every tool can ask for."""
+    """Yield the config that lists the topic's partitions whose replicas all lack records, if there are any."""
     lost = lost_in(topic, KnownEnds(environment.image))
     if lost:
         yield ConfigEntry(
@@ -131,12 +128,12 @@ def _losses(environment: HandlerEnvironment, topic: TopicDocument) -> Iterable[C
             read_only=True,
             sensitive=False,
             synonyms=(),
-            documentation="Partitions that are offline because every replica lacks records, and what is known of them.",
+            documentation="The partitions that are offline because all replicas lack records, with the known log ends.",
         )
 
 
 def _of_all_brokers(environment: HandlerEnvironment) -> Iterable[ConfigEntry]:
-    """Return only the configs that were set for all brokers: their files differ."""
+    """Return only the configs that were set for all brokers, because the properties files of brokers may differ."""
     return [
         entry._replace(source=ConfigSource.DYNAMIC_DEFAULT_BROKER, value=synonym.value, synonyms=(synonym,))
         for entry in describe_broker(environment.config)

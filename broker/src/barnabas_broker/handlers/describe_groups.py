@@ -1,7 +1,7 @@
-"""DescribeGroups (15), v0 to v6: state, protocol and members of groups.
+"""DescribeGroups (15), v0 to v6: the state, protocol and members of groups.
 
-v3 brings authorized operations, v4 instance ids. A group that is not known is Dead without an error before v6, and
-GROUP_ID_NOT_FOUND with a message from then on (KIP-1043).
+v3 adds authorized operations, and v4 instance ids. An unknown group has the state Dead, and from v6 on also the error
+GROUP_ID_NOT_FOUND (KIP-1043).
 """
 
 from functools import partial
@@ -20,7 +20,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 FIRST_WITH_NOT_FOUND: Final = 6
 NOT_ASKED: Final = frozenset({31})
-"""Encodes as the smallest int32, the protocol's "not asked for"."""
+"""The set that encodes as the smallest int32: the client did not ask for authorized operations."""
 
 Described = DescribeGroupsResponse.DescribedGroup
 
@@ -28,7 +28,7 @@ Described = DescribeGroupsResponse.DescribedGroup
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    """Describe each group as it is when its turn comes. Many groups take several turns of the loop."""
+    """Return the description of each group."""
     rights = rights_of(environment, context.client) if request.include_authorized_operations else None
     answer = AnswerInTurns(DescribeGroupsResponse, context, environment.answers)
     describe = partial(_describe, environment, context, rights)
@@ -58,7 +58,7 @@ def _describe(
 
 
 def _described(group: Group, operations: set[int]) -> Described:
-    """Describe a group; protocol and assignments only while it is stable, as they do not hold otherwise."""
+    """Describe a group; the protocol and the assignments are empty unless the group is stable."""
     is_stable = group.state is GroupState.STABLE
     protocol_name = group.protocol_name if is_stable else None
     return Described(

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35), v1 to v5: log directories, their space and their partitions' sizes (KIP-113, KIP-827)."""
+"""DescribeLogDirs (35), v1 to v5: the log dirs, their space, and the sizes of their partitions (KIP-113, KIP-827)."""
 
 from collections import defaultdict
 from typing import Final
@@ -23,10 +23,9 @@ PartitionResult = TopicResult.DescribeLogDirsPartition
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """Answer with every directory, and with the partitions asked for (null: all).
+    """Return all log dirs with the requested partitions; null topics mean all partitions.
 
-    An offline directory has KAFKA_STORAGE_ERROR. Each partition is described as it is when its turn comes, the
-    directories as they are at the end.
+    An offline log dir has the error KAFKA_STORAGE_ERROR.
     """
     answer = AnswerInTurns(DescribeLogDirsResponse, context, environment.answers)
     sizes = await _sizes(environment, answer, request)
@@ -58,10 +57,7 @@ async def _sizes(environment: HandlerEnvironment, answer: AnswerInTurns, request
 
 
 class _Sizes:
-    """The sizes of partitions, by log dir and topic, each encoded.
-
-    One that moves is in two log dirs, in the same turn.
-    """
+    """The encoded sizes of partitions, by log dir and topic; a partition that moves is in both log dirs."""
 
     def __init__(self, moves: ReplicaMoves, answer: AnswerInTurns) -> None:
         self.by_dir: dict[str, dict[str, list[PartitionResult]]] = defaultdict(lambda: defaultdict(list))
@@ -69,7 +65,7 @@ class _Sizes:
         self._answer = answer
 
     def report(self, log_dir: str, which: TopicPartition, size_bytes: int, lag_bytes: int | None = None) -> None:
-        """A log of the partition; one with a lag is a copy that is not used yet."""
+        """Add the log of a partition; a log with `lag_bytes` is an unfinished copy."""
         result = PartitionResult(
             partition_index=which.partition,
             partition_size=size_bytes,
@@ -79,9 +75,9 @@ class _Sizes:
         self.by_dir[log_dir][which.topic].append(self._answer.encoded(("results", "topics", "partitions"), result))
 
     def report_move(self, which: TopicPartition) -> None:
-        """The copy that is being made of the partition, if any."""
+        """Add the unfinished copy of a partition that moves to another log dir."""
         move = self._moves.under_way.get(which)
-        if move is not None:  # The lag is in bytes: a copy that is not whole has no end offset.
+        if move is not None:  # The lag is in bytes, because an unfinished copy has no log end offset.
             self.report(move.log_dir, which, move.log.size_bytes - move.lag_bytes, move.lag_bytes)
 
 

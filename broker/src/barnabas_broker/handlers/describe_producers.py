@@ -1,4 +1,4 @@
-"""DescribeProducers (61), v0: the idempotent producers that a partition knows, reported by its leader (KIP-664)."""
+"""DescribeProducers (61), v0: the idempotent producers of a partition, as its leader knows them (KIP-664)."""
 
 from functools import partial
 
@@ -16,10 +16,7 @@ ProducerState = PartitionResponse.ProducerState
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """Answer for each partition with its producers, or why they are not known.
-
-    Many partitions take several turns of the loop.
-    """
+    """Return the active producers of each partition, or an error."""
     answer = AnswerInTurns(DescribeProducersResponse, context, environment.answers)
     topics = []
     async for topic in answer.over(request.topics):
@@ -35,7 +32,8 @@ def _partition(environment: HandlerEnvironment, topic: str, number: int) -> Part
         partition.check_readable(-1)
     except ApiError as error:
         return PartitionResponse(partition_index=number, error_code=error.code, error_message=error.message)
-    newest = {each.producer_id: each for each in partition.log.producers.snapshot()}  # The newest batch comes last.
+    # The snapshot has an entry for each known batch of a producer, and the newest entry comes last.
+    newest = {each.producer_id: each for each in partition.log.producers.snapshot()}
     return PartitionResponse(
         partition_index=number,
         error_code=ErrorCode.NONE,

@@ -1,8 +1,7 @@
-"""DescribeQuorum (55), v0 to v2: the controller as the leader, and the brokers as observers of the metadata.
+"""DescribeQuorum (55), v0 to v2: the controller as the leader and only voter, and the other live brokers as observers.
 
-There is no Raft here: the metadata store keeps the documents, and one broker at a time holds a lease. So the one voter
-of `__cluster_metadata` is the controller, all other brokers that are alive are observers, and offsets are revisions of
-the store. How far an observer is, is not reported (docs/decisions/quorum.md).
+There is no Raft quorum: the metadata is in a store, and the controller is the broker that holds a lease. Offsets are
+revisions of the store. The offsets of observers are not reported (docs/decisions/quorum.md).
 """
 
 from typing import Final
@@ -25,7 +24,7 @@ Node = DescribeQuorumResponse.Node
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
-    """Partition 0 of the metadata's topic; UNKNOWN_TOPIC_OR_PARTITION for every other one."""
+    """Describe partition 0 of `__cluster_metadata`; UNKNOWN_TOPIC_OR_PARTITION for all other partitions."""
     return DescribeQuorumResponse(
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -44,7 +43,7 @@ def handle(
 
 def _partition(environment: HandlerEnvironment, topic: str, number: int) -> PartitionData:
     if (topic, number) != (METADATA_TOPIC, 0):
-        message = f"{topic}-{number} has no quorum; {METADATA_TOPIC}-0 has one"
+        message = f"{topic}-{number} has no quorum; only {METADATA_TOPIC}-0 has one"
         return PartitionData(
             partition_index=number,
             error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -57,7 +56,7 @@ def _partition(environment: HandlerEnvironment, topic: str, number: int) -> Part
         error_code=ErrorCode.NONE,
         error_message=None,
         leader_id=controller,
-        leader_epoch=image.controller_epoch & EPOCH_MAX,  # The store's token may exceed an epoch's range.
+        leader_epoch=image.controller_epoch & EPOCH_MAX,  # An epoch has 31 bits, the store's token more.
         high_watermark=image.revision,
         current_voters=[_leader(environment)] if controller != NO_CONTROLLER else [],
         observers=[
@@ -77,7 +76,7 @@ def _leader(environment: HandlerEnvironment) -> ReplicaState:
 
 
 def _nodes(environment: HandlerEnvironment, context: RequestContext) -> list[Node]:
-    """The controller's address, as clients of this listener reach it."""
+    """Return the controller's address on the listener of the client."""
     return [
         Node(
             node_id=node.broker_id,

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (75), v0: partitions with eligible leader replicas, page by page (KIP-966)."""
+"""DescribeTopicPartitions (75), v0: pages of partitions, with their eligible leader replicas (KIP-966)."""
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator
@@ -25,7 +25,7 @@ NO_OPERATIONS: Final = -(2**31)
 
 
 class Place(NamedTuple):
-    """One partition in the order of the pages; the index of a topic that is not there is 0."""
+    """One partition in the order of the pages; a topic that does not exist has one place, with partition 0."""
 
     name: str
     partition: int
@@ -34,9 +34,9 @@ class Place(NamedTuple):
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """Answer with at most response_partition_limit partitions (and max.request.partition.size.limit), and a cursor.
+    """Return one page of partitions, and a cursor if there are more.
 
-    Each topic is described as it is when its turn comes. A large page takes several turns of the loop.
+    A page has at most response_partition_limit and at most max.request.partition.size.limit partitions.
     """
     cursor = request.cursor
     first = Place("", 0) if cursor is None else Place(cursor.topic_name, cursor.partition_index)
@@ -65,7 +65,7 @@ def _sees(rights: Rights, name: str) -> bool:
 def _places(
     environment: HandlerEnvironment, names: list[str], refused: Collection[str], first: Place
 ) -> Iterator[Place]:
-    """List the places from one on; a topic that the client may not see takes one, as if it were not there."""
+    """Yield the places from `first` on; a topic that does not exist or is refused has one place."""
     for name in names[bisect_left(names, first.name) :]:
         document = None if name in refused else environment.image.topics.get(name)
         count = 1 if document is None else len(document.partitions)

@@ -1,4 +1,4 @@
-"""DescribeTransactions (65), v0: the state of transactional ids at their coordinator (KIP-664)."""
+"""DescribeTransactions (65), v0: the transactions that this broker coordinates (KIP-664)."""
 
 from barnabas_broker.coordinators.transactions.transaction import Transaction, state_name
 from barnabas_broker.handlers.channel import RequestContext
@@ -15,7 +15,7 @@ State = DescribeTransactionsResponse.TransactionState
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
-    """Return the state, producer and partitions of each id, or its error."""
+    """Return the transaction state, producer and partitions of each transactional id, or an error."""
     rights = rights_of(environment, context.client)
     states = [_state(environment, rights, each) for each in request.transactional_ids]
     return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (50), v0: which mechanisms users have, and the iterations; never a key (KIP-554)."""
+"""DescribeUserScramCredentials (50), v0: the mechanisms and iterations of users, without their keys (KIP-554)."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ Credentials = Mapping[tuple[str, str], ScramCredential]
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """Answer for the users that are named, or for all."""
+    """Return the credentials of the requested users, or of all users if the request names none."""
     credentials: Credentials = {} if environment.scram is None else environment.scram.credentials
     times = Counter(user.name for user in request.users or ()) or Counter({user for user, _ in credentials})
     return DescribeUserScramCredentialsResponse(

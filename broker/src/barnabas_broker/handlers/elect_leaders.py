@@ -1,7 +1,7 @@
-"""ElectLeaders (43), v0 to v2: leadership to the preferred replicas, or to any that is alive (KIP-183, KIP-460).
+"""ElectLeaders (43), v0 to v2: elects preferred leaders, or any live replica (KIP-183, KIP-460).
 
-v0 knows preferred leaders only; from v1 on the request says which election. Null instead of partitions means all, and
-then the answer has only those that an election was for.
+v0 elects preferred leaders; from v1 on the request has an election type. Null partitions mean all partitions; the
+response then lists only those with an election.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ ELECTIONS = {election.value: election for election in ElectionType}
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
-    """Answer for each partition whether a leader was elected, or why not. A large answer takes several turns."""
+    """Elect leaders, and return an error code for each partition."""
     election = ElectionType.PREFERRED if context.api_version == 0 else ELECTIONS.get(request.election_type)
     if election is None:
         return _answer(ErrorCode.INVALID_REQUEST, [])

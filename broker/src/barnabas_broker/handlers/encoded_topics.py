@@ -1,7 +1,7 @@
-"""The topics as Metadata answers them, encoded: kept until something about them changes, made in slices if large.
+"""The cache of topics in the encoded form of Metadata responses.
 
-Clients ask for the same topics again and again; to encode 2,000 partitions each time takes 50 ms. When a topic changes
-they all ask at once: the request that has a turn goes on with what the others have begun.
+Clients request the same topics repeatedly, and encoding 2,000 partitions takes 50 ms. After a change of a topic all
+clients request it at once: their requests share one encoding, which each continues in its turns of the event loop.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,9 +17,10 @@ from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_name import is_internal
 
 BYTES_MAX: Final = 32 * 1024 * 1024
-"""Kept in all; the oldest go first. A partition of three replicas takes about 50."""
+"""The maximum size of all cached topics; the oldest are dropped first. A partition with three replicas takes 50
+bytes."""
 NOT_ASKED: Final = frozenset({31})
-"""Encodes as the smallest int32, the protocol's "not asked for"."""
+"""The set that encodes as the smallest int32: the client did not ask for authorized operations."""
 MESSAGE: Final = "MetadataResponse"
 
 TopicResponse = MetadataResponse.MetadataResponseTopic
@@ -27,7 +28,7 @@ PartitionResponse = TopicResponse.MetadataResponsePartition
 
 
 class Form(NamedTuple):
-    """The inputs of a topic's encoding besides the topic itself."""
+    """The inputs of a topic's encoding, except for the topic itself."""
 
     version: int
     operations: frozenset[int]
@@ -45,7 +46,7 @@ class EncodedTopic(NamedTuple):
 
 
 class _BegunTopic:
-    """A topic whose partitions are not all encoded yet, shared by all requests that wait for it."""
+    """A topic with some partitions not encoded yet, shared by all requests that wait for the topic."""
 
     def __init__(self, document: TopicDocument, form: Form) -> None:
         self.document = document
@@ -54,17 +55,17 @@ class _BegunTopic:
         self.whole: EncodedTopic | None = None
 
     def is_of(self, document: TopicDocument, form: Form) -> bool:
-        """True if neither the topic nor the form has changed since it was begun."""
+        """True if neither the topic nor the form has changed since the encoding began."""
         return self.document is document and self.form == form
 
 
 LookUp = Callable[[str], tuple[TopicDocument, Form] | None]
-"""Returns the current topic of a name with its form, or None if it does not exist."""
+"""A function that returns the current topic of a name with its form, or None if the topic does not exist."""
 _Key = tuple[str, int, frozenset[int]]
 
 
 class EncodedTopics:
-    """Topics as they are encoded in answers to Metadata; a broker has one of these."""
+    """The broker's cache of encoded topics."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -74,12 +75,12 @@ class EncodedTopics:
         self.partitions_encoded = 0
 
     def find(self, document: TopicDocument, form: Form) -> EncodedTopic | None:
-        """Return the cached encoding of a topic, if it is up to date."""
+        """Return the cached encoding of a topic, or None if it is missing or outdated."""
         kept = self._kept.get(_key(document, form))
         return kept if kept is not None and is_as(kept, document, form) else None
 
     def encode(self, document: TopicDocument, form: Form) -> EncodedTopic:
-        """Return the encoding of a topic, from the cache or encoded now."""
+        """Return the encoding of a topic, and cache it."""
         found = self.find(document, form)
         if found is None:
             partitions = [self._partition(document, form, index) for index in range(len(document.partitions))]
@@ -88,7 +89,7 @@ class EncodedTopics:
         return found
 
     async def prepare(self, names: Iterable[str], look_up: LookUp, turn: FairTurn) -> dict[str, EncodedTopic]:
-        """Return the existing topics in encoded form, some partitions a turn; each as it was when its turn came."""
+        """Return the existing topics in encoded form, by name; encode them in several turns of the event loop."""
         prepared: dict[str, EncodedTopic] = {}
         for name in names:
             await turn.give_way()
@@ -107,7 +108,7 @@ class EncodedTopics:
         return begun.whole
 
     def _go_on(self, begun: _BegunTopic, look_up: LookUp) -> None:
-        """Encode the next partition; cache the topic once it is whole, unless it has changed meanwhile."""
+        """Encode the next partition; after the last partition cache the topic, unless the topic has changed."""
         document, form, partitions = begun.document, begun.form, begun.partitions
         if len(partitions) < len(document.partitions):
             partitions.append(self._partition(document, form, len(partitions)))
@@ -135,7 +136,7 @@ class EncodedTopics:
 
 
 def is_as(encoded: EncodedTopic, document: TopicDocument, form: Form) -> bool:
-    """True if neither the topic nor the set of live brokers has changed since it was encoded."""
+    """True if neither the topic nor the set of live brokers has changed since the encoding."""
     return encoded.document is document and encoded.live == form.live
 
 

@@ -1,6 +1,7 @@
-"""EndTxn (26), v0 to v5: commit or abort. Answered when the decision is committed; the markers follow.
+"""EndTxn (26), v0 to v5: commits or aborts a transaction.
 
-From v5 on the answer has the producer id and epoch of the next transaction (KIP-890), where transaction.version is 2.
+The response is sent when the coordinator's decision is committed, before the markers are written. From v5 on it has the
+producer id and epoch of the next transaction (KIP-890); v5 requires transaction.version 2.
 """
 
 from typing import Final
@@ -17,11 +18,11 @@ from barnabas_core.errors import ApiError, ErrorCode
 FENCED_SINCE: Final = 2
 BUMPS_SINCE: Final = 5
 BUMPING_VERSION: Final = 2
-"""The transaction.version with an epoch for each transaction."""
+"""The transaction.version in which every transaction has an epoch of its own."""
 
 
 async def handle(environment: HandlerEnvironment, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
-    """Commit or abort the transaction, and answer with the producer of the next one."""
+    """Commit or abort the transaction; return the producer id and epoch of the next transaction."""
     try:
         decision = await _end(environment, context, request)
     except ApiError as error:
@@ -35,7 +36,7 @@ async def handle(environment: HandlerEnvironment, context: RequestContext, reque
 async def _end(environment: HandlerEnvironment, context: RequestContext, request: EndTxnRequest) -> Decision:
     bumps = context.api_version >= BUMPS_SINCE
     if bumps and transaction_version(environment.image.features) < BUMPING_VERSION:
-        message = f"EndTxn v{context.api_version} needs transaction.version {BUMPING_VERSION}"
+        message = f"EndTxn v{context.api_version} requires transaction.version {BUMPING_VERSION}"
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, message)
     if not request.transactional_id:
         raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")

@@ -1,8 +1,9 @@
-"""Fetch (1), v4 to v18. The answer is heads of a few bytes and slices of segment files, sent by the kernel.
+"""Fetch (1), v4 to v18, of consumers; `replica_fetch` answers followers.
 
-v12 is flexible and brings the last fetched epoch, v13 names topics by id. Fetch sessions (KIP-227) are declined by
-always answering session id 0. A request without enough bytes waits in the purgatory until there are, or until its time
-is up; of many partitions only those that change are looked at again. What followers ask is answered in `replica_fetch`.
+The response consists of encoded headers, and of slices of segment files that the kernel sends. v12 is flexible and adds
+the last fetched epoch; v13 replaces topic names by topic ids. Consumers get no fetch sessions (KIP-227): the session id
+is always 0. A request without min_bytes of records waits in the purgatory; while it waits, only partitions that change
+are read again.
 """
 
 from collections.abc import Callable, Collection
@@ -28,17 +29,19 @@ from barnabas_core.fair_turns import FETCHED_PARTITIONS, in_turns
 NO_ERROR: Final = 0
 NO_OFFSET: Final = -1
 ZSTD_SINCE: Final = 10
-"""The first version that may read topics with compression.type=zstd (KIP-110); batches themselves are not checked."""
+"""The first version that may read topics with compression.type=zstd (KIP-110). The codecs of batches are not
+checked."""
 
 
 _Place = tuple[Partition, int, int]
-"""A partition, and its place in the request: the position of its topic, and its own within the topic."""
+"""A partition, the index of its topic in the request, and the index of the partition within the topic."""
 
 
 class ConsumerFetch:
-    """A consumer's Fetch request and the results so far; a DelayedOperation while it waits.
+    """A consumer's Fetch request with the results so far; a DelayedOperation while the request waits.
 
-    Every partition is read once, a slice a turn; after that only partitions that change.
+    Every partition is read once, in several turns of the event loop if the request is large. Later only partitions that
+    change are read again.
     """
 
     __slots__ = (
@@ -78,13 +81,13 @@ class ConsumerFetch:
         self._places: dict[WaitList, list[_Place]] = {}
 
     def refuse(self, topics: Collection[str | bytes | None]) -> None:
-        """Read none of these topics, by name or by the bytes of the id."""
+        """Refuse topics, given by name or by the bytes of the topic id."""
         if topics:
-            assert isinstance(self._reader, _Reader), "topics are refused before anything is read"
+            assert isinstance(self._reader, _Reader), "topics can be refused only once"
             self._reader = _RefusingReader(self._reader, topics)
 
     def begin(self) -> GiveUp | None:
-        """Answer a small request in this turn; otherwise return the callback that gives up on it."""
+        """Read the partitions of the request; return a callback that gives up if the answer must wait, else None."""
         if sum(len(topic.partitions) for topic in self._request.topics) > FETCHED_PARTITIONS:
             self._respond = self._channel.defer()
             self._environment.attempt(self._read_in_slices())
@@ -96,9 +99,9 @@ class ConsumerFetch:
         return self._give_up if self._end_wait is not None else None
 
     def _give_up(self) -> None:
-        """Drop the request of a closed connection at once, for its wait may last for weeks."""
+        """Drop the request of a closed connection, because max_wait_ms may be weeks."""
         self._is_given_up = True
-        end_wait, self._end_wait = self._end_wait, None  # It refers to this object: break the cycle.
+        end_wait, self._end_wait = self._end_wait, None  # Break the reference cycle.
         if end_wait is not None:
             end_wait()
 
@@ -113,7 +116,7 @@ class ConsumerFetch:
             self._read_what_changed()
             self._answer_or_wait()
         except Exception:
-            self._channel.close("a bug in Fetch")
+            self._channel.close("Fetch failed because of a bug")
             raise
 
     def _read(self, number: int, index: int, topic: FetchTopic, wanted: FetchPartition) -> FetchResult:
@@ -123,7 +126,7 @@ class ConsumerFetch:
         return result
 
     def _read_what_changed(self) -> None:
-        """Read the partitions again that changed between the turns; from now on the purgatory reports changes."""
+        """Read again the partitions that changed in earlier turns; the purgatory reports later changes."""
         for places in self._places.values():
             partition, number, index = places[0]
             result = self._results[number][1][index]
@@ -137,7 +140,7 @@ class ConsumerFetch:
             results[index], _ = self._reader.read(topic, topic.partitions[index])
 
     def _answer_or_wait(self) -> None:
-        """Wait for partitions to change, until max_wait_ms are over, where there is not enough yet."""
+        """Send the response if there are enough records; otherwise wait for changes until max_wait_ms is over."""
         if self._is_enough or self._request.max_wait_ms <= 0:
             self._answer()
             return
@@ -150,7 +153,7 @@ class ConsumerFetch:
         return reader.is_urgent or not self._places or reader.bytes_read >= self._request.min_bytes
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Read the partition of a change again; True if the fetch is complete. The purgatory calls it."""
+        """Read the changed partition again; return True if the fetch is complete. The purgatory calls this method."""
         self._read_again(self._places[changed])
         if not self._is_enough:
             return False
@@ -158,17 +161,17 @@ class ConsumerFetch:
         return True
 
     def expire(self) -> None:
-        """Answer with the records read so far; the purgatory calls it when max_wait_ms is over."""
+        """Answer with the records read so far. The purgatory calls this method when max_wait_ms is over."""
         self._answer()
 
     def _answer(self) -> None:
-        self._end_wait = None  # Break the reference cycle: the garbage collector ignores frozen objects.
+        self._end_wait = None  # Break the reference cycle, because frozen objects are never collected.
         respond = self._respond or self._channel.respond
         respond(encode_fetch_response(self._correlation_id, self._version, self._results))
 
 
 class _Reader:
-    """Reads partition after partition within one request's byte limit; the first with records ignores the limits."""
+    """Reads partitions within the byte limits of the request, which the first batch of the response may exceed."""
 
     __slots__ = ("_bytes_left", "_client", "_environment", "_is_before_zstd", "bytes_read", "is_urgent")
 
@@ -181,18 +184,16 @@ class _Reader:
         self.is_urgent = False
 
     def read(self, topic: FetchTopic, wanted: FetchPartition) -> tuple[FetchResult, Partition | None]:
-        """Return the result for one partition, and the partition if it is here.
+        """Return the result for one partition, and the partition if this broker has it.
 
-        An error or a diverging epoch is urgent.
+        An error or a diverging epoch sets `is_urgent`, so that the response is sent at once.
         """
         partition: Partition | None = None
         try:
             partition = self._environment.replicas.lookup.find(topic.name, topic.topic_id, wanted.partition)
             partition.check_readable(wanted.current_leader_epoch)
             if self._is_before_zstd and partition.log.config.compression is Compression.ZSTD:
-                raise ApiError(
-                    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd; Fetch v{ZSTD_SINCE} is the first with it"
-                )
+                raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd requires Fetch v{ZSTD_SINCE} or later")
             return self._read_partition(partition, wanted), partition
         except ApiError as error:
             return self._refused(topic, wanted.partition, error), partition
@@ -202,7 +203,7 @@ class _Reader:
             return self._refused(topic, wanted.partition, refusal), partition
 
     def put_back(self, result: FetchResult) -> None:
-        """Return the bytes of a result to the limits, because its partition is read again."""
+        """Add the bytes of a result to the limits again, because its partition is read again."""
         if result.records is not None:
             self.bytes_read -= result.records.length
             self._bytes_left += result.records.length
@@ -269,7 +270,7 @@ class _CommittedReader(_Reader):
 
 
 class _RefusingReader:
-    """Reads as another reader does, but for topics that the client may not read."""
+    """A reader that refuses topics, and passes all other topics to another reader."""
 
     __slots__ = ("_reader", "_refused")
 
@@ -278,19 +279,17 @@ class _RefusingReader:
         self._refused = refused
 
     is_urgent: Final = True
-    """True, for an answer with a refusal is sent without a wait for data."""
+    """A response with a refusal is sent at once."""
 
     @property
     def bytes_read(self) -> int:
-        """The bytes of all other topics."""
+        """The number of bytes that were read from the other topics."""
         return self._reader.bytes_read
 
     def put_back(self, result: FetchResult) -> None:
-        """Make room for a result that is read again."""
         self._reader.put_back(result)
 
     def read(self, topic: FetchTopic, wanted: FetchPartition) -> tuple[FetchResult, Partition | None]:
-        """Read one partition, or refuse it."""
         if (topic.topic_id or topic.name) not in self._refused:
             return self._reader.read(topic, wanted)
         return unauthorized(wanted.partition), None
@@ -312,7 +311,7 @@ def handle(
     make_fetch: Callable[..., ConsumerFetch] = ConsumerFetch,
     answer_follower: Callable[[HandlerEnvironment, Channel, int, int, FetchRequest], None] = replica_fetch.handle,
 ) -> GiveUp | None:
-    """Answer at once when there is enough, an error or no time to wait; else when there is."""
+    """Pass the request of a follower to `answer_follower`, and begin the fetch of a consumer."""
     request = parse_fetch(buffer, body_start, end, version)
     if request.replica_id >= 0:
         answer_follower(environment, channel, version, correlation_id, request)

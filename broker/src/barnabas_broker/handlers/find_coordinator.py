@@ -1,6 +1,6 @@
 """FindCoordinator (10), v0 to v6: the broker that coordinates a group or a transactional id.
 
-From v4 on a request asks for many (KIP-699). The first request of a kind makes its topic: `__consumer_offsets` or
+From v4 on a request may have many keys (KIP-699). The first request creates the topic `__consumer_offsets` or
 `__transaction_state`.
 """
 
@@ -19,7 +19,7 @@ from barnabas_core.java_hash import coordinator_partition
 from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 _TOPICS: Final[Mapping[int, str]] = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
-"""The topic of each kind of key: a group, a transactional id."""
+"""The topic of each key type: 0 is a group, and 1 a transactional id."""
 FIRST_BATCHED_VERSION: Final = 4
 NO_NODE: Final = -1
 
@@ -37,7 +37,7 @@ class _Found(NamedTuple):
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """The coordinator of each key; the topic is created first where it must be. Many keys take several turns."""
+    """Return the coordinator of each key; create the topic of the coordinators if necessary."""
     topic = _TOPICS.get(request.key_type)
     asks = context.api_version < FIRST_BATCHED_VERSION or bool(request.coordinator_keys)
     if asks and topic is not None and topic not in environment.image.topics:
@@ -89,11 +89,11 @@ def _find(environment: HandlerEnvironment, key_type: int, nodes: Nodes, key: str
 def _coordinator_of(environment: HandlerEnvironment, key_type: int, key: str) -> int:
     name = _TOPICS.get(key_type)
     if name is None:
-        message = f"key type {key_type}; 0 (group) and 1 (transactional id) are supported"
+        message = f"key type {key_type} is not supported; allowed are 0 (group) and 1 (transactional id)"
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
     topic = environment.image.topics.get(name)
     if topic is None:
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} cannot be created yet")
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {name} cannot be created yet")
     if name == TRANSACTION_STATE and not is_compacted(topic.configs):
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_COMPACTED)
     return topic.partitions[coordinator_partition(key, len(topic.partitions))].leader

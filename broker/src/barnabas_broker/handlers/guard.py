@@ -1,4 +1,4 @@
-"""Enforces the table of rights: a handler gets only what its client may ask for, and the rest is refused."""
+"""Checks the rights in `api_rights` before a handler runs, and refuses elements that the client may not request."""
 
 import functools
 from collections.abc import Awaitable, Callable, Iterable
@@ -18,7 +18,7 @@ from barnabas_core.errors import ErrorCode
 
 
 def guarded(message_handler: Callable[[int], MessageHandler]) -> Callable[[int], MessageHandler]:
-    """Return handlers that check the rights first."""
+    """Return a function from API keys to handlers that check the rights first."""
 
     @functools.cache
     def guarded_handler(api_key: int) -> MessageHandler:
@@ -35,7 +35,7 @@ class _Guard:
         self._refusals = Refusals(API_SPECS[api_key].name, row.answers, row.refused, names_each=row.names_each)
 
     def __call__(self, environment: HandlerEnvironment, context: RequestContext, request: Any) -> Any | Awaitable[Any]:
-        """Answer all that the client may ask for, and refuse the rest."""
+        """Refuse the elements that the client may not request, and pass the others to the handler."""
         rights = rights_of(environment, context.client)
         needs = [each for each in self._row.needs if each.first_version <= context.api_version <= each.last_version]
         for need in needs:
@@ -71,7 +71,7 @@ def _with(response: Any, name: str, refused: list[Any]) -> Any:
 def _code(
     rights: Rights, needs: Iterable[Need], request: Any, element: Any, environment: HandlerEnvironment
 ) -> ErrorCode:
-    """The error of one element; NONE where it may be asked for."""
+    """Return the error code of one element; NONE if the client has all rights that the element needs."""
     return next((each.code for each in needs if not _has(rights, each, request, element, environment)), ErrorCode.NONE)
 
 
@@ -90,7 +90,7 @@ def _has(rights: Rights, need: Need, request: Any, element: Any, environment: Ha
 
 
 def _resource(need: Need, element: Any, environment: HandlerEnvironment) -> str | None:
-    """Return the name of the resource; None for an unknown topic id, which the handler answers."""
+    """Return the name of the resource; None for an unknown topic id, for which the handler has an error."""
     if need.resource_type is ResourceType.CLUSTER:
         return CLUSTER_NAME
     if need.field.endswith("[]"):

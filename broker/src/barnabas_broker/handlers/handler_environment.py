@@ -1,4 +1,4 @@
-"""The parts of the broker that handlers may use. One value, made by the app."""
+"""The environment of the handlers: the parts of the broker that they use."""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
@@ -35,7 +35,7 @@ from barnabas_core.config.listeners import Endpoint
 
 
 class IgnoredConfig(NamedTuple):
-    """A setting of a `topic` or `broker`, by its name, that is stored and has no effect."""
+    """A config that is stored, but has no effect; `resource` is `topic` or `broker`, and `name` its name."""
 
     resource: str
     name: str
@@ -44,7 +44,10 @@ class IgnoredConfig(NamedTuple):
 
 @dataclass(slots=True)
 class HandlerEnvironment:
-    """`config` changes as a whole when a dynamic broker config does; all else stays for the life of the broker."""
+    """The parts of the broker that handlers use.
+
+    `config` is replaced when dynamic broker configs change; all other fields stay the same.
+    """
 
     broker_id: int
     config: BrokerConfig
@@ -67,23 +70,24 @@ class HandlerEnvironment:
     inspector: BatchInspector
     trust: BatchTrust
     attempt: Callable[[Coroutine[object, object, None]], object]
-    """Run a coroutine as a task; its exceptions are logged."""
+    """A function that runs a coroutine as a task and logs its exceptions."""
     encoded_topics: EncodedTopics
     answers: LargeResponses
     metadata_answers: LargeResponses
-    """Metadata takes turns with itself only: after a failover all clients need it, whatever else is asked."""
+    """The large Metadata responses, which do not wait for those of other APIs, because all clients need Metadata after
+    a failover."""
     ignored_configs: Callable[[], Iterable[IgnoredConfig]]
-    """Settings that are stored and cannot be used."""
+    """A function that returns the configs that are stored, but have no effect."""
     scram: ScramUsers | None = None
-    """The SCRAM credentials, where a listener asks for them."""
+    """The SCRAM credentials; None if no listener has a SCRAM mechanism."""
     authorizer: Authorizer | None = None
-    """The rights of clients; without an authorizer they may do everything."""
+    """The authorizer; None means that every client has every right."""
     loggers: BrokerLoggers = field(default_factory=lambda: BrokerLoggers(logging.getLogger()))
-    """The loggers of the process, unless a test has others."""
+    """The loggers of the process."""
     passwords: StoredPasswords | None = None
-    """The keeper of password configs; None if there is no store of secrets, as in the simulation."""
+    """The encryption of password configs; None without a store for secrets, as in the simulation."""
     check_certificates: Callable[[BrokerConfig], Awaitable[None]] | None = None
-    """A check that raises InvalidConfig where a listener cannot use the certificates of these settings."""
+    """A check that raises InvalidConfig if a listener cannot use the certificates of the config."""
     quotas: ClientQuotas = field(init=False)
 
     def __post_init__(self) -> None:
@@ -91,12 +95,12 @@ class HandlerEnvironment:
 
     @property
     def controller_id(self) -> int:
-        """The broker to which clients send requests for the controller: any live broker can answer them."""
+        """The broker that clients see as the controller; while the controller is not alive, this broker."""
         controller_id = self.image.controller_id
         return controller_id if controller_id in self.image.live else self.broker_id
 
     def nodes(self, listener_name: str, *, with_fenced: bool = False) -> Iterable[tuple[BrokerRegistration, Endpoint]]:
-        """Return the brokers that clients may know, each with its advertised address of this listener."""
+        """Yield the brokers that clients may see, each with its advertised address on the listener."""
         for registration in visible_brokers(self.image.brokers.values(), with_fenced=with_fenced):
             for endpoint in registration.listeners:
                 if endpoint.name == listener_name:
@@ -106,9 +110,10 @@ class HandlerEnvironment:
 def visible_brokers(
     registrations: Collection[BrokerRegistration], *, with_fenced: bool = False
 ) -> Collection[BrokerRegistration]:
-    """Return the brokers that are alive, or all if none is: after a restore of the metadata store they register again.
+    """Return the live brokers, or all brokers if none is alive.
 
-    A client that gets no broker forgets those that it has, and never asks again (librdkafka 2.16).
+    After a restore of the metadata store no broker is alive until it has registered again. A client that gets no
+    brokers forgets those that it knows, and never connects again (librdkafka 2.16).
     """
     alive = [each for each in registrations if not each.fenced]
     return registrations if with_fenced or not alive else alive

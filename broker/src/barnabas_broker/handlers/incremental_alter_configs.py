@@ -1,6 +1,6 @@
-"""IncrementalAlterConfigs (44), v0 to v1: single settings set, removed, appended to or subtracted from (KIP-339).
+"""IncrementalAlterConfigs (44), v0 to v1: sets, deletes, appends to and subtracts from single configs (KIP-339).
 
-Topics, brokers, and the log levels of this broker (KIP-412).
+The resources are topics, brokers, and the loggers of this broker (KIP-412).
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Change configs; the answer has for each resource whether all its changes were made, or the error."""
+    """Change the configs of each resource, all or none, and return an error code for each resource."""
     changes = [(each.resource_type, each.resource_name, _changes(each)) for each in request.resources]
     outcomes = await alter_each(changes, partial(_alter, environment, validate_only=request.validate_only))
     results = [
@@ -42,7 +42,7 @@ async def handle(
 async def _alter(
     environment: HandlerEnvironment, wanted: Mapping[ConfigResource, list[ConfigChange]], *, validate_only: bool
 ) -> dict[ConfigResource, ApiError | None]:
-    """Change log levels here, and write all other configs to the metadata store."""
+    """Change the log levels on this broker, and write all other configs to the metadata store."""
     stored = {each: changes for each, changes in wanted.items() if each.type is not ConfigResourceType.BROKER_LOGGER}
     refused: dict[ConfigResource, ApiError | None] = {}
     accepted: dict[ConfigResource, list[ConfigChange]] = {}
@@ -86,9 +86,9 @@ def _alter_loggers(
 
 
 def _changes(resource: Resource) -> list[ConfigChange] | str:
-    """Return the changes, or a text that says what is wrong with them."""
+    """Return the changes of a resource, or an error message if one of the changes is invalid."""
     known = {int(operation) for operation in ConfigOperation}
     for each in resource.configs:
         if each.config_operation not in known:
-            return f"config operation {each.config_operation} of {each.name}; {sorted(known)} are allowed"
+            return f"config operation {each.config_operation} of {each.name} is unknown; allowed are {sorted(known)}"
     return [ConfigChange(each.name, ConfigOperation(each.config_operation), each.value) for each in resource.configs]

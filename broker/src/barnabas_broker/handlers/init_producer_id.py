@@ -1,7 +1,8 @@
-"""InitProducerId (22), v0 to v5: producer id and epoch. Without a transactional id, always a new id with epoch 0.
+"""InitProducerId (22), v0 to v5: the producer id and epoch of a producer.
 
-With one, the id's own: its epoch rises, which fences all who had it before, and a transaction that they left open is
-aborted. v3 and later say which producer id and epoch they have now (KIP-360), v4 and later know PRODUCER_FENCED.
+Without a transactional id, the producer gets a new producer id with epoch 0. With a transactional id, the epoch
+increases, which fences all earlier producers with this id, and their open transaction is aborted. From v3 on a producer
+sends its current producer id and epoch (KIP-360); from v4 on it knows PRODUCER_FENCED.
 """
 
 from typing import Final
@@ -24,12 +25,12 @@ FENCED_SINCE: Final = 4
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
-    """Answer with a producer id and an epoch that no other producer has."""
+    """Return a producer id and epoch that no other producer has."""
     expected = ProducerEpoch(request.producer_id, request.producer_epoch)
     try:
         _check_right(rights_of(environment, context.client), request.transactional_id)
         if (expected.producer_id < 0) != (expected.epoch < 0):
-            message = f"producer id {expected.producer_id} with epoch {expected.epoch}; both or none (-1) are allowed"
+            message = f"producer id {expected.producer_id} and epoch {expected.epoch} must both be set, or both be -1"
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
         if request.transactional_id is None:
             return _response(Decision(ErrorCode.NONE, None, await _new_producer(environment)))
@@ -39,7 +40,7 @@ async def handle(
 
 
 def _check_right(rights: Rights, transactional_id: str | None) -> None:
-    """ApiError unless the client may write with the id, or, without one, with idempotence."""
+    """Raise ApiError unless the client may use the transactional id, or may write with idempotence without one."""
     if transactional_id is not None:
         if not rights.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -64,7 +65,7 @@ async def _of_id(
         raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
     timeout_ms, timeout_max_ms = request.transaction_timeout_ms, environment.config.transaction_max_timeout_ms
     if not 0 < timeout_ms <= timeout_max_ms:
-        message = f"transaction.timeout.ms={timeout_ms}; 1 to {timeout_max_ms} are allowed"
+        message = f"transaction.timeout.ms={timeout_ms} is out of range; allowed are 1 to {timeout_max_ms}"
         raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, message)
     new_id = await id_if_lacking(environment, transactional_id, if_unknown=True)
     expected = NOBODY if expected.producer_id < 0 else expected

@@ -1,7 +1,8 @@
-"""JoinGroup (11), v0 to v9: become a member, or stay one in the next generation. Answered when the join phase ends.
+"""JoinGroup (11), v0 to v9: adds a member to a group, or keeps a member for the next generation.
 
-v0 has one timeout for session and rebalance; v4 tells a new member its id first; v5 brings static members, v7 the
-protocol's type and null names, v8 a reason, v9 `skip_assignment` for a static leader that comes back (KIP-814).
+The response is sent when the join phase ends. v0 has one timeout for session and rebalance. From v4 on a new member
+gets its member id and joins again. v5 adds static members, v7 the protocol type and null protocol names, v8 a reason,
+and v9 `skip_assignment` for a static leader that joins again (KIP-814).
 """
 
 from collections.abc import Awaitable
@@ -22,7 +23,7 @@ FIRST_WITH_SKIP_ASSIGNMENT: Final = 9
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
-    """Join a group; the answer has the generation, or an error from which the client continues."""
+    """Join a group; return the generation and the members, or an error."""
     version = context.api_version
     join = _join_request(context, request)
     return answer_of(lambda respond: environment.groups.join(join, lambda reply: respond(_response(reply, version))))
@@ -48,7 +49,7 @@ def _join_request(context: RequestContext, request: JoinGroupRequest) -> JoinReq
 
 
 def client_host(context: RequestContext) -> str:
-    """The client's address as Kafka writes it down and its tools show it: `/10.0.0.7`."""
+    """Return the client's address in the form of Kafka's group members: `/10.0.0.7`."""
     host = context.client.address.rpartition(":")[0]
     return "/" + host.strip("[]")
 

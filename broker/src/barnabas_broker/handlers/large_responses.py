@@ -1,6 +1,6 @@
-"""The answers that take many turns of the loop: one at a time has a turn, and their memory is bounded.
+"""The large responses, which need many turns of the event loop: one at a time has a turn, and their memory is bounded.
 
-Otherwise a hundred clients that ask for very much would make each turn of the loop a hundred times as long.
+Otherwise a hundred large requests would make each turn of the event loop a hundred times as long.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from barnabas_core.clock import Clock, Timers
 from barnabas_core.fair_turns import FIRST_TURN_S, FairTurn, next_turn
 
 BYTES_MAX: Final = 128 * 1024 * 1024
-"""The most bytes of one answer. While all answers together hold more, only the oldest gets turns."""
+"""The maximum size of one response. While all responses together are larger, only the oldest gets turns."""
 
 
 class SharedTurn(FairTurn):
-    """A FairTurn that gets its next turn only after the others that wait."""
+    """A FairTurn that waits until the other large responses have had their turns."""
 
     def __init__(
         self,
@@ -33,18 +33,18 @@ class SharedTurn(FairTurn):
         self._bytes_max = bytes_max
         self._wait = wait
         self.number = number
-        """The order of begin: an older answer has a smaller number."""
+        """The number of the response; later responses have larger numbers."""
         self.is_gone = is_gone
         self.held_bytes = 0
 
     def holds(self, held_bytes: int) -> None:
-        """Note the bytes of the answer so far. Raises CloseConnection if they are too many."""
+        """Note the size of the response so far. Raises CloseConnection if the response is too large."""
         if held_bytes > self._bytes_max:
             raise CloseConnection(f"the answer has more than {self._bytes_max} bytes; ask for less at once")
         self.held_bytes = held_bytes
 
     async def give_way(self) -> None:
-        """Give way as a FairTurn does. Raises CloseConnection if the client has left."""
+        """Wait for the next turn if this turn is used up. Raises CloseConnection if the client has disconnected."""
         if not self.take():
             await self._wait(self)
             self.begin()
@@ -54,10 +54,11 @@ class SharedTurn(FairTurn):
 class _Waiting(NamedTuple):
     turn: SharedTurn
     is_there: asyncio.Future[str | None]
-    """The turn, or the reason why there is none. An exception would hold all of the answer, and itself."""
+    """The future that ends the wait, with None or with a reason to close the connection. A reason is not an exception,
+    whose traceback would keep the response in memory."""
 
     def go_on(self) -> None:
-        if not self.is_there.done():  # Done: it was cancelled.
+        if not self.is_there.done():  # The waiting task may be cancelled.
             self.is_there.set_result(None)
 
     def end(self, why: str) -> None:
@@ -66,7 +67,7 @@ class _Waiting(NamedTuple):
 
 
 class LargeResponses:
-    """The large responses of one broker, which take turns; one that has ended is forgotten with its SharedTurn."""
+    """The large responses of one broker, which take turns."""
 
     def __init__(self, clock: Clock, timers: Timers, bytes_max: int = BYTES_MAX) -> None:
         self._clock = clock
@@ -78,7 +79,7 @@ class LargeResponses:
         self._wakes_soon = False
 
     def turn(self, is_gone: Callable[[], bool] = lambda: False) -> SharedTurn:
-        """Return the turns for one request."""
+        """Return the SharedTurn of a new response."""
         turn = SharedTurn(self._clock, next(self._numbers), self._bytes_max, is_gone, self._next_turn)
         self._turns.add(turn)
         return turn
@@ -107,7 +108,7 @@ class LargeResponses:
         self._wake_soon()
 
     def _chosen(self, *, holds_too_much: bool) -> _Waiting | None:
-        """Return the response that has waited for the longest, or began first if much memory is held."""
+        """Return the response that has waited longest, or the oldest response if all together are too large."""
         while self._waiting:
             chosen = self._waiting.pop(self._oldest() if holds_too_much else 0)
             if not chosen.turn.is_gone():

@@ -1,6 +1,7 @@
-"""LeaveGroup (13), v0 to v5: members go. From v3 on several at once, static ones by their instance id (KIP-345).
+"""LeaveGroup (13), v0 to v5: removes members from a group.
 
-Before v3 the one member's error is the response's; v5 brings a reason.
+From v3 on a request may remove several members, and static members by instance id (KIP-345). Before v3 the member's
+error is the error of the response. v5 adds a reason.
 """
 
 from typing import Final
@@ -15,7 +16,7 @@ FIRST_BATCHED_VERSION: Final = 3
 
 
 def handle(environment: HandlerEnvironment, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """Answer for each member whether it has left, or why not."""
+    """Remove members, and return an error code for each."""
     batched = context.api_version >= FIRST_BATCHED_VERSION
     identities = (
         [MemberIdentity(each.member_id, each.group_instance_id, each.reason) for each in request.members]

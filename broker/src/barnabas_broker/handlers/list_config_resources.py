@@ -1,4 +1,4 @@
-"""ListConfigResources (74), v0 to v1: the resources that have settings (KIP-1142); v0 asks for client metrics only."""
+"""ListConfigResources (74), v0 to v1: lists resources that have configs (KIP-1142); v0 lists only client metrics."""
 
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -12,7 +12,7 @@ ResourceResult = ListConfigResourcesResponse.ConfigResource
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """List topics, brokers and their loggers; UNSUPPORTED_VERSION for unknown types."""
+    """List topics, brokers and broker loggers; UNSUPPORTED_VERSION for an unknown resource type."""
     kinds = {int(kind) for kind in ConfigResourceType}
     asked = (
         set(request.resource_types or kinds) if context.api_version >= 1 else {int(ConfigResourceType.CLIENT_METRICS)}

@@ -1,6 +1,6 @@
 """ListGroups (16), v0 to v5: the groups that this broker coordinates.
 
-v4 filters by state, v5 by type (KIP-518, KIP-848).
+v4 adds a filter by state, and v5 a filter by type (KIP-518, KIP-848).
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ CLASSIC: Final = "classic"
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse:
-    """List the current groups that match the filters; an empty filter matches all. Many groups take several turns."""
+    """List the groups that match the filters; an empty filter matches all groups."""
     try:
         groups = environment.groups.list_groups()
     except ApiError as error:
@@ -51,6 +51,6 @@ def _listed(group: Group) -> ListGroupsResponse.ListedGroup:
 
 
 def _filter(wanted: list[str] | None) -> Callable[[str], bool]:
-    """Return a function that is true for the wanted values, whatever their case."""
+    """Return a predicate for the wanted values, which ignores case; without wanted values it is always true."""
     lowered = {value.lower() for value in wanted or ()}
     return lambda value: not lowered or value.lower() in lowered

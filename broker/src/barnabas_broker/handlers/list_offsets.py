@@ -1,8 +1,8 @@
-"""ListOffsets (2), v1 to v11: offsets by timestamp, and by the special timestamps.
+"""ListOffsets (2), v1 to v11: offsets by timestamp, and by special timestamps.
 
--1 latest, -2 earliest, -3 the record with the largest timestamp (v7), -4 earliest local (v8), -5 last tiered (v9), -6
-earliest pending upload (v11). Without tiered storage everything is local and nothing tiered or pending. A new leader
-that does not know its high watermark yet answers OFFSET_NOT_AVAILABLE (v5), for what it knows may be too small.
+The special timestamps are -1 (latest), -2 (earliest), -3 (the record with the largest timestamp, v7), -4 (earliest
+local, v8), -5 (last tiered, v9) and -6 (earliest pending upload, v11). Without tiered storage all records are local. A
+new leader answers OFFSET_NOT_AVAILABLE (v5) while its high watermark may be too low.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ TopicResponse = ListOffsetsResponse.ListOffsetsTopicResponse
 
 
 class Found(NamedTuple):
-    """An offset, and the timestamp and leader epoch that go with it, -1 where there is none."""
+    """An offset with its timestamp and leader epoch; -1 means unknown."""
 
     timestamp_ms: int
     offset: int
@@ -42,10 +42,7 @@ NOTHING: Final = Found(UNKNOWN, UNKNOWN, UNKNOWN)
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
-    """Answer for each partition with the offset asked for, or an error.
-
-    A request of many takes several turns of the loop.
-    """
+    """Return the requested offset of each partition, or an error."""
     answer = AnswerInTurns(ListOffsetsResponse, context, environment.answers)
     limit = last_stable_offset if request.isolation_level == READ_COMMITTED else _high_watermark
     topics = []
@@ -86,9 +83,9 @@ async def _look_up(
 
 
 async def find_offset(partition: Partition, timestamp_ms: int, offset_max: int, turn: FairTurn) -> Found:
-    """Return the first offset below `offset_max` whose timestamp is not earlier, or that of a special timestamp.
+    """Return the first offset below `offset_max` that has this timestamp or a later one.
 
-    Raises ApiError for an undefined special timestamp.
+    A special timestamp has an offset of its own. Raises ApiError for an undefined special timestamp.
     """
     special = SPECIAL_TIMESTAMPS.get(timestamp_ms)
     if special is not None:
@@ -97,7 +94,7 @@ async def find_offset(partition: Partition, timestamp_ms: int, offset_max: int, 
         return await _largest_timestamp(partition, offset_max, turn)
     if timestamp_ms < 0:
         allowed = ", ".join(str(each) for each in sorted((LARGEST_TIMESTAMP, *SPECIAL_TIMESTAMPS), reverse=True))
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp_ms}; {allowed} or 0 and above are allowed")
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp_ms}; allowed are {allowed} and 0 or more")
     found = await offset_for_timestamp(partition.log, timestamp_ms, offset_max, turn)
     if found is None:
         partition.check_caught_up()
@@ -115,7 +112,7 @@ def _earliest(partition: Partition, offset_max: int) -> Found:
 
 
 async def _largest_timestamp(partition: Partition, offset_max: int, turn: FairTurn) -> Found:
-    """Return the record with the largest timestamp; NOTHING, as in Kafka, while that record is not committed."""
+    """Return the record with the largest timestamp, or NOTHING until the record is committed, as in Kafka."""
     found = await max_timestamp(partition.log, turn)
     if found is None or found.offset >= offset_max:
         partition.check_caught_up()

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (46), v0: which partitions get other replicas just now (KIP-455). Null means all."""
+"""ListPartitionReassignments (46), v0: the ongoing reassignments (KIP-455); null topics mean all."""
 
 from collections.abc import Iterable
 
@@ -16,10 +16,7 @@ PartitionResult = TopicResult.OngoingPartitionReassignment
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """Answer with the reassignments of the partitions asked for; leave out all others, known or not.
-
-    A large answer takes several turns of the loop.
-    """
+    """Return the ongoing reassignments of the requested partitions; all other partitions are left out."""
     answer = AnswerInTurns(ListPartitionReassignmentsResponse, context, environment.answers)
     topics = []
     async for name, numbers in answer.over(_asked(environment, request).items()):
@@ -36,7 +33,7 @@ async def handle(
 
 
 def _asked(environment: HandlerEnvironment, request: ListPartitionReassignmentsRequest) -> dict[str, Iterable[int]]:
-    """The numbers of partitions by topic, each once."""
+    """Return the requested partitions of each topic, without duplicates."""
     if request.topics is None:
         return {name: range(len(topic.partitions)) for name, topic in environment.image.topics.items()}
     asked: dict[str, dict[int, None]] = {}

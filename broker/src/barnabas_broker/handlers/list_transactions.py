@@ -1,6 +1,6 @@
 """ListTransactions (66), v0 to v2: the transactional ids of this coordinator (KIP-664).
 
-v1 filters by how long a transaction has been open (KIP-994), v2 by a pattern of the id (KIP-1152).
+v1 adds a filter by the duration of a transaction (KIP-994), and v2 by a pattern of transactional ids (KIP-1152).
 """
 
 from collections.abc import Callable
@@ -22,9 +22,9 @@ State = ListTransactionsResponse.TransactionState
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
-    """Return all ids that pass the filters; INVALID_REGULAR_EXPRESSION for a pattern that is none.
+    """Return the transactional ids that pass the filters; INVALID_REGULAR_EXPRESSION for an invalid pattern.
 
-    Filters are tried on ids only that the client may see: their time would show others. Many take several turns.
+    Only ids that the client may see are filtered, so that the response time does not reveal other ids.
     """
     error, states = ErrorCode.NONE, []
     try:

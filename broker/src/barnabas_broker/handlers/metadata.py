@@ -1,8 +1,8 @@
-"""Metadata (3), v0 to v13: brokers, topics, partitions with their leaders. Any broker answers for the whole cluster.
+"""Metadata (3), v0 to v13: the brokers, topics, and partition leaders of the whole cluster.
 
-v0: an empty list of topics means all; from v1 on null does, and empty means none. v10 brings topic ids, which a request
-may give instead of names from v12 on. Where auto.create.topics.enable and the request allow it, a topic that is asked
-for and is not there is created first, and the answer has it. Topics are encoded once (`encoded_topics`).
+In v0 an empty list of topics means all topics; from v1 on null means all, and an empty list none. v10 adds topic ids,
+and v12 requests by topic id. A requested topic that does not exist is created if auto.create.topics.enable and the
+request allow it. Encoded topics are cached (`encoded_topics`).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -33,9 +33,9 @@ FIRST_VERSION_BY_ID: Final = 12
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
-    """Describe the cluster from this broker's image; later if topics must be created first, or many encoded.
+    """Describe the cluster from this broker's image.
 
-    Topics that the client may not see are not looked up at all.
+    The response is an awaitable if topics must be created first, or if many partitions must be encoded.
     """
     if context.api_version == 0 and not request.topics:
         request.topics = None
@@ -73,7 +73,7 @@ def _visible(
 
 
 def _forms(environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest) -> Callable[[str], Form]:
-    """The form of each topic in the answer to this client."""
+    """Return a function from topic names to the form of the topic in the response."""
     version, live = context.api_version, environment.image.live
     if not request.include_topic_authorized_operations:
         form = Form(version, NOT_ASKED, live)
@@ -83,7 +83,7 @@ def _forms(environment: HandlerEnvironment, context: RequestContext, request: Me
 
 
 def _documents(environment: HandlerEnvironment, request: MetadataRequest) -> list[TopicDocument]:
-    """Return the topics that are asked for and exist."""
+    """Return the requested topics that exist."""
     image = environment.image
     if _wants_all(request):
         return list(image.topics.values())
@@ -111,7 +111,7 @@ def _wants_all(request: MetadataRequest) -> bool:
 def _to_create(environment: HandlerEnvironment, request: MetadataRequest) -> list[str]:
     if not environment.config.auto_create_topics_enable or not request.allow_auto_topic_creation:
         return []
-    # Only its coordinator may make __transaction_state, with the partitions and the policy that it needs.
+    # Metadata does not create __transaction_state, which needs a cleanup policy and partitions of its own.
     names = [topic.name for topic in request.topics or () if topic.name and topic.name != TRANSACTION_STATE]
     return [name for name in names if name not in environment.image.topics and _can_be_created(name)]
 
@@ -138,9 +138,10 @@ def _answer(
     errors: dict[str, ErrorCode],
     prepared: Mapping[str, EncodedTopic],
 ) -> MetadataResponse:
-    """Make the answer; `prepared` are the topics that were encoded in earlier turns.
+    """Make the response; `prepared` holds the topics that were encoded in earlier turns.
 
-    Changed topics are encoded again up to a bound, others answered as prepared, unless another request encoded them.
+    Topics that have changed since then are encoded again, up to ENCODED_PARTITIONS partitions; the others stay as they
+    were prepared.
     """
     image = environment.image
     form_of = _forms(environment, context, request)
@@ -185,7 +186,7 @@ def _cluster_operations(environment: HandlerEnvironment, context: RequestContext
 
 
 def _each_once(request: MetadataRequest) -> Iterable[MetadataRequest.MetadataRequestTopic]:
-    """The topics that are asked for, as in Kafka: the answer to a small request cannot be of any size."""
+    """Return the requested topics without duplicates, as Kafka does, so that small requests have small responses."""
     return {each.topic_id if each.name is None else each.name: each for each in request.topics or ()}.values()
 
 
@@ -217,7 +218,7 @@ def _requested(
 
 
 def why_missing(name: str | None) -> ErrorCode:
-    """The error for a topic that is not there; None is one that was named by its id."""
+    """Return the error for a topic that does not exist; `name` is None if the topic was requested by topic id."""
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _can_be_created(name) else ErrorCode.INVALID_TOPIC_EXCEPTION

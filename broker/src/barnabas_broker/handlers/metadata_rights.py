@@ -1,4 +1,4 @@
-"""Takes out of Metadata requests the topics that their clients may not see or create."""
+"""Removes from Metadata requests the topics that the client may not see or create."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -16,7 +16,7 @@ Wanted = MetadataRequest.MetadataRequestTopic
 
 
 def narrow(environment: HandlerEnvironment, rights: Rights, request: MetadataRequest) -> list[TopicResponse]:
-    """Reduce the request to topics that the client may see or create; return refusals of the others that it named."""
+    """Remove the topics that the client may not see or create; return a refusal for each that was named."""
     if request.topics is None:
         names = [
             name for name in environment.image.topics if rights.may_see(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
@@ -35,7 +35,7 @@ def narrow(environment: HandlerEnvironment, rights: Rights, request: MetadataReq
 
 
 def _may_describe(environment: HandlerEnvironment, rights: Rights, wanted: Wanted) -> bool:
-    """True if the client may describe the topic; also for an unknown id, which is answered as unknown."""
+    """True if the client may describe the topic, or if the topic id is unknown."""
     name = environment.image.topic_name(wanted.topic_id) if wanted.name is None else wanted.name
     return name is None or rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
 
@@ -50,7 +50,7 @@ def _may_create(environment: HandlerEnvironment, rights: Rights, wanted: Wanted)
 
 
 def _refusals(refused: Iterable[Wanted]) -> Iterable[TopicResponse]:
-    """Return refusals, the same whether a topic exists or not, with its name only if the client gave the name."""
+    """Yield a refusal for each topic, which does not reveal whether the topic exists."""
     for wanted in refused:
         yield TopicResponse(
             error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,

@@ -1,4 +1,4 @@
-"""The quota of changes to the metadata: partitions made and deleted a second (KIP-599)."""
+"""The quota controller_mutation_rate: the partitions created and deleted per second (KIP-599)."""
 
 from collections.abc import Mapping
 from typing import Final, Generic, TypeVar
@@ -8,18 +8,19 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_core.errors import ApiError, ErrorCode
 
 STRICT_SINCE: Final[Mapping[int, int]] = {19: 6, 20: 5, 37: 3}
-"""The first versions of CreateTopics, DeleteTopics and CreatePartitions that are refused; earlier ones only wait."""
+"""The first versions of CreateTopics, DeleteTopics and CreatePartitions that are refused over quota; earlier versions
+are throttled only."""
 
 NameT = TypeVar("NameT")
 
 
 class MutationCharge(Generic[NameT]):
-    """The partitions that a request makes or deletes, by name or id of their topics, taken from the client's quota."""
+    """The partitions that a request creates or deletes, by topic name or id, charged to the client's quota."""
 
     def __init__(
         self, environment: HandlerEnvironment, context: RequestContext, costs: Mapping[NameT, int], *, is_free: bool
     ) -> None:
-        """Charge the quota topic by topic. `refused` has the topics that come after it is used up."""
+        """Charge the quota topic by topic, until it is used up; `refused` gets the other topics."""
         limits = None
         if environment.quotas.are_set and not is_free:
             limits = context.client.limits(environment.quotas)
@@ -32,13 +33,15 @@ class MutationCharge(Generic[NameT]):
         for name, cost in costs.items():
             wait_ms = self._limited.wait_ms()
             if is_strict and wait_ms:
-                message = f"the quota controller_mutation_rate={self._limited.limit} is used up; try in {wait_ms} ms"
+                message = (
+                    f"the quota controller_mutation_rate={self._limited.limit} is used up; try again in {wait_ms} ms"
+                )
                 self.refused[name] = ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
             else:
                 self._limited.count(cost)
 
     def throttle_ms(self, outcomes: Mapping[NameT, object]) -> int:
-        """Give back the charge for failed topics; return the throttle time for the answer."""
+        """Return the throttle time for the response, after the charge of failed topics was given back."""
         if self._limited is None:
             return 0
         for name, outcome in outcomes.items():

@@ -1,7 +1,7 @@
-"""OffsetCommit (8), v2 to v10: remember how far a group has read. Answered when it is committed to the log.
+"""OffsetCommit (8), v2 to v10: commits the offsets of a group.
 
-v2 to v4 may ask for a retention of their own; v6 brings leader epochs, v7 static members, v10 topic ids instead of
-names.
+The response is sent when the offsets are committed to the log. v2 to v4 may have a retention time; v6 adds leader
+epochs, v7 static members, and v10 replaces topic names by topic ids.
 """
 
 from collections.abc import Awaitable, Iterable, Iterator
@@ -34,10 +34,7 @@ PartitionResponse = TopicResponse.OffsetCommitResponsePartition
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    """An error for each partition; topics and partitions that are not there are refused, the others committed.
-
-    Many are looked at, and answered, some a turn of the loop; they are committed together.
-    """
+    """Commit the offsets of all partitions that exist, and return an error code for each partition."""
     if sum(len(topic.partitions) for topic in request.topics) > THINGS_MAX:
         return _commit_many(environment, context, request)
     documents = [_document(environment, context, topic) for topic in request.topics]
@@ -76,7 +73,7 @@ async def _offsets_in_turns(
 
 
 def _unless_gone(environment: HandlerEnvironment, document: TopicDocument | None) -> TopicDocument | None:
-    """Return the topic unless it was deleted: an offset committed after that would never be removed."""
+    """Return the topic, or None if it was deleted: its offsets would never be removed."""
     now = None if document is None else environment.image.topics.get(document.name)
     return document if document is not None and now is not None and now.topic_id == document.topic_id else None
 

@@ -1,4 +1,4 @@
-"""OffsetDelete (47), v0: forget a group's offsets of topics that none of its members uses (KIP-496)."""
+"""OffsetDelete (47), v0: deletes a group's offsets of topics that none of its members consumes (KIP-496)."""
 
 from collections.abc import Awaitable, Iterator
 from itertools import compress
@@ -17,7 +17,7 @@ PartitionResponse = TopicResponse.OffsetDeleteResponsePartition
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
-    """Delete committed offsets; answer one error for all, or one for each partition. Unknown partitions are skipped."""
+    """Delete committed offsets; return one error for the group, or an error code for each partition."""
     partitions = [
         TopicPartition(topic.name, partition.partition_index)
         for topic in request.topics

@@ -1,8 +1,9 @@
-"""OffsetFetch (9), v1 to v10: how far groups have read; -1 if nothing is committed.
+"""OffsetFetch (9), v1 to v10: the committed offsets of groups; -1 means that no offset is committed.
 
-Null topics mean all, from v2 on. v8 asks for many groups (KIP-709), v9 brings member epochs, which classic groups have
-none of, v10 topic ids instead of names. An offset that was committed for an earlier topic of the same name does not
-count. From v7 on a request may want stable offsets only: one that an open transaction may change is refused (KIP-447).
+From v2 on null topics mean all topics. v8 adds requests for several groups (KIP-709), v9 member epochs, which classic
+groups do not have, and v10 replaces topic names by topic ids. Offsets of a deleted topic with the same name are
+ignored. From v7 on a request may require stable offsets: an offset that an open transaction may change has the error
+UNSTABLE_OFFSET_COMMIT (KIP-447).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -33,11 +34,11 @@ TopicResponse = GroupResponse.OffsetFetchResponseTopics
 PartitionResponse = TopicResponse.OffsetFetchResponsePartitions
 TOPICS: Final[Path] = ("groups", "topics")
 OLD_TOPICS: Final[Path] = ("topics",)
-"""The place of topics before v8."""
+"""The path of the topics in responses before v8."""
 
 
 class _Wanted(NamedTuple):
-    """A topic that is asked for; without a name: its id is not known here."""
+    """A requested topic; the name is None if the topic id is unknown."""
 
     name: str | None
     partitions: list[int]
@@ -45,7 +46,7 @@ class _Wanted(NamedTuple):
 
 
 class _Topic(NamedTuple):
-    """A topic of the answer."""
+    """A topic of the response."""
 
     name: str
     topic_id: UUID
@@ -58,7 +59,7 @@ class _Topic(NamedTuple):
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
-    """Offset, leader epoch and metadata of each partition. Many take several turns of the loop."""
+    """Return the offset, leader epoch and metadata of each partition."""
     answer = AnswerInTurns(OffsetFetchResponse, context, environment.answers)
     if context.api_version >= FIRST_WITH_GROUPS:
         groups = [
@@ -75,7 +76,7 @@ async def handle(
         has_group_error = context.api_version >= FIRST_WITH_GROUP_ERROR
         topics = [] if has_group_error else [_refused(topic, error) for topic in wanted or ()]
     encoded = [await _encoded(answer, OLD_TOPICS, topic) async for topic in answer.over(topics)]
-    old_topics = cast("list[OffsetFetchResponse.OffsetFetchResponseTopic]", encoded)  # Encoded, of the same fields.
+    old_topics = cast("list[OffsetFetchResponse.OffsetFetchResponseTopic]", encoded)  # Both types have the same fields.
     return OffsetFetchResponse(throttle_time_ms=0, error_code=error, topics=old_topics)
 
 
@@ -115,9 +116,10 @@ async def _read(
     wanted: list[_Wanted] | None,
     require_stable: bool,
 ) -> list[_Topic]:
-    """The topics that are asked for, in their order, or all that the group has committed. ApiError: no coordinator.
+    """Return the requested topics, or all topics with committed offsets.
 
-    The offsets are those of this turn: by the next one another broker may coordinate the group, and have newer ones.
+    Raises ApiError if this broker does not coordinate the group. The offsets are copied at once, because another broker
+    may coordinate the group and change them in a later turn.
     """
     rights = rights_of(environment, context.client)
     committed = dict(environment.groups.committed(group_id))
@@ -162,7 +164,7 @@ def _refused(wanted: _Wanted, error: ErrorCode) -> _Topic:
 
 
 async def _encoded(answer: AnswerInTurns, topics: Path, topic: _Topic) -> TopicResponse:
-    """A topic with its partitions, encoded as an element of one of the two arrays."""
+    """Return a topic with its partitions, encoded as an element of the array `topics`."""
 
     def tell(number: int) -> PartitionResponse:
         is_unstable = topic.is_unstable(number)

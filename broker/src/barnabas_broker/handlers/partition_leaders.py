@@ -1,4 +1,4 @@
-"""The partition's current leader, for the answer to a client that asked the wrong broker (KIP-951)."""
+"""The current leader of a partition, for responses to clients that asked the wrong broker (KIP-951)."""
 
 from typing import Final
 from uuid import UUID
@@ -14,7 +14,7 @@ LEADER_ERRORS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FE
 def current_leader(
     image: MetadataImage, listener_name: str, name: str | None, topic_id: bytes | None, index: int
 ) -> CurrentLeader | None:
-    """Return the leader of a partition; None if there is none. If the topic's name is None, its id is used."""
+    """Return the leader of a partition, or None without a leader. The topic id is used if `name` is None."""
     if name is None and topic_id is not None:
         name = image.topic_name(UUID(bytes=topic_id))
     document = image.topics.get(name) if name is not None else None

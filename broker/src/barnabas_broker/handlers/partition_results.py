@@ -1,4 +1,4 @@
-"""Outcomes by partition as the protocol wants them: a list of topics, each with a list of its partitions."""
+"""The conversion of outcomes by partition to the lists of topics and partitions in responses."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypedDict, TypeVar
@@ -10,14 +10,14 @@ Outcome = TypeVar("Outcome")
 
 
 class ErrorFields(TypedDict):
-    """The two error fields of a partition in an answer."""
+    """The two error fields of a partition in a response."""
 
     error_code: ErrorCode
     error_message: str | None
 
 
 def by_topic(outcomes: Mapping[TopicPartition, Outcome]) -> Iterable[tuple[str, list[tuple[int, Outcome]]]]:
-    """Group outcomes by topic, topics and partitions in the order of the request."""
+    """Group outcomes by topic; topics and partitions keep the order of the request."""
     topics: dict[str, list[tuple[int, Outcome]]] = {}
     for (topic, number), outcome in outcomes.items():
         topics.setdefault(topic, []).append((number, outcome))
@@ -25,7 +25,7 @@ def by_topic(outcomes: Mapping[TopicPartition, Outcome]) -> Iterable[tuple[str, 
 
 
 def error_fields(error: ApiError | None) -> ErrorFields:
-    """Return the error fields of a partition in an answer; None is a success."""
+    """Return the error fields of a partition in a response; None means success."""
     if error is None:
         return {"error_code": ErrorCode.NONE, "error_message": None}
     return {"error_code": error.code, "error_message": error.message}

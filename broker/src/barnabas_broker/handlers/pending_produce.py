@@ -1,6 +1,6 @@
-"""A Produce request that still waits for some of its results. `appender` makes it and brings the results.
+"""A Produce request that waits for some of its results, which `appender` completes.
 
-A result's place is the number of its batch in the request.
+The place of a result is the index of its batch in the request.
 """
 
 from collections.abc import Callable
@@ -20,27 +20,27 @@ from barnabas_core.errors import ApiError, ErrorCode
 ACKS_ALL: Final = -1
 
 ProduceResults = list[ProduceResult | None]
-"""The results of a request, in the order of its batches; None is not known yet."""
+"""The results of a request, in the order of its batches; None means that the result is not known yet."""
 
 
 def refused(number: int, error: ApiError, leader: CurrentLeader | None = None) -> ProduceResult:
-    """The result that carries an error."""
+    """Return the result of a refused batch."""
     errors = error.record_errors if isinstance(error, BatchRefused) else ()
     return number, error.code, -1, -1, -1, ProduceRefusal(error.message, errors, leader)
 
 
 def check_unanswered(results: list[ProduceResult]) -> None:
-    """Raise CloseConnection on an error: with acks=0 no answer reports it, and the client then connects again."""
+    """Raise CloseConnection if a batch was refused, because there is no response with acks=0."""
     for _, error, _, _, _, refusal in results:
         if refusal is not None:
-            raise CloseConnection(f"acks=0 and {ErrorCode(error).name}: {refusal.message}")
+            raise CloseConnection(f"Produce with acks=0 failed with {ErrorCode(error).name}: {refusal.message}")
 
 
 class PendingProduce:
-    """Answers once all results are known, or the request's time is up.
+    """A Produce request that is answered when all results are known, or when the request times out.
 
-    While a batch may be appended yet the connection is mute, so that no later batch comes before it. Once the time is
-    up it is not appended any more.
+    While a batch waits to be appended, the connection reads no further requests, so that batches keep their order.
+    After the timeout the batch is not appended any more.
     """
 
     __slots__ = (
@@ -72,17 +72,17 @@ class PendingProduce:
         self._request = request
         self._results: ProduceResults = []
         self._partitions: dict[int, Partition] = {}
-        """The partitions whose result is not known yet, by place in the request."""
+        """The partitions with results that are not known yet, by place."""
         self._unappended: set[int] = set()
-        """The places whose batch may still be appended."""
+        """The places of the batches that may still be appended."""
         self._timer: Cancellable | None = environment.timers.call_later(request.timeout_ms / 1000, self._expire)
 
     def begin(self, results: ProduceResults) -> None:
-        """Begin to wait, with the results so far: every batch is appended, or waits for its check."""
+        """Begin to wait, after each batch was appended or handed to its check; `results` has the results so far."""
         self._results = results
 
     def hold(self, place: int, partition: Partition) -> None:
-        """Note that the batch at `place` is appended later, if `may_append` is still True then."""
+        """Note that the batch at `place` is appended later; no further request is read until then."""
         self._partitions[place] = partition
         self._unappended.add(place)
         self._read_on = self._read_on or self._channel.defer()
@@ -92,13 +92,13 @@ class PendingProduce:
         return place in self._unappended
 
     def wait_for(self, place: int, partition: Partition) -> None:
-        """Note that the batch at `place` is appended, and its result comes later."""
+        """Note that the batch at `place` was appended, and that its result comes later."""
         self._partitions[place] = partition
         if self._unappended:
             self._settle(place)
 
     def complete(self, place: int, result: ProduceResult) -> None:
-        """Take a result; after the timeout it has no effect."""
+        """Store the result of the batch at `place`; a result after the timeout has no effect."""
         if self._timer is None:
             return
         self._results[place] = result
@@ -117,7 +117,7 @@ class PendingProduce:
         self._unappended.clear()
 
     def _settle(self, place: int) -> None:
-        """Note that the batch at `place` is appended, or failed for good."""
+        """Note that the batch at `place` was appended or refused."""
         self._unappended.discard(place)
         self._read_on_unless_held()
 
@@ -134,14 +134,14 @@ class PendingProduce:
 
     def _why_late(self, partition: Partition, *, is_appended: bool) -> ApiError:
         if not is_appended:
-            message = "not appended: the batch was not checked within the request's timeout; try again"
+            message = "the batch was not appended, because its check took longer than the request's timeout; try again"
         elif self._request.acks != ACKS_ALL:
-            message = "appended, but not flushed by flush.messages within the request's timeout"
+            message = "the batch was appended, but not flushed (flush.messages) within the request's timeout"
         elif partition.isr_size < partition.isr_size_min:
             in_sync = f"only {partition.isr_size} replicas are in sync; min.insync.replicas={partition.isr_size_min}"
-            return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"appended, but {in_sync}")
+            return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"the batch was appended, but {in_sync}")
         else:
-            message = "appended, but not replicated within the request's timeout"
+            message = "the batch was appended, but not replicated within the request's timeout"
         return ApiError(ErrorCode.REQUEST_TIMED_OUT, message)
 
     def _finish(self) -> None:

@@ -1,8 +1,8 @@
-"""Produce (0), v3 to v13. Batches are checked by their headers and appended as they are; nothing is copied.
+"""Produce (0), v3 to v13: checks the headers of batches, and appends the batches without copying them.
 
-v9 is flexible, v13 names topics by id. acks=all is answered when the high watermark is past every batch. A batch whose
-records have to be looked into (`appender`) may be answered later, too. acks=0 gets no answer; when it fails the
-connection is closed, which is all the client would notice.
+v9 is flexible; v13 replaces topic names by topic ids. With acks=all the response is sent when the high watermark has
+passed every batch. The response may also wait for batches whose records must be checked (`appender`). With acks=0 there
+is no response, and an error closes the connection.
 """
 
 from collections.abc import Callable
@@ -24,9 +24,10 @@ def handle(
     end: int,
     make_appender: Callable[..., Appender] = Appender,
 ) -> GiveUp | None:
-    """Append every batch, then answer with a result for each; CloseConnection when acks=0 and one failed.
+    """Append every batch, and respond with a result for each.
 
-    Without acks nobody waits for the answer: such a client may close while its batch waits to be appended.
+    Raises CloseConnection if a batch with acks=0 was refused. A batch with acks=0 is appended even if the client
+    disconnects while the batch waits.
     """
     request = parse_produce(buffer, body_start, end, version)
     trust = channel.trust

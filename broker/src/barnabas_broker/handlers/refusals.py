@@ -1,4 +1,4 @@
-"""The responses that refuse a request or some of its elements, each with an error."""
+"""The responses that refuse a request, or some of its elements."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -15,7 +15,7 @@ _MESSAGE: Final = "error_message"
 
 
 class Refusals:
-    """Makes the refusals of one API; `answers` and `fields` come from the table of rights."""
+    """The refusals of one API; `answers` and `fields` come from `api_rights`."""
 
     def __init__(self, api: str, answers: Mapping[str, str], fields: Mapping[str, object], *, names_each: bool) -> None:
         self._response = message_class(f"{api}Response")
@@ -35,9 +35,9 @@ class Refusals:
         return self._response(**values, **self._own_fields(self._struct))
 
     def of_elements(self, array: str, refused: Iterable[tuple[object, ErrorCode]]) -> tuple[str, list[Any]]:
-        """Return the response's array for an array of the request, and the refusals to put into it."""
+        """Return the name of the response's array for an array of the request, and the refused elements for it."""
         field = next(each for each in self._arrays(self._struct) if self._source(each) == array)
-        assert field.struct is not None, "only structs have errors"
+        assert field.struct is not None, "an array of refusals has structs"
         return field.name, [self._element(field.struct, source, code) for source, code in refused]
 
     def empty(self) -> Any:
@@ -45,7 +45,7 @@ class Refusals:
         return self._response()
 
     def _list(self, field: schema.Field, source: object, code: ErrorCode) -> list[Any]:
-        assert field.struct is not None, "only structs have errors"
+        assert field.struct is not None, "an array of refusals has structs"
         found = [each for path in self._source(field).split("+") for each in _at(source, path)]
         return [self._element(field.struct, each, code) for each in found]
 
@@ -82,7 +82,7 @@ class Refusals:
 
 
 def _at(source: object, path: str) -> list[object]:
-    """The elements of an array; partitions are numbers or structs, as the request has them."""
+    """Return the elements of the array at `path`; the partitions of a request may be numbers or structs."""
     found = [source]
     for name in path.split("."):
         usual = _USUAL_SOURCES.get(name, name)

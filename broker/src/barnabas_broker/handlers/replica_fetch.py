@@ -1,8 +1,8 @@
-"""Fetch (1) of a follower, a broker that replicates: `replica_id` is its broker id (v15: with its broker epoch).
+"""Fetch (1) of followers, whose `replica_id` is their broker id; v15 adds the broker epoch.
 
-Records up to the log's end, in an incremental session (KIP-227) that only the followers get. The answer may come
-later, yet the channel reads on: a second request ends the wait of the first, whose answer goes before it.
-It must come in by the listener by which that broker reaches others: a client elsewhere could move the high watermark.
+A follower reads up to the log end offset, in an incremental fetch session (KIP-227). While a response waits, the
+connection reads on: the next request ends the wait, and the responses keep their order. A follower must use the
+listener that it uses for all brokers, because a client on another listener could move the high watermark.
 """
 
 from barnabas_broker.handlers.channel import Channel
@@ -17,7 +17,7 @@ from barnabas_core.errors import ErrorCode
 def handle(
     environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int, request: FetchRequest
 ) -> None:
-    """Answer with the records that are new to the follower, at once or when there are some."""
+    """Respond with the records that are new to the follower, when there are some."""
 
     def respond(answer: FollowerAnswer) -> None:
         error, session_id, topics = answer
@@ -30,15 +30,15 @@ def handle(
 
 
 def _listener_of(environment: HandlerEnvironment, broker_id: int) -> str:
-    """Return the listener by which a broker reaches others: it may differ from ours while brokers are rolled."""
+    """Return the inter-broker listener of a broker, which may differ from this broker's during a rolling restart."""
     registration = environment.image.brokers.get(broker_id)
     own = "" if registration is None else registration.inter_broker_listener
     return own or environment.config.listeners.inter_broker
 
 
 def refuse(channel: Channel, version: int, correlation_id: int) -> None:
-    """Answer that the client is no broker. Raises CloseConnection where the version has no error for that."""
+    """Respond with CLUSTER_AUTHORIZATION_FAILED. Raises CloseConnection if the version has no field for the error."""
     if version < SESSIONS_SINCE:
-        raise CloseConnection(f"Fetch v{version} with a replica id from a client that is no broker")
+        raise CloseConnection(f"a client that is not a broker sent Fetch v{version} with a replica id")
     error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     channel.respond(encode_fetch_response(correlation_id, version, [], NO_SESSION, error))

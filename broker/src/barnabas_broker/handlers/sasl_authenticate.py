@@ -1,6 +1,6 @@
-"""SaslAuthenticate (36), v0 to v2, from a client that has nothing to authenticate: the listener has no SASL, or it did.
+"""SaslAuthenticate (36), v0 to v2, on a listener without SASL, or after the client has authenticated.
 
-The tokens of a listener with SASL go to its session (`server.sasl_session`).
+`server.sasl_session` handles SaslAuthenticate during authentication.
 """
 
 from barnabas_broker.handlers.channel import RequestContext
@@ -14,5 +14,5 @@ MESSAGE = "SaslAuthenticate request received after successful authentication"
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse:
-    """Answer ILLEGAL_SASL_STATE; the connection stays."""
+    """Respond with ILLEGAL_SASL_STATE, and keep the connection open."""
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=MESSAGE, auth_bytes=b"")

@@ -1,6 +1,6 @@
-"""SaslHandshake (17), v0 and v1, from a client that has nothing to authenticate: the listener has no SASL, or it did.
+"""SaslHandshake (17), v0 and v1, on a listener without SASL, or after the client has authenticated.
 
-The handshakes of a listener with SASL go to its session (`server.sasl_session`).
+`server.sasl_session` handles SaslHandshake during authentication.
 """
 
 from barnabas_broker.handlers.channel import RequestContext
@@ -12,5 +12,5 @@ from barnabas_core.errors import ErrorCode
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
-    """Answer ILLEGAL_SASL_STATE."""
+    """Respond with ILLEGAL_SASL_STATE."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])

@@ -1,6 +1,7 @@
-"""SyncGroup (14), v0 to v5: the leader brings the assignment, everybody gets a part. Answered when it is in the log.
+"""SyncGroup (14), v0 to v5: the group leader sends the assignments, and each member receives its own.
 
-v3 brings static members; from v5 on a client must say which protocol it thinks was chosen (KIP-559).
+The response is sent when the assignments are in the log. v3 adds static members; from v5 on a member must send the
+protocol that it expects (KIP-559).
 """
 
 from collections.abc import Awaitable
@@ -19,7 +20,7 @@ FIRST_WITH_PROTOCOL: Final = 5
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
-    """Answer with this member's assignment, or an error from which the client continues."""
+    """Return the assignment of the member, or an error."""
     if context.api_version >= FIRST_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
         return _response(SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     sync = SyncRequest(

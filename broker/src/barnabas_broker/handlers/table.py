@@ -1,6 +1,7 @@
-"""The handlers by API key. `wire.apis` says in which versions; a test holds the two tables equal.
+"""The handlers by API key; `wire.apis` has their versions, and a test checks that both tables have the same keys.
 
-Message handlers are imported when they are first needed: with their messages they would be a third of a broker's start.
+Message handlers are imported when they are first used, because they and their messages would take a third of the
+broker's start.
 """
 
 import functools
@@ -27,7 +28,7 @@ AUTHORIZED_RAW_HANDLERS: Final[Mapping[int, RawHandler]] = {
     1: functools.partial(fetch.handle, make_fetch=AuthorizedFetch, answer_follower=answer_follower),
     18: api_versions.handle,
 }
-"""The raw handlers of a broker with an authorizer: without one they cost nothing."""
+"""The raw handlers of a broker with an authorizer."""
 
 MESSAGE_HANDLERS: Final[Mapping[int, str]] = {
     2: "list_offsets",
@@ -81,14 +82,14 @@ MESSAGE_HANDLERS: Final[Mapping[int, str]] = {
     74: "list_config_resources",
     75: "describe_topic_partitions",
 }
-"""The modules of this package."""
+"""The modules of the message handlers in this package, by API key."""
 
-assert API_RIGHTS.keys() == RAW_HANDLERS.keys() | MESSAGE_HANDLERS.keys(), "each API has a row in the table of rights"
+assert API_RIGHTS.keys() == RAW_HANDLERS.keys() | MESSAGE_HANDLERS.keys(), "every API must be in API_RIGHTS"
 
 
 @functools.cache
 def message_handler(api_key: int) -> MessageHandler:
-    """The handler of an API of MESSAGE_HANDLERS."""
+    """Import and return the handler of an API in MESSAGE_HANDLERS."""
     handler: MessageHandler = import_module(f"{__package__}.{MESSAGE_HANDLERS[api_key]}").handle
     return handler
 
@@ -101,7 +102,7 @@ class Handlers(NamedTuple):
 
 
 def handlers_of(environment: HandlerEnvironment) -> Handlers:
-    """Choose the handlers of a broker; those of one with an authorizer ask for rights first."""
+    """Return the handlers of a broker; with an authorizer they check rights first."""
     if environment.authorizer is None:
         return Handlers(RAW_HANDLERS, message_handler)
     return Handlers(AUTHORIZED_RAW_HANDLERS, guarded(message_handler))

@@ -1,4 +1,4 @@
-"""The rights to topics of a Produce or Fetch, found by name or by the bytes of an id, as the request has them."""
+"""The rights to the topics of a Produce or Fetch request, which have a name or a topic id."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,25 +12,25 @@ AskedTopicKey = str | bytes | None
 
 
 class AskedTopic(Protocol):
-    """A topic of a request: it has one of the two."""
+    """A topic of a request, with either a name or a topic id."""
 
     @property
     def name(self) -> str | None:
-        """The name, up to some version of the API."""
+        """The name of the topic; None in versions with topic ids."""
         ...
 
     @property
     def topic_id(self) -> bytes | None:
-        """The id, from that version on."""
+        """The bytes of the topic id; None in versions with topic names."""
         ...
 
 
 def lacking(
     environment: HandlerEnvironment, rights: Rights, operation: AclOperation, topics: Sequence[AskedTopic]
 ) -> frozenset[AskedTopicKey]:
-    """Find the topics to which a client has no right, and remember the others for its next request.
+    """Return the topics to which the client has no right, and cache the others for its next requests.
 
-    An id that nobody knows is not refused: the answer says that it is unknown.
+    An unknown topic id is not refused, because the handler answers it with an error.
     """
     granted = rights.writable if operation is AclOperation.WRITE else rights.readable
     refused = set()

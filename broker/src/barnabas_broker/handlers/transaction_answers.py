@@ -1,4 +1,4 @@
-"""The steps that handlers of transactional requests share."""
+"""The steps that the handlers of transactional requests share."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from barnabas_core.errors import ErrorCode
 
 
 async def outcome(start: Callable[[Callable[[Decision], object]], object], *, knows_fenced: bool) -> Decision:
-    """Return the coordinator's decision once it is committed. Older clients know PRODUCER_FENCED by an older code."""
+    """Return the committed decision of the coordinator; old clients get INVALID_PRODUCER_EPOCH for PRODUCER_FENCED."""
     decision: Decision = await awaited(start)
     if decision.error is ErrorCode.PRODUCER_FENCED and not knows_fenced:
         return decision._replace(error=ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -18,7 +18,7 @@ async def outcome(start: Callable[[Callable[[Decision], object]], object], *, kn
 
 
 async def id_if_lacking(environment: HandlerEnvironment, transactional_id: str, *, if_unknown: bool) -> int:
-    """A new producer id where the next decision may need one, else NO_PRODUCER_ID. ApiError."""
+    """Return a new producer id if the coordinator may need one, else NO_PRODUCER_ID. Raises ApiError."""
     if environment.transactions.lacks_id(transactional_id, if_unknown=if_unknown):
         return await environment.producer_ids.next_id()
     return NO_PRODUCER_ID

@@ -1,7 +1,8 @@
-"""Appends a batch of a transaction.
+"""The append of a transactional batch.
 
-The first one of a partition waits for the coordinator's word that it belongs to the transaction; from Produce v12 on it
-takes the partition into the transaction (KIP-890), where the cluster's transaction.version is 2.
+The first batch of a transaction in a partition waits until the transaction coordinator confirms that the partition is
+in the transaction. From Produce v12 on the coordinator also adds the partition, if the cluster's transaction.version is
+2 (KIP-890).
 """
 
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ _TRY_AGAIN: Final[Mapping[ErrorCode, ErrorCode]] = dict.fromkeys(
     ),
     ErrorCode.NOT_ENOUGH_REPLICAS,
 )
-"""Coordinator errors that producers do not expect of Produce, and the error in their place on which they retry."""
+"""The coordinator errors that producers do not expect from Produce, with the error on which producers retry."""
 
 
 class BatchAppender(Protocol):
@@ -42,30 +43,30 @@ class BatchAppender(Protocol):
     version: int
 
     def answer_later(self) -> PendingProduce:
-        """Return the collector of the results that come later."""
+        """Return the PendingProduce that collects the results and answers the request later."""
         ...
 
     def append_checked(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
-        """Check the records of a batch and append it; return the result, None if it comes later."""
+        """Check the records of a batch if necessary, and append it; return the result, or None if it comes later."""
         ...
 
     def using_again(self, partition: Partition, place: int) -> AbstractContextManager[Partition]:
-        """Yield the partition's current state after a wait. Raises ApiError if this batch may not be appended to it."""
+        """Yield the partition after a wait. Raises ApiError if the batch may no longer be appended to the partition."""
         ...
 
     def refused(self, place: int, error: ApiError) -> ProduceResult:
-        """Return the result that carries an error."""
+        """Return the result of a refused batch, with the current leader if another broker leads the partition."""
         ...
 
 
 def append_in_transaction(
     appender: BatchAppender, partition: Partition, batch: memoryview, header: BatchHeader, place: int
 ) -> ProduceResult | None:
-    """Append a transactional batch; return the result, None if it comes later. Raises ApiError and StorageError."""
+    """Append a transactional batch; return the result, or None if it comes later. Raises ApiError and StorageError."""
     if appender.request.transactional_id is None:
-        message = "a transactional batch in a request without a transactional id"
+        message = "the request has a transactional batch, but no transactional id"
         raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message)
     producers = partition.log.producers
     is_known = producers.check(header) is not None
@@ -73,7 +74,7 @@ def append_in_transaction(
         return appender.append_checked(partition, batch, header, place)
     adds = appender.version >= ADDS_SINCE and appender.environment.gate.takes_in
     if adds and header.base_sequence and header.producer_id not in producers.producers:
-        message = f"producer {header.producer_id} begins with sequence {header.base_sequence}; it must begin with 0"
+        message = f"the first sequence of producer {header.producer_id} is {header.base_sequence}; it must be 0"
         raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
     verification = producers.verifications.begin(header.producer_id, header.producer_epoch, has_own_epoch=adds)
     late = appender.answer_later()
@@ -126,7 +127,7 @@ def _check_not_ended(producers: ProducerStates, header: BatchHeader, verificatio
 
 
 def _produce_error(code: ErrorCode, version: int) -> ErrorCode:
-    """Return the error with which Produce reports this error of the transaction coordinator to a client."""
+    """Return the Produce error for an error of the transaction coordinator."""
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
         return ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDS_SINCE:

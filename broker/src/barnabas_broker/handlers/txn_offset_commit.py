@@ -1,7 +1,7 @@
-"""TxnOffsetCommit (28), v0 to v5: offsets of a group that count once a transaction commits.
+"""TxnOffsetCommit (28), v0 to v5: commits offsets of a group as part of a transaction.
 
-v3 and later say which member of the group read them, and are refused where that one is a member no more (KIP-447). v5
-takes the offsets into the transaction by itself (KIP-890), where the cluster's transaction.version is 2.
+From v3 on the request names the group member, and is refused if it is no longer a member (KIP-447). v5 also adds the
+group's partition of `__consumer_offsets` to the transaction, if the cluster's transaction.version is 2 (KIP-890).
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ PartitionResponse = TopicResponse.TxnOffsetCommitResponsePartition
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
-    """Store offsets as pending in the transaction; answer one error for each partition. Unknown ones are refused."""
+    """Store the offsets until the transaction ends, and return an error code for each partition."""
     offsets = _offsets(environment, request)
     try:
         errors = await _commit(environment, context, request, offsets)
@@ -89,9 +89,9 @@ async def _verify(
     request: TxnOffsetCommitRequest,
     producer: ProducerEpoch,
 ) -> None:
-    """ApiError unless the offsets are in the producer's open transaction, from v5 on after they are taken in.
+    """Raise ApiError unless the group's partition is in the open transaction of the producer; from v5 on add it first.
 
-    No marker may come between the coordinator's word and the append, which follows in this turn.
+    The caller appends in the same turn of the event loop, so that no marker comes between the check and the offsets.
     """
     partition = offsets_partition(environment, request.group_id)
     hosted = environment.replicas.lookup.find(partition.topic, None, partition.partition)
@@ -104,7 +104,9 @@ async def _verify(
     if code is ErrorCode.NONE and not is_current and not is_open:
         code = ErrorCode.INVALID_TXN_STATE
     if code is not ErrorCode.NONE:
-        raise ApiError(code, f"the coordinator of {request.transactional_id} refused offsets of {request.group_id}")
+        raise ApiError(
+            code, f"the coordinator of {request.transactional_id} refused the offsets of group {request.group_id}"
+        )
 
 
 def _offsets(environment: HandlerEnvironment, request: TxnOffsetCommitRequest) -> dict[TopicPartition, CommittedOffset]:
@@ -124,7 +126,7 @@ def _offsets(environment: HandlerEnvironment, request: TxnOffsetCommitRequest) -
 
 
 def _known_error(code: ErrorCode, version: int) -> ErrorCode:
-    """Return the error by the code that a client of this version knows."""
+    """Return the error code that a client of this version knows."""
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
         return ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.NETWORK_EXCEPTION or (

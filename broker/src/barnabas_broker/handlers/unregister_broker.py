@@ -1,7 +1,7 @@
-"""UnregisterBroker (64), v0: a broker that is gone for good is not listed any more (KIP-500).
+"""UnregisterBroker (64), v0: removes a broker that will not come back from the metadata (KIP-500).
 
-Kafka also takes one that lives or has replicas, whose partitions then count on a broker that nobody knows: here that is
-INVALID_REQUEST.
+A broker that is alive or has replicas is refused with INVALID_REQUEST. Kafka removes such a broker, and its partitions
+then have a replica on an unknown broker.
 """
 
 from barnabas_broker.handlers.channel import RequestContext
@@ -13,7 +13,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
-    """Forget a broker, and answer that it is forgotten, or why not."""
+    """Remove a broker from the metadata, or return the error."""
     try:
         await environment.metadata_writer.unregister_broker(request.broker_id)
     except ApiError as error:

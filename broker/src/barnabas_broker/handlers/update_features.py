@@ -1,6 +1,7 @@
-"""UpdateFeatures (57), v0 to v2: levels of features for the whole cluster (KIP-584); all of them, or none.
+"""UpdateFeatures (57), v0 to v2: changes feature levels of the cluster, all or none (KIP-584).
 
-v0 says whether a downgrade is allowed, from v1 on the request says which one. Up to v1 each feature has its own result.
+v0 allows or forbids a downgrade; from v1 on the request has an upgrade type. Up to v1 each feature has a result of its
+own.
 """
 
 from typing import Any
@@ -21,7 +22,7 @@ Result = UpdateFeaturesResponse.UpdatableFeatureResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
-    """Change all feature levels, or none; the answer has the error."""
+    """Change all feature levels, or none and return the error."""
     try:
         updates = [_update(context.api_version, each) for each in request.feature_updates]
         lowers = lowers_transactions(environment.image.features, updates)
@@ -42,7 +43,7 @@ def _update(version: int, update: Any) -> FeatureUpdate:
     if version >= 1:
         kinds = {each.value: each for each in UpgradeType}
         if update.upgrade_type not in kinds:
-            message = f"upgrade type {update.upgrade_type} of {update.feature}; {list(kinds)} are allowed"
+            message = f"upgrade type {update.upgrade_type} of {update.feature} is unknown; allowed are {list(kinds)}"
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
         kind = kinds[update.upgrade_type]
     return FeatureUpdate(update.feature, update.max_version_level, kind)

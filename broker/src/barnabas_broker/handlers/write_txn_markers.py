@@ -1,7 +1,8 @@
 """WriteTxnMarkers (27), v1 and v2: ends transactions in the partitions that this broker leads.
 
-Transaction coordinators send it, and tools that abort a hanging transaction (KIP-664). v2 says by which
-transaction.version a marker's epoch is checked (KIP-1228). A marker is answered once all replicas in sync have it.
+Transaction coordinators send WriteTxnMarkers, and so do tools that abort a hanging transaction (KIP-664). v2 adds the
+transaction.version by which a marker's epoch is checked (KIP-1228). The response is sent when all in-sync replicas have
+the markers.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 
 COMMIT_TIMEOUT_S: Final = 30
-"""The seconds to wait for the replicas, as in Kafka. The coordinator then sends the marker again."""
+"""The timeout for the in-sync replicas, as in Kafka. After the timeout the coordinator sends the marker again."""
 
 _LED_ELSEWHERE: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
@@ -29,7 +30,7 @@ PartitionResult = TopicResult.WritableTxnMarkerPartitionResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
-    """Append all markers, some a turn, then answer with an error code for each partition. Results are by producer."""
+    """Append all markers, and return an error code for each partition, grouped by producer."""
     writing = _Writing(environment)
     try:
         for wanted in request.markers:
@@ -45,18 +46,18 @@ async def handle(
 
 
 def _told(error: ErrorCode) -> ErrorCode:
-    """Return the group coordinator's error as a partition leader's, which is what a sender of markers expects."""
+    """Return the partition leader's error that senders of markers expect for an error of the group coordinator."""
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if error in _LED_ELSEWHERE else error
 
 
 class _Writing:
-    """The markers of one request, while they wait for their commit."""
+    """The markers of one request that are not committed yet."""
 
     def __init__(self, environment: HandlerEnvironment) -> None:
         self.turn = environment.answers.turn()
         self._environment = environment
         self._codes: dict[int, dict[str, list[tuple[int, asyncio.Future[ErrorCode]]]]] = {}
-        """The codes by producer id and topic, for each partition."""
+        """The error codes of all partitions, by producer id and topic."""
         self._timer = environment.timers.call_later(COMMIT_TIMEOUT_S, self._expire)
 
     def append(self, topic: str, index: int, marker: Marker, transaction_version: int) -> None:
@@ -82,7 +83,7 @@ class _Writing:
             done(error)
 
     async def results(self) -> list[MarkerResult]:
-        """Wait until all codes are known."""
+        """Return the results, after all markers are committed or the timeout is over."""
         return [
             MarkerResult(
                 producer_id=producer_id,
@@ -107,5 +108,5 @@ class _Writing:
                         code.set_result(ErrorCode.REQUEST_TIMED_OUT)
 
     def end(self) -> None:
-        """Stop waiting."""
+        """Cancel the timeout."""
         self._timer.cancel()
