@@ -1,1 +1,1 @@
-"""The one place that reads the environment and wires things together."""
+"""The processes of a broker: command line, wiring of the parts, and access to the machine."""

@@ -1,4 +1,4 @@
-"""The authorizer of a broker, where its settings ask for one."""
+"""The construction of a broker's authorizer."""
 
 import functools
 
@@ -11,7 +11,7 @@ from barnabas_core.config.broker_config import BrokerConfig
 
 
 def make_authorizer(config: BrokerConfig, image: MetadataImage, clock: Clock) -> Authorizer | None:
-    """Make the authorizer, with the ACLs of the image now and from now on; None where everybody may do everything."""
+    """Make the authorizer, which follows the ACLs of the image; return None without authorizer.class.name."""
     if not config.authorizer_class_name:
         return None
     users, allows = super_users(config.super_users), config.allow_everyone_if_no_acl_found

@@ -1,4 +1,4 @@
-"""One broker on a machine, from its settings to a clean shutdown: store, sockets, HTTP and signals around a `Node`."""
+"""A broker process: the metadata store, sockets, HTTP listener and signals around a `Node`."""
 
 import asyncio
 import logging
@@ -62,11 +62,11 @@ ABANDON_S: Final = 5.0
 
 
 class CannotStart(Exception):
-    """The broker cannot start; the message says why and what to do."""
+    """The error of a broker that cannot start; the message has the reason and the remedy."""
 
 
 class Broker:
-    """One broker process: `start`, then `wait_for_signal`, then `stop`."""
+    """A broker process; call `start`, then `wait_for_signal`, then `stop`."""
 
     def __init__(
         self,
@@ -88,12 +88,12 @@ class Broker:
         self._is_serving = False
         self._tls: TlsContexts
         self.failure: str | None = None
-        """The reason why the broker could not go on."""
+        """The reason why the broker must stop; None while the broker is healthy."""
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
-        """The calls that undo the start, in the order of the start; to be called in the other order."""
+        """The calls that undo the steps of the start, in the order of the steps; `stop` calls them in reverse order."""
 
     async def start(self) -> bool:
-        """Start the broker; return True once it serves clients, False if it must stop before. Raises CannotStart."""
+        """Start the broker; return True if it serves clients, False after a stop signal. Raises CannotStart."""
         for number in STOP_SIGNALS:
             self._loop.add_signal_handler(number, self._stopping.set)
         self._loop.set_exception_handler(self._callback_failed)
@@ -150,11 +150,11 @@ class Broker:
         self._is_serving = True
 
     async def wait_for_signal(self) -> None:
-        """Serve until SIGTERM or SIGINT, or until the broker cannot go on."""
+        """Wait for SIGTERM or SIGINT, or for a failure of the broker."""
         await self._stopping.wait()
 
     async def stop(self) -> None:
-        """Undo the steps of the start in the opposite order."""
+        """Undo the steps of the start in reverse order."""
         self._is_serving = False
         while self._takedown:
             pending = self._takedown.pop()()
@@ -162,13 +162,13 @@ class Broker:
                 await pending
 
     async def abandon(self) -> None:
-        """End after a failure, in place of `stop`: release the leases, and write nothing more."""
+        """Release the leases after a failure, and write nothing else."""
         try:
             async with asyncio.timeout(ABANDON_S):
                 if self._node is not None:
                     await self._node.abandon()
         except TimeoutError:
-            log.error("the leases could not be released within %s s; they expire by themselves", ABANDON_S)
+            log.error("the leases could not be released within %s s; they will expire", ABANDON_S)
 
     async def _load(self) -> Node:
         config = self._config
@@ -209,13 +209,13 @@ class Broker:
         self._stopping.set()
 
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Close the connection whose callback failed; another callback that fails ends the broker."""
+        """Close the connection if its callback failed; a failure of any other callback ends the broker."""
         error, handle = context.get("exception"), context.get("handle")
         owner = getattr(getattr(handle, "_callback", None), "__self__", None)
         if error is None or handle is None or self._node is None:
             loop.default_exception_handler(context)
         elif isinstance(owner, Connection):
-            log.error("bug: connection of %s", owner.peer, exc_info=error)
+            log.error("a bug closed the connection of %s", owner.peer, exc_info=error)
             owner.close("a bug")
         else:
             self._node.supervisor.raised("a callback failed", error)
@@ -229,7 +229,7 @@ class Broker:
         return store
 
     async def _open_scram(self) -> ScramUsers | None:
-        """Return the SCRAM credentials, where a listener asks for them."""
+        """Return the SCRAM credentials; None if no listener has a SCRAM mechanism."""
         if scram_listener(self._config) is None:
             return None
         try:
@@ -299,7 +299,7 @@ class Broker:
         return cleaner
 
     def _watch_certificates(self, node: Node) -> None:
-        """Use new certificates once files or settings change; settings that cannot be used are refused."""
+        """Reload certificates when files or settings change; refuse settings with certificates that cannot be used."""
         passwords = StoredPasswords(
             partial(open_secrets, self._config.metadata_store, self._clock, boot_id()), token_bytes
         )
@@ -322,13 +322,13 @@ class Broker:
         for endpoint in self._config.listeners.bound:
             if is_open(self._config, endpoint):
                 log.warning(
-                    "listener %s asks for no authentication: every client that reaches it may do everything."
-                    " Bind it to 127.0.0.1, or see docs/security.md",
+                    "listener %s has no authentication: every client that can connect has all rights."
+                    " Bind the listener to 127.0.0.1, or see docs/security.md",
                     endpoint,
                 )
 
     async def _start_http(self) -> None:
-        """Start the pages first of all: a probe sees that the broker lives, and how far it is."""
+        """Start the HTTP listener before all else, so that probes see the progress of the start."""
         host, _, port = self._config.http_listener.rpartition(":")
         if not port:
             return
@@ -345,6 +345,6 @@ class Broker:
 
 
 async def _import_handlers() -> None:
-    """Import the handlers before clients connect, so that no request waits for it or lacks file descriptors for it."""
+    """Import the handlers before clients connect, so that no request waits for an import."""
     async for api_key in in_turns(MESSAGE_HANDLERS, 1):
         message_handler(api_key)

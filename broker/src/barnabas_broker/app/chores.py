@@ -1,4 +1,4 @@
-"""Periodic work: each chore has a period, and runs on the loop, or in a thread if it blocks."""
+"""The periodic tasks of a broker, each with a period of its own."""
 
 import asyncio
 import logging
@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 
 
 class Chore(NamedTuple):
-    """`run` is called every `period_s`, the first time after `first_s`.
+    """A task that is run every `period_s`, and for the first time after `first_s`.
 
-    While `lasts` says so, nobody can tell how long one step of it may take.
+    While `lasts` returns True, a single step of the task may take any time.
     """
 
     name: str
@@ -31,9 +31,9 @@ class Chore(NamedTuple):
 
 
 class Chores:
-    """Runs chores side by side until they are stopped. A failed chore is logged and runs again after its period.
+    """Runs chores concurrently until they are stopped; a failed chore is logged and runs again after its period.
 
-    `supervise` runs the rounds of one, by its name, and watches how far it is.
+    `supervise` starts the task of a chore, and watches its progress.
     """
 
     def __init__(self, supervise: Supervise) -> None:
@@ -41,14 +41,14 @@ class Chores:
         self._tasks: list[asyncio.Task[object]] = []
 
     def start(self, chores: list[Chore]) -> None:
-        """Start a task for each chore; each does its work once a period."""
+        """Start a task for each chore."""
         for chore in chores:
             steps = Steps()
             progress = partial(_progress, chore, steps)
             self._tasks.append(self._supervise(chore.name, self._rounds(chore, steps), progress))
 
     async def stop(self) -> None:
-        """Stop the chores: no round begins any more; return once none is under way."""
+        """Stop the chores, and wait for those that are running."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -62,7 +62,7 @@ class Chores:
                 if pending is not None:
                     await steps.count(pending)
             except Exception:
-                log.exception("%s failed; it runs again in %s s", chore.name, chore.period_s)
+                log.exception("the chore %s failed; it will run again in %s s", chore.name, chore.period_s)
             await asyncio.sleep(chore.period_s)
 
 
@@ -71,11 +71,11 @@ def _progress(chore: Chore, steps: Steps) -> object:
 
 
 async def in_thread(threads: Executor, call: Callable[[], R]) -> R:
-    """Return what `call` returns, by one of these threads.
+    """Call `call` in a thread of `threads`, and return its result.
 
-    Nothing stops a thread, so a cancelled caller goes on only when the thread has ended. A checkpoint that is written
-    late would otherwise take the place of the last one, which says where the logs end. A cancelled caller gets a
-    failure first, and ends at its next wait: a sync fails once, the next one passes.
+    A cancelled caller waits for the end of the thread, which cannot be stopped; otherwise an old checkpoint could be
+    written after a newer one. If the call then fails, the caller first gets the exception, and is cancelled at its next
+    wait.
     """
     job, task = asyncio.get_running_loop().run_in_executor(threads, call), asyncio.current_task()
     try:

@@ -1,6 +1,6 @@
-"""Wires compaction and the looking into batches: two helper processes, each started when it is first needed.
+"""The wiring of compaction and of batch checks, with a helper process for each, started on first use.
 
-They are two because a round of compaction takes long, and a producer does not wait for it.
+Two processes are needed because a round of compaction takes long, and producers must not wait for it.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ NOTHING_STABLE = -1
 
 
 def make_inspector(timers: Timers, clock: Clock) -> BatchInspector:
-    """Make the inspector of the batches that clients produce. Its process starts at the first batch that needs it."""
+    """Make the inspector of produced batches; its process starts at the first batch that needs it."""
     return BatchInspector(Helper(timers, lambda: BATCH_MEMORY_BYTES), clock, asyncio.timeout)
 
 
 def make_helper(timers: Timers, config: Callable[[], BrokerConfig]) -> Helper:
-    """Make the helper process for compaction; `config` gives the settings in force."""
+    """Make the helper process for compaction; `config` returns the current settings."""
     return Helper(timers, lambda: config().log_cleaner_dedupe_buffer_size + BATCH_MEMORY_BYTES)
 
 
@@ -40,16 +40,17 @@ def make_cleaner(
     clock: Clock,
     config: Callable[[], BrokerConfig],
 ) -> LogCleaner:
-    """Make the cleaner of all logs; `config` gives the settings in force.
+    """Make the cleaner of all logs; `config` returns the current settings.
 
-    It cleans only below the high watermark in the checkpoint: so the next start knows how far a round may have come.
+    The cleaner compacts only below the high watermark of the checkpoint, so that the next start knows which segments a
+    round may have replaced.
     """
 
     def stable_offset(topic_partition: TopicPartition) -> int:
         try:
             partition = replicas.lookup.find(topic_partition.topic, None, topic_partition.partition)
             stable_offset = NOTHING_STABLE if partition.failure is not None else last_stable_offset(partition)
-        except (ApiError, StorageError):  # The topic is being deleted, or the metadata do not know it yet.
+        except (ApiError, StorageError):  # The topic is being deleted or created.
             return NOTHING_STABLE
         return min(stable_offset, logs.checkpointed_high_watermark(topic_partition))
 

@@ -1,6 +1,6 @@
-"""Values of server.properties that stand elsewhere: `${file:PATH:KEY}`, `${dir:PATH:FILE}` and `${env:NAME}` (KIP-297).
+"""The placeholders of server.properties: `${file:PATH:KEY}`, `${dir:PATH:FILE}` and `${env:NAME}` (KIP-297).
 
-Only the file that a broker starts with is read so: nothing that comes over the wire makes a broker read files.
+Placeholders are only replaced in the properties file of the start, so that no client can make the broker read files.
 """
 
 import re
@@ -18,15 +18,15 @@ _UNREADABLE: Final = (OSError, UnicodeDecodeError, MalformedProperties, KeyError
 
 Texts = Mapping[str, str | Property]
 Lookup = Callable[[str, str], str]
-"""Returns the text at a path and a key. Raises one of _UNREADABLE."""
+"""A function that returns the text at a path and a key. Raises one of _UNREADABLE."""
 
 
 class LookupFailed(Exception):
-    """A placeholder without a value. The message has the placeholder, and no other part of the setting."""
+    """The error of a placeholder without a value. The message has the placeholder, but not the rest of the setting."""
 
 
 def resolved(properties: Texts, environment: Mapping[str, str]) -> dict[str, str | Property]:
-    """Replace placeholders by their values, and drop the providers' own settings. Raises InvalidConfig."""
+    """Replace placeholders by their values, and remove the settings of the providers. Raises InvalidConfig."""
     lookups = _lookups(properties, environment)
     problems: list[ConfigProblem] = []
     found: dict[str, str | Property] = {}
@@ -64,14 +64,14 @@ def _names(properties: Texts) -> Iterator[str]:
 
 
 def _filled(text: str, lookups: Mapping[str, Lookup]) -> str:
-    """Return the text with its placeholders filled in; one of no provider stays as it is."""
+    """Return the text with its placeholders replaced; a placeholder of an unknown provider is kept."""
 
     def fill(match: re.Match[str]) -> str:
         lookup = lookups.get(match[1])
         try:
             return match[0] if lookup is None else lookup(match[2] or "", match[3])
         except _UNREADABLE as error:
-            why = "there is no such key" if isinstance(error, KeyError) else str(error)
+            why = "the key does not exist" if isinstance(error, KeyError) else str(error)
             raise LookupFailed(f"{match[0]} cannot be looked up: {why}") from error
 
     return _PLACEHOLDER.sub(fill, text)
@@ -82,7 +82,7 @@ def _of_file(path: str, key: str) -> str:
 
 
 def _in_folder(path: str, key: str) -> Path:
-    """Return a file right in the folder: a key with a path in it would lead elsewhere."""
+    """Return the path of a file in the folder. Raises KeyError for a key with a path, which might leave the folder."""
     if Path(key).name != key:
         raise KeyError(key)
     return Path(path) / key

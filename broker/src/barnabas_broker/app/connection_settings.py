@@ -1,4 +1,4 @@
-"""The settings of the listeners, as `server` takes them."""
+"""The conversion of broker settings to the settings of `server`."""
 
 import asyncio
 import logging
@@ -15,11 +15,11 @@ from barnabas_core.config.listeners import Endpoint
 log = logging.getLogger(__name__)
 
 QUEUED_BYTES: Final = 128 * 1024 * 1024
-"""queued.max.request.bytes=-1 means no bound in Kafka; here it means this one."""
+"""The limit for queued.max.request.bytes=-1, which means no limit in Kafka."""
 
 
 def socket_settings(config: BrokerConfig) -> SocketSettings:
-    """Return the settings that cannot change while the broker runs."""
+    """Return the socket settings, which cannot change while the broker runs."""
     return SocketSettings(
         request_bytes_max=config.socket_request_max_bytes,
         queued_bytes_max=config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else QUEUED_BYTES,
@@ -36,7 +36,7 @@ def _given(size_bytes: int) -> int | None:
 
 
 def is_open(config: BrokerConfig, endpoint: Endpoint) -> bool:
-    """Return whether a listener is reached from other machines, and serves clients that do not authenticate."""
+    """Return True if other machines can reach a listener that serves clients without authentication."""
     security = config.listener_security(endpoint.name)
     has_certificates = security.protocol.has_tls and security.value("ssl.client.auth") == "required"
     is_local = endpoint.host == "localhost" or (_is_address(endpoint.host) and ip_address(endpoint.host).is_loopback)
@@ -44,7 +44,7 @@ def is_open(config: BrokerConfig, endpoint: Endpoint) -> bool:
 
 
 def limits_of(config: Callable[[], BrokerConfig], loop: asyncio.AbstractEventLoop) -> Callable[[], ConnectionLimits]:
-    """The limits as they are now."""
+    """Return a function that returns the current connection limits."""
     overrides = AddressOverrides(loop)
 
     def limits() -> ConnectionLimits:
@@ -60,7 +60,7 @@ def limits_of(config: Callable[[], BrokerConfig], loop: asyncio.AbstractEventLoo
 
 
 class AddressOverrides:
-    """max.connections.per.ip.overrides may name hosts: asked for once a change, and not by the loop."""
+    """The limits of max.connections.per.ip.overrides by address; host names are looked up after each change."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -69,7 +69,7 @@ class AddressOverrides:
         self._asking: set[asyncio.Task[None]] = set()
 
     def by_address(self, given: Mapping[str, int]) -> Mapping[str, int]:
-        """Return the limit of each address; that of a host name is in it once the name is looked up."""
+        """Return the limit of each address, which includes the addresses of host names after their lookup."""
         if given != self._given:
             self._given = given
             self._by_address = {str(ip_address(host)): limit for host, limit in given.items() if _is_address(host)}
@@ -83,9 +83,9 @@ class AddressOverrides:
     async def _ask(self, host: str, limit: int, by_address: dict[str, int]) -> None:
         try:
             found = await self._loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:  # UnicodeError: a label is empty or too long.
+        except (OSError, UnicodeError) as error:  # UnicodeError means an invalid host name.
             log.warning(
-                "max.connections.per.ip.overrides: %s has no address, so its limit does not hold: %s", host, error
+                "max.connections.per.ip.overrides: host %s has no address, so its limit does not hold: %s", host, error
             )
             return
         by_address.update((plain_address(str(place[4][0])), limit) for place in found)

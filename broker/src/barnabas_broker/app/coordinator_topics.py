@@ -1,4 +1,4 @@
-"""Ties the coordinators to their topics: elected where this broker leads a partition of one, resigned where not."""
+"""The election and resignation of coordinators, as the leaders of the partitions of their topics change."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from barnabas_broker.metadata.model import TopicDocument
 
 
 def follow_topic(topic: str, runtime: Runtime[Any], broker_id: int, image: MetadataImage) -> None:
-    """Load and resign the topic's partitions as the image changes. Called once the partitions are hosted."""
+    """Elect or resign `runtime` for each partition of the topic, now and when the image changes."""
 
     def lead(document: TopicDocument) -> None:
         runtime.partition_count = len(document.partitions)
@@ -33,7 +33,7 @@ def follow_topic(topic: str, runtime: Runtime[Any], broker_id: int, image: Metad
 
 
 def forget_deleted_topics(groups: GroupCoordinator, image: MetadataImage) -> None:
-    """Have the offsets of deleted topics removed from now on."""
+    """Remove the committed offsets of topics that are deleted from now on."""
 
     def changed(change: ImageChange) -> None:
         if change.deleted:

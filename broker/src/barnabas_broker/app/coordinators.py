@@ -1,4 +1,4 @@
-"""Wires the coordinators of groups and of transactions, each with the log of its topic, and starts them."""
+"""The construction and the start of the group coordinator and the transaction coordinator."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -31,11 +31,11 @@ from barnabas_core.errors import ApiError
 from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 _WRITE_TIMEOUT_MS: Final = 30_000
-"""The time that writing a record of a transaction may take; as long as Kafka's request.timeout.ms."""
+"""The timeout for writing a record of a transaction, as long as Kafka's request.timeout.ms."""
 
 
 class CoordinatorWorld(NamedTuple):
-    """The parts of the broker from which coordinators are made."""
+    """The parts of the broker that the coordinators need."""
 
     config: BrokerConfig
     image: MetadataImage
@@ -47,11 +47,11 @@ class CoordinatorWorld(NamedTuple):
     is_awake: Callable[[], bool]
     new_id: Callable[[], str]
     spawn: Callable[[Coroutine[object, object, None]], object]
-    """Run a coroutine as a task; its exceptions are logged."""
+    """A function that runs a coroutine as a task and logs its exceptions."""
 
 
 def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
-    """The coordinator of groups, which leads nothing yet."""
+    """Make the group coordinator, which leads no partition yet."""
     config, image = world.config, world.image
     codec, read_bytes = config.offsets_topic_compression_codec, config.offsets_load_buffer_size
     environment = GroupEnvironment(
@@ -68,7 +68,7 @@ def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
 
 
 class TransactionParts(NamedTuple):
-    """The transaction coordinator, the gate that asks it and those of other brokers, and its sender of markers."""
+    """The transaction coordinator, the gate that asks all coordinators, and the sender of markers."""
 
     coordinator: TransactionCoordinator
     gate: TransactionGate
@@ -81,7 +81,7 @@ class TransactionParts(NamedTuple):
 
 
 def make_transactions(world: CoordinatorWorld) -> TransactionParts:
-    """A coordinator that leads nothing yet."""
+    """Make the transaction coordinator, which leads no partition yet."""
     config, image, clock, timers = world.config, world.image, world.clock, world.timers
     read_bytes = config.transaction_state_log_load_buffer_size
     of_links = LinkEnvironment(
@@ -122,11 +122,11 @@ async def _ask_new_id(producer_ids: ProducerIds, take: Callable[[int], object]) 
     try:
         take(await producer_ids.next_id())
     except ApiError:
-        return  # The next check of transaction timeouts asks again.
+        return  # The next check of transaction timeouts requests an id again.
 
 
 def start_coordinators(environment: HandlerEnvironment) -> list[Callable[[], None]]:
-    """Start both coordinators; return the calls that stop them. Called once the partitions are hosted."""
+    """Start both coordinators after the partitions are hosted; return the calls that stop them."""
     groups, transactions = environment.groups, environment.transactions
     broker_id, image = environment.broker_id, environment.image
     follow_topic(CONSUMER_OFFSETS, groups.runtime, broker_id, image)

@@ -1,17 +1,17 @@
-"""The file descriptors of the process: for segments, connections, and a reserve for all else."""
+"""The file descriptors of the process: for segments, for connections, and a reserve."""
 
 import resource
 from typing import Final, NamedTuple
 
 RESERVE_MIN: Final = 64
-"""The reserve for the metadata store, the helper, checkpoints, links to other brokers, and short uses."""
+"""The minimum reserve, for the metadata store, the helper, checkpoints and links to other brokers."""
 RESERVE_SHARE: Final = 8
 SEGMENTS_SHARE: Final = 4
 UNLIMITED: Final = 1 << 20
 
 
 class Descriptors(NamedTuple):
-    """The limit of file descriptors, and its shares for segments and connections."""
+    """The number of file descriptors, and its shares for segments and connections."""
 
     total: int
     segments: int
@@ -26,7 +26,7 @@ def share_out(total: int) -> Descriptors:
 
 
 def take_all() -> Descriptors:
-    """Raise the limit of open files to the highest allowed, and share it out."""
+    """Raise the limit of open files to the hard limit, and share out the file descriptors."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return share_out(UNLIMITED if hard == resource.RLIM_INFINITY else hard)

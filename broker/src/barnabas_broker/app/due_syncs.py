@@ -1,6 +1,6 @@
-"""Syncs the logs of topics with `flush.messages`, off the loop; requests that wait for it are acknowledged then.
+"""The syncs of logs of topics with `flush.messages`, in threads.
 
-What comes in while one sync is under way goes with the next, for all of it at once.
+Requests that arrive during a sync wait for the next sync, which covers all of them.
 """
 
 from collections.abc import Callable, Coroutine
@@ -13,7 +13,7 @@ from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog
 
 
 class DueSyncs:
-    """`spawn` runs a coroutine beside everything else."""
+    """The syncs that are due; `spawn` starts a coroutine as a task."""
 
     def __init__(
         self,
@@ -26,11 +26,11 @@ class DueSyncs:
         self._spawn = spawn
         self._under_way: set[UnsyncedLog] = set()
         self._refused: set[UnsyncedLog] = set()
-        """The logs whose sync a full disk has refused."""
+        """The logs with a sync that failed because the disk was full."""
         logs.on_sync_due = self._begin
 
     def try_again(self) -> None:
-        """Retry syncs that a full disk refused, each second: a follower that waits for its sync appends nothing."""
+        """Retry the syncs that failed because the disk was full; a follower appends nothing until its log is synced."""
         refused, self._refused = self._refused, set()
         for log in refused:
             self._begin(log)
@@ -41,7 +41,7 @@ class DueSyncs:
             self._spawn(self._sync(log))
 
     async def _sync(self, log: UnsyncedLog) -> None:
-        """Sync a log, then wake its waiters, also if the log has moved to another log dir meanwhile."""
+        """Sync a log, then complete the requests that wait, even if the log has moved to another log dir."""
         topic_partition = log.topic_partition
         try:
             while log.syncs.unsynced_from is not None and self._logs.get(topic_partition) is log:

@@ -1,4 +1,4 @@
-"""The dynamic settings over those of a broker's file. A new one that is unusable or without effect is logged."""
+"""The dynamic configs of a broker, which override those of its properties file."""
 
 import logging
 from collections.abc import Iterator
@@ -14,21 +14,21 @@ log = logging.getLogger(__name__)
 
 
 class DynamicSettings:
-    """The dynamic configs that the image holds for a broker and for all."""
+    """The dynamic configs of one broker and of all brokers in the image; new ones without effect are logged."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._warnings: list[str] = []
         self.ignored: tuple[ConfigProblem, ...] = ()
-        """Settings that are stored and cannot be used."""
+        """The stored configs that cannot be used."""
 
     def over(self, config: BrokerConfig) -> BrokerConfig:
-        """Return the config that is in force now."""
+        """Return the current config: `config` with the dynamic configs."""
         own = self._image.configs_of_broker(str(config.broker_id))
         everybodys = self._image.configs_of_broker(ALL_BROKERS)
         in_force, ignored = config.with_usable(own, everybodys)
         if ignored and ignored != self.ignored:
-            log.error("dynamic settings of this broker have no effect: %s", "; ".join(map(str, ignored)))
+            log.error("invalid dynamic configs of this broker are ignored: %s", "; ".join(map(str, ignored)))
         self.ignored = ignored
         warnings = unused_settings({**everybodys, **own})
         for warning in warnings:
@@ -39,6 +39,6 @@ class DynamicSettings:
 
 
 def ignored_configs(broker_id: int, dynamic: DynamicSettings, topics: TopicSettings) -> Iterator[IgnoredConfig]:
-    """All settings, of this broker and of topics, that are stored and have no effect."""
+    """Yield the stored configs, of this broker and of topics, that cannot be used."""
     yield from (IgnoredConfig("broker", str(broker_id), problem.name) for problem in dynamic.ignored)
     yield from (IgnoredConfig("topic", topic, problem.name) for topic, problem in topics.ignored())

@@ -1,6 +1,6 @@
-"""`barnabas forget-topic`: deletes the logs of a topic that the metadata has lost, on every broker that has some.
+"""`barnabas forget-topic`: deletes the logs of a topic that the metadata has lost, on all brokers.
 
-It writes that the topic is deleted: brokers that are away delete their logs when they come back.
+The command writes to the metadata that the topic is deleted. Brokers that are down delete their logs when they start.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,11 @@ from barnabas_core import kafka_uuid
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return the exit code: 0, or 1 if no topic, or several, have this name."""
+    """Run the command; return the exit code: 0, or 1 if no topic or several topics have the name."""
     parser = parser_of("forget-topic", __doc__)
-    parser.add_argument("topic", metavar="NAME|ID", help="its name, or its topic id if several topics had that name")
+    parser.add_argument(
+        "topic", metavar="NAME|ID", help="the name of the topic, or its topic id if several topics had the same name"
+    )
     options = parser.parse_args(arguments)
 
     async def work(metadata: OpenMetadata) -> int:
@@ -30,15 +32,15 @@ async def _forget(metadata: OpenMetadata, wanted: str, *, executes: bool) -> int
     if found:
         print_table([("TOPIC", "TOPIC ID", "BROKERS"), *map(_row, found)])
     if len(found) > 1:
-        print(f"Several topics had the name {wanted}: give a topic id")
+        print(f"Several topics had the name {wanted}: run the command with a topic id")
         return EXIT_FAILED
     documents = documents_that_forget(metadata, wanted, found)
     if not documents:
         is_there = wanted in metadata.image.topics
         why = (
-            "is in use: delete it like any other topic"
+            "is in the metadata: delete it like any other topic"
             if is_there
-            else "is unknown: no broker has reported a log of it"
+            else "is unknown: no broker has reported a log of the topic"
         )
         print(f"{wanted} {why}")
         return EXIT_FAILED
@@ -46,9 +48,9 @@ async def _forget(metadata: OpenMetadata, wanted: str, *, executes: bool) -> int
         print(DRY_RUN)
         return 0
     if not await metadata.write(documents):
-        print(f"{wanted} was changed meanwhile: run the command again")
+        print(f"The topic {wanted} was changed during the command: run the command again")
         return EXIT_FAILED
-    print(f"{wanted} is forgotten: brokers delete its logs")
+    print(f"The topic {wanted} is deleted from the metadata: the brokers now delete its logs")
     return 0
 
 
@@ -59,7 +61,7 @@ def _row(topic: StrayTopic) -> tuple[object, ...]:
 def documents_that_forget(
     metadata: OpenMetadata, wanted: str, found: Sequence[StrayTopic]
 ) -> dict[str, AnyDocument | None]:
-    """Return the documents that forget a topic: its tombstone, and None for its unreadable documents."""
+    """Return the documents to write for a topic: its tombstones, and None for its unreadable documents."""
     image, now_ms = metadata.image, metadata.now_ms
     heads = [head for head in image.incomplete.values() if wanted in (head.name, kafka_uuid.to_text(head.topic_id))]
     topics = {(each.name, each.topic_id) for each in found} | {(each.name, each.topic_id) for each in heads}

@@ -1,7 +1,7 @@
-"""The scope of the garbage collector, which does not check long-lived objects again and again.
+"""The settings of the garbage collector, which exclude long-lived objects from collections.
 
-A full collection goes over all objects that are not frozen, and the loop stands still meanwhile. `gc.freeze` excludes
-all present ones. They are freed like any others once nobody refers to them; only cycles among them would stay.
+The event loop stops during a full collection, which visits all objects that are not frozen. `gc.freeze` excludes all
+current objects. A frozen object is still freed with its last reference, but a cycle of frozen objects is not.
 """
 
 import gc
@@ -12,25 +12,25 @@ from barnabas_core.loop_turns import LONGEST_PART
 
 GARBAGE: Final = "garbage collection"
 OLDEST: Final = 2
-"""The generation of a full collection."""
+"""The oldest generation, which is collected by a full collection."""
 FREEZE_S: Final = 0.01
-"""The CPU seconds of a full collection after which the objects that it left are frozen."""
+"""The CPU time in seconds above which a full collection freezes the objects that are left."""
 
 
 FULL_EACH: Final = 5
-"""The collections of the middle generation before a full one, half of Python's default: about 35,000 objects more."""
+"""The number of collections of the middle generation before a full collection, half of Python's default."""
 
 
 class Collections:
-    """Called by the collector before and after each collection, in whichever thread it runs."""
+    """The callback of the garbage collector, which measures collections in all threads."""
 
     def __init__(self) -> None:
         self._began_s = self._cpu_s = 0.0
         self.full_ended_s = self.full_s = 0.0
-        """The end and the length of the last full collection, by `perf_counter`."""
+        """The end and the duration of the last full collection, in seconds of `perf_counter`."""
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
-        """Record the time of a collection; the garbage collector calls it at its start and its end."""
+        """Measure a collection; the garbage collector calls this method at its start and end."""
         is_full = info["generation"] == OLDEST
         if phase == "start":
             self._began_s = perf_counter()
@@ -42,14 +42,14 @@ class Collections:
         if is_full:
             self.full_ended_s, self.full_s = ended_s, ended_s - self._began_s
             if thread_time() - self._cpu_s > FREEZE_S:
-                gc.freeze()  # None of these objects is garbage at this moment.
+                gc.freeze()  # A full collection has just removed all garbage.
 
 
 def freeze() -> None:
-    """Freeze all objects, before a broker loads its logs and before it serves, as they will stay.
+    """Freeze all current objects, before a broker loads its logs and before it serves clients.
 
-    A full collection waits until the new objects are a quarter of what the last one left: so the last one leaves
-    nothing.
+    The second collection leaves no objects. Python delays the next full collection until the new objects are a quarter
+    of those that the last one left.
     """
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, FULL_EACH)

@@ -1,4 +1,4 @@
-"""Controlled shutdown: others lead before this broker stops, so that clients need not wait for its session's end."""
+"""The controlled shutdown, which moves leadership to other brokers before a broker stops."""
 
 import asyncio
 import logging
@@ -13,11 +13,11 @@ from barnabas_core.errors import ApiError
 log = logging.getLogger(__name__)
 
 HAND_OVER_S: Final = 10.0
-"""The seconds without an answer of the metadata store after which leadership moves only after the end."""
+"""The timeout for the metadata store in seconds; afterwards leadership moves only when the session has expired."""
 
 
 class HandOver:
-    """The handing over of all partitions that the broker `broker_id` leads."""
+    """The move of leadership of all partitions that the broker `broker_id` leads."""
 
     def __init__(
         self,
@@ -34,9 +34,9 @@ class HandOver:
         self._client_drain = client_drain
 
     async def run(self) -> None:
-        """Move leadership away; return once the other brokers know the new leaders and the clients use them.
+        """Move leadership to other brokers, and wait until brokers and clients know the new leaders.
 
-        It returns at once if no other broker is alive.
+        Return at once if no other broker is alive.
         """
         if all(broker_id == self._broker_id for broker_id in self._image.live_brokers()):
             return
@@ -45,10 +45,16 @@ class HandOver:
             async with asyncio.timeout(HAND_OVER_S):
                 left = await self._metadata_writer.hand_over(self._broker_id)
         except (ApiError, TimeoutError) as error:
-            log.warning("leadership stays here, so other brokers lead only once they miss this one: %s", error)
+            log.warning(
+                "leadership could not be moved, so others lead only after this broker's session has expired: %s",
+                error,
+            )
         else:
             if left:
-                log.warning("%d partitions have no leader while this broker is down: no other can lead them", len(left))
+                log.warning(
+                    "%d partitions will have no leader while this broker is down, because no other replica can lead",
+                    len(left),
+                )
         if led:
             await self._leader_propagation.until_heard(led)
             await self._client_drain.until_all_left()

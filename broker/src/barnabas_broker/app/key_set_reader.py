@@ -1,4 +1,4 @@
-"""Reading one JWK set from its file or URL: bounded in size, and without redirects. It waits, so a thread calls it."""
+"""The reading of a JWK set from a file or URL, limited in size and without redirects; it blocks, and needs a thread."""
 
 import ssl
 import time
@@ -15,7 +15,7 @@ from barnabas_core.config.listener_security import ListenerSecurity, SecurityPro
 
 
 def read_key_set(url: str, context: ssl.SSLContext, timeout_s: float) -> tuple[TokenKey, ...]:
-    """Return the keys that are at a URL; its connection and its body take so long at most. Raises KeysUnavailable."""
+    """Return the keys at a URL; connecting and reading take at most `timeout_s` each. Raises KeysUnavailable."""
     try:
         parts = urlsplit(url)
         if parts.scheme == "file":
@@ -26,27 +26,27 @@ def read_key_set(url: str, context: ssl.SSLContext, timeout_s: float) -> tuple[T
         with opener.open(request, timeout=timeout_s) as answer:
             return parse_key_set(_whole(answer, time.monotonic() + timeout_s))
     except (OSError, ValueError, HTTPException, InvalidKeySet) as error:
-        raise KeysUnavailable(f"the keys cannot be read: {error}") from error
+        raise KeysUnavailable(f"the token keys cannot be read: {error}") from error
 
 
 def _whole(answer: HTTPResponse, deadline_s: float) -> bytes:
-    """Return the whole body, or its first KEY_SET_BYTES_MAX + 1 bytes. Raises TimeoutError at the deadline."""
+    """Return the body of the response, at most KEY_SET_BYTES_MAX + 1 bytes. Raises TimeoutError at the deadline."""
     data = b""
     while len(data) <= KEY_SET_BYTES_MAX and (piece := answer.read1(KEY_SET_BYTES_MAX + 1 - len(data))):
         data += piece
         if time.monotonic() > deadline_s:
-            raise TimeoutError("the answer was not complete in time")
+            raise TimeoutError("the response was not complete before the timeout")
     return data
 
 
 def trusting(options: Mapping[str, str]) -> ssl.SSLContext:
-    """Return a context that trusts the truststore of a JAAS line; without one, the authorities of the system."""
+    """Return a context with the truststore of the options, or with the system's certificate authorities."""
     trusted = Stores(ListenerSecurity("", SecurityProtocol.SSL, options)).truststore()
     return ssl.create_default_context(cadata=trusted)
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Follows no redirect, which becomes an error: only the URL in the settings may give the keys."""
+    """A handler that follows no redirects, because only the URL in the settings may provide keys."""
 
     def redirect_request(self, *_: object) -> None:
-        """Return None, so that the redirect is an error."""
+        """Return None, which makes the redirect an error."""

@@ -1,4 +1,4 @@
-"""The JWK sets that listeners verify tokens with, kept fresh. Threads of their own read them."""
+"""The JWK sets with which listeners verify tokens; threads read them again periodically."""
 
 import logging
 from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FETCH_S: Final = 10.0
-"""The time for a whole answer, and so for each step of it."""
+"""The timeout in seconds for a complete response, and for each step of the request."""
 
 
 class KeySets:
@@ -27,8 +27,8 @@ class KeySets:
         self.all: list[TokenKeys] = []
 
     def open(self, settings: OAuthSettings) -> TokenKeys:
-        """Return the keys of a listener, which are not fetched yet. Raises InvalidConfig."""
-        # A broker without OAUTHBEARER starts faster without it.
+        """Return the token keys of a listener, which are not fetched yet. Raises InvalidConfig."""
+        # This import slows the start, and only OAUTHBEARER needs it.
         from barnabas_broker.app.key_set_reader import read_key_set, trusting
 
         read = partial(read_key_set, settings.url, trusting(settings.trust), FETCH_S)
@@ -37,9 +37,9 @@ class KeySets:
         return keys
 
     async def load(self) -> None:
-        """Fetch all for the first time. Raises KeysUnavailable for a file.
+        """Fetch all key sets for the first time. Raises KeysUnavailable if a file cannot be read.
 
-        A URL may answer later: while nobody can get a token, brokers go on without the clients that need one.
+        A URL that does not respond is only logged, because other clients do not need it.
         """
         for keys in self.all:
             try:
@@ -47,11 +47,13 @@ class KeySets:
             except KeysUnavailable as error:
                 if keys.url.startswith("file:"):
                     raise
-                log.warning("%s: %s; until it answers, no client can authenticate by OAUTHBEARER", keys.url, error)
+                log.warning(
+                    "%s: %s; no client can authenticate with OAUTHBEARER until the keys are available", keys.url, error
+                )
 
     async def _fetch(self, read: "Callable[[], tuple[TokenKey, ...]]") -> "tuple[TokenKey, ...]":
         try:
             async with self._clock.timeout(FETCH_S):
                 return await in_daemon_thread(read)
         except TimeoutError:
-            raise KeysUnavailable(f"no complete answer within {FETCH_S:g} s") from None
+            raise KeysUnavailable(f"there was no complete response within {FETCH_S:g} s") from None

@@ -1,4 +1,4 @@
-"""The periodic work on the logs: what blocks runs in a thread, what changes a log runs on the loop."""
+"""The periodic tasks on the logs; blocking calls run in threads, and changes of logs run on the event loop."""
 
 import asyncio
 import logging
@@ -26,11 +26,11 @@ FLUSH_CHECK_S: Final = 1.0
 TRASH_CHECK_S: Final = 1.0
 DISK_CHECK_S: Final = 1.0
 REMOVED_AT_ONCE: Final = 100
-"""The files and directories that one call in a thread removes, so that a long round shows progress."""
+"""The maximum number of files that one call in a thread removes, so that a long round shows progress."""
 
 
 class LogChores:
-    """The chores over one log manager. `spawn` runs a coroutine beside everything else."""
+    """The chores of one log manager; `spawn` starts a coroutine as a task."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class LogChores:
         self._truncations = Truncations(logs, replicas, spawn)
         self._due_syncs = DueSyncs(logs, replicas, spawn)
         self._reads_logs = False
-        """Whole ones, in a thread: that takes as long as they are large."""
+        """True while a thread reads whole logs, which takes long if the logs are large."""
 
     def table(self, config: BrokerConfig) -> list[Chore]:
         """Return the chores with their periods."""
@@ -68,11 +68,11 @@ class LogChores:
         ]
 
     def _in_each(self, name: str, period_s: float, run: Callable[[LogDir], Awaitable[None]]) -> list[Chore]:
-        """Return a chore for each log dir: a disk that hangs blocks only its own."""
+        """Return a chore for each log dir, so that a hanging disk delays only its own chore."""
         return [Chore(f"{name} of {each.path}", period_s, partial(run, each)) for each in self._logs.log_dirs]
 
     async def enforce_retention(self) -> None:
-        """Old segments go, none at or past its high watermark. The first look into a log opens its files."""
+        """Delete segments by retention, but none at or above the high watermark."""
         async for each in FairTurn(self._clock).over(self._logs.online_logs()):
             if self._logs.get(each.topic_partition) is each:
                 partition = self._replicas.lookup.hosted(each.topic_partition)
@@ -83,28 +83,25 @@ class LogChores:
                     self._replicas.failures.log_failed(each.topic_partition, error)
 
     async def checkpoint(self, log_dir: LogDir) -> None:
-        """Recovery points, log start offsets and high watermarks to their files."""
+        """Write recovery points, log start offsets and high watermarks to the checkpoint files of a log dir."""
         for call in log_dir.checkpoint_calls(self.high_watermark_of) if log_dir.is_online else ():
             try:
                 await in_thread(self._threads_of(log_dir), call)
             except LogDirFailed as error:
                 self._replicas.failures.log_dir_failed(error)
             except StorageError as error:
-                log.error("cannot write a checkpoint: %s", error)
+                log.error("a checkpoint could not be written: %s", error)
 
     def _threads_of(self, log_dir: LogDir) -> Executor:
         return self._logs.disk_threads.of(log_dir.path)
 
     async def flush(self, log_dir: LogDir) -> None:
-        """Write rolled segments to the disk; only then do their recovery points move.
-
-        Also retry what a full disk refused.
-        """
+        """Flush rolled segments and advance their recovery points; retry the work that a full disk has delayed."""
         self._truncations.begin()
         self._due_syncs.try_again()
         now_ms = self._clock.now_ms()
         async for each in FairTurn(self._clock).over(self._logs.unflushed_logs()):
-            is_current = self._logs.get(each.topic_partition) is each  # A log dir may have been loaded again.
+            is_current = self._logs.get(each.topic_partition) is each  # A log may have been loaded again.
             if is_current and each.log_dir == log_dir.path:
                 await self._flush(each, now_ms)
 
@@ -118,7 +115,7 @@ class LogChores:
             self._replicas.failures.log_failed(each.topic_partition, error)
 
     async def sync_topic_ids(self, log_dir: LogDir) -> None:
-        """Sync the topic ids of new logs, so that a log that outlives a power cut names its topic."""
+        """Sync the topic ids of new logs, so that a log keeps its topic id after a power failure."""
         topic_ids = self._logs.topic_ids
         async for each in FairTurn(self._clock).over(topic_ids.take_unsynced(log_dir.path)):
             if self._logs.get(each.topic_partition) is each:
@@ -130,7 +127,7 @@ class LogChores:
                     self._replicas.failures.log_failed(each.topic_partition, error)
 
     async def empty_trash(self) -> None:
-        """Remove deleted files whose delay is over."""
+        """Remove the files of deleted segments and logs after their delay."""
         paths = self._logs.due_deletions(self._clock.now_ms())
         for log_dir in self._logs.log_dirs:
             here = [path for path in paths if path.startswith(f"{log_dir.path}/")]
@@ -138,7 +135,7 @@ class LogChores:
                 await in_thread(self._threads_of(log_dir), partial(self._logs.remove_files, some))
 
     async def look_at_disks(self) -> None:
-        """Take log dirs offline that have failed or vanished, and bring back online those that work again."""
+        """Take failed log dirs offline, and bring repaired log dirs back online."""
         online = [each for each in self._logs.log_dirs if each.is_online]
         checks = [in_thread(self._threads_of(each), each.problems) for each in online]
         for error in chain.from_iterable(await asyncio.gather(*checks)):
@@ -147,11 +144,11 @@ class LogChores:
         if not self._replicas.failures.are_going_offline:
             failed_dirs = [each for each in self._logs.log_dirs if not each.is_online]
             is_back = bool(failed_dirs) and await self._probe(failed_dirs)
-            await self._replicas.sweep(is_due=is_back)  # Topics may have been deleted while a log dir was offline.
+            await self._replicas.sweep(is_due=is_back)  # Delete logs of topics that were deleted meanwhile.
         self._replicas.bring_back()
 
     async def _probe(self, failed_dirs: Sequence[LogDir]) -> bool:
-        """Probe only these log dirs: one that fails meanwhile has partitions that do not know of it."""
+        """Probe only the log dirs that were offline before; return True if one works again."""
         self._reads_logs = True
         try:
             return await in_thread(self._threads_of(failed_dirs[0]), lambda: self._logs.probe(failed_dirs))
@@ -159,14 +156,14 @@ class LogChores:
             self._reads_logs = False
 
     async def expire_producers(self) -> None:
-        """Idempotent producers that have been silent are forgotten."""
+        """Remove idempotent producers that have not written for producer.id.expiration.ms."""
         async for each in FairTurn(self._clock).over(self._logs.online_logs()):
             each.expire_producers(self._clock.now_ms())
 
     def high_watermark_of(self, each: Log) -> int | None:
-        """Return the high watermark of a log that is here, for its checkpoint: in a thread.
+        """Return the high watermark of a log for its checkpoint; called in a thread.
 
-        A start that was cut short has not made all partitions: the checkpointed value of those stays.
+        If the start was interrupted before the log had a partition, the checkpoint keeps its value.
         """
         partition = self._replicas.lookup.hosted(each.topic_partition)
         if partition is None:

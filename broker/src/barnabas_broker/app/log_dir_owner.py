@@ -1,4 +1,4 @@
-"""The cluster that owns the log dirs, for a metadata store that has no cluster id."""
+"""The cluster id of the log dirs, for a metadata store without a cluster id."""
 
 import logging
 from typing import Final
@@ -12,15 +12,15 @@ from barnabas_core.config.broker_config import BrokerConfig
 log = logging.getLogger(__name__)
 
 _WAY_ON: Final = (
-    "its topics are not served. Restore a backup of the store, or run `barnabas restore-metadata` to write the topics "
-    "from the logs"
+    "the topics are not served. Restore a backup of the store, or run `barnabas restore-metadata` to restore the "
+    "topics from the logs"
 )
 
 
 def cluster_of_log_dirs(config: BrokerConfig, files: FileSystem) -> str:
-    """Return the cluster id in `meta.properties`, "" where all log dirs are new or do not work.
+    """Return the cluster id in `meta.properties`; an empty text if all log dirs are new or offline.
 
-    Raises LogDirRefused where they are not all this broker's, so that nothing is written to the store of others.
+    Raises LogDirRefused if a log dir belongs to another broker or cluster, before anything is written to the store.
     """
     cluster_id = ""
     for log_dir in config.log_dirs:
@@ -36,7 +36,7 @@ def cluster_of_log_dirs(config: BrokerConfig, files: FileSystem) -> str:
             raise LogDirRefused(log_dir, message)
     if cluster_id:
         store = config.metadata_store
-        log.error("metadata.store=%s has lost cluster.id=%s, or is another store: %s", store, cluster_id, _WAY_ON)
+        log.error("metadata.store=%s has lost cluster.id=%s, or is the wrong store: %s", store, cluster_id, _WAY_ON)
     return cluster_id
 
 

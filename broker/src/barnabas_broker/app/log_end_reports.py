@@ -1,7 +1,7 @@
-"""The ends of this broker's logs, as its log manager has them: for `metadata.log_ends`.
+"""The reports of this broker's log end offsets to the metadata store (`metadata.log_ends`).
 
-They are reported soon if a partition has no leader any more: somebody may choose the longest log of those that live,
-and a report of minutes ago could make a shorter one look longer.
+The log ends of a partition that loses its leader are reported soon, because an administrator may elect the live replica
+with the longest log, and old reports could be wrong.
 """
 
 import logging
@@ -20,15 +20,15 @@ from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.fair_turns import next_turn
 
 TOLD_S: Final = 300.0
-"""The age that the last known end of a partition with a leader may have."""
+"""The seconds between two reports of all log ends."""
 LEADERLESS_S: Final = 2.0
-"""The age that the last known end of a partition without a leader may have."""
+"""The seconds until the log ends of a partition that has lost its leader are reported."""
 
 log = logging.getLogger(__name__)
 
 
 class LogEndReports:
-    """The reports of this broker's log ends: at a start (`LogEnds`), by a chore, and at a clean shutdown."""
+    """The reports of this broker's log ends: at the start, by a chore, and at a clean shutdown."""
 
     def __init__(self, broker_id: int, store: MetadataStore, image: MetadataImage, logs: LogManager) -> None:
         self._log_ends = LogEnds(broker_id, store, image, lambda: held_logs(logs, image), next_turn)
@@ -38,12 +38,12 @@ class LogEndReports:
         self._strays = logs.strays
         self._strays_told = 0
         self._leaderless: dict[str, frozenset[int]] = {}
-        """The partitions here that have no leader, by topic."""
+        """The partitions of this broker that have no leader, by topic."""
         self._is_due = False
         image.subscribe(self._image_changed)
 
     def chores(self) -> list[Chore]:
-        """The chores that report how far the logs of this broker reach."""
+        """Return the chores that report the log ends."""
         return [
             Chore("log ends", TOLD_S, self.tell),
             Chore("log ends of partitions without a leader", LEADERLESS_S, self.tell_of_leaderless),
@@ -63,33 +63,33 @@ class LogEndReports:
         return frozenset(n for n, state in states if state.leader == NO_LEADER and self._broker_id in state.replicas)
 
     async def tell_of_leaderless(self) -> None:
-        """Report, if others are leaderless than at the last report, or other logs are unknown to the metadata."""
+        """Report the log ends if more partitions have lost their leader, or if the number of stray logs has changed."""
         if self._is_due or self._strays_told != len(self._strays):
             self._strays_told = len(self._strays)
             self._is_due = False
             await self.tell()
 
     async def tell(self) -> None:
-        """Report; if the store does not answer, the ends are reported again later."""
+        """Report the log ends; without an answer of the store they are reported again later."""
         try:
             await self._log_ends.tell()
         except StoreUnavailable as error:
-            log.warning("the metadata store does not answer; the log ends could not be reported: %s", error)
+            log.warning("the log ends could not be reported, because the metadata store does not respond: %s", error)
 
 
 def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
-    """Yield all online logs, each as it is when the caller asks for it.
+    """Yield the state of all online logs.
 
-    A log without a stored topic id belongs to the current topic of its name.
+    A log without a stored topic id belongs to the current topic with its name.
     """
     for where in logs.logs:
         held, document = logs.get(where), image.topics.get(where.topic)
-        if held is None:  # The partition was removed in another turn of the loop.
+        if held is None:  # The partition was removed while the caller waited.
             continue
         topic_id = held.topic_id or (document.topic_id if document is not None else None)
         if topic_id is not None:
             try:
                 end = held.epochs.latest_epoch, held.log_end_offset
-            except StorageError:  # Its disk has failed, so nothing is reported of it.
+            except StorageError:  # The disk of the log has failed.
                 continue
             yield HeldLog(where.topic, topic_id, where.partition, *end, kept_by(logs.log_dirs, held))

@@ -1,4 +1,4 @@
-"""The logs of a node, made of its environment and its metadata."""
+"""The construction of the log manager from the environment and the metadata."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +20,7 @@ from barnabas_core.config.topic_configs import effective_log_config
 def make_log_manager(
     environment: NodeEnvironment, image: MetadataImage, current_config: Callable[[], BrokerConfig], cluster_id: str
 ) -> LogManager:
-    """Make the log manager, which loads nothing yet; the log dirs must belong to this broker and cluster."""
+    """Make the log manager, which has not loaded logs yet. The log dirs must belong to this broker and cluster."""
     config = current_config()
     log_environment = LogEnvironment(
         environment.files,

@@ -1,4 +1,4 @@
-"""The event loop's selector: it knows how much of its time the loop waits, and how long each turn takes."""
+"""The event loop's selector, which measures the idle time of the loop and the length of its turns."""
 
 import selectors
 from collections import deque
@@ -9,11 +9,11 @@ from barnabas_broker.app.loop_turns import CPU_CHECK_S, LoopTurns
 
 MARK_S: Final = 5.0
 MARKS: Final = 13
-"""Together the last minute."""
+"""The number of marks, which cover the last minute."""
 
 
 class MeasuringSelector(selectors.DefaultSelector):
-    """The loop's selector. CPU time that other processes take counts as work of the loop."""
+    """The selector of the event loop. Time in which other processes use the CPU counts as work of the loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,10 +22,10 @@ class MeasuringSelector(selectors.DefaultSelector):
         self._waited_s = 0.0
         self._ready_s = perf_counter()
         self._marks = deque([(perf_counter(), 0.0)], MARKS)
-        """The times of marks, and how long had been waited until each."""
+        """The times of the marks, with the total time that the loop had waited at each mark."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait for files to be ready. Hot: measurements that are not needed in each turn are rare."""
+        """Wait until files are ready. The method is hot, so it measures as rarely as possible."""
         began_s = perf_counter()
         turns, seconds = self.turns, began_s - self._ready_s
         if seconds > turns.noted_s:

@@ -1,4 +1,4 @@
-"""The real clock, for everything below that takes it as an argument."""
+"""The clock of the system."""
 
 import asyncio
 import sys
@@ -7,23 +7,24 @@ from functools import partial
 from typing import Final
 
 SWITCH_S: Final = 0.0005
-"""A thread that runs Python lets the loop go on after so long. Python's own 5 ms add up: a system call is a switch."""
+"""The seconds after which a thread that runs Python gives way to the event loop; Python's default of 5 ms is too
+long."""
 
 
 def interrupt_threads_soon() -> None:
-    """Switch threads sooner in the whole process: threads take a little longer, and the loop's turns stay short."""
+    """Shorten the switch interval of the process, so that threads delay the event loop less."""
     sys.setswitchinterval(SWITCH_S)
 
 
 class SystemClock:
-    """core.clock.LoopClock over the system's clocks."""
+    """The LoopClock of `core.clock`, with the clocks of the system."""
 
     sleep = staticmethod(asyncio.sleep)
     timeout = staticmethod(asyncio.timeout)
 
     def now_ms(self) -> int:
-        """Wall-clock time in milliseconds."""
+        """Return the wall-clock time in milliseconds."""
         return time.time_ns() // 1_000_000
 
     monotonic_s = staticmethod(partial(time.clock_gettime, time.CLOCK_BOOTTIME))
-    """Seconds since the machine was booted, suspended time included. Hot, and therefore a C function."""
+    """The seconds since the machine was booted, including suspended time; a C function, because it is hot."""

@@ -1,7 +1,7 @@
-"""The real timers, for everything below that takes them as an argument: one timer of the event loop for all deadlines.
+"""The timers of the event loop, with one asyncio timer for all deadlines.
 
-Nearly every deadline is cancelled, as a request is answered long before its time is up. A timer of the loop for each
-would cost more than all else that a wait takes. So does a call of the loop for each callback at the end of a turn.
+Most deadlines are cancelled, because requests are answered long before their timeout. An asyncio timer for each
+deadline would cost more than the other work of a wait, and so would a `call_soon` for each callback.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from math import inf
 from typing import Final
 
 KEPT_MIN: Final = 100
-"""The number of deadlines up to which cancelled ones are kept until their time; above it, at most as many as others."""
+"""The number of deadlines up to which cancelled ones are not removed; above it they are at most half of all."""
 
 
 class Deadline:
-    """A callback that runs once at its time, unless it is cancelled."""
+    """A callback that runs once when its time has come, unless it is cancelled."""
 
     __slots__ = ("callback",)
 
@@ -24,7 +24,7 @@ class Deadline:
         self.callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
-        """Keep the callback from running. Harmless when it has run already."""
+        """Cancel the callback; without effect if it has run already."""
         self.callback = None
 
     def run(self) -> None:
@@ -35,15 +35,15 @@ class Deadline:
 
 
 class LoopTimers:
-    """core.clock.Timers over an event loop."""
+    """The Timers of `core.clock`, on an event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._deadlines: list[tuple[float, int, Deadline]] = []
-        """A heap by time, then by the order in which they were set."""
+        """The deadlines as a heap, ordered by time and then by creation."""
         self._numbers = count()
         self._kept_max = KEPT_MIN
-        """The number of deadlines at which the cancelled ones are dropped."""
+        """The number of deadlines above which cancelled deadlines are removed."""
         self._wake_s = inf
         self._wake: asyncio.TimerHandle | None = None
         self._soon: list[Callable[[], object]] = []
@@ -80,7 +80,7 @@ class LoopTimers:
             self._wake_at(deadlines[0][0])
 
     def call_soon(self, callback: Callable[[], object]) -> None:
-        """Run `callback` in the loop's next turn."""
+        """Run `callback` in the next turn of the event loop."""
         if not self._soon:
             self._loop.call_soon(self._run_soon)
         self._soon.append(callback)
@@ -90,5 +90,5 @@ class LoopTimers:
         for callback in soon:
             try:
                 callback()
-            except Exception as error:  # As the loop does with a callback of its own.
+            except Exception as error:  # asyncio handles exceptions of callbacks like this, too.
                 self._loop.call_exception_handler({"message": f"Exception in {callback}", "exception": error})

@@ -1,6 +1,6 @@
-"""The length of turns of the event loop: a histogram, the longest of the last minute, a line for each long one.
+"""The duration of turns of the event loop: a histogram, the longest turn of the last minute, and logs of long turns.
 
-Between two waits of the loop everything else waits: requests, leases, other brokers.
+During a turn all other work waits, such as requests and the renewal of leases.
 """
 
 import gc
@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 LONG_S: Final = 0.5
-"""A longer turn is logged: leases and clients' time-outs are not far."""
+"""The seconds above which a turn is logged, because leases and requests may soon time out."""
 CPU_CHECK_S: Final = 0.01
-"""The interval between looks at this thread's CPU time, which cost more than a short turn; so it is no more exact."""
+"""The interval in seconds at which CPU time is measured, because measuring costs more than a short turn."""
 WINDOW_S: Final = 60.0
 
 
 class Turn(NamedTuple):
-    """A turn that has ended. `cpu_s` is its share of work: on a busy machine the process may have stood in a queue."""
+    """A finished turn; `cpu_s` is the CPU time, which is less than `seconds` if the process waited for a processor."""
 
     ended_s: float
     seconds: float
@@ -33,14 +33,15 @@ class Turn(NamedTuple):
 
 
 class LoopTurns:
-    """The turns of the loop, as the selector reports them. Times are those of `perf_counter`."""
+    """The turns of the event loop that the selector reports. Times are those of `perf_counter`."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_S) + 1)
-        """The counts by upper bound; the last one is of longer turns."""
+        """The number of turns by upper bound; the last count has the turns above all bounds."""
         self.total_s = 0.0
         self.noted_s = 0.0
-        """A turn that is longer has to be reported by `ended`; others may be added to `counts[0]` and `total_s`."""
+        """The duration up to which a turn need not be reported to `ended`, but can be added to `counts[0]` and
+        `total_s`."""
         self._longest: deque[Turn] = deque()
         """The longest turns of the last minute, each longer than all later ones."""
         self._cpu_s = thread_time()
@@ -48,17 +49,17 @@ class LoopTurns:
         self._collections = Collections()
 
     def measure_parts(self) -> None:
-        """Time parts of turns from now on, collections of garbage among them."""
+        """Measure the parts of turns from now on, and garbage collections."""
         LONGEST_PART.now_s = perf_counter
         gc.callbacks.append(self._collections)
 
     def began(self, now_s: float) -> None:
-        """The loop has something to do. Need not be reported within CPU_CHECK_S of `cpu_at_s`."""
+        """Note that a turn begins; can be skipped within CPU_CHECK_S of `cpu_at_s`."""
         if now_s - self.cpu_at_s >= CPU_CHECK_S:
             self._cpu_s, self.cpu_at_s = thread_time(), now_s
 
     def ended(self, seconds: float, now_s: float) -> None:
-        """Count a turn of the loop that is over; called when the loop waits again."""
+        """Count a finished turn, when the event loop waits again."""
         self.total_s += seconds
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1
         if seconds > self.noted_s:
@@ -78,17 +79,17 @@ class LoopTurns:
             log.warning("a turn of the event loop took %.3f s, %.3f s of CPU: %s", seconds, turn.cpu_s, what)
 
     def _what(self, seconds: float, now_s: float) -> str:
-        """Return the part that took most of a turn; a full garbage collection is named even within another part."""
+        """Return the part that took more than half of a turn, or the full garbage collection that did."""
         collections = self._collections
         if collections.full_ended_s > now_s - seconds and collections.full_s > seconds / 2:
             return GARBAGE
         return LONGEST_PART.what if LONGEST_PART.seconds > seconds / 2 else NOTHING_NAMED
 
     def longest(self) -> Turn | None:
-        """The longest turn of the last minute."""
+        """Return the longest turn of the last minute; None if all turns were short."""
         while self._longest and self._longest[0].ended_s < perf_counter() - WINDOW_S:
             self._longest.popleft()
         if self._longest:
             return self._longest[0]
-        self.noted_s = 0.0  # A minute had short turns only: forget the longest.
+        self.noted_s = 0.0  # All turns of the last minute were short.
         return None

@@ -1,6 +1,6 @@
-"""`barnabas broker server.properties`: reads the settings, runs one broker until SIGTERM or SIGINT.
+"""`barnabas broker server.properties`: runs a broker until SIGTERM or SIGINT.
 
-Exit codes: 0 after a clean shutdown, 1 when the broker could not start or failed, 2 for settings that cannot be used.
+The exit code is 0 after a clean shutdown, 1 if the broker could not start or failed, and 2 for invalid settings.
 """
 
 import argparse
@@ -56,13 +56,15 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="barnabas broker", description="Run one broker.")
-    parser.add_argument("properties", metavar="server.properties", type=Path, help="settings, as Kafka's file has them")
+    parser.add_argument(
+        "properties", metavar="server.properties", type=Path, help="the properties file, in the format of Kafka"
+    )
     parser.add_argument(
         "--override",
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="a setting that takes precedence over the file",
+        help="a setting that overrides the properties file",
     )
     return parser.parse_args(arguments)
 
@@ -76,7 +78,7 @@ def read_config(path: Path, overrides: Sequence[str], connections: int) -> Broke
     for override in overrides:
         name, separator, value = override.partition("=")
         if not separator:
-            raise MalformedProperties(f"--override {override}: NAME=VALUE is allowed")
+            raise MalformedProperties(f"--override {override} is invalid; allowed is NAME=VALUE")
         properties[name.strip()] = value.strip()
     return parse_broker_config({MAX_CONNECTIONS: str(connections), **resolved(properties, os.environ)})
 
@@ -99,27 +101,27 @@ async def _run(config: BrokerConfig, descriptors: Descriptors, selector: Measuri
         _end_at_once(EXIT_FAILED)
     await broker.stop()
     if not is_started:
-        log.info("ended before it was ready")
+        log.info("the broker ended before it was ready")
         _end_at_once(0)
     return 0
 
 
 def _tell_of_descriptors(config: BrokerConfig, descriptors: Descriptors) -> None:
     log.info(
-        "%d file descriptors: %d for segments, max.connections=%d",
+        "the process has %d file descriptors: %d for segments, max.connections=%d",
         descriptors.total,
         descriptors.segments,
         config.max_connections,
     )
     if config.max_connections > descriptors.connections:
         log.warning(
-            "max.connections=%d is more than the limit of open files allows: set it to at most %d, or raise the limit",
+            "max.connections=%d exceeds the limit of open files; set max.connections to at most %d, or raise the limit",
             config.max_connections,
             descriptors.connections,
         )
 
 
 def _end_at_once(exit_code: int) -> NoReturn:
-    """End without waiting for threads that hang, or still load logs."""
+    """Exit without waiting for threads that hang or still load logs."""
     logging.shutdown()
     os._exit(exit_code)

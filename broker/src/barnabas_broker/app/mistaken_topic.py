@@ -1,6 +1,6 @@
-"""A `__transaction_state` that an older version made as an ordinary topic: deleted if it is empty, else reported.
+"""The check of a `__transaction_state` that an old version created as an ordinary topic: it is deleted if empty.
 
-The next FindCoordinator makes it with the partitions and the policy that the coordinator needs.
+FindCoordinator then creates the topic again, with the partitions and the cleanup policy that the coordinator needs.
 """
 
 import logging
@@ -18,7 +18,7 @@ _logger = logging.getLogger(__name__)
 
 
 def watch_mistaken_topic(environment: HandlerEnvironment) -> None:
-    """Check the topic now, and at each change. Called once the partitions are hosted."""
+    """Check `__transaction_state` now and after each change; called after the partitions are hosted."""
 
     def changed(change: ImageChange) -> None:
         for document in (*change.created, *change.changed):
@@ -40,7 +40,7 @@ def _look_at(environment: HandlerEnvironment, document: TopicDocument) -> None:
 
 
 def _leads_it_empty(environment: HandlerEnvironment, document: TopicDocument) -> bool:
-    """True if this broker leads all partitions, and none has a record. It cannot know that of others' partitions."""
+    """True if this broker leads all partitions of the topic, and no partition has records."""
     for number in range(len(document.partitions)):
         partition = environment.replicas.lookup.hosted(TopicPartition(document.name, number))
         if partition is None or not partition.is_leader or partition.failure is not None:
@@ -51,11 +51,11 @@ def _leads_it_empty(environment: HandlerEnvironment, document: TopicDocument) ->
 
 
 async def _delete(environment: HandlerEnvironment, topic_id: UUID) -> None:
-    """Delete by id: a topic that has been made since then stays."""
+    """Delete the topic by its id, so that a topic created since then stays."""
     outcome = (await environment.metadata_writer.delete_topics([topic_id]))[topic_id]
     if isinstance(outcome, ApiError):
-        _logger.error("%s; it is empty, and was not deleted: %s", NOT_COMPACTED, outcome)
+        _logger.error("%s; the topic is empty, but could not be deleted: %s", NOT_COMPACTED, outcome)
     else:
         _logger.warning(
-            "%s was an ordinary topic and empty: it is deleted, and created again on use", TRANSACTION_STATE
+            "%s was an ordinary topic and empty, so it was deleted; the next use creates it again", TRANSACTION_STATE
         )

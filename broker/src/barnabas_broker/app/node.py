@@ -1,6 +1,6 @@
-"""A broker without sockets, signals and environment: all parts below the server, made of the given environment.
+"""A broker without sockets and signals: the wiring of all parts below the server.
 
-`app.broker` puts one on a machine, the simulation several into one process. Everything is wired here and nowhere else.
+`app.broker` runs one node in a process, and the simulation runs several.
 """
 
 import asyncio
@@ -62,20 +62,21 @@ from barnabas_core.steps import Steps
 log = logging.getLogger(__name__)
 
 HANG_S: Final = 120.0
-"""The time without progress after which a periodic task counts as hanging; each store fails sooner."""
+"""The seconds without progress after which a periodic task hangs; requests to the store fail sooner."""
 DISK_HANG_S: Final = 600.0
-"""The time after which one step of disk work, such as the sync of a segment, counts as hanging."""
+"""The seconds after which a step of disk work, such as the sync of a segment, hangs."""
 PROBE_S: Final = 30.0
 CANCEL_S: Final = 1.0
-"""The time to cancel tasks; the leases are released even if one hangs."""
+"""The seconds to wait for cancelled tasks; then the leases are released even if a task hangs."""
 ISR_CHECKS_IN_LAG: Final = 2
-"""A replica leaves the ISR after one to one and a half times replica.lag.time.max.ms, as in Kafka."""
+"""The number of ISR checks in replica.lag.time.max.ms; a replica leaves the ISR after up to 1.5 times this period, as
+in Kafka."""
 
 
 class Node:
-    """`load`, `join`, `host`, and `stop` at the end, whatever of these was done. It runs on the running event loop.
+    """A broker without sockets; call `load`, `join` and `host` in this order, and `stop` at any time.
 
-    `on_failure` hears why the node cannot go on.
+    `on_failure` is called with the reason if the node cannot continue.
     """
 
     def __init__(
@@ -102,9 +103,9 @@ class Node:
         )
         self._chores = Chores(partial(self.supervisor.supervise, hang_s=DISK_HANG_S))
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
-        """The calls that undo the start, in the order of the start; to be called in the other order."""
+        """The calls that undo the steps of the start, in the order of the steps; `stop` calls them in reverse order."""
         self._give_back: Callable[[], Awaitable[None]] = _nothing
-        """The leases, if there are any."""
+        """The call that releases the leases; without effect before `join`."""
         self._endpoints_of: Callable[[Listeners], tuple[Endpoint, ...]]
         self.handler_environment: HandlerEnvironment
         self.membership: Membership
@@ -121,10 +122,10 @@ class Node:
         on_progress: Callable[[LoadProgress], None] = lambda _: None,
         in_thread: Callable[[Callable[[], object]], Awaitable[object]] = asyncio.to_thread,
     ) -> None:
-        """Load the present metadata and logs.
+        """Load the current metadata and logs.
 
-        Raises StoreUnavailable, LogDirRefused, MalformedDocument; ApiError if they are too new for us. The image stands
-        still meanwhile, so that the thread may read it.
+        Raises StoreUnavailable, LogDirRefused and MalformedDocument, and ApiError if the metadata needs a newer
+        version. The image does not change while a thread loads the logs.
         """
         await image_feed.load(self.image, self._store)
         why_not = unsupported(self.image.features)
@@ -227,13 +228,13 @@ class Node:
         self.controller.suspect(broker_id)
 
     def current_config(self) -> BrokerConfig:
-        """Return the current settings: the dynamic ones over those of the file."""
+        """Return the current settings, which include dynamic configs."""
         return self.config
 
     async def join(self, endpoints_of: Callable[[Listeners], tuple[Endpoint, ...]], incarnation_id: UUID) -> None:
-        """Register; return once the controller has unfenced this incarnation. Raises ApiError and StoreUnavailable.
+        """Register the broker, and wait until the controller has unfenced it. Raises ApiError and StoreUnavailable.
 
-        `endpoints_of` says where clients reach it with these listeners: their ports are known once they are bound.
+        `endpoints_of` returns the advertised endpoints of listeners, whose ports are known after they are bound.
         """
         self._endpoints_of = endpoints_of
         config, logs, environment = self.config, self.handler_environment.logs, self._environment
@@ -293,7 +294,7 @@ class Node:
             self.supervisor.fail(str(error))
 
     async def host(self) -> None:
-        """Host the partitions of the image, and follow its changes. No client is served before it returns."""
+        """Host the partitions of the image, and follow changes of the image. Clients are served only afterwards."""
         environment = self.handler_environment
         self.pause_detection.start()
         log_chores = LogChores(environment.logs, environment.replicas, self._environment.clock, self.supervisor.spawn)
@@ -313,7 +314,7 @@ class Node:
         self._chores.start([*log_chores.table(self.config), isr, *self._log_ends.chores()])
 
     def start_cleaner(self, cleaner: LogCleaner) -> None:
-        """Compact the logs from now on."""
+        """Start the compaction of logs."""
         self._takedown.append(cleaner.stop)
         cleaner.start(partial(self.supervisor.supervise, hang_s=DISK_HANG_S))
 
@@ -338,12 +339,12 @@ class Node:
                 await asyncio.sleep(self.config.broker_heartbeat_interval_ms / 1000)
 
     async def hand_over(self) -> None:
-        """Move leadership away in a controlled shutdown, so that clients need not wait for the end of a session."""
+        """Move leadership to other brokers if controlled.shutdown.enable is true."""
         if self.config.controlled_shutdown_enable:
             await self._hand_over.run()
 
     async def stop(self) -> None:
-        """Undo the steps of the start in the opposite order."""
+        """Undo the steps of the start in reverse order."""
         self.supervisor.stopping()
         await self._chores.stop()
         while self._takedown:
@@ -353,9 +354,9 @@ class Node:
         await self.supervisor.cancel()
 
     async def abandon(self) -> None:
-        """Give back the leases after a failure, so that others take over at once. Nothing else can be relied on.
+        """Release the leases after a failure, so that other brokers take over at once.
 
-        The next start finds the logs on disk as after a crash of the process.
+        The logs stay as after a crash, and the next start recovers them.
         """
         await self.supervisor.cancel(CANCEL_S)
         await self._give_back()

@@ -1,4 +1,4 @@
-"""The environment of a node: `app.broker` fills it with a real machine, the simulation with its own."""
+"""The environment of a node, which is a real machine for `app.broker`, and simulated for the simulation."""
 
 import sys
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from barnabas_core.config.broker_config import BrokerConfig
 
 
 class NodeSizes(NamedTuple):
-    """Bounds that are no settings: the logs and topics of a simulation are small, and so are its bounds."""
+    """The limits that are not settings; the simulation sets them low, because its logs and topics are small."""
 
     document_partitions_max: int = PARTITIONS_MAX
     segment_bytes_max: int = sys.maxsize
@@ -24,13 +24,13 @@ class NodeSizes(NamedTuple):
 
 
 class NodeEnvironment(NamedTuple):
-    """The environment; `boot_id` is another one whenever the machine has restarted."""
+    """The environment of a node; `boot_id` changes when the machine restarts."""
 
     clock: Clock
     timers: Timers
     random: Random
     new_id: Callable[[], str]
-    """The function that returns another id each time, for members of groups."""
+    """A function that returns a new id for a group member at each call."""
     files: FileSystem
     open_files_max: int
     boot_id: str

@@ -30,7 +30,7 @@ NAMED_MAX: Final = 10
 
 
 def starting_pages(progress: Callable[[], str]) -> dict[str, PageMaker]:
-    """Return the pages during the loading of logs: the process is healthy, and not ready."""
+    """Return the pages while logs are loaded: the process is healthy, but not ready."""
 
     async def healthz() -> Page:
         return _unless(None)
@@ -49,10 +49,11 @@ def make_pages(
     why_not_serving: Callable[[], str | None],
     why_unhealthy: Callable[[], str | None],
 ) -> Mapping[str, PageMaker]:
-    """Make the pages. A broker is healthy if it answers at all, and is not about to end.
+    """Return the pages of a broker that has loaded its logs.
 
-    It is started if it serves, be it without partitions whose disk or log is broken: no restart would mend those. It is
-    ready if it could take over from others: its replicas are here and in sync, and another broker may restart.
+    A broker is healthy unless it must stop. It is started when it serves clients, even if a disk or a log is broken,
+    because a restart would not repair them. It is ready when all its replicas are online and in sync, so that another
+    broker may restart.
     """
 
     async def metrics() -> Page:

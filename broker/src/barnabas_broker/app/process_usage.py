@@ -1,4 +1,4 @@
-"""The resources that this process takes of the machine, from Linux' /proc."""
+"""The resource usage of this process, from /proc of Linux."""
 
 import asyncio
 import os
@@ -10,9 +10,9 @@ from barnabas_broker.server.metrics.process_families import ProcessUsage
 
 PROC: Final = Path("/proc")
 RESIDENT_PAGES: Final = 1
-"""Field of `statm`."""
+"""The index of the resident pages in `/proc/self/statm`."""
 START_TICKS: Final = 19
-"""Field of `stat` after the name, which may have blanks of its own."""
+"""The index of the start time in `/proc/self/stat`, counted after the name, which may contain blanks."""
 
 
 async def process_usage() -> ProcessUsage | None:
@@ -21,7 +21,7 @@ async def process_usage() -> ProcessUsage | None:
 
 
 def read_usage() -> ProcessUsage | None:
-    """Read the usage of this process now. Blocks for a moment."""
+    """Return the usage of this process, or None without /proc; the call blocks."""
     try:
         return ProcessUsage(
             resident_bytes=int((PROC / "self/statm").read_text().split()[RESIDENT_PAGES]) * resource.getpagesize(),
@@ -39,6 +39,6 @@ def _start_ticks() -> int:
 
 
 def _boot_s() -> int:
-    """Unix time."""
+    """Return the Unix time of the boot in seconds."""
     lines = (PROC / "stat").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("btime "))

@@ -1,4 +1,4 @@
-"""The loading of logs beside the loop, so that the broker shows its progress, and ends when asked to."""
+"""The loading of logs in a thread, so that the event loop can report progress and react to signals."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ PROGRESS_S: Final = 5.0
 
 
 async def in_daemon_thread(call: Callable[[], R]) -> R:
-    """Return the result of `call`, run in a thread; the process may end meanwhile, as recovery may stop anywhere."""
+    """Run `call` in a daemon thread and return its result; the process may exit before the thread has ended."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[R] = loop.create_future()
 
@@ -39,7 +39,7 @@ async def in_daemon_thread(call: Callable[[], R]) -> R:
 
 
 class Recovery:
-    """The progress of recovery, for the pages; and a line in the log every few seconds."""
+    """The progress of recovery, for the HTTP pages and for a log line every PROGRESS_S seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -47,15 +47,15 @@ class Recovery:
         self._last: LoadProgress | None = None
 
     def advance(self, progress: LoadProgress) -> None:
-        """Note the progress after each log, in the thread that loads."""
+        """Store the progress after each log; called in the thread that loads."""
         self._last = progress
         now_s = self._clock.monotonic_s()
         if now_s - self._said_s >= PROGRESS_S:
             self._said_s = now_s
-            log.info("loading %s, %d bytes recovered", self.progress(), progress.bytes_recovered)
+            log.info("loading logs: %s, %d bytes recovered", self.progress(), progress.bytes_recovered)
 
     def progress(self) -> str:
-        """Return how far the loading is, as a text for the pages."""
+        """Return the progress as a text for the pages."""
         last = self._last
         if last is None:
             return "starting"

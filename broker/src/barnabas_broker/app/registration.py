@@ -1,4 +1,4 @@
-"""The registration of a broker as it describes itself: `Membership` makes the rest of it."""
+"""The parts of a broker's registration that describe the broker; `Membership` adds the others."""
 
 from uuid import UUID
 
@@ -32,9 +32,9 @@ def registration_of(
 
 
 def last_incarnation(registered: BrokerRegistration | None, boot_id: str) -> LastIncarnation:
-    """Return the last incarnation of this broker, which log dirs compare with their mark of a clean shutdown.
+    """Return the last incarnation of this broker, to which log dirs compare their marks of a clean shutdown.
 
-    Versions before there were features named no epoch in clean marks.
+    Old versions, which registered no features, wrote clean marks without an epoch.
     """
     if registered is None:
         return NO_INCARNATION

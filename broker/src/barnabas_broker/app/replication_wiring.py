@@ -1,4 +1,4 @@
-"""The replication of a node, made of its environment and its metadata."""
+"""The construction of the replication parts from the environment and the metadata."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -26,7 +26,7 @@ def make_fetchers(
     storage_failed: Callable[[Partition, StorageError], object],
     on_suspect: Callable[[int], object],
 ) -> Fetchers:
-    """Make the fetchers, which fetch nothing yet."""
+    """Make the fetchers, which do not fetch yet."""
     broker_id = current_config().broker_id
     return Fetchers(
         FetchEnvironment(
@@ -48,7 +48,7 @@ def make_follower_sessions(
     current_config: Callable[[], BrokerConfig],
     replicas: ReplicaManager,
 ) -> FollowerSessions:
-    """Make the leaders' end of the followers' sessions; there is none yet."""
+    """Make the fetch sessions that leaders keep for followers; there is no session yet."""
     return FollowerSessions(
         LeaderEnvironment(
             current_config().broker_id,
@@ -69,6 +69,6 @@ def make_mover(
     replicas: ReplicaManager,
     spawn: Callable[[Coroutine[object, object, None]], object],
 ) -> LogMover:
-    """Make the mover of replicas to other log dirs, which moves nothing before `resume`."""
+    """Make the mover of replicas between log dirs, which is idle until `resume`."""
     throttle = Throttle(environment.clock, lambda: current_config().replica_alter_log_dirs_io_max_bytes_per_second)
     return LogMover(logs, replicas, throttle, spawn, asyncio.sleep, environment.sizes.move_steps)

@@ -1,7 +1,8 @@
-"""`barnabas restore-metadata`: writes topics that the metadata has lost from the logs that brokers keep of them.
+"""`barnabas restore-metadata`: restores topics that the metadata has lost, from the logs of the brokers.
 
-Start all brokers first: each reports its logs to the metadata store. Topics whose logs leave a question open are not
-written, and why. Set their configs afterwards: those are lost, and until then nothing of a topic expires.
+Start all brokers first, because each broker reports its logs to the metadata store. The command prints the reason for
+each topic that it cannot restore. The configs of restored topics are lost: set them afterwards; until then no record of
+these topics expires.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,11 +18,13 @@ HEADER = ("TOPIC", "PARTITION", "LEADER", "REPLICAS", "IN SYNC", "LOGS END AT")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command; its exit code: 0, or 1 where a topic could not be restored."""
+    """Run the command; return the exit code: 0, or 1 if a topic could not be restored."""
     parser = parser_of("restore-metadata", __doc__)
-    parser.add_argument("--topic", action="append", help="only this one; may be given several times")
+    parser.add_argument("--topic", action="append", help="restore only this topic; the option can be repeated")
     parser.add_argument(
-        "--accept-loss", action="store_true", help="restore topics without the partitions that no broker has a log of"
+        "--accept-loss",
+        action="store_true",
+        help="also restore topics with partitions of which no broker has a log; these partitions begin empty",
     )
     options = parser.parse_args(arguments)
 
@@ -46,16 +49,16 @@ async def _restore(metadata: OpenMetadata, decided: Sequence[Restored | NotResto
     for each in restored:
         print(f"{each.document.name}: configs {_configs(each)}")
     for stays in refused:
-        print(f"{stays.name} ({kafka_uuid.to_text(stays.topic_id)}) is not restored: {stays.why}")
+        print(f"The topic {stays.name} ({kafka_uuid.to_text(stays.topic_id)}) is not restored: {stays.why}")
     if not restored:
-        print("There is nothing to restore." if not refused else "Nothing can be restored.")
+        print("There is no topic to restore." if not refused else "No topic can be restored.")
         return EXIT_FAILED if refused else 0
     if not executes:
         print(DRY_RUN)
         return 0
     failed = [each for each in restored if not await _write(metadata, each)]
     for each in failed:
-        print(f"{each.document.name} was changed meanwhile: run the command again")
+        print(f"The topic {each.document.name} was changed during the command: run the command again")
     print(f"Restored {len(restored) - len(failed)} topics.")
     return EXIT_FAILED if failed or refused else 0
 
@@ -68,7 +71,7 @@ def _rows(restored: Restored) -> Iterator[tuple[object, ...]]:
     for number, ends in restored.ends.items():
         state = restored.document.partitions[number]
         leader = "none" if state.leader == NO_LEADER else state.leader
-        at = " ".join(f"{broker}:{end.offset}" for broker, end in sorted(ends.items())) or "no log: begins empty"
+        at = " ".join(f"{broker}:{end.offset}" for broker, end in sorted(ends.items())) or "no log, begins empty"
         yield restored.document.name, number, leader, _ids(state.replicas), _ids(state.isr), at
 
 

@@ -1,4 +1,4 @@
-"""SASL of a broker's listeners, from its settings."""
+"""The SASL settings of a broker's listeners."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from barnabas_core.config.listener_security import ListenerSecurity
 def sasl_listeners(
     config: BrokerConfig, environment: SaslEnvironment, clock: Clock, timers: Timers
 ) -> Iterator[SaslListener]:
-    """Return the listeners whose clients authenticate by SASL. Raises InvalidConfig."""
+    """Yield the listeners with SASL. Raises InvalidConfig."""
     for endpoint in config.listeners.bound:
         security = config.listener_security(endpoint.name)
         if not security.protocol.has_sasl:
@@ -31,7 +31,7 @@ def sasl_listeners(
 
 
 def scram_listener(config: BrokerConfig) -> str | None:
-    """Return the name of a listener whose clients may authenticate by SCRAM; None where there is none."""
+    """Return the name of a listener with a SCRAM mechanism, or None without such a listener."""
     for endpoint in config.listeners.bound:
         security = config.listener_security(endpoint.name)
         if security.protocol.has_sasl and SCRAM_HASHES.keys() & set(str(security.text(ENABLED)).split(",")):
@@ -41,5 +41,5 @@ def scram_listener(config: BrokerConfig) -> str | None:
 
 def _number(security: ListenerSecurity, setting: str, mechanism: str = "") -> int:
     value = security.value(setting, mechanism)
-    assert isinstance(value, int), "the setting is a number"
+    assert isinstance(value, int), "the setting must be a number"
     return value

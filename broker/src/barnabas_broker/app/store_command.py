@@ -1,4 +1,4 @@
-"""The part that commands share which look into a cluster's metadata store, beside its brokers."""
+"""The parts that the commands for a cluster's metadata store share."""
 
 import argparse
 import asyncio
@@ -20,11 +20,11 @@ from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.definitions import INT_MAX, InvalidConfig
 from barnabas_core.config.properties import MalformedProperties
 
-DRY_RUN: Final = "Nothing is written yet: run the command again with --execute."
+DRY_RUN: Final = "Nothing was written; to write, run the command again with --execute."
 
 
 class OpenMetadata(NamedTuple):
-    """A cluster's current metadata, and the store that holds it."""
+    """The current metadata of a cluster, and the store that holds it."""
 
     image: MetadataImage
     store: MetadataStore
@@ -32,27 +32,31 @@ class OpenMetadata(NamedTuple):
     now_ms: int
 
     async def write(self, documents: Mapping[str, AnyDocument | None]) -> bool:
-        """Write documents (None deletes one); return False if others changed them since they were read."""
+        """Write documents, or delete those that are None; return False if a document has changed since it was read."""
         plans = [writes_of(key, document, self.image) for key, document in documents.items()]
         results = await write_in_order(plans, self.store)
         return all(isinstance(each, int) for each in results.values())
 
 
 def parser_of(command: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options that all these commands have."""
+    """Return a parser with the common options of the commands."""
     parser = argparse.ArgumentParser(prog=f"barnabas {command}", description=description)
     parser.add_argument("properties", metavar="server.properties", type=Path, help="the properties file of any broker")
     parser.add_argument(
-        "--override", metavar="NAME=VALUE", action="append", default=[], help="as for `barnabas broker`"
+        "--override",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a setting that overrides the properties file",
     )
     parser.add_argument(
-        "--execute", action="store_true", help="write; without it the command only prints what it would write"
+        "--execute", action="store_true", help="write the changes, which are only printed without this option"
     )
     return parser
 
 
 def run(options: argparse.Namespace, work: Callable[[OpenMetadata], Awaitable[int]]) -> int:
-    """Call `work` with the metadata; the exit code."""
+    """Call `work` with the metadata; return the exit code."""
     logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
     try:
         config = read_config(options.properties, options.override, connections=INT_MAX)
@@ -68,7 +72,7 @@ def run(options: argparse.Namespace, work: Callable[[OpenMetadata], Awaitable[in
 
 async def _with_metadata(config: BrokerConfig, work: Callable[[OpenMetadata], Awaitable[int]]) -> int:
     clock, stopping = SystemClock(), asyncio.Event()
-    stopping.set()  # The command ends even if the store does not answer.
+    stopping.set()  # The command does not wait for a store that does not respond.
     store = await open_store(config.metadata_store, clock, boot_id(), stopping)
     try:
         image = MetadataImage()
@@ -79,7 +83,7 @@ async def _with_metadata(config: BrokerConfig, work: Callable[[OpenMetadata], Aw
 
 
 def print_table(rows: Sequence[Sequence[object]]) -> None:
-    """Print columns as kubectl does."""
+    """Print rows as a table with aligned columns."""
     texts = [[str(each) for each in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for row in texts:

@@ -1,4 +1,4 @@
-"""Opens the metadata store that the settings name. A store's own modules are imported here, when it is the one."""
+"""The opening of the metadata store; only the modules of the configured store are imported."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from barnabas_kube.access import Access
 
 WAIT_S: Final = 1.0
 POD_UID: Final = "POD_UID"
-"""The environment variable with the `metadata.uid` of the pod, where the broker runs in one."""
+"""The environment variable with the `metadata.uid` of the broker's pod, on Kubernetes."""
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def boot_id() -> str:
-    """Return the boot id, another one whenever the system has restarted; "" if it has none."""
+    """Return the boot id, which changes when the system restarts; empty without /proc."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -32,7 +32,7 @@ def boot_id() -> str:
 
 
 async def open_store(metadata_store: str, clock: Clock, boot_id: str, stopping: asyncio.Event) -> MetadataStore:
-    """The store, ready for use. One on a network is waited for until `stopping` is set. Raises StoreUnavailable."""
+    """Return the open store. Wait for a store on a network until `stopping` is set. Raises StoreUnavailable."""
     match location(metadata_store):
         case SqliteFile() as file:
             return await _open_sqlite(file, clock, boot_id)
@@ -51,7 +51,7 @@ async def _open_sqlite(file: SqliteFile, clock: Clock, boot_id: str) -> Metadata
 
 
 async def open_secrets(metadata_store: str, clock: Clock, boot_id: str) -> SecretStore:
-    """Return the place of secrets beside the metadata store, which answers already. Raises StoreUnavailable."""
+    """Return the store for secrets, beside an open metadata store. Raises StoreUnavailable."""
     match location(metadata_store):
         case SqliteFile(path):
             from barnabas_broker.metadata.store.sqlite.sqlite_secrets import SqliteSecrets
@@ -67,7 +67,7 @@ async def _open_kubernetes(cluster: KubernetesCluster, clock: Clock, stopping: a
     try:
         from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
     except ModuleNotFoundError as error:
-        raise StoreUnavailable(f"{error}; `pip install 'barnabas[broker]'` brings it") from error
+        raise StoreUnavailable(f"{error}; install it with `pip install 'barnabas[broker]'`") from error
     store = KubernetesStore(cluster, _access(), clock, os.environ.get(POD_UID, ""))
     try:
         await _until_it_answers(store, stopping)
@@ -88,7 +88,7 @@ def _access() -> Access:
 
 
 async def _until_it_answers(store: MetadataStore, stopping: asyncio.Event) -> None:
-    """A broker that ended instead would be started again ever later. A server that starts knows leases first."""
+    """Wait for the store; if the broker exited instead, Kubernetes would delay each restart longer."""
     while True:
         try:
             await store.leases("")

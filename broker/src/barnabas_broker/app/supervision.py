@@ -1,7 +1,7 @@
-"""The tasks that a broker cannot do without: if one ends, fails or hangs, the process ends and is restarted.
+"""The tasks without which a broker cannot work: if one ends, fails or hangs, the process exits and is restarted.
 
-A broker that went on without them would keep its leases and do nothing for them. A failed task may have left its work
-half done, so nobody tries to mend it: the next start reads everything from the disk and the metadata.
+Otherwise the broker would keep its leases without serving them. No task is restarted alone, because a failed task may
+have left inconsistent state; a restart of the process reads all state from the disk and the metadata.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 log = logging.getLogger(__name__)
 
 LOOKS_MIN: Final = 10
-"""The fewest checks in a row without progress before a task counts as hanging."""
+"""The minimum number of consecutive checks without progress after which a task hangs."""
 
 
 class Supervisor:
-    """The tasks of the process. `on_failure` is called once with the reason why the process must end."""
+    """The tasks of the process; `on_failure` is called once with the reason why the process must exit."""
 
     def __init__(self, on_failure: Callable[[str], object]) -> None:
         self._on_failure = on_failure
@@ -25,14 +25,14 @@ class Supervisor:
         self._watched: list[Watched] = []
         self._is_stopping = False
         self.failure: str | None = None
-        """The reason why the process must end; None while it need not."""
+        """The reason why the process must exit; None without failure."""
 
     def spawn(self, work: Coroutine[object, object, object]) -> None:
-        """Run it beside everything else, until it ends; it must not raise."""
+        """Run a coroutine as a task; an exception ends the process."""
         self._start(work, _name(work)).add_done_callback(self._finished)
 
     def attempt(self, work: Coroutine[object, object, object]) -> None:
-        """Run work of one client; its exceptions are logged, and affect no other client."""
+        """Run a coroutine for one client as a task; exceptions are only logged."""
         self._start(work, _name(work)).add_done_callback(self._attempted)
 
     def supervise(
@@ -42,9 +42,10 @@ class Supervisor:
         progress: Callable[[], object] | None = None,
         hang_s: float = inf,
     ) -> asyncio.Task[object]:
-        """Run it as long as the broker lives; it must not end.
+        """Run a task that must not end as long as the broker lives.
 
-        `progress` is another value whenever it has gone on, or has nothing to do; otherwise it hangs after `hang_s`.
+        `progress` returns a new value after each step, and while the task is idle. The task hangs if the value stays
+        the same for `hang_s`.
         """
         if progress is not None:
             self._watched.append(Watched(name, progress, hang_s))
@@ -73,23 +74,23 @@ class Supervisor:
             self.raised(f"the task {task.get_name()} failed", error)
 
     def raised(self, what: str, error: BaseException) -> None:
-        """Fail because of a bug: a task of the process raised an exception."""
+        """End the process because of an unexpected exception."""
         if not self._is_stopping:
             log.error("%s", what, exc_info=error)
         self.fail(f"{what}: {type(error).__name__}: {error}")
 
     def fail(self, reason: str) -> None:
-        """The process must end, unless it is about to."""
+        """End the process, unless it is already stopping."""
         if self.failure is None and not self._is_stopping:
             self.failure = reason
             self._on_failure(reason)
 
     def stopping(self) -> None:
-        """Note that the process stops, so that tasks may end in any order."""
+        """Note that the process is stopping, so that tasks may end."""
         self._is_stopping = True
 
     async def watch(self, period_s: float, sleep: Callable[[float], Awaitable[None]]) -> None:
-        """Check every `period_s` that the watched tasks make progress."""
+        """Check the progress of the tasks every `period_s`."""
         watchdog = Watchdog(self._watched, period_s)
         while True:
             await sleep(period_s)
@@ -98,7 +99,7 @@ class Supervisor:
                 self.fail(reason)
 
     async def cancel(self, waits_s: float | None = None) -> None:
-        """Cancel the tasks that still run, and wait for their end, or for the given number of seconds."""
+        """Cancel the running tasks, and wait for their end, at most `waits_s`."""
         self.stopping()
         for task in list(self._tasks):
             task.cancel()
@@ -107,7 +108,7 @@ class Supervisor:
 
 
 class Watched(NamedTuple):
-    """A task, how far it is, and after how many seconds without progress it hangs."""
+    """A task with its progress, and the seconds without progress after which it hangs."""
 
     name: str
     progress: Callable[[], object]
@@ -118,13 +119,13 @@ class Watchdog:
     """Finds tasks without progress. It counts its own checks, so that a suspended process is not at fault."""
 
     def __init__(self, watched: Sequence[Watched], period_s: float) -> None:
-        """`watched` may grow meanwhile."""
+        """Watch these tasks; the sequence may grow later."""
         self._watched: Final = watched
         self._period_s = period_s
         self._seen: dict[str, tuple[object, int]] = {}
 
     def look(self) -> str | None:
-        """Check the tasks once; return why the process must end, or None."""
+        """Check all tasks once; return the reason why the process must exit, or None."""
         for name, progress, hang_s in self._watched:
             now = progress()
             before, looks = self._seen.get(name, (None, 0))
@@ -138,7 +139,7 @@ class Watchdog:
 async def every(
     period_s: float, work: Callable[[], Awaitable[None]], sleep: Callable[[float], Awaitable[None]]
 ) -> None:
-    """`work` again and again, first after `period_s`."""
+    """Call `work` every `period_s`, for the first time after one period."""
     while True:
         await sleep(period_s)
         await work()

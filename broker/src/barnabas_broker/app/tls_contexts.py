@@ -1,4 +1,4 @@
-"""The TLS contexts of a broker's listeners and of its links to other brokers, made of their settings."""
+"""The TLS contexts of a broker's listeners, and of its links to other brokers."""
 
 import logging
 import os
@@ -22,13 +22,13 @@ from barnabas_core.distinguished_name import rfc2253, subject_of
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 5.0
-"""The period at which files and settings are checked."""
+"""The seconds between two checks of files and settings."""
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
 class TlsOfListener(NamedTuple):
-    """The contexts of one listener with TLS: for its clients, and as a client of the other brokers."""
+    """The TLS contexts of one listener: for its clients, and for links to other brokers."""
 
     server: ServerTls
     client: ssl.SSLContext
@@ -37,11 +37,13 @@ class TlsOfListener(NamedTuple):
 
 
 def tls_of_listener(security: ListenerSecurity) -> TlsOfListener:
-    """Return the contexts of a listener with TLS. Raises InvalidConfig."""
+    """Return the TLS contexts of a listener. Raises InvalidConfig."""
     stores = Stores(security)
     keystore, trusted = stores.keystore(), stores.truststore()
     if keystore is None:
-        wanted = "must be set, or ssl.keystore.key with ssl.keystore.type=PEM: a listener with TLS needs a certificate"
+        wanted = (
+            "must be set, because TLS needs a certificate; ssl.keystore.key with ssl.keystore.type=PEM is allowed, too"
+        )
         raise InvalidConfig([security.problem("ssl.keystore.location", wanted)])
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.verify_mode = _client_auth(security, trusted)
@@ -58,7 +60,7 @@ def tls_of_listener(security: ListenerSecurity) -> TlsOfListener:
 
 
 def _client_auth(security: ListenerSecurity, trusted: str | None) -> ssl.VerifyMode:
-    """Return whether clients must present certificates; with SASL only a setting of the listener itself counts."""
+    """Return the mode of client certificates; on a listener with SASL only the setting of this listener counts."""
     setting = "ssl.client.auth"
     is_own = security.setting(setting) != setting
     mode = _CLIENT_AUTH[str(security.value(setting))] if is_own or not security.protocol.has_sasl else ssl.CERT_NONE
@@ -71,14 +73,14 @@ def _client_auth(security: ListenerSecurity, trusted: str | None) -> ssl.VerifyM
 def _protect(context: ssl.SSLContext, security: ListenerSecurity) -> None:
     versions = security.value("ssl.enabled.protocols")
     suites = security.value("ssl.cipher.suites")
-    assert isinstance(versions, tuple), "it is a list"
-    assert isinstance(suites, tuple), "it is a list"
+    assert isinstance(versions, tuple), "the setting must be a list"
+    assert isinstance(suites, tuple), "the setting must be a list"
     unknown = sorted(set(suites) - TLS_1_2_SUITES.keys() - TLS_1_3_SUITES)
     if unknown:
-        allowed = f"{unknown[0]} is none of {', '.join((*TLS_1_2_SUITES, *sorted(TLS_1_3_SUITES)))}"
+        allowed = f"{unknown[0]} is none of the allowed suites {', '.join((*TLS_1_2_SUITES, *sorted(TLS_1_3_SUITES)))}"
         raise InvalidConfig([security.problem("ssl.cipher.suites", allowed)])
     if 0 < len(TLS_1_3_SUITES.intersection(suites)) < len(TLS_1_3_SUITES):
-        allowed = f"must name all suites of TLS 1.3 or none of them: {', '.join(sorted(TLS_1_3_SUITES))}"
+        allowed = f"must name either all suites of TLS 1.3 or none: {', '.join(sorted(TLS_1_3_SUITES))}"
         raise InvalidConfig([security.problem("ssl.cipher.suites", allowed)])
     older = [TLS_1_2_SUITES[each] for each in suites if each in TLS_1_2_SUITES]
     usable = {
@@ -87,7 +89,7 @@ def _protect(context: ssl.SSLContext, security: ListenerSecurity) -> None:
     }
     spoken = [_VERSIONS[version] for version, is_usable in usable.items() if is_usable]
     if not spoken:
-        allowed = "must have a version for which ssl.cipher.suites has a suite"
+        allowed = "must have a TLS version that has a suite in ssl.cipher.suites"
         raise InvalidConfig([security.problem("ssl.enabled.protocols", allowed)])
     context.minimum_version, context.maximum_version = min(spoken), max(spoken)
     context.set_ciphers(":".join(older) or STRONG)
@@ -95,7 +97,7 @@ def _protect(context: ssl.SSLContext, security: ListenerSecurity) -> None:
 
 
 def _show(context: ssl.SSLContext, keystore: Keystore, security: ListenerSecurity) -> None:
-    """Load the key from memory: OpenSSL reads files only."""
+    """Load the key and the certificates through a file in memory, because OpenSSL only reads files."""
     file = os.memfd_create("keystore")
     try:
         os.write(file, keystore.key + keystore.chain)
@@ -121,7 +123,7 @@ def _rules(security: ListenerSecurity) -> tuple[PrincipalRule, ...]:
 
 
 def principal_of(certificate: bytes | None, rules: tuple[PrincipalRule, ...]) -> str:
-    """Return the principal of a client by its certificate. Raises CertificateRefused."""
+    """Return the principal of a client certificate. Raises CertificateRefused."""
     if certificate is None:
         return ANONYMOUS
     dn = rfc2253(subject_of(certificate))
@@ -132,10 +134,10 @@ def principal_of(certificate: bytes | None, rules: tuple[PrincipalRule, ...]) ->
 
 
 class TlsContexts:
-    """The current contexts of all listeners with TLS: those of the start, until `refresh` replaces them."""
+    """The current TLS contexts of all listeners with TLS; `refresh` replaces them."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        """Make them all. Raises InvalidConfig with everything that is wrong."""
+        """Make the contexts of all listeners. Raises InvalidConfig with all problems."""
         self._inter_broker = config.listeners.inter_broker
         self._of: dict[str, TlsOfListener] = {}
         self._marks: dict[str, object] = {}
@@ -155,17 +157,17 @@ class TlsContexts:
         return bool(self._of)
 
     def server(self, listener_name: str) -> ServerTls | None:
-        """Return a listener's current contexts; None without TLS."""
+        """Return the current context of a listener; None without TLS."""
         found = self._of.get(listener_name)
         return None if found is None else found.server
 
     def between_brokers(self) -> ssl.SSLContext | None:
-        """Return the current context of links to other brokers; None without TLS."""
+        """Return the current context for links to other brokers; None without TLS."""
         found = self._of.get(self._inter_broker)
         return None if found is None else found.client
 
     def check(self, config: BrokerConfig) -> None:
-        """Raise InvalidConfig if `refresh` would refuse these settings."""
+        """Raise InvalidConfig if `refresh` would refuse the settings."""
         for name in self._of:
             security = config.listener_security(name)
             if _mark(security) != self._marks[name]:
@@ -193,7 +195,7 @@ class TlsContexts:
 
 
 def _mark(security: ListenerSecurity) -> object:
-    """Return a value that changes as soon as settings or files change."""
+    """Return a value that changes when the settings or files change."""
     texts = tuple(security.text(config) for config in sorted(RELOADED))
     return texts, tuple(map(_mark_of_file, Stores(security).files()))
 
@@ -207,13 +209,15 @@ def _mark_of_file(location: str) -> object:
 
 
 def check_replacement(before: bytes, after: bytes, security: ListenerSecurity) -> None:
-    """Raise InvalidConfig where a certificate has another subject, or lacks alternative names (KIP-978)."""
+    """Raise InvalidConfig if the new certificate has another subject or lacks alternative names (KIP-978)."""
     try:
         old, new = map(x509.load_pem_x509_certificate, (before, after))
     except ValueError as error:
-        raise InvalidConfig([security.problem("ssl.keystore.location", f"cannot be compared: {error}")]) from None
+        raise InvalidConfig(
+            [security.problem("ssl.keystore.location", f"cannot be compared to the old certificate: {error}")]
+        ) from None
     if old.subject != new.subject and not security.value("ssl.allow.dn.changes"):
-        wanted = f"has the subject {new.subject.rfc4514_string()}, and had {old.subject.rfc4514_string()}"
+        wanted = f"has the subject {new.subject.rfc4514_string()}, but had {old.subject.rfc4514_string()}"
         raise InvalidConfig([security.problem("ssl.keystore.location", f"{wanted}; ssl.allow.dn.changes is false")])
     lacking = sorted(_alternative_names(old) - _alternative_names(new))
     if lacking and not security.value("ssl.allow.san.changes"):

@@ -1,4 +1,4 @@
-"""Keystores and truststores of a listener: read from their files or settings, PEM or PKCS12, into PEM for OpenSSL."""
+"""The keystore and truststore of a listener, read from PEM or PKCS12, and converted to PEM for OpenSSL."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from barnabas_core.config.listener_security import ListenerSecurity
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
-"""The pattern takes time in proportion to the text, whatever that is."""
+"""A PEM block; matching takes linear time for any text."""
 _CERTIFICATE: Final = ("CERTIFICATE",)
 _KEYS: Final = ("PRIVATE KEY", "ENCRYPTED PRIVATE KEY")
 _JKS_MAGIC: Final = bytes.fromhex("feedfeed")
@@ -29,24 +29,24 @@ _NO_TRUST: Final = "must hold certificates, as PEM"
 
 
 class Keystore(NamedTuple):
-    """A private key and the certificates above it, both as PEM; the key is not encrypted."""
+    """A private key, which is not encrypted, and its certificate chain, both as PEM."""
 
     key: bytes
     chain: bytes
 
     def __repr__(self) -> str:
-        """Return nothing of the key."""
+        """Return a text that does not reveal the key."""
         return "Keystore(...)"
 
 
 class Stores:
-    """The two stores of one listener. Its methods raise InvalidConfig, which names the setting."""
+    """The keystore and the truststore of one listener. The methods raise InvalidConfig, which names the setting."""
 
     def __init__(self, security: ListenerSecurity) -> None:
         self._security = security
 
     def keystore(self) -> Keystore | None:
-        """Return the key and the certificates that this side shows; None where it has none."""
+        """Return the keystore; None if the listener has none."""
         if self._security.value("ssl.keystore.type") == "PEM":
             return self._pem_keystore()
         loaded = self._pkcs12("keystore", needs_password=True)
@@ -59,7 +59,7 @@ class Stores:
         return Keystore(key, b"".join(each.certificate.public_bytes(Encoding.PEM) for each in certificates))
 
     def truststore(self) -> str | None:
-        """Return the trusted authorities as PEM; None where the listener has none."""
+        """Return the trusted certificates as PEM; None if the listener has no truststore."""
         if self._security.value("ssl.truststore.type") == "PEM":
             return self._pem_truststore()
         loaded = self._pkcs12("truststore", needs_password=False)
@@ -71,7 +71,7 @@ class Stores:
         return "".join(each.certificate.public_bytes(Encoding.PEM).decode() for each in certificates)
 
     def files(self) -> list[str]:
-        """Return the files that both come from."""
+        """Return the paths of the keystore and truststore files."""
         found = (self._security.text(f"ssl.{store}.location") for store in ("keystore", "truststore"))
         return [location for location in found if location is not None]
 
@@ -80,7 +80,7 @@ class Stores:
         setting = "ssl.keystore.location"
         if key is not None or chain is not None:
             if self._security.text(setting) is not None:
-                raise self._wrong(setting, "must not be set beside ssl.keystore.key")
+                raise self._wrong(setting, "must not be set together with ssl.keystore.key")
             setting = "ssl.keystore.key"
             if key is None or chain is None:
                 raise self._wrong(setting, "must be set together with ssl.keystore.certificate.chain")
@@ -89,7 +89,9 @@ class Stores:
         else:
             key = chain = self._read(setting).decode("ascii", "replace")
         if self._security.text("ssl.keystore.password") is not None:
-            raise self._wrong("ssl.keystore.password", "must not be set for PEM; ssl.key.password opens the key")
+            raise self._wrong(
+                "ssl.keystore.password", "must not be set for PEM; ssl.key.password is the password of the private key"
+            )
         keys, certificates = _blocks(key, _KEYS), _blocks(chain, _CERTIFICATE)
         if len(keys) != 1 or not certificates:
             raise self._wrong(setting, _NO_KEY)
@@ -113,7 +115,7 @@ class Stores:
                 return None
             text = self._read(setting).decode("ascii", "replace")
         elif self._security.text("ssl.truststore.location") is not None:
-            raise self._wrong("ssl.truststore.location", "must not be set beside ssl.truststore.certificates")
+            raise self._wrong("ssl.truststore.location", "must not be set together with ssl.truststore.certificates")
         certificates = _blocks(text, _CERTIFICATE)
         if not certificates:
             raise self._wrong(setting, _NO_TRUST)
@@ -126,11 +128,13 @@ class Stores:
             return None
         password = self._security.text(f"ssl.{store}.password")
         if needs_password and password is None:
-            raise self._wrong(f"ssl.{store}.password", f"must be set: it is the password of {location}")
+            raise self._wrong(f"ssl.{store}.password", f"must be set to the password of {location}")
         data = self._read(setting)
         if data.startswith(_JKS_MAGIC):
             command = f"keytool -importkeystore -srckeystore {location} -destkeystore {location}.p12"
-            raise self._wrong(setting, f"must be PEM or PKCS12; convert it: {command} -deststoretype PKCS12")
+            raise self._wrong(
+                setting, f"must be PEM or PKCS12; convert a JKS file with {command} -deststoretype PKCS12"
+            )
         try:
             return pkcs12.load_pkcs12(data, None if password is None else password.encode())
         except (ValueError, UnsupportedAlgorithm) as error:
@@ -150,9 +154,9 @@ class Stores:
 
 
 def _content(location: str) -> bytes | None:
-    """Return the beginning of a file, None for what is none: a device has no end, and a pipe keeps its readers waiting.
+    """Return the beginning of a regular file, or None for another kind of file. Raises OSError.
 
-    Locations may come from who may alter configs. Raises OSError.
+    Clients that may alter configs choose the location: reading from a device would never end, and a pipe would block.
     """
     with os.fdopen(os.open(location, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
@@ -160,7 +164,7 @@ def _content(location: str) -> bytes | None:
 
 
 def _blocks(text: str, kinds: tuple[str, ...]) -> list[str]:
-    """Return the PEM blocks of these kinds, each on lines of its own: a setting may have them all on one line."""
+    """Return the PEM blocks of these kinds with line breaks, which a setting may lack."""
     found = (match for match in _PEM.finditer(text) if match[1] in kinds)
     return [f"-----BEGIN {each[1]}-----\n{_lines(each[2])}-----END {each[1]}-----\n" for each in found]
 

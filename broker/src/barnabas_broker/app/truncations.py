@@ -1,6 +1,7 @@
-"""Completes truncations in threads: after a failover hundreds of followers truncate, and take no appends until then.
+"""The completion of truncations in threads, because hundreds of followers may truncate after a failover.
 
-One write of a directory's checkpoint is for all logs that were truncated before it.
+A truncated log accepts no appends until its truncation is complete. One write of a checkpoint completes all truncated
+logs of a log dir.
 """
 
 import logging
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Truncations:
-    """`spawn` runs a coroutine beside everything else."""
+    """The truncations that are not complete; `spawn` starts a coroutine as a task."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class Truncations:
             self._under_way.discard(log_dir)
 
     async def _complete(self, log_dir: LogDir) -> bool:
-        """True if there was something to do, and all of it went well."""
+        """Return True if at least one truncation was waiting, and all were completed."""
         cut_logs = self._logs.truncated.take(log_dir)
         if not cut_logs:
             return False
@@ -61,12 +62,14 @@ class Truncations:
             if isinstance(error, LogDirFailed):
                 self._replicas.failures.log_dir_failed(error)
             else:
-                log.error("%d truncated logs refuse appends until they are recovered: %s", len(cut_logs), error)
+                log.error(
+                    "%d truncated logs accept no appends until their truncation is complete: %s", len(cut_logs), error
+                )
             return False
         return all([await self._reload(cut) for cut in cut_logs if cut.is_current])
 
     async def _reload(self, cut: CutLog) -> bool:
-        """Load the log's producers; False if its disk failed."""
+        """Load the producer state of the log; return False if the disk failed."""
         try:
             replay = cut.log.producer_replay()
             await in_thread(self._logs.disk_threads.of(cut.log.log_dir), replay.run)

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (23), v2 to v4: where an epoch ends, so that clients notice truncation (KIP-320)."""
+"""OffsetForLeaderEpoch (23), v2 to v4: the end of a leader epoch, by which clients detect truncation (KIP-320)."""
 
 from functools import partial
 
@@ -15,11 +15,10 @@ EpochEndOffset = TopicResult.EpochEndOffset
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Answer for each partition with the largest epoch up to the one asked for, and its end offset; -1 and -1 if none.
+    """Return for each partition the largest epoch up to the requested one, and its end offset; -1 if there is none.
 
-    A gap behind it that compaction has left counts as its own: the next epoch may have begun anywhere in it, and a
-    consumer that has read so far has lost nothing. Brokers ask for epochs with their fetches. A request of many
-    partitions takes several turns of the loop.
+    If compaction has left a gap after the epoch, the end offset is the first offset after the gap, because the next
+    epoch may have begun anywhere in the gap.
     """
     answer = AnswerInTurns(OffsetForLeaderEpochResponse, context, environment.answers)
     topics = []
