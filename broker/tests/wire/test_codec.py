@@ -169,7 +169,7 @@ def test_a_field_that_holds_what_its_type_cannot_is_named() -> None:
         encoded("HeartbeatResponse", 1, heartbeat(error_code=2**20))
     groups = message_class("ListGroupsResponse")
     message = groups(groups=[groups.ListedGroup(group_id=None)])
-    with pytest.raises(UnencodableMessage, match=r"ListedGroup v1: .*group_id=None"):
+    with pytest.raises(UnencodableMessage, match=r"ListedGroup v1 cannot be encoded: .*group_id=None"):
         encoded("ListGroupsResponse", 1, message)
 
 

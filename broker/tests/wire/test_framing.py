@@ -46,7 +46,7 @@ def test_an_apiversions_of_the_future_has_a_header_that_can_be_answered() -> Non
 
 
 def test_an_api_key_that_this_broker_lacks_is_malformed() -> None:
-    with pytest.raises(MalformedRequest, match="no API 999"):
+    with pytest.raises(MalformedRequest, match="the API 999"):
         parse_request_header(memoryview(struct.pack(">hhih", 999, 0, 0, -1)), 0, 10)
 
 

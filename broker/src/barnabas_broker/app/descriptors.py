@@ -19,7 +19,7 @@ class Descriptors(NamedTuple):
 
 
 def share_out(total: int) -> Descriptors:
-    """Half for segments, an eighth in reserve, the rest for connections; at least one of each."""
+    """Return a quarter for segments, an eighth in reserve, and the others for connections; each share is at least 1."""
     segments = max(total // SEGMENTS_SHARE, 1)
     reserve = max(total // RESERVE_SHARE, RESERVE_MIN)
     return Descriptors(total, segments, max(total - segments - reserve, 1))

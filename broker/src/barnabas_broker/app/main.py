@@ -70,9 +70,10 @@ def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def read_config(path: Path, overrides: Sequence[str], connections: int) -> BrokerConfig:
-    """The file's settings with the overrides over them. OSError, MalformedProperties, InvalidConfig.
+    """Return the settings of the properties file, changed by the overrides.
 
-    `connections` is `max.connections` where nobody has set it: what the limit of open files leaves.
+    `connections` is the default of `max.connections`, which depends on the limit of open files. Raises OSError,
+    MalformedProperties and InvalidConfig.
     """
     properties: dict[str, str | Property] = dict(parse_properties(path.read_text(encoding="utf-8")))
     for override in overrides:

@@ -330,7 +330,7 @@ class Node:
             self.supervisor.spawn(self._tell_place())
 
     async def _tell_place(self) -> None:
-        """Register rack and listeners again after dynamic configs have changed them, as for pods on an unknown node."""
+        """Register the rack and the listeners again, after dynamic configs have changed them."""
         while True:
             try:
                 await self.membership.move(self.config.broker_rack, self._endpoints_of(self.config.listeners))

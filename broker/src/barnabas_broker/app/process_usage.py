@@ -16,7 +16,7 @@ START_TICKS: Final = 19
 
 
 async def process_usage() -> ProcessUsage | None:
-    """Return the usage; None without /proc. By a thread: to count 10,000 open files takes the kernel 25 ms and more."""
+    """Return the usage, or None without /proc. The call needs a thread: counting 10,000 open files takes 25 ms."""
     return await asyncio.to_thread(read_usage)
 
 

@@ -116,7 +116,7 @@ class Watched(NamedTuple):
 
 
 class Watchdog:
-    """Finds tasks without progress. It counts its own checks, so that a suspended process is not at fault."""
+    """A check for tasks without progress. It counts checks, because time passes while a process is suspended."""
 
     def __init__(self, watched: Sequence[Watched], period_s: float) -> None:
         """Watch these tasks; the sequence may grow later."""

@@ -174,7 +174,7 @@ class TlsContexts:
                 self._replacement(security)
 
     def refresh(self, config: BrokerConfig) -> None:
-        """Use the current settings and files for new handshakes; a listener with invalid ones keeps its context."""
+        """Use current settings and files for new handshakes; a listener with invalid settings keeps its contexts."""
         for name in self._of:
             security = config.listener_security(name)
             mark = _mark(security)

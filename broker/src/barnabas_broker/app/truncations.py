@@ -34,7 +34,7 @@ class Truncations:
         logs.truncated.on_added = lambda _: self.begin()
 
     def begin(self) -> None:
-        """Complete the truncations that wait; called after each, and every second for those that a full disk delays."""
+        """Complete all waiting truncations; called after each truncation, and every second to retry after failures."""
         if len(self._logs.truncated):
             for log_dir in self._logs.log_dirs:
                 if log_dir.is_online and log_dir not in self._under_way:

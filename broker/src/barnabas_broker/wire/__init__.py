@@ -1,1 +1,1 @@
-"""Bytes to typed requests and back: framing, codec, record batches. No IO."""
+"""The Kafka protocol without IO: framing, the codec of messages, and record batches."""

@@ -1,6 +1,6 @@
-"""The APIs that this broker speaks, with their versions: the one table that framing, codec and ApiVersions read.
+"""The APIs and versions that this broker supports, for framing, codec and ApiVersions.
 
-The ranges are those of Kafka 4.4.
+The versions are those of Kafka 4.4.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 
 class ApiSpec(NamedTuple):
-    """One API: its key, Kafka's name for it, the versions served (inclusive), and the first with tagged fields."""
+    """An API: its key, Kafka's name, the supported versions (inclusive), and the first flexible version."""
 
     key: int
     name: str
@@ -17,18 +17,18 @@ class ApiSpec(NamedTuple):
     first_flexible_version: int | None
 
     def supports(self, version: int) -> bool:
-        """True if a request of this version is served."""
+        """True if this broker supports the version."""
         return self.min_version <= version <= self.max_version
 
     def is_flexible(self, version: int) -> bool:
-        """True if this version has compact lengths and tagged fields, in its body and its request header (KIP-482)."""
+        """True if requests of this version have compact lengths and tagged fields (KIP-482)."""
         return self.first_flexible_version is not None and version >= self.first_flexible_version
 
     @property
     def advertised_min_version(self) -> int:
-        """The minimum version in the answer of ApiVersions.
+        """The minimum version in responses to ApiVersions.
 
-        Produce 0-2 are refused and yet advertised: librdkafka turns compression off for brokers without them
+        Produce v0 to v2 are listed, but refused, because librdkafka does not compress for brokers without them
         (KAFKA-18659).
         """
         return 0 if self.key == PRODUCE else self.min_version
@@ -97,7 +97,7 @@ _SPECS: Final = (
 )
 
 API_SPECS: Final[Mapping[int, ApiSpec]] = {spec.key: spec for spec in _SPECS}
-"""The APIs by their key."""
+"""The supported APIs by API key."""
 
 ABSENT_APIS: Final[Mapping[int, str]] = {
     38: "CreateDelegationToken",
@@ -118,4 +118,4 @@ ABSENT_APIS: Final[Mapping[int, str]] = {
     91: "AlterShareGroupOffsets",
     92: "DeleteShareGroupOffsets",
 }
-"""The APIs of Kafka 4.4 that this broker does not have, for messages that name them."""
+"""The names of APIs of Kafka 4.4 that this broker does not support, for error messages."""

@@ -1,6 +1,7 @@
-"""Every API but Produce and Fetch: bodies to messages and messages to frames, by Kafka's own definitions.
+"""The conversion between messages and bytes for all APIs except Produce and Fetch.
 
-`messages` has the classes. The codec is compiled per message and version on first use, as most are never used.
+The message classes are in `messages`. The codec of a message and version is built on first use, because most are never
+used.
 """
 
 import struct
@@ -16,19 +17,19 @@ UNSUPPORTED_VERSION: Final = 35
 
 _SIZE_CORRELATION: Final = struct.Struct(">ii")
 _REQUEST_HEADER: Final = struct.Struct(">ihhih")
-"""Size, API key, version, correlation id, length of the client id."""
+"""The size, API key, version, correlation id, and length of the client id."""
 _INT32: Final = struct.Struct(">i")
 _SPECS_BY_NAME: Final = {spec.name: spec for spec in API_SPECS.values()}
 _SIZE_BYTES: Final = 4
 
 
 def decode_request(api_key: int, version: int, body: memoryview) -> Any:
-    """The request, an instance of its class in `messages`. MalformedRequest unless `body` begins with one."""
+    """Return the request as an instance of its class in `messages`. Raises MalformedRequest for an invalid `body`."""
     return decoder(f"{API_SPECS[api_key].name}Request", version)(body)
 
 
 def encode_response(message: Any, version: int, correlation_id: int) -> bytearray:
-    """The whole frame: size, header, body. The header of ApiVersions never has tagged fields (KIP-511)."""
+    """Return the frame of a response. The header of ApiVersions responses never has tagged fields (KIP-511)."""
     name = type(message).__name__
     out = bytearray(_SIZE_CORRELATION.size)
     if schema.message(name).flexible.hold(version) and name != "ApiVersionsResponse":
@@ -39,14 +40,14 @@ def encode_response(message: Any, version: int, correlation_id: int) -> bytearra
 
 
 def encode_element(message: str, path: tuple[str, ...], version: int, element: Any) -> Encoded:
-    """Encode an element of the array at `path` of a message; the result may take the element's place in the message."""
+    """Encode an element of the array at `path` of a message; the encoded element is allowed in the array."""
     out = bytearray()
     element_encoder(message, path, version)(out, element)
     return Encoded(out)
 
 
 def encode_request(message: Any, version: int, correlation_id: int, client_id: str) -> bytearray:
-    """The whole frame of a request to another broker."""
+    """Return the frame of a request to another broker."""
     name = type(message).__name__
     spec = _SPECS_BY_NAME[name.removesuffix("Request")]
     client = client_id.encode()
@@ -60,13 +61,13 @@ def encode_request(message: Any, version: int, correlation_id: int, client_id: s
 
 
 def decode_response(name: str, version: int, frame: memoryview) -> Any:
-    """Decode another broker's answer, without its size, e.g. of `ListOffsetsResponse`. Raises MalformedRequest."""
+    """Return the response of another broker; `frame` lacks the size. Raises MalformedRequest."""
     header_bytes = _SIZE_BYTES + schema.message(name).flexible.hold(version)
     return decoder(name, version)(frame[header_bytes:])
 
 
 def api_versions_response(error: int) -> Any:
-    """Return the APIs and versions of this broker, as an ApiVersionsResponse."""
+    """Return an ApiVersionsResponse with the supported APIs and versions."""
     response = message_class("ApiVersionsResponse")
     keys = [
         response.ApiVersion(api_key=spec.key, min_version=spec.advertised_min_version, max_version=spec.max_version)
@@ -76,5 +77,5 @@ def api_versions_response(error: int) -> Any:
 
 
 def encode_unsupported_api_versions(correlation_id: int) -> bytearray:
-    """The answer to an ApiVersions of a version not served: in the v0 format, so that the client can step down."""
+    """Return the v0 response to an unsupported version of ApiVersions, so that the client can send a lower version."""
     return encode_response(api_versions_response(UNSUPPORTED_VERSION), 0, correlation_id)

@@ -1,4 +1,4 @@
-"""The five codecs of record batches. Decompression is bounded, so that a few kilobytes cannot become gigabytes."""
+"""The compression codecs of record batches; the size of decompressed data is limited."""
 
 import struct
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from barnabas_broker.wire.parts import Buffer
 
 
 class Codec(IntEnum):
-    """Codecs by the number in a batch's attributes."""
+    """The codecs, with their numbers in the attributes of a batch."""
 
     NONE = 0
     GZIP = 1
@@ -21,7 +21,7 @@ class Codec(IntEnum):
 
 
 class BrokenCompression(ValueError):
-    """The bytes are invalid for the codec, or decompress to more than is allowed."""
+    """The error for data that is invalid for the codec, or that is too large when it is decompressed."""
 
 
 Decompressor = Callable[[Buffer, int], Buffer]
@@ -34,24 +34,26 @@ _INT32: Final = struct.Struct(">i")
 _FIRST_BYTES: Final = 64 * 1024
 _TOO_SMALL: Final = "failed to write whole buffer"
 _GROWTH: Final = 16
-"""Most batches unpack to less than so many times their size; each further try costs less than a tenth of the next."""
+"""The factor by which buffers grow; most batches decompress to less than 16 times their size."""
 
 
 def decompress(codec: int, data: Buffer, bytes_max: int) -> Buffer:
     """Decompress `data` to at most `bytes_max` bytes. Raises BrokenCompression."""
     decompressor = _DECOMPRESSORS.get(codec)
     if decompressor is None:
-        raise BrokenCompression(f"codec {codec}; 0 to 4 are allowed")
+        raise BrokenCompression(f"codec {codec} is unknown; allowed are 0 to 4")
     try:
         return decompressor(data, bytes_max)
     except (cramjam.DecompressionError, struct.error) as error:
-        raise BrokenCompression(f"{Codec(codec).name.lower()}, at most {bytes_max} bytes: {error}") from None
+        raise BrokenCompression(
+            f"{Codec(codec).name.lower()} data is invalid or decompresses to more than {bytes_max} bytes: {error}"
+        ) from None
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """Compress `data` in the codec's own frame; snappy in xerial's, as the Java client writes it.
+    """Compress `data` in the format that Java clients read: snappy in xerial blocks, other codecs in their own frames.
 
-    None: default level.
+    The level None is the default level of the codec.
     """
     return _COMPRESSORS[codec](data, level)
 
@@ -61,7 +63,7 @@ def _as_it_is(data: Buffer, _bytes_max: int) -> Buffer:
 
 
 def _into(decompress_into: Callable[[Buffer, bytearray], int]) -> Decompressor:
-    """Return a decompressor whose buffer grows from a guess up to the bound, to take only the needed memory."""
+    """Return a decompressor whose buffer grows up to the limit, so that small data needs little memory."""
 
     def decompressed(data: Buffer, bytes_max: int) -> Buffer:
         size = min(bytes_max, max(_FIRST_BYTES, len(data) * _GROWTH))
@@ -86,7 +88,7 @@ def _snappy(data: Buffer, bytes_max: int) -> Buffer:
         (length,) = _INT32.unpack_from(data, position)
         end = position + 4 + length
         if length < 0 or end > len(data):
-            raise BrokenCompression(f"snappy: a block of {length} bytes, {len(data) - position - 4} are left")
+            raise BrokenCompression(f"snappy block has {length} bytes, but {len(data) - position - 4} are left")
         out += _raw_snappy(data[position + 4 : end], bytes_max - len(out))
         position = end
     return out
@@ -95,7 +97,7 @@ def _snappy(data: Buffer, bytes_max: int) -> Buffer:
 def _raw_snappy(data: Buffer, bytes_max: int) -> Buffer:
     length = cramjam.snappy.decompress_raw_len(data)
     if length > bytes_max:
-        raise BrokenCompression(f"snappy: {length} bytes; at most {bytes_max} are allowed")
+        raise BrokenCompression(f"snappy data decompresses to {length} bytes; at most {bytes_max} are allowed")
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
@@ -109,7 +111,7 @@ def _compress_xerial(data: Buffer, _level: int | None) -> bytes:
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
-    """Blocks that do not depend on each other: Java's clients refuse all others, which are the library's default."""
+    """Compress to independent blocks, because Java clients refuse linked blocks, the library's default."""
     compressor = cramjam.lz4.Compressor(level=level, block_linked=False)
     compressor.compress(data)
     return bytes(compressor.finish())

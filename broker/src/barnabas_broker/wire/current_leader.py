@@ -1,6 +1,6 @@
-"""The current leader of a partition, in answers of Produce (v10) and Fetch (v16) that name it (KIP-951).
+"""The current leader of a partition in responses to Produce (v10) and Fetch (v16) (KIP-951).
 
-The answer refuses the request for its leader; the client goes to the named one without asking for metadata first.
+The client can then send its requests to the current leader without a Metadata request.
 """
 
 import struct
@@ -17,7 +17,7 @@ _LEADER: Final = struct.Struct(">ii")
 
 
 class LeaderEndpoint(NamedTuple):
-    """The address at which clients of the same listener reach a broker."""
+    """The address of a broker on the listener of the client."""
 
     node_id: int
     host: str
@@ -26,7 +26,7 @@ class LeaderEndpoint(NamedTuple):
 
 
 class CurrentLeader(NamedTuple):
-    """The leader that the metadata names; no endpoint where it is not alive, or not on the client's listener."""
+    """The current leader; without an endpoint if it is not alive, or has no address on the client's listener."""
 
     leader_id: int
     leader_epoch: int
@@ -34,12 +34,12 @@ class CurrentLeader(NamedTuple):
 
 
 def leader_fields(tag: int, leader: CurrentLeader) -> bytes:
-    """The tagged fields of a partition: its leader, and nothing else."""
+    """Return the tagged fields of a partition, with the leader as the only field."""
     return bytes((1, tag, _LEADER.size + 1)) + _LEADER.pack(leader.leader_id, leader.leader_epoch) + NO_TAGS
 
 
 def endpoint_fields(leaders: Iterable[CurrentLeader]) -> bytes:
-    """The tagged fields of an answer: the endpoint of each leader once."""
+    """Return the tagged fields of a response, with the endpoint of each leader once."""
     endpoints = dict.fromkeys(each.endpoint for each in leaders if each.endpoint is not None)
     if not endpoints:
         return NO_TAGS

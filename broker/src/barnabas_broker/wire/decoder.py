@@ -1,7 +1,7 @@
-"""Bytes to messages: readers put together once per message and version from the definition's fields.
+"""The decoding of messages, with readers that are built once per message and version from the definitions.
 
-Written for hostile input: nothing is made that the bytes at hand do not pay for, varints and elements are bounded, and
-whatever does not begin with the whole message is a MalformedRequest.
+Input may be hostile: the size of decoded data is limited by the size of the request, and invalid bytes raise
+MalformedRequest.
 """
 
 import functools
@@ -22,7 +22,7 @@ from barnabas_broker.wire.framing import (
 from barnabas_broker.wire.messages import struct_class
 
 STRING_BYTES_MAX: Final = 32767
-"""The length that a string could have before it became a varint, to which Kafka still holds."""
+"""The maximum length of a string, which Kafka has kept since lengths became varints."""
 
 FIXED_FORMATS: Final = {
     "bool": "?",
@@ -33,14 +33,14 @@ FIXED_FORMATS: Final = {
     "int64": "q",
     "float64": "d",
 }
-"""Primitives of fixed size by their `struct` characters."""
+"""The `struct` format characters of the primitive types with a fixed size."""
 
 NO_OPERATIONS: Final = 1 << 31
-"""Encodes None for a set of authorized operations."""
+"""The encoded value of None for a set of authorized operations."""
 
 
 class Body:
-    """A request's bytes and how far they are read."""
+    """The bytes of a request, and the position of the reader."""
 
     __slots__ = ("data", "elements_left", "position")
 
@@ -50,16 +50,18 @@ class Body:
         self.elements_left = ELEMENTS_MAX
 
     def take(self, size: int) -> memoryview:
-        """The next `size` bytes. Raises MalformedRequest where fewer are left."""
+        """Return the next `size` bytes. Raises MalformedRequest if fewer are left."""
         start = self.position
         end = start + size
         if end > len(self.data):
-            raise MalformedRequest(f"{size} bytes are needed at {start}, and {len(self.data) - start} are left")
+            raise MalformedRequest(
+                f"{size} bytes are needed at position {start}, but {len(self.data) - start} are left"
+            )
         self.position = end
         return self.data[start:end]
 
     def varint(self) -> int:
-        """The next unsigned varint; nearly all are one byte."""
+        """Return the next unsigned varint; most varints have one byte."""
         position = self.position
         value = self.data[position]
         if value < ONE_BYTE_VARINT:
@@ -69,13 +71,15 @@ class Body:
         return value
 
     def take_elements(self, count: int, name: str) -> None:
-        """Accounts for the elements of an array; each takes a byte at least.
+        """Count the elements of an array before they are read.
 
-        Raises MalformedRequest where they cannot fit.
+        Raises MalformedRequest if the request is too short for them, or has too many elements in total.
         """
         self.elements_left -= count
         if count > len(self.data) - self.position or self.elements_left < 0:
-            raise MalformedRequest(f"{name}: {count} elements are more than the request holds or {ELEMENTS_MAX}")
+            raise MalformedRequest(
+                f"{name} has {count} elements; the request is too short for them, or has more than {ELEMENTS_MAX}"
+            )
 
 
 Read = Callable[[Body], Any]
@@ -84,10 +88,10 @@ Fill = Callable[[Body, Any], None]
 
 @functools.cache
 def decoder(name: str, version: int) -> Callable[[memoryview], Any]:
-    """Return the decoder of that message: a function of its bytes, which raises MalformedRequest if they are invalid.
+    """Return the decoder of a message, which raises MalformedRequest for invalid bytes.
 
-    Bytes behind it are ignored, as Kafka does: librdkafka 2.16 sends three bytes too many when it asks for the metadata
-    of all topics in a flexible version.
+    The decoder ignores bytes after the message, as Kafka does: librdkafka 2.16 sends three extra bytes when it requests
+    the metadata of all topics in a flexible version.
     """
     definition = schema.message(name)
     read = _struct_reader(definition.struct, version, definition.flexible.hold(version))
@@ -119,7 +123,7 @@ def _struct_reader(struct_: schema.Struct, version: int, flexible: bool) -> Read
 
 
 def _fills(struct_: schema.Struct, version: int, flexible: bool) -> Iterable[Fill]:
-    """The steps of reading a struct: neighbours of fixed size in one, every other field by itself, then the tags."""
+    """Yield the steps that read a struct: one for adjacent fields of fixed size, one for each other field and tags."""
     fields = [field for field in struct_.fields if field.is_in_line(version)]
     for is_fixed, neighbours in groupby(fields, lambda field: field.kind in FIXED_FORMATS and not field.is_array):
         if is_fixed:
@@ -151,7 +155,7 @@ def _single_fill(name: str, read: Read) -> Fill:
 
 
 def _tags_fill(struct_: schema.Struct, version: int) -> Fill:
-    """Known tags become fields; unknown ones are ignored."""
+    """Return a function that reads tagged fields, and ignores those with unknown tags."""
     known = {
         field.tag: (field.name, _field_reader(field, version, flexible=True))
         for field in struct_.fields
@@ -172,7 +176,9 @@ def _tags_fill(struct_: schema.Struct, version: int) -> Fill:
             name, read = known[tag]
             setattr(made, name, read(body))
             if body.position != end:
-                raise MalformedRequest(f"tag {tag} ({name}) announces {size} bytes, but has another length")
+                raise MalformedRequest(
+                    f"the tagged field {tag} ({name}) does not have its announced length of {size} bytes"
+                )
 
     return fill
 
@@ -234,7 +240,7 @@ def _sized_reader(
         if size < 0:
             return _null(name, nullable)
         if size > size_max:
-            raise MalformedRequest(f"{name}: {size} bytes, {size_max} are allowed")
+            raise MalformedRequest(f"{name} has {size} bytes; at most {size_max} are allowed")
         return make(body.take(size))
 
     return read
@@ -262,7 +268,7 @@ def _null(name: str, nullable: bool) -> None:
 
 
 def _compact_length(body: Body) -> int:
-    """The length itself; -1 is null."""
+    """Return the decoded length; -1 means null."""
     return body.varint() - 1
 
 
@@ -286,7 +292,7 @@ def _uuid(body: Body) -> uuid.UUID | None:
 
 
 def _operations(body: Body) -> set[int] | None:
-    """The bits that are set; only the highest one is the protocol's "not asked for"."""
+    """Return the codes of the set bits, or None if the client did not ask for authorized operations."""
     bits = int.from_bytes(body.take(4))
     return None if bits == NO_OPERATIONS else {code for code in range(32) if bits >> code & 1}
 

@@ -1,7 +1,7 @@
-"""Messages to bytes: writers put together once per message and version from the definition's fields.
+"""The encoding of messages, with writers that are built once per message and version from the definitions.
 
-Any object with the fields as attributes will do. What a version does not have is left out, a tagged field that holds
-its default too (librdkafka before 2.2 mis-skips it).
+Fields that a version does not have are left out. So are tagged fields with their default values, which librdkafka
+before 2.2 skips wrongly.
 """
 
 import functools
@@ -26,23 +26,23 @@ _NO_ID: Final = bytes(16)
 
 
 class Encoded(bytes):
-    """An element of an array that has been encoded before."""
+    """An element of an array that is already encoded."""
 
 
 class UnencodableMessage(ValueError):
-    """A field of a message has a value that its type cannot hold; the caller has a bug."""
+    """The error for a field whose value does not fit its type, because of a bug in the caller."""
 
 
 @functools.cache
 def encoder(name: str, version: int) -> WriteField:
-    """Return the function that appends that message to a buffer. It raises UnencodableMessage."""
+    """Return a function that appends the encoded message to a buffer. The function raises UnencodableMessage."""
     definition = schema.message(name)
     return _struct_writer(definition.struct, version, definition.flexible.hold(version))
 
 
 @functools.cache
 def element_encoder(name: str, path: tuple[str, ...], version: int) -> WriteField:
-    """Return the function that appends an element of the array at `path` of a message."""
+    """Return a function that appends an encoded element of the array at `path` of a message to a buffer."""
     definition = schema.message(name)
     struct_ = definition.struct
     for step in path:
@@ -60,13 +60,13 @@ def _struct_writer(struct_: schema.Struct, version: int, flexible: bool) -> Writ
             for get, write_value in steps:
                 write_value(out, get(value))
         except (TypeError, struct.error) as error:
-            raise UnencodableMessage(f"{struct_.path} v{version}: {error} in {value}") from None
+            raise UnencodableMessage(f"{struct_.path} v{version} cannot be encoded: {error} in {value}") from None
 
     return write
 
 
 def _steps(struct_: schema.Struct, version: int, flexible: bool) -> Iterable[tuple[Get, WriteField]]:
-    """Yield fields to get and how to write them: neighbours of fixed size in one, others one by one, then the tags."""
+    """Yield the steps that write a struct: one for adjacent fields of fixed size, one for each other field and tags."""
     fields = [field for field in struct_.fields if field.is_in_line(version)]
     for is_fixed, neighbours in groupby(fields, lambda field: field.kind in FIXED_FORMATS and not field.is_array):
         if is_fixed:
@@ -89,7 +89,7 @@ def _run_step(fields: Sequence[schema.Field]) -> tuple[Get, WriteField]:
 
 
 def _tags_writer(struct_: schema.Struct, version: int) -> WriteField:
-    """The tagged section: every field that differs from its default, by rising tag."""
+    """Return a writer of the tagged fields that differ from their defaults, in the order of their tags."""
     fields = sorted((field for field in struct_.fields if field.is_tagged(version)), key=lambda field: field.tag)
     writes = [(field.tag, field.name, field.default, _field_writer(field, version, flexible=True)) for field in fields]
     if not writes:
@@ -125,7 +125,7 @@ def _field_writer(field: schema.Field, version: int, flexible: bool) -> WriteFie
 
 
 def _or_null(write_value: WriteField, null: bytes, nullable: bool) -> WriteField:
-    """Null where it is allowed; elsewhere None fails as a TypeError, which the struct's writer catches."""
+    """Return a writer that also accepts None if the field is nullable."""
     if not nullable:
         return write_value
 

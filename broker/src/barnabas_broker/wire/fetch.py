@@ -1,7 +1,8 @@
-"""Fetch (1), v4 to v18: requests parsed in place. `fetch_response` has the responses.
+"""Fetch (1), v4 to v18: the parsing of requests; `fetch_response` has the responses.
 
-v5 brings log start offsets, v7 sessions, v9 leader epochs, v11 racks; v12 is flexible with the last fetched epoch, v13
-has topic ids for names, v15 moves the replica's id into a tagged field, v17 and v18 bring tagged fields of followers.
+v5 adds log start offsets, v7 sessions, v9 leader epochs and v11 racks. v12 is flexible and adds the last fetched epoch.
+v13 replaces topic names by topic ids, v15 moves the replica id to a tagged field, and v17 and v18 add tagged fields of
+followers.
 """
 
 import struct
@@ -32,23 +33,24 @@ REPLICA_STATE_SINCE: Final = 15
 REPLICA_STATE_TAG: Final = 1
 
 LIMITS: Final = struct.Struct(">iiib")
-"""max_wait_ms, min_bytes, max_bytes, isolation_level."""
+"""The fields max_wait_ms, min_bytes, max_bytes and isolation_level."""
 SESSION: Final = struct.Struct(">ii")
 """The session id and epoch."""
 PARTITION: Final = struct.Struct(">iiqiqi")
-"""The fields of FetchPartition, as in flexible versions."""
+"""The fields of FetchPartition in flexible versions."""
 REPLICA_STATE: Final = struct.Struct(">iq")
 """The follower's id and broker epoch (KIP-903)."""
 REPLICA_STATE_BYTES: Final = REPLICA_STATE.size + 1
-"""The bytes of the state with its own tagged fields: none."""
+"""The size of the replica state with its empty tagged fields."""
 REPLICA_STATE_HEAD: Final = bytes((1, 1, REPLICA_STATE_TAG, REPLICA_STATE_BYTES))
-"""The end of a broker's request, up to the state: an empty rack and one tagged field."""
+"""The bytes before the replica state in a follower's request: an empty rack, and the head of one tagged field."""
 
 _INT32: Final = struct.Struct(">i")
 _ONE_PARTITION: Final = struct.Struct(">iiibiiB16sBiiqiqi5s")
-"""v15 of a consumer for one partition: limits, session, one topic, its id, one partition, and nothing else."""
+"""A v15 request of a consumer for one partition: the limits, the session, one topic id, one partition, and empty
+fields."""
 _NOTHING_ELSE: Final = b"\0\0\1\1\0"
-"""The end of a request: no tagged fields, no forgotten topics, an empty rack, no tagged fields."""
+"""The end of a request without tagged fields, forgotten topics and rack."""
 _ONE: Final = 2
 """The encoded length of a compact array with one element."""
 _PARTITION_V4: Final = struct.Struct(">iqi")
@@ -57,7 +59,7 @@ _PARTITION_V9: Final = struct.Struct(">iiqqi")
 
 
 class FetchPartition(msgspec.Struct, frozen=True, gc=False):
-    """The offset and size to fetch of a partition; -1 for fields that the client does not know."""
+    """The offset and size to fetch from a partition; -1 means that the client does not know a field."""
 
     partition: int
     current_leader_epoch: int
@@ -68,7 +70,7 @@ class FetchPartition(msgspec.Struct, frozen=True, gc=False):
 
 
 class FetchTopic(msgspec.Struct, frozen=True, gc=False):
-    """A topic of a request: `name` up to v12, `topic_id` as bytes from v13 on; the other one is None."""
+    """A topic of a request: up to v12 with `name`, from v13 on with the bytes of `topic_id`."""
 
     name: str | None
     topic_id: bytes | None
@@ -76,7 +78,7 @@ class FetchTopic(msgspec.Struct, frozen=True, gc=False):
 
 
 class ForgottenTopic(msgspec.Struct, frozen=True, gc=False):
-    """The partitions that leave an incremental session (KIP-227); name and id as in FetchTopic."""
+    """The partitions to remove from an incremental fetch session (KIP-227); `name` and `topic_id` as in FetchTopic."""
 
     name: str | None
     topic_id: bytes | None
@@ -84,7 +86,7 @@ class ForgottenTopic(msgspec.Struct, frozen=True, gc=False):
 
 
 class FetchRequest(msgspec.Struct, frozen=True, gc=False):
-    """A Fetch request. `replica_id` is -1 for a consumer."""
+    """A Fetch request; `replica_id` is -1 for a consumer."""
 
     replica_id: int
     replica_epoch: int
@@ -99,7 +101,7 @@ class FetchRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_fetch(buffer: memoryview, start: int, end: int, version: int) -> FetchRequest:
-    """Parse the body in `buffer[start:end]`, ignoring bytes behind it. Raises MalformedRequest."""
+    """Parse the body in `buffer[start:end]`, and ignore extra bytes at its end. Raises MalformedRequest."""
     data = buffer[:end]
     if version >= REPLICA_STATE_SINCE and end - start == _ONE_PARTITION.size:
         one = _parse_one_partition(data, start)
@@ -115,7 +117,7 @@ def parse_fetch(buffer: memoryview, start: int, end: int, version: int) -> Fetch
 
 
 def lower_bytes(buffer: memoryview, start: int, version: int, bytes_max: int) -> None:
-    """Limit `min_bytes` and `max_bytes` of a parsed request in its buffer."""
+    """Limit `min_bytes` and `max_bytes` in the buffer of a parsed request."""
     position = start if version >= REPLICA_STATE_SINCE else start + _INT32.size
     max_wait_ms, min_bytes, max_bytes, isolation_level = LIMITS.unpack_from(buffer, position)
     lower = min(min_bytes, bytes_max), min(max_bytes, bytes_max)
@@ -123,7 +125,7 @@ def lower_bytes(buffer: memoryview, start: int, version: int, bytes_max: int) ->
 
 
 def _parse_one_partition(data: memoryview, position: int) -> FetchRequest | None:
-    """Parse a request of this length for one partition, as consumers send; return None for any other."""
+    """Parse a request for one partition, as consumers send it; return None for other requests of the same length."""
     (
         max_wait_ms,
         min_bytes,
@@ -162,7 +164,7 @@ def _parse(data: memoryview, position: int, version: int) -> tuple[FetchRequest,
         replica_id, replica_epoch = REPLICA_STATE.unpack_from(data, after_head)
         position = after_head + REPLICA_STATE_BYTES
     else:
-        if version >= RACK_SINCE:  # Skip the rack: consumers read from leaders only.
+        if version >= RACK_SINCE:  # Skip the rack, because consumers fetch from leaders only.
             _, position = read_name(data, position, flexible=flexible)
         if flexible:
             (replica_id, replica_epoch), position = _read_replica_state(data, position, (replica_id, replica_epoch))
@@ -207,11 +209,11 @@ def _parse_topics(data: memoryview, position: int, version: int) -> tuple[list[F
 
 def _check_elements(elements: int) -> None:
     if elements > ELEMENTS_MAX:
-        raise MalformedRequest(f"{elements} partitions and topics; {ELEMENTS_MAX} are allowed")
+        raise MalformedRequest(f"{elements} partitions and topics are too many; at most {ELEMENTS_MAX} are allowed")
 
 
 def _parse_flexible_partitions(data: memoryview, position: int, count: int) -> tuple[list[FetchPartition], int]:
-    """Parse partitions. Only followers send tagged fields, so one byte is checked to skip them."""
+    """Parse partitions; only followers send tagged fields, so these are usually one empty byte."""
     partitions = []
     for _ in range(count):
         partitions.append(FetchPartition(*PARTITION.unpack_from(data, position)))
@@ -223,7 +225,7 @@ def _parse_flexible_partitions(data: memoryview, position: int, count: int) -> t
 def _parse_classic_partitions(
     data: memoryview, position: int, count: int, version: int
 ) -> tuple[list[FetchPartition], int]:
-    """Parse partitions; fields that a version does not have are -1."""
+    """Parse partitions; a field is -1 in versions without it."""
     partitions = []
     for _ in range(count):
         epoch = log_start_offset = -1

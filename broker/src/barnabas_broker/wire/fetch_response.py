@@ -1,7 +1,7 @@
-"""Fetch (1), v4 to v18: responses as heads of a few bytes between slices of files. `fetch` has the requests.
+"""Fetch (1), v4 to v18: the encoding of responses, in which slices of segment files follow encoded headers.
 
-v5 brings log start offsets, v7 sessions, v11 preferred read replicas; v12 is flexible with diverging epochs, v13 has
-topic ids for names, v16 brings current leaders.
+v5 adds log start offsets, v7 sessions, and v11 preferred read replicas. v12 is flexible and adds diverging epochs. v13
+replaces topic names by topic ids, and v16 adds current leaders.
 """
 
 import struct
@@ -30,12 +30,12 @@ CURRENT_LEADER_TAG: Final = 1
 RESULT: Final = struct.Struct(">ihqqq")
 """The fields of FetchResult up to `log_start_offset`."""
 EPOCH_END: Final = struct.Struct(">iq")
-"""An epoch and its end offset."""
+"""An epoch, and its end offset."""
 
 _INT32: Final = struct.Struct(">i")
 _ONE_RESULT: Final = struct.Struct(">iiBihiB16sBihqqqBi")
-"""v13 with one result, up to the length of its records: size, correlation id, no tagged fields, throttle time, error,
-session id, one topic, its id, one result, no aborted transactions, no preferred read replica."""
+"""A v13 response with one result, up to the length of the records: size, correlation id, empty tagged fields, throttle
+time, error, session id, one topic id, one result, no aborted transactions, and no preferred read replica."""
 _NO_TAGS_OF_ALL: Final = bytes(3)
 """The empty tagged fields of a partition, its topic and the response."""
 _ONE: Final = 2
@@ -48,14 +48,15 @@ _ABORTED: Final = struct.Struct(">qq")
 """The producer id and first offset."""
 _NULL_ABORTED: Final = b"\xff\xff\xff\xff"
 _NULL_ABORTED_NO_REPLICA_V12: Final = b"\0\xff\xff\xff\xff"
-"""Null for the aborted transactions, and no preferred read replica."""
+"""The bytes for null aborted transactions, and for no preferred read replica."""
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"
 _DIVERGING_TAG: Final = bytes((1, DIVERGING_EPOCH_TAG, EPOCH_END.size + 1))
-"""The count of one tagged field, its tag, and its size with the byte for its own (no) tagged fields."""
+"""The head of the tagged field with the diverging epoch: the count 1, the tag, and the size with empty tagged
+fields."""
 
 
 class FetchResult(msgspec.Struct, frozen=True, gc=False):
-    """The result for a partition; offsets are -1 with an error. `diverging_epoch` is an epoch and its end offset."""
+    """The result of a partition; with an error offsets are -1. `diverging_epoch` is an epoch and its end offset."""
 
     partition: int
     error: int
@@ -67,8 +68,7 @@ class FetchResult(msgspec.Struct, frozen=True, gc=False):
     leader: CurrentLeader | None = None
     """The current leader, if it is another broker or the client's leader epoch is outdated."""
     aborted: Sequence[tuple[int, int]] | None = None
-    """Producer ids and first offsets of the transactions whose records in `records` do not count; for read_committed.
-    """
+    """The producer ids and first offsets of aborted transactions in `records`; None for read_uncommitted."""
 
 
 def encode_fetch_response(
@@ -78,7 +78,7 @@ def encode_fetch_response(
     session_id: int = 0,
     error: int = 0,
 ) -> list[Part]:
-    """The framed response: the results as they are given. Session id 0 declines a session (KIP-227)."""
+    """Return the parts of the response frame. The session id 0 means that there is no fetch session (KIP-227)."""
     if version >= TOPIC_IDS_SINCE and len(topics) == 1:
         topic, results = topics[0]
         if len(results) == 1 and _is_plain(results[0]):
@@ -123,7 +123,7 @@ def _is_plain(result: FetchResult) -> bool:
 
 
 def _encode_one(correlation_id: int, topic: FetchTopic, result: FetchResult, session_id: int, error: int) -> list[Part]:
-    """Encode a response with one result that has nothing but records, as most have."""
+    """Encode a response with one result without optional fields, as most responses are."""
     records = result.records
     length = 0 if records is None else records.length
     encoded_length = encode_unsigned_varint(length + 1)
@@ -151,14 +151,14 @@ def _encode_one(correlation_id: int, topic: FetchTopic, result: FetchResult, ses
 
 
 def tell_throttle_time(response: list[Part], version: int, throttle_ms: int) -> None:
-    """Put the time into an encoded response."""
+    """Write the throttle time into an encoded response."""
     head = response[0]
-    assert isinstance(head, bytearray), "a response begins with its header"
+    assert isinstance(head, bytearray), "the first part of a response must be its header"
     _INT32.pack_into(head, _SIZE_CORRELATION.size + (version >= FLEXIBLE_SINCE), throttle_ms)
 
 
 def _encode_head(result: FetchResult, version: int, length: int) -> bytes:
-    """All of a partition's fields up to the length of its records; `records` of no length rather than null."""
+    """Encode the fields of a partition up to the length of its records; without records the length is 0, not null."""
     if version < LOG_START_OFFSET_SINCE:
         head = _RESULT_V4.pack(result.partition, result.error, result.high_watermark, result.last_stable_offset)
     else:
@@ -189,5 +189,5 @@ def _aborted_v12(aborted: Sequence[tuple[int, int]]) -> bytes:
 
 
 def _diverging(epoch_end: tuple[int, int], flexible: bool) -> bytes:
-    """Return the tagged fields with the diverging epoch, tag 0; nothing before v12."""
+    """Return the tagged fields with the diverging epoch (tag 0); empty before v12."""
     return _DIVERGING_TAG + EPOCH_END.pack(*epoch_end) + b"\0" if flexible else b""

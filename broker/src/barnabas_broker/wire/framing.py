@@ -1,7 +1,7 @@
-"""The head of a request, and the pieces of Kafka's encoding that every parser below shares.
+"""The request header, and the primitives of the protocol that all parsers share.
 
-A frame is a 4-byte size and as many bytes: header, then body. Parsers take the whole buffer and where their bytes start
-and end, and never read past that end: whatever does not fit is a `MalformedRequest`.
+A frame is a size of 4 bytes, then a header and a body with this total size. Parsers get the whole buffer with a start
+and an end, never read past the end, and raise MalformedRequest for invalid bytes.
 """
 
 import struct
@@ -22,30 +22,30 @@ _FIXED_HEADER: Final = struct.Struct(">hhih")
 _FIXED_HEADER_BYTES: Final = 10
 _unpack_fixed_header: Final = _FIXED_HEADER.unpack_from
 ELEMENTS_MAX: Final = 250_000
-"""The most array elements of a request. One of 2 bytes takes 56 bytes of memory, the largest 300."""
+"""The maximum number of array elements in a request; an element of 2 bytes takes 56 to 300 bytes of memory."""
 
 TAGGED_FIELDS_MAX: Final = 16
-"""The tagged fields in one section; the protocol has 3 at most.
+"""The maximum number of tagged fields in one section; the protocol has at most 3.
 
-A request of 100 MB can hold 50 million: it would take many seconds to skip them.
+Without this limit, skipping the tagged fields of a request of 100 MB could take many seconds.
 """
 
 ONE_BYTE_VARINT: Final = 0x80
-"""Varints below are one byte: nearly all of them, so that they are read without a call where that matters."""
+"""The limit below which a varint has one byte; hot code reads such varints without a call."""
 _VARINT_SHIFTS: Final = (7, 14, 21, 28)
-"""A 32-bit varint has at most five bytes of seven bits."""
+"""The shifts of the second to fifth byte of a 32-bit varint."""
 
 
 class MalformedRequest(Exception):
-    """The bytes are no request of the protocol: the connection is closed, as nothing behind them can be trusted."""
+    """The error for bytes that are not a valid request; the connection is closed, as later bytes may be wrong, too."""
 
 
 BROKEN_BYTES: Final = (struct.error, IndexError, ValueError)
-"""The errors of reading past the end (struct.error, IndexError), or of text that is not UTF-8 (ValueError)."""
+"""The errors when parsers read past the end (struct.error, IndexError), or text that is not UTF-8 (ValueError)."""
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
-    """The header of a request; the body starts at `body_start` of the buffer that the header was parsed from."""
+    """The header of a request; the body begins at `body_start` of the buffer."""
 
     api_key: int
     api_version: int
@@ -55,11 +55,11 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def locate_body(buffer: memoryview, start: int, end: int) -> tuple[int, int, int, int]:
-    """Return API key, version, correlation id and start of the body, of the request in `buffer[start:end]` (no size).
+    """Return API key, version, correlation id and start of the body of the request in `buffer[start:end]`.
 
-    Every request passes here, so no object is made but the tuple. The version is not compared with those of this
-    broker, since an unsupported ApiVersions is to be answered. Raises MalformedRequest: the request ends before its
-    header does, or the API key is unknown, and with it the header.
+    The size is before `start`. Every request is parsed here, so the code creates only the tuple. The version may be
+    unsupported, because ApiVersions must be answered in any version. Raises MalformedRequest if the header is
+    incomplete or the API key is unknown.
     """
     try:
         api_key, api_version, correlation_id, client_id_bytes = _unpack_fixed_header(buffer, start)
@@ -71,14 +71,14 @@ def locate_body(buffer: memoryview, start: int, end: int) -> tuple[int, int, int
     except (struct.error, IndexError) as error:
         raise MalformedRequest(f"request header: {error}") from None
     except KeyError:
-        raise MalformedRequest(f"this broker has no API {ABSENT_APIS.get(api_key, api_key)}") from None
+        raise MalformedRequest(f"this broker does not support the API {ABSENT_APIS.get(api_key, api_key)}") from None
     if position > end:
-        raise MalformedRequest(f"the request header does not end within its {end - start} bytes")
+        raise MalformedRequest(f"the request header is longer than the request of {end - start} bytes")
     return api_key, api_version, correlation_id, position
 
 
 def parse_request_header(buffer: memoryview, start: int, end: int) -> RequestHeader:
-    """All of the request header (v1, or v2 for flexible versions) of `buffer[start:end]`. Raises MalformedRequest."""
+    """Return the request header (v1, or v2 in flexible versions) in `buffer[start:end]`. Raises MalformedRequest."""
     api_key, api_version, correlation_id, body_start = locate_body(buffer, start, end)
     client_id_bytes = _FIXED_HEADER.unpack_from(buffer, start)[3]
     client_id = None
@@ -92,9 +92,9 @@ def parse_request_header(buffer: memoryview, start: int, end: int) -> RequestHea
 
 
 def read_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned 32-bit varint and the position behind it.
+    """Return an unsigned 32-bit varint, and the position after it.
 
-    Raises MalformedRequest; IndexError at the end of `data`.
+    Raises MalformedRequest, and IndexError at the end of `data`.
     """
     value = data[position]
     if value < ONE_BYTE_VARINT:
@@ -102,36 +102,36 @@ def read_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
     for shift in _VARINT_SHIFTS:
         position += 1
         byte = data[position]
-        value += byte - 1 << shift  # Less the highest bit of the byte before.
+        value += byte - 1 << shift  # Subtract the continuation bit of the previous byte.
         if byte < ONE_BYTE_VARINT:
             return value & 0xFFFFFFFF, position + 1
-    raise MalformedRequest("a varint of more than 5 bytes")
+    raise MalformedRequest("a varint has more than 5 bytes")
 
 
 def locate_tagged_fields(data: Buffer, position: int) -> tuple[dict[int, tuple[int, int]], int]:
-    """Return the position and size of the value of each tag, and the position behind them all.
+    """Return the position and size of each tagged field by tag, and the position after all tagged fields.
 
-    Raises MalformedRequest. Unknown tags are to be ignored, as KIP-482 wants.
+    Raises MalformedRequest. Callers ignore unknown tags, as KIP-482 requires.
     """
     fields: dict[int, tuple[int, int]] = {}
     try:
         count, position = read_unsigned_varint(data, position)
         if count > TAGGED_FIELDS_MAX:
-            raise MalformedRequest(f"{count} tagged fields; {TAGGED_FIELDS_MAX} are allowed")
+            raise MalformedRequest(f"{count} tagged fields are too many; at most {TAGGED_FIELDS_MAX} are allowed")
         for _ in range(count):
             tag, position = read_unsigned_varint(data, position)
             size, position = read_unsigned_varint(data, position)
             fields[tag] = position, size
             position += size
     except IndexError:
-        raise MalformedRequest("tagged fields end after the request") from None
+        raise MalformedRequest("the tagged fields end after the request") from None
     if position > len(data):
-        raise MalformedRequest("tagged fields end after the request")
+        raise MalformedRequest("the tagged fields end after the request")
     return fields, position
 
 
 def skip_tagged_fields(data: Buffer, position: int) -> int:
-    """Return the position after a section of tagged fields, which are skipped. Raises MalformedRequest."""
+    """Skip a section of tagged fields, and return the position after it. Raises MalformedRequest."""
     return locate_tagged_fields(data, position)[1]
 
 
@@ -139,7 +139,7 @@ _ONE_BYTE_VARINTS: Final = tuple(bytes((value,)) for value in range(ONE_BYTE_VAR
 
 
 def encode_unsigned_varint(value: int) -> bytes:
-    """Return the bytes of an unsigned varint."""
+    """Return the encoding of an unsigned varint."""
     if value < ONE_BYTE_VARINT:
         return _ONE_BYTE_VARINTS[value]
     if value < ONE_BYTE_VARINT << 7:

@@ -1,6 +1,6 @@
 """The keys and values of record batches, for readers of a whole log.
 
-Straight-line code, as a hundred megabytes hold a million records: the rest of a record (timestamp, offset, headers) is
+The code avoids calls, because a hundred megabytes may hold a million records. Timestamps, offsets and headers are
 skipped.
 """
 
@@ -22,11 +22,11 @@ from barnabas_broker.wire.records import BrokenRecords, read_varint
 from barnabas_broker.wire.transaction_markers import Marker, decode_marker
 
 KeyValues = Mapping[bytes, bytes | None]
-"""The last value of each key."""
+"""The last value of each key; None is a tombstone."""
 
 
 class TransactionalKeyValues(NamedTuple):
-    """Records that count once a marker commits them."""
+    """The records of an open transaction, which become valid with a commit marker."""
 
     producer_id: int
     key_values: KeyValues
@@ -35,28 +35,28 @@ class TransactionalKeyValues(NamedTuple):
 KeyValueSlice = KeyValues | TransactionalKeyValues | Marker
 
 _HEADER: Final = struct.Struct(">qi4xb4xhi30xi")
-"""The fields that are read from the 61 bytes: base offset, length, magic, attributes, last offset delta, record count.
-"""
+"""The fields that are read from the batch header: base offset, length, magic, attributes, last offset delta, record
+count."""
 _RECORDS_AT_ONCE: Final = 1_000
-"""The records that are read at once, about a millisecond."""
+"""The number of records after which a slice ends; reading them takes about a millisecond."""
 
 _Found = dict[bytes, bytes | None]
 
 
 class KeyValueReader:
-    """Reads the whole batches in `data`, one after the other; a batch that is cut at the end is left for the next."""
+    """Reads the complete batches in `data` in order; an incomplete batch at the end is ignored."""
 
     def __init__(self, data: bytes, batch_bytes_max: int) -> None:
-        """`batch_bytes_max`: a batch that decompresses to more counts as damaged."""
+        """Read `data`; a batch that decompresses to more than `batch_bytes_max` is invalid."""
         self.next_offset: int | None = None
-        """The offset behind the last batch that was read; None where there was no whole one."""
+        """The offset after the last batch that was read; None without a complete batch."""
         self._data = data
         self._batch_bytes_max = batch_bytes_max
 
     def slices(self) -> Iterator[KeyValueSlice]:
-        """All records that have a key, in slices that take about a millisecond each. BrokenRecords.
+        """Yield all records with a key, in slices that take about a millisecond each. Raises BrokenRecords.
 
-        Those of transactions, and the markers that end these, are slices of their own.
+        Records of transactions are in slices of their own, and so are markers.
         """
         data, position = self._data, 0
         found: _Found = {}
@@ -64,12 +64,14 @@ class KeyValueReader:
         while len(data) - position >= HEADER_BYTES:
             base_offset, length, magic, attributes, last_delta, count = _HEADER.unpack_from(data, position)
             if magic != MAGIC or length < HEADER_BYTES - LENGTH_OFFSET:
-                raise BrokenRecords(f"batch at offset {base_offset}: magic {magic}, {length} bytes")
+                raise BrokenRecords(f"batch at offset {base_offset} has the invalid magic {magic} or length {length}")
             start, position = position + HEADER_BYTES, position + LENGTH_OFFSET + length
             if position > len(data):
                 break
-            if last_delta < 0 or base_offset < (self.next_offset or 0):  # A reader would go in circles.
-                raise BrokenRecords(f"batch at offset {base_offset}+{last_delta}, after {self.next_offset}")
+            if last_delta < 0 or base_offset < (self.next_offset or 0):  # Offsets must increase.
+                raise BrokenRecords(
+                    f"batch at offset {base_offset} (last offset delta {last_delta}) follows offset {self.next_offset}"
+                )
             if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT):
                 yield found
                 found, records = {}, 0
@@ -100,7 +102,7 @@ class KeyValueReader:
             yield TransactionalKeyValues(header.producer_id, found)
 
     def _large_batch(self, start: int, end: int, codec: int, count: int, base_offset: int) -> Iterator[KeyValues]:
-        """One batch that may be large when it is unpacked."""
+        """Yield the slices of a batch that is compressed or has many records."""
         data = self._data
         try:
             if codec:
@@ -119,19 +121,19 @@ class KeyValueReader:
 
 
 def _read_batch(data: bytes, start: int, end: int, count: int, base_offset: int, found: _Found) -> None:
-    """The last `count` records of a batch."""
+    """Read the last `count` records of a batch."""
     try:
         behind = _read_records(data, start, end, count, found)
     except (BrokenRecords, IndexError) as error:
         raise BrokenRecords(f"batch at offset {base_offset}: {error}") from None
     if behind != end:
-        raise BrokenRecords(f"batch at offset {base_offset}: {end - behind} bytes after the last record")
+        raise BrokenRecords(f"batch at offset {base_offset} has {end - behind} bytes after the last record")
 
 
 def _read_records(data: bytes, position: int, batch_end: int, count: int, found: _Found) -> int:
-    """The next `count` records; returns where they end. IndexError where the data do."""
+    """Read the next `count` records, and return the position after them. Raises IndexError at the end of the data."""
     for _ in range(count):
-        # A varint of one byte, then of two, without a call: nearly all of them are.
+        # Most varints have one byte or two, and are read without a call.
         length = data[position]
         if length < 0x80 and not length & 1:
             position += 1
@@ -140,9 +142,9 @@ def _read_records(data: bytes, position: int, batch_end: int, count: int, found:
             length, position = read_varint(data, position)
             end = position + length
         if length < 0 or end > batch_end:
-            raise BrokenRecords(f"a record of {length} bytes, which ends past the batch")
-        position += 1  # Attributes; v2 uses none.
-        while data[position] > 0x7F:  # Skip the varint of the timestamp delta, then that of the offset delta.
+            raise BrokenRecords(f"a record of {length} bytes ends after the batch")
+        position += 1  # Skip the attributes, which are unused.
+        while data[position] > 0x7F:  # Skip the timestamp delta and the offset delta.
             position += 1
         position += 1
         while data[position] > 0x7F:
@@ -164,7 +166,7 @@ def _read_records(data: bytes, position: int, batch_end: int, count: int, found:
             length, position = read_varint(data, position)
         value_end = position + length if length >= 0 else position
         if value_end > end:
-            raise BrokenRecords(f"key and value end {value_end - end} bytes after their record")
+            raise BrokenRecords(f"the key and value of a record end {value_end - end} bytes after the record")
         if has_key:
             found[data[key_at:key_end]] = data[position:value_end] if length >= 0 else None
         position = end

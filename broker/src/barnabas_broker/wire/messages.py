@@ -1,9 +1,9 @@
-"""The protocol's messages as classes, made from their definitions when they are first asked for.
+"""The classes of the protocol's messages, which are created from their definitions on first use.
 
-`from barnabas_broker.wire.messages import MetadataResponse`; nested structs are attributes of their parent:
-`MetadataResponse.MetadataResponseBroker(node_id=1, host="localhost", port=9092)`. Every field has its definition's name
-in snake case and default, also in versions without it, so that a handler reads and writes all versions alike.
-Arrays are lists, a uuid is a `uuid.UUID` or None for all zeros.
+Import a class with `from barnabas_broker.wire.messages import MetadataResponse`. Nested structs are attributes of their
+parent, as in `MetadataResponse.MetadataResponseBroker(node_id=1, host="localhost", port=9092)`. Each class has all
+fields of the definition in snake case, with their defaults, so that handlers treat all versions alike. Arrays are
+lists; a uuid is a `uuid.UUID`, or None for all zeros.
 """
 
 import functools
@@ -22,14 +22,14 @@ def message_class(name: str) -> type[Any]:
 
 @functools.cache
 def struct_class(struct: schema.Struct) -> type[Any]:
-    """The class of a message or nested struct, with one attribute a field and one a nested class."""
+    """Return the class of a message or nested struct, with an attribute for each field and for each nested class."""
     fields = [(field.name, Any, _default(field)) for field in struct.fields]
     nested = {field.struct.name: struct_class(field.struct) for field in struct.fields if field.struct is not None}
     return msgspec.defstruct(struct.name, fields, kw_only=True, namespace=nested, module=__name__)
 
 
 def _default(field: schema.Field) -> Any:
-    """A list must not be shared between messages."""
+    """Return the default of a field; each message gets a list of its own."""
     return msgspec.field(default_factory=list) if field.default == [] else field.default
 
 

@@ -1,4 +1,4 @@
-"""The parts of a response on its way to the socket: bytes, and slices of files that the kernel sends itself."""
+"""The parts of a response: bytes, and slices of files that the kernel sends."""
 
 from typing import NamedTuple, Protocol
 
@@ -7,7 +7,7 @@ class SendableFile(Protocol):
     """An open file whose bytes `sendfile` can send."""
 
     def fileno(self) -> int:
-        """The file descriptor; valid for as long as this object is referenced."""
+        """Return the file descriptor, which is valid as long as this object is referenced."""
         ...
 
     def read_at(self, position: int, length: int) -> bytes:
@@ -16,7 +16,7 @@ class SendableFile(Protocol):
 
 
 class FileSlice(NamedTuple):
-    """`length` bytes of `file` from byte `position`. Holding it keeps the file open, even when it is deleted."""
+    """A slice of `length` bytes of `file` from `position`; the slice keeps the file open, even after its deletion."""
 
     file: SendableFile
     position: int
@@ -26,4 +26,4 @@ class FileSlice(NamedTuple):
 Buffer = bytes | bytearray | memoryview
 
 Part = Buffer | FileSlice
-"""One piece of a response; a response is a list of them, the 4-byte size included in the first."""
+"""One part of a response, which is a list of parts; the first begins with the 4-byte size."""

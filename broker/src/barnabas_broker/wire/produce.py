@@ -1,8 +1,8 @@
-"""Produce (0), v3 to v13: requests parsed in place, responses written straight down.
+"""Produce (0), v3 to v13: the parsing of requests and the encoding of responses.
 
-The records stay where they are: the request has their places in the buffer. v9 is flexible, v10 brings current
-leaders, v13 has topic ids for names. This is the hottest code of the broker: it makes plain tuples, and each version's
-shape is read in one go.
+A request holds the positions of its batches in the buffer, so records are not copied. v9 is flexible, v10 adds current
+leaders, and v13 replaces topic names by topic ids. This code is the hottest of the broker, so it creates plain tuples,
+and reads many fields with one call.
 """
 
 import struct
@@ -39,7 +39,7 @@ CURRENT_LEADERS_SINCE: Final = 10
 CURRENT_LEADER_TAG: Final = 0
 
 RecordErrors = tuple[tuple[int, str | None], ...]
-"""The invalid records by number in the batch, each with an error; None if the batch's message has it (KIP-467)."""
+"""The index and error of each invalid record; the error None means the message of the batch (KIP-467)."""
 
 
 class ProduceRefusal(NamedTuple):
@@ -53,7 +53,7 @@ class ProduceRefusal(NamedTuple):
 
 
 ProduceResult = tuple[int, int, int, int, int, ProduceRefusal | None]
-"""The partition number, error, base offset, log append time in ms and log start offset (-1: none), and details."""
+"""The partition number, error, base offset, log append time in ms, log start offset, and details; -1 means none."""
 
 _ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
@@ -61,13 +61,14 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _PARTITION: Final = struct.Struct(">ii")
 _ONE_PARTITION: Final = struct.Struct(">BhiB16sBi")
-"""v13 for one partition, up to its records: no transactional id, acks, timeout_ms, one topic, its id, one partition."""
+"""A v13 request for one partition, up to the records: no transactional id, acks, timeout_ms, one topic id, one
+partition."""
 _ONE_PARTITION_BYTES: Final = _ONE_PARTITION.size
 _unpack_one_partition: Final = _ONE_PARTITION.unpack_from
 _ONE_RESULT: Final = struct.Struct(">iiBB16sBihqqqB8x")
-"""The answer: size, correlation id, no tagged fields, one topic, its id, one result, no record errors.
+"""The response to `_ONE_PARTITION`: size, correlation id, no tagged fields, one topic id, one result, no record errors.
 
-What follows is zero: no message, no tagged fields of partition and topic, throttle time, no tagged fields.
+The remaining bytes are zero: no message, no throttle time, and no tagged fields.
 """
 _ONE_RESULT_SIZE: Final = _ONE_RESULT.size - 4
 _pack_one_result: Final = _ONE_RESULT.pack
@@ -79,16 +80,16 @@ _RESULT: Final = struct.Struct(">ihqqq")
 _RESULT_V3: Final = struct.Struct(">ihqq")
 _SIZE_CORRELATION: Final = struct.Struct(">ii")
 _NO_ERRORS_NO_MESSAGE: Final = b"\0\0\0\0\xff\xff"
-"""Classic: an empty array, a null string."""
+"""The bytes for no record errors and a null message before v9."""
 _NO_ERRORS_NO_MESSAGE_COMPACT: Final = b"\1\0\0"
-"""Flexible: an empty array, a null string, no tagged fields."""
+"""The bytes for no record errors, a null message and no tagged fields from v9 on."""
 _NO_THROTTLE: Final = bytes(4)
 _NO_TAGS_OF_ALL: Final = bytes(3)
 """The empty tagged fields of a partition, its topic and the request."""
 
 
 class ProduceTopic(msgspec.Struct, frozen=True, gc=False):
-    """A topic of a request: `name` up to v12, `topic_id` as bytes from v13 on; the other one is None."""
+    """A topic of a request: up to v12 with `name`, from v13 on with the bytes of `topic_id`."""
 
     name: str | None
     topic_id: bytes | None
@@ -96,7 +97,7 @@ class ProduceTopic(msgspec.Struct, frozen=True, gc=False):
 
 
 ProduceBatch = tuple[ProduceTopic, int, int, int]
-"""The topic, the partition number, and the start and end of its batch in the buffer (equal for null records)."""
+"""The topic, the partition number, and the start and end of the batch in the buffer (equal for null records)."""
 
 
 class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
@@ -106,16 +107,16 @@ class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
     timeout_ms: int
     topics: list[ProduceTopic]
     batches: list[ProduceBatch]
-    """The batches of all topics, in their order."""
+    """The batches of all topics, in the order of the request."""
     transactional_id: str | None = None
     only_topic_id: bytes | None = None
-    """The topic id of a request that was read in one go: so its answer can be written."""
+    """The topic id of a request for one partition, whose response is encoded with one call; None otherwise."""
 
 
 def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> ProduceRequest:
-    """Parse the body in `buffer[start:end]`, ignoring bytes behind it. Raises MalformedRequest.
+    """Parse the body in `buffer[start:end]`, and ignore extra bytes at its end. Raises MalformedRequest.
 
-    One batch and no tagged fields, as most clients send, are read in one go.
+    A request with one batch and without tagged fields, as most clients send, is parsed with few calls.
     """
     if version >= TOPIC_IDS_SINCE:
         try:
@@ -127,7 +128,7 @@ def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> Pro
                     topic = ProduceTopic(None, topic_id, 1)
                     places = [(topic, partition, batch_start, batch_end)]
                     return ProduceRequest(acks, timeout_ms, [topic], places, None, topic_id)
-        except BROKEN_BYTES:  # The buffer ends before this shape does.
+        except BROKEN_BYTES:  # The request is shorter than this struct.
             pass
     return _parse_any(buffer, start, end, version)
 
@@ -160,7 +161,7 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
         name_start = position + 2
         position = name_start + name_bytes
         if name_bytes < 0 or position > end:
-            raise MalformedRequest(f"a name of {name_bytes} bytes; null is not allowed")
+            raise MalformedRequest(f"a topic name of {name_bytes} bytes is null or ends after the request")
         name = str(data[name_start:position], "utf-8")
         (count,) = _INT32.unpack_from(data, position)
         position += 4
@@ -172,7 +173,7 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
             records_start = position + 8
             position = records_start + length if length > 0 else records_start
             if position > end:
-                raise MalformedRequest(f"records of {length} bytes end after the request")
+                raise MalformedRequest(f"the records of {length} bytes end after the request")
             batches.append((topic, partition, records_start, position))
         if elements > ELEMENTS_MAX:
             raise _too_many(elements)
@@ -180,7 +181,7 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
 
 
 def _parse_flexible(data: memoryview, position: int, version: int) -> tuple[ProduceRequest, int]:
-    """Read the fields after the transactional id; without calls if there are few elements and no tagged fields."""
+    """Parse the fields after the transactional id."""
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, position)
     topic_count, position = read_count(data, position + 6, flexible=True)
     elements = topic_count
@@ -216,13 +217,13 @@ def _parse_transactional(data: memoryview, position: int, version: int) -> tuple
 
 
 def _too_many(count: int) -> MalformedRequest:
-    return MalformedRequest(f"{count} topics and partitions; {ELEMENTS_MAX} are allowed")
+    return MalformedRequest(f"{count} topics and partitions are too many; at most {ELEMENTS_MAX} are allowed")
 
 
 def encode_produce_response(
     correlation_id: int, version: int, request: ProduceRequest, results: list[ProduceResult]
 ) -> bytearray:
-    """Return the framed response with a result for every batch of the request, in order; throttle time 0."""
+    """Return the frame of a response, with a result for every batch of the request in order, and throttle time 0."""
     topic_id = request.only_topic_id
     if topic_id is not None:
         *fields, refusal = results[0]
@@ -248,7 +249,7 @@ def _by_topic(
 
 
 def tell_throttle_time(response: bytearray, version: int, throttle_ms: int) -> None:
-    """Put the time into an encoded response. One that names new leaders behind the time stays as it is."""
+    """Write the throttle time into an encoded response, unless new leaders follow the throttle time."""
     tail = _NO_THROTTLE if version < FLEXIBLE_SINCE else _NO_THROTTLE + NO_TAGS
     if response.endswith(tail):
         _INT32.pack_into(response, len(response) - len(tail), throttle_ms)
@@ -297,7 +298,7 @@ def _refusal_classic(refusal: ProduceRefusal) -> bytes:
 
 
 def _refusal_flexible(refusal: ProduceRefusal, leader: CurrentLeader | None) -> bytes:
-    """Tagged fields end every record error, and the partition behind its message."""
+    """Encode the record errors and the message of a refusal, with their tagged fields."""
     out = bytearray(encode_unsigned_varint(len(refusal.record_errors) + 1))
     for number, text in refusal.record_errors:
         out += _INT32.pack(number) + _write_nullable(text, flexible=True) + NO_TAGS

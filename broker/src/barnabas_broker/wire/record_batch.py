@@ -1,7 +1,7 @@
-"""The header of a record batch, message format v2, and the checks that a produced batch must pass.
+"""The header of a record batch in message format v2, and the checks of a produced batch.
 
-Only the 61-byte header is looked at: the records behind it stay as the producer made them. Base offset and leader epoch
-lie outside the CRC, so the leader writes them in place.
+Only the header of 61 bytes is read, and the records stay as they were produced. The CRC does not cover base offset and
+leader epoch, so the leader writes them in place.
 """
 
 import struct
@@ -15,10 +15,10 @@ from barnabas_core.errors import ApiError, ErrorCode
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _unpack_header: Final = HEADER.unpack_from
 _new_header: Final = tuple.__new__
-"""Makes a header of its fields, in half the time of `_make`."""
+"""Creates a header from its fields, in half the time of `_make`."""
 HEADER_BYTES: Final = 61
 LENGTH_OFFSET: Final = 12
-"""Bytes of base offset and length, which the length field does not count."""
+"""The size of base offset and length, which the length field does not count."""
 CRC_START: Final = 21
 MAGIC: Final = 2
 
@@ -29,11 +29,11 @@ CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 COMPRESSION_MAX: Final = 4
 CLIENTS_ATTRIBUTES: Final = frozenset(range(COMPRESSION_MAX + 1))
-"""A codec and nothing else."""
+"""The attributes with a codec only."""
 TRANSACTIONAL_ATTRIBUTES: Final = frozenset(each | TRANSACTIONAL_BIT for each in CLIENTS_ATTRIBUTES)
 
 PLACE: Final = struct.Struct(">qii")
-"""Base offset, length and leader epoch, which a leader writes in place, as the CRC does not cover them."""
+"""The fields base offset, length and leader epoch, which the CRC does not cover."""
 _BASE_OFFSET: Final = struct.Struct(">q")
 _LEADER_EPOCH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
@@ -43,7 +43,7 @@ _MAX_TIMESTAMP: Final = struct.Struct(">q")
 
 
 class BatchHeader(NamedTuple):
-    """The header of a batch, in the order of its bytes. `length` is that of the bytes after it: 12 less than all."""
+    """The fields of a batch header in order; `length` counts the bytes after itself, 12 less than the whole batch."""
 
     base_offset: int
     length: int
@@ -61,17 +61,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the whole batch."""
+        """The size of the whole batch in bytes."""
         return LENGTH_OFFSET + self.length
 
     @property
     def last_offset(self) -> int:
-        """Offset of the batch's last record."""
+        """The offset of the last record of the batch."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def compression(self) -> int:
-        """Codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        """The codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
         return self.attributes & COMPRESSION_MASK
 
     @property
@@ -81,17 +81,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """A transaction marker, not data."""
+        """True if the batch is a control batch, such as a transaction marker."""
         return bool(self.attributes & CONTROL_BIT)
 
 
 def parse_header(buffer: bytes | bytearray | memoryview, position: int) -> BatchHeader:
-    """The header at `position`; struct.error when fewer than 61 bytes are left."""
+    """Return the header at `position`. Raises struct.error if fewer than 61 bytes are left."""
     return _new_header(BatchHeader, _unpack_header(buffer, position))
 
 
 def crc_matches(buffer: memoryview, position: int, header: BatchHeader) -> bool:
-    """True if the CRC-32C over attributes to the end is the one that the header holds."""
+    """True if the CRC-32C of the bytes from the attributes to the end is the CRC in the header."""
     return bool(crc32c(buffer[position + CRC_START : position + LENGTH_OFFSET + header.length]) == header.crc)
 
 
@@ -102,13 +102,13 @@ def assign_offset(buffer: bytearray | memoryview, position: int, base_offset: in
 
 
 def assign_log_append_time(buffer: memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
-    """Set timestamp type LogAppendTime and the max timestamp, and recompute the CRC, which covers both."""
+    """Set the timestamp type LogAppendTime and the max timestamp, and compute the CRC again."""
     _ATTRIBUTES.pack_into(buffer, position + 21, header.attributes | LOG_APPEND_TIME_BIT)
     assign_max_timestamp(buffer, position, header, now_ms)
 
 
 def assign_max_timestamp(buffer: memoryview, position: int, header: BatchHeader, timestamp_ms: int) -> BatchHeader:
-    """Set the max timestamp, and recompute the CRC, which covers it; return the changed header."""
+    """Set the max timestamp, and compute the CRC again; return the changed header."""
     _MAX_TIMESTAMP.pack_into(buffer, position + 35, timestamp_ms)
     crc = crc32c(buffer[position + CRC_START : position + LENGTH_OFFSET + header.length])
     _CRC.pack_into(buffer, position + _CRC_PLACE, crc)
@@ -116,7 +116,7 @@ def assign_max_timestamp(buffer: memoryview, position: int, header: BatchHeader,
 
 
 def sealed_batch(header: BatchHeader, records: bytes) -> bytearray:
-    """Return a whole batch of `header` and `records`, compressed by its codec; length and CRC are computed."""
+    """Return a batch of `header` and `records`, which are already compressed; length and CRC are computed."""
     batch = bytearray(HEADER_BYTES)
     batch += records
     HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - LENGTH_OFFSET, crc=0))
@@ -125,19 +125,19 @@ def sealed_batch(header: BatchHeader, records: bytes) -> bytearray:
 
 
 class TransactionalBatch(ApiError):
-    """A transactional batch, which must be checked again with its transaction."""
+    """The error for a transactional batch, which must be checked again as part of its transaction."""
 
 
 def validate_produced(
     batch: memoryview, message_bytes_max: int, attributes: Collection[int] = CLIENTS_ATTRIBUTES
 ) -> BatchHeader:
-    """Return the header of a client's batch. Raises ApiError for the first of Kafka's rules that it breaks.
+    """Return the header of a produced batch. Raises ApiError if the batch breaks one of Kafka's rules.
 
-    `attributes` are those allowed; a transactional batch needs TRANSACTIONAL_ATTRIBUTES.
+    `attributes` are the allowed ones; transactional batches need TRANSACTIONAL_ATTRIBUTES.
     """
     size_bytes = len(batch)
     if size_bytes < HEADER_BYTES:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"{size_bytes} bytes of records; a batch has at least {HEADER_BYTES}")
+        raise ApiError(ErrorCode.INVALID_RECORD, f"{size_bytes} bytes are no batch; at least {HEADER_BYTES} are needed")
     header = _new_header(BatchHeader, _unpack_header(batch))
     if (
         header.length + LENGTH_OFFSET != size_bytes
@@ -150,7 +150,7 @@ def validate_produced(
     ):
         raise _broken_rule(header, size_bytes)
     if size_bytes > message_bytes_max:
-        message = f"a batch of {size_bytes} bytes; max.message.bytes={message_bytes_max}"
+        message = f"a batch of {size_bytes} bytes is too large; max.message.bytes={message_bytes_max}"
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
     if crc32c(batch[CRC_START:]) != header.crc:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the CRC-32C of the batch does not match its bytes")
@@ -158,37 +158,41 @@ def validate_produced(
 
 
 def _broken_rule(header: BatchHeader, size_bytes: int) -> ApiError:
-    """Return the error for the first rule that the header breaks; the caller knows that it breaks one."""
+    """Return the error for the first rule that the header breaks; the header must break one."""
     attributes, invalid = header.attributes, ErrorCode.INVALID_RECORD
     rules = (
-        (header.magic == MAGIC, invalid, f"magic {header.magic}; only message format {MAGIC} is allowed"),
+        (header.magic == MAGIC, invalid, f"magic {header.magic} is not allowed; allowed is {MAGIC}"),
         (
             header.length + LENGTH_OFFSET == size_bytes,
             invalid,
-            f"{size_bytes} bytes for a batch of {header.size_bytes}; each partition must have exactly one whole batch",
+            f"{size_bytes} bytes were sent for a batch of {header.size_bytes}; a partition must have one whole batch",
         ),
-        (not header.base_offset, invalid, f"base offset {header.base_offset}; a producer must send 0"),
-        (header.record_count > 0, invalid, f"{header.record_count} records; at least 1 is needed"),
+        (not header.base_offset, invalid, f"base offset {header.base_offset} is not allowed; producers must send 0"),
+        (
+            header.record_count > 0,
+            invalid,
+            f"a batch with {header.record_count} records is not allowed; at least 1 is needed",
+        ),
         (
             header.record_count == header.last_offset_delta + 1,
             invalid,
-            f"{header.record_count} records with a last offset delta of {header.last_offset_delta}",
+            f"{header.record_count} records do not match the last offset delta {header.last_offset_delta}",
         ),
-        (not header.is_control, invalid, "a control batch; only brokers write them"),
+        (not header.is_control, invalid, "control batches are not allowed; only brokers write them"),
         (
             not attributes & LOG_APPEND_TIME_BIT,
             ErrorCode.INVALID_TIMESTAMP,
-            "timestamp type LogAppendTime; only brokers set it",
+            "timestamp type LogAppendTime is not allowed; only brokers set it",
         ),
         (
             header.compression <= COMPRESSION_MAX,
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"codec {header.compression}; 0 to {COMPRESSION_MAX} are allowed",
+            f"codec {header.compression} is unknown; allowed are 0 to {COMPRESSION_MAX}",
         ),
         (
             attributes in CLIENTS_ATTRIBUTES or attributes in TRANSACTIONAL_ATTRIBUTES,
             invalid,
-            f"attributes {attributes & 0xFFFF:#06x}; a client may set only the bits of the codec",
+            f"attributes {attributes & 0xFFFF:#06x} are not allowed; clients may set only the codec",
         ),
     )
     for holds, code, complaint in rules:
@@ -197,5 +201,7 @@ def _broken_rule(header: BatchHeader, size_bytes: int) -> ApiError:
     if header.is_transactional and min(header.producer_id, header.producer_epoch, header.base_sequence) >= 0:
         return TransactionalBatch(ErrorCode.INVALID_TXN_STATE, "a transactional batch outside a transaction")
     return ApiError(
-        invalid, f"producer {header.producer_id} with epoch {header.producer_epoch}, sequence {header.base_sequence}"
+        invalid,
+        f"producer {header.producer_id} has epoch {header.producer_epoch} and sequence {header.base_sequence}; "
+        "at least 0 is needed",
     )

@@ -1,6 +1,6 @@
-"""The records inside a batch of message format v2: decoded and encoded one by one.
+"""The encoding and decoding of the records in a batch of message format v2.
 
-Only what must look inside does: the offsets topic, compaction, recompression, timestamp search. Never the hot path.
+The code is slow, so only coordinators, compaction, recompression and timestamp searches use it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ NO_SEQUENCE: Final = -1
 VARINT_SHIFT_MAX: Final = 63
 UINT64_MAX: Final = 2**64 - 1
 HEADER_KEY_ERRORS: Final = "surrogateescape"
-"""The handling of header keys that are not UTF-8: they are written as they were read."""
+"""The error handler for header keys that are not UTF-8, which are written as they were read."""
 
 
 class Header(NamedTuple):
@@ -36,7 +36,7 @@ class Header(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One record; its offset is the batch's base offset and `offset_delta`."""
+    """A record; its offset is the base offset of the batch plus `offset_delta`."""
 
     offset_delta: int
     timestamp_ms: int
@@ -46,16 +46,16 @@ class Record(NamedTuple):
 
 
 class BrokenRecords(ValueError):
-    """The bytes after a batch's header are not the records that it announces."""
+    """The error for records that do not match the header of their batch."""
 
 
 def decode_batch(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> list[Record]:
-    """Return the records of the batch at `position`, at most `bytes_max` decompressed. Raises BrokenRecords."""
+    """Return the records of the batch at `position`, which may decompress to `bytes_max`. Raises BrokenRecords."""
     return list(iterate_records(buffer, position, header, bytes_max))
 
 
 def iterate_records(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> Iterator[Record]:
-    """Yield the records one by one, as 100 MB can hold 14 million of them. Raises BrokenRecords on the way."""
+    """Yield the records one by one, because 100 MB can hold 14 million records. Raises BrokenRecords."""
     data = bytes(_records_data(buffer, position, header, bytes_max))
     try:
         yield from _decode_records(data, header)
@@ -66,9 +66,9 @@ def iterate_records(buffer: Buffer, position: int, header: BatchHeader, bytes_ma
 def first_record_since(
     batch: Buffer, header: BatchHeader, timestamp_ms: int, offset_delta_min: int, bytes_max: int
 ) -> tuple[int, int] | None:
-    """Timestamp and offset delta of the first record, from that delta on, of this time or later. BrokenRecords.
+    """Return timestamp and offset delta of the first record from `offset_delta_min` on with at least `timestamp_ms`.
 
-    Only what comes first in each record is looked at; what follows the one that is found is not.
+    Keys, values, headers, and later records are not checked. Raises BrokenRecords.
     """
     data = bytes(_records_data(batch, 0, header, bytes_max))
     append_time_ms = header.max_timestamp_ms if header.attributes & LOG_APPEND_TIME_BIT else None
@@ -91,7 +91,7 @@ def first_record_since(
 
 
 def _records_data(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> Buffer:
-    """The bytes behind the header, uncompressed."""
+    """Return the decompressed bytes after the header."""
     end = position + LENGTH_OFFSET + header.length
     try:
         return decompress(header.compression, memoryview(buffer)[position + HEADER_BYTES : end], bytes_max)
@@ -105,32 +105,34 @@ def _decode_records(data: bytes, header: BatchHeader) -> Iterator[Record]:
     for number in range(header.record_count):
         length = reader.varint()
         end = reader.position + length
-        reader.position += 1  # Attributes; v2 uses none.
+        reader.position += 1  # Skip the attributes, which are unused.
         timestamp_ms = _as_int64(header.base_timestamp_ms + reader.varint())
         offset_delta = reader.varint()
         if not 0 <= offset_delta <= header.last_offset_delta:
-            raise BrokenRecords(f"record {number}: offset delta {offset_delta}; the last is {header.last_offset_delta}")
+            raise BrokenRecords(
+                f"record {number} has offset delta {offset_delta}; the last is {header.last_offset_delta}"
+            )
         key, value = reader.nullable_bytes(), reader.nullable_bytes()
         headers = reader.headers()
         if reader.position != end:
             raise BrokenRecords(f"record {number} has {length} bytes, but its fields do not end there")
         yield Record(offset_delta, timestamp_ms if append_time_ms is None else append_time_ms, key, value, headers)
     if reader.position != len(data):
-        raise BrokenRecords(f"{len(data) - reader.position} bytes after the last record")
+        raise BrokenRecords(f"there are {len(data) - reader.position} bytes after the last record")
 
 
 def _as_int64(value: int) -> int:
-    """Return the sum of two 64-bit numbers as Java computes it."""
+    """Return a number with the 64-bit overflow of Java."""
     return value if -(2**63) <= value < 2**63 else (value + 2**63) % 2**64 - 2**63
 
 
 def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """A zigzag varint of up to 64 bits and the position behind it. Raises BrokenRecords; IndexError at the end."""
+    """Return a zigzag varint of up to 64 bits, and the position after it. Raises BrokenRecords and IndexError."""
     byte = data[position]
     raw, shift = byte & 0x7F, 7
     while byte > 0x7F:
         if shift > VARINT_SHIFT_MAX:
-            raise BrokenRecords("a varint of more than 10 bytes")
+            raise BrokenRecords("a varint has more than 10 bytes")
         position += 1
         byte = data[position]
         raw |= (byte & 0x7F) << shift
@@ -140,7 +142,7 @@ def read_varint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 class _Reader:
-    """The reader of varints and the bytes that they prefix. Raises IndexError at the end."""
+    """A reader of varints, and of bytes with a length before them. The methods raise IndexError at the end."""
 
     __slots__ = ("_data", "position")
 
@@ -149,24 +151,22 @@ class _Reader:
         self.position = 0
 
     def varint(self) -> int:
-        """A zigzag varint of up to 64 bits."""
         value, self.position = read_varint(self._data, self.position)
         return value
 
     def nullable_bytes(self) -> bytes | None:
-        """A length, -1 for null, and as many bytes."""
+        """Return the bytes after a length; None for the length -1."""
         length = self.varint()
         if length < 0:
             return None
         end = self.position + length
         if end > len(self._data):
-            raise BrokenRecords(f"{length} bytes end after the batch")
+            raise BrokenRecords(f"a field of {length} bytes ends after the batch")
         value = self._data[self.position : end]
         self.position = end
         return value
 
     def headers(self) -> Sequence[Header]:
-        """The headers of a record."""
         count = self.varint()
         if not 0 <= count <= len(self._data) - self.position:
             raise BrokenRecords(f"{count} headers")
@@ -175,7 +175,7 @@ class _Reader:
     def _header(self) -> Header:
         key = self.nullable_bytes()
         if key is None:
-            raise BrokenRecords("a header without a key")
+            raise BrokenRecords("a record header has no key")
         return Header(key.decode(errors=HEADER_KEY_ERRORS), self.nullable_bytes())
 
 
@@ -193,7 +193,7 @@ def encode_batch(
     max_timestamp_ms: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """Return a whole batch with its CRC; the codec is in `attributes`. Values that are None come from the records."""
+    """Return a batch with its CRC, compressed by the codec in `attributes`. Arguments of None come from the records."""
     first_ms = records[0].timestamp_ms if base_timestamp_ms is None else base_timestamp_ms
     last_ms = max(record.timestamp_ms for record in records) if max_timestamp_ms is None else max_timestamp_ms
     last_delta = records[-1].offset_delta if last_offset_delta is None else last_offset_delta
@@ -238,5 +238,5 @@ def _prefixed(value: bytes | None) -> bytes:
 
 
 def encode_varint(value: int) -> bytes:
-    """A zigzag varint of a number of up to 64 bits."""
+    """Return the zigzag varint of a number of up to 64 bits."""
     return encode_unsigned_varint((value << 1) ^ (value >> 63))

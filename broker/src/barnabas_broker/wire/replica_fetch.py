@@ -1,7 +1,8 @@
-"""The follower's end of Fetch (1): requests written, responses parsed in place. The leader's end is in `fetch`.
+"""The follower's side of Fetch (1) v17: the encoding of requests, and the parsing of responses.
 
-Version 17: topic ids, the replica's id and epoch in a tagged field (KIP-903), sessions (KIP-227), diverging epochs
-(KIP-595). The tagged fields of v17 and v18 for followers (directory id, high watermark) are KRaft's: not sent.
+The leader's side is in `fetch`. Requests have topic ids, the replica state in a tagged field (KIP-903) and fetch
+sessions (KIP-227); responses may have diverging epochs (KIP-595). Tagged fields that only KRaft followers need are not
+sent.
 """
 
 import struct
@@ -28,21 +29,21 @@ READ_UNCOMMITTED: Final = 0
 CURRENT_LEADER_TAG: Final = 1
 
 _HEADER: Final = struct.Struct(">ihhih")
-"""Size, API key, version, correlation id, length of the client id."""
+"""The size, API key, version, correlation id, and length of the client id."""
 _NO_TAGS: Final = b"\0"
 _ANSWER: Final = struct.Struct(">iBihi")
-"""Correlation id, no tagged fields, throttle_time_ms, error, session_id."""
+"""The correlation id, no tagged fields, throttle_time_ms, error, and session_id."""
 _ABORTED_BYTES: Final = 16
 _PREFERRED_REPLICA_BYTES: Final = 4
 _LEADER: Final = struct.Struct(">ii")
 
 
 class MalformedResponse(Exception):
-    """The error that bytes are no answer to a Fetch: the link to that broker is closed."""
+    """The error for bytes that are not a valid Fetch response; the link to the broker is closed."""
 
 
 class ReplicaFetch(NamedTuple):
-    """The fields of a whole request besides its partitions. `broker_epoch` is the follower's (KIP-903)."""
+    """The fields of a request except for its partitions; `broker_epoch` is the follower's (KIP-903)."""
 
     client_id: str
     broker_id: int
@@ -55,9 +56,9 @@ class ReplicaFetch(NamedTuple):
 
 
 class FetchedPartition(msgspec.Struct, frozen=True, gc=False):
-    """The leader's answer for one partition; `records` lies in the response's buffer and may end in a cut batch.
+    """The leader's result for one partition; `records` is a slice of the response, and may end in an incomplete batch.
 
-    With OFFSET_OUT_OF_RANGE `last_stable_offset` is the end of the leader's log.
+    With OFFSET_OUT_OF_RANGE `last_stable_offset` is the leader's log end offset.
     """
 
     partition: int
@@ -67,13 +68,13 @@ class FetchedPartition(msgspec.Struct, frozen=True, gc=False):
     log_start_offset: int
     records: memoryview
     diverging_epoch: tuple[int, int] | None
-    """The largest epoch that the leader knows up to the follower's, and where it ends."""
+    """The leader's largest epoch up to the follower's epoch, and its end offset."""
     current_leader: tuple[int, int] | None
-    """Broker id and leader epoch, where the one that was asked does not lead."""
+    """The broker id and epoch of the current leader, if another broker leads."""
 
 
 class ReplicaFetchResponse(msgspec.Struct, frozen=True, gc=False):
-    """The answer; it has only partitions with news."""
+    """A Fetch response, which only has partitions with new records or offsets."""
 
     correlation_id: int
     error: int
@@ -87,7 +88,7 @@ def encode_replica_fetch(
     topics: Mapping[bytes, Sequence[FetchPartition]],
     forgotten: Mapping[bytes, Sequence[int]],
 ) -> bytearray:
-    """The request as it is sent, with its size in front."""
+    """Return the frame of a request."""
     client_id = fetch.client_id.encode()
     frame = bytearray(_HEADER.size)
     frame += client_id
@@ -120,7 +121,7 @@ def encode_replica_fetch(
 
 
 def parse_replica_fetch_response(frame: memoryview) -> ReplicaFetchResponse:
-    """A whole response without its size; its records are slices of `frame`. MalformedResponse."""
+    """Parse a response without its size; the records are slices of `frame`. Raises MalformedResponse."""
     try:
         return _parse(frame)
     except (*BROKEN_BYTES, MalformedRequest) as error:
@@ -130,7 +131,7 @@ def parse_replica_fetch_response(frame: memoryview) -> ReplicaFetchResponse:
 def _parse(data: memoryview) -> ReplicaFetchResponse:
     correlation_id, tagged_fields, _, error, session_id = _ANSWER.unpack_from(data, 0)
     if tagged_fields:
-        raise MalformedResponse("Fetch response: tagged fields in the header")
+        raise MalformedResponse("Fetch response: the header has unexpected tagged fields")
     position = _ANSWER.size
     topic_count, position = read_count(data, position, flexible=True)
     topics = []
@@ -158,7 +159,7 @@ def _parse_partition(data: memoryview, position: int) -> tuple[FetchedPartition,
     end = position + max(length - 1, 0)
     records = data[position:end]
     if end > len(data):
-        raise MalformedResponse(f"Fetch response: its records end {end - len(data)} bytes after it")
+        raise MalformedResponse(f"Fetch response: the records end {end - len(data)} bytes after the response")
     if data[end] == 0:
         diverging, leader, end = None, None, end + 1
     else:
@@ -168,7 +169,7 @@ def _parse_partition(data: memoryview, position: int) -> tuple[FetchedPartition,
 
 
 def _parse_tagged_fields(data: memoryview, position: int) -> tuple[tuple[int, int] | None, tuple[int, int] | None, int]:
-    """The diverging epoch, the current leader, and the position behind them all."""
+    """Return the diverging epoch, the current leader, and the position after the tagged fields."""
     fields, end = locate_tagged_fields(data, position)
     diverging = leader = None
     if DIVERGING_EPOCH_TAG in fields:

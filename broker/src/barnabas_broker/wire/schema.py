@@ -1,6 +1,6 @@
 """Kafka's message definitions as typed trees of fields.
 
-The definitions are Apache Kafka's own JSON files, in `barnabas_core.definitions` (docs/decisions/codec.md).
+The definitions are Apache Kafka's JSON files, in `barnabas_core.definitions` (docs/decisions/codec.md).
 """
 
 import functools
@@ -17,22 +17,22 @@ _COMMENT_LINE: Final = re.compile(r"(?m)^\s*//.*$")
 _WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _VERSION_MAX: Final = 32767
 _OPERATIONS: Final = "authorized_operations"
-"""The suffix of a field that is an int32 in the definitions, and a set of ACL operations' codes here."""
+"""The suffix of fields that are an int32 in the definitions, and sets of ACL operations here."""
 _WITH_OPERATIONS: Final = frozenset({"MetadataResponse", "DescribeGroupsResponse", "DescribeClusterResponse"})
 
 
 class UnknownMessage(LookupError):
-    """The error that there is no message definition of that name."""
+    """The error for a message without a definition."""
 
 
 class Versions(NamedTuple):
-    """A range of versions, both ends inclusive; empty when `last` is below `first`."""
+    """A range of versions, inclusive at both ends; empty if `last` is below `first`."""
 
     first: int
     last: int
 
     def hold(self, version: int) -> bool:
-        """True if the range has the version."""
+        """True if the range includes the version."""
         return self.first <= version <= self.last
 
 
@@ -41,7 +41,7 @@ _NO_VERSIONS: Final = Versions(0, -1)
 
 
 class Field(NamedTuple):
-    """One field of a struct. `kind` is a primitive's name in the definitions, or `operations`, or `struct`."""
+    """A field of a struct; `kind` is the name of a primitive type, `operations` or `struct`."""
 
     name: str
     kind: str
@@ -55,32 +55,32 @@ class Field(NamedTuple):
 
     @property
     def default(self) -> object:
-        """The default value of the field; a list of its own each time."""
+        """The default value of the field; each call returns another list."""
         return [] if self.is_array and self.scalar_default is not None else self.scalar_default
 
     def is_tagged(self, version: int) -> bool:
-        """True if the field is in the tagged section, where it is sent only if it differs from its default."""
+        """True if the field is a tagged field in this version."""
         return self.tagged.hold(version)
 
     def is_in_line(self, version: int) -> bool:
-        """True if this version has the field, and not as a tagged one."""
+        """True if this version has the field, but not as a tagged field."""
         return self.versions.hold(version) and not self.tagged.hold(version)
 
 
 class Struct(NamedTuple):
-    """A message's or a nested struct's fields, in the order of their bytes; `path` names it from the message down."""
+    """The fields of a message or nested struct, in order; `path` is its name with those of the enclosing structs."""
 
     path: str
     fields: tuple[Field, ...]
 
     @property
     def name(self) -> str:
-        """The last part of the path: the class's name."""
+        """The name of the struct: the last part of its path."""
         return self.path.rpartition(".")[2]
 
 
 class Message(NamedTuple):
-    """A whole message: its struct, and from which version on it is flexible (KIP-482)."""
+    """A message: its struct, its valid versions, and its flexible versions (KIP-482)."""
 
     struct: Struct
     valid: Versions
@@ -89,7 +89,7 @@ class Message(NamedTuple):
 
 @functools.cache
 def message(name: str) -> Message:
-    """The definition of e.g. `MetadataRequest`; UnknownMessage when there is none."""
+    """Return the definition of a message such as `MetadataRequest`. Raises UnknownMessage."""
     definition = json.loads(_COMMENT_LINE.sub("", _read_definition(name)))
     common = {common["name"]: common["fields"] for common in definition.get("commonStructs", ())}
     fields = _parse_fields(definition["fields"], name, common)
@@ -99,12 +99,11 @@ def message(name: str) -> Message:
 
 
 def _read_definition(name: str) -> str:
-    """Return the file's text."""
     try:
         with open(f"{definitions.__path__[0]}/{name}.json", encoding="utf-8") as file:
             return file.read()
     except FileNotFoundError:
-        raise UnknownMessage(f"no message definition {name}") from None
+        raise UnknownMessage(f"there is no message definition {name}") from None
 
 
 def _parse_fields(definitions: Sequence[Json], path: str, common: Mapping[str, Sequence[Json]]) -> tuple[Field, ...]:
@@ -136,7 +135,7 @@ def _parse_field(definition: Json, path: str, common: Mapping[str, Sequence[Json
 
 
 def _versions(text: str | None) -> Versions:
-    """`3` is one version, `0-4` a range, `5+` open, `none` or nothing empty."""
+    """Return the range of a text such as `3`, `0-4` or `5+`; `none` and no text are an empty range."""
     if text is None or text == "none":
         return _NO_VERSIONS
     if text.endswith("+"):
@@ -146,7 +145,7 @@ def _versions(text: str | None) -> Versions:
 
 
 def _default(kind: str, text: object) -> int | float | str | bytes | None:
-    """A field's default in Python's terms; the all-zero uuid, a definition's default, is None here."""
+    """Return the default of a field as a Python value; the uuid of all zeros is None."""
     if text == "null" or kind not in _PLAIN_DEFAULTS:
         return None
     plain = _PLAIN_DEFAULTS[kind]

@@ -1,7 +1,7 @@
-"""Strings and arrays' lengths as the straight-line parsers of Produce and Fetch read them, classic and compact.
+"""The strings and array lengths of Produce and Fetch, in classic and flexible versions.
 
-Each gives the value and the position behind it. They raise what `framing.BROKEN_BYTES` names where the bytes end, or
-MalformedRequest.
+Readers return a value and the position after it. They raise MalformedRequest, or one of `framing.BROKEN_BYTES` at the
+end of the data.
 """
 
 import struct
@@ -21,15 +21,15 @@ UUID_BYTES: Final = 16
 
 
 def read_name(data: memoryview, position: int, *, flexible: bool) -> tuple[str, int]:
-    """A string that is not null. Raises MalformedRequest."""
+    """Return a string, which must not be null, and the position after it. Raises MalformedRequest."""
     name, position = read_nullable_string(data, position, flexible=flexible)
     if name is None:
-        raise MalformedRequest("null for a name")
+        raise MalformedRequest("a name must not be null")
     return name, position
 
 
 def read_nullable_string(data: memoryview, position: int, *, flexible: bool) -> tuple[str | None, int]:
-    """A string; None for null. Raises MalformedRequest."""
+    """Return a string, or None for null, and the position after it. Raises MalformedRequest."""
     if flexible:
         length = data[position]
         if length < ONE_BYTE_VARINT:
@@ -44,12 +44,12 @@ def read_nullable_string(data: memoryview, position: int, *, flexible: bool) -> 
         return None, position
     end = position + length
     if end > len(data):
-        raise MalformedRequest(f"a string of {length} bytes ends behind the request")
+        raise MalformedRequest(f"a string of {length} bytes ends after the request")
     return str(data[position:end], "utf-8"), end
 
 
 def read_count(data: memoryview, position: int, *, flexible: bool) -> tuple[int, int]:
-    """Read the number of elements of an array, 0 for null. A reader of the elements notices if it is cut short."""
+    """Return the length of an array, 0 for null, and the position after it. Raises MalformedRequest."""
     if flexible:
         count = data[position]
         if count < ONE_BYTE_VARINT:
@@ -63,16 +63,16 @@ def read_count(data: memoryview, position: int, *, flexible: bool) -> tuple[int,
 
 
 def check_count(count: int, data: memoryview, position: int) -> int:
-    """The count, 0 for null. MalformedRequest when it is more than the bytes left: each element takes one at least."""
+    """Return the array length, 0 for null. Raises MalformedRequest if it is larger than the number of bytes left."""
     if count > len(data) - position or count > ELEMENTS_MAX:
         raise MalformedRequest(
-            f"an array of {count} elements; {len(data) - position} bytes are left, {ELEMENTS_MAX} allowed"
+            f"an array has {count} elements; {len(data) - position} bytes are left, {ELEMENTS_MAX} are allowed"
         )
     return count if count > 0 else 0
 
 
 def write_name(name: str, *, flexible: bool) -> bytes:
-    """A string that is not null."""
+    """Return the encoding of a string that is not null."""
     encoded = name.encode()
     if flexible:
         return encode_unsigned_varint(len(encoded) + 1) + encoded
@@ -80,5 +80,5 @@ def write_name(name: str, *, flexible: bool) -> bytes:
 
 
 def write_count(count: int, *, flexible: bool) -> bytes:
-    """Encode the number of elements that follow."""
+    """Return the encoding of an array length."""
     return encode_unsigned_varint(count + 1) if flexible else _INT32.pack(count)

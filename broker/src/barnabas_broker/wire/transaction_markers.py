@@ -1,4 +1,4 @@
-"""The marker that ends a transaction in a partition: a control batch of one record, whose key is commit or abort."""
+"""The transaction marker: a control batch with one record, whose key is commit or abort."""
 
 import struct
 from typing import Final, NamedTuple
@@ -8,23 +8,23 @@ from barnabas_broker.wire.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, Ba
 from barnabas_broker.wire.records import BrokenRecords, Record, decode_batch, encode_batch
 
 _KEY: Final = struct.Struct(">hh")
-"""Version 0, and 0 for an abort or 1 for a commit."""
+"""The key: version 0, then 0 for an abort or 1 for a commit."""
 _VALUE: Final = struct.Struct(">hi")
-"""Version 0, and the coordinator's epoch. Later versions only add fields."""
+"""The value: version 0, then the coordinator epoch. Later versions only add fields."""
 _ABORT: Final = 0
 _COMMIT: Final = 1
 _BATCH_BYTES_MAX: Final = 1 << 16
 
 
 class ProducerEpoch(NamedTuple):
-    """The writer of a batch: a producer id with its epoch."""
+    """A producer id with its epoch."""
 
     producer_id: int
     epoch: int
 
 
 class Marker(NamedTuple):
-    """The end of a producer's transaction."""
+    """The marker that ends a transaction of a producer."""
 
     producer_id: int
     producer_epoch: int
@@ -33,7 +33,7 @@ class Marker(NamedTuple):
 
 
 def encode_marker(marker: Marker, now_ms: int) -> bytearray:
-    """Return the batch to append."""
+    """Return the control batch of a marker."""
     key = _KEY.pack(0, _COMMIT if marker.is_commit else _ABORT)
     return encode_batch(
         [Record(0, now_ms, key, _VALUE.pack(0, marker.coordinator_epoch))],
@@ -44,7 +44,7 @@ def encode_marker(marker: Marker, now_ms: int) -> bytearray:
 
 
 def decode_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
-    """Return the marker in a control batch; None if it is of another kind, or compaction has emptied it."""
+    """Return the marker in a control batch; None for another kind of control batch, or one emptied by compaction."""
     if header.producer_id < 0 or not header.record_count:
         return None
     try:
