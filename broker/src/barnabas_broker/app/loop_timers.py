@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 KEPT_MIN: Final = 100
-"""The number of deadlines up to which cancelled ones are not removed; above it they are at most half of all."""
+"""The number of deadlines up to which cancelled ones are kept; among more deadlines, at most half are cancelled."""
 
 
 class Deadline:
@@ -69,7 +69,7 @@ class LoopTimers:
         self._kept_max = max(2 * len(self._deadlines), KEPT_MIN)
 
     def _run_due(self) -> None:
-        """Run each due deadline in a call of its own, so that an error ends only that one."""
+        """Run each due deadline in a call of its own, so that an exception does not affect the others."""
         self._wake_s, self._wake = inf, None
         now_s, deadlines = self._loop.time(), self._deadlines
         while deadlines and (deadlines[0][0] <= now_s or deadlines[0][2].callback is None):

@@ -54,7 +54,7 @@ class LoopTurns:
         gc.callbacks.append(self._collections)
 
     def began(self, now_s: float) -> None:
-        """Note that a turn begins; can be skipped within CPU_CHECK_S of `cpu_at_s`."""
+        """Note that a turn begins; the call may be skipped within CPU_CHECK_S of `cpu_at_s`."""
         if now_s - self.cpu_at_s >= CPU_CHECK_S:
             self._cpu_s, self.cpu_at_s = thread_time(), now_s
 
@@ -79,7 +79,7 @@ class LoopTurns:
             log.warning("a turn of the event loop took %.3f s, %.3f s of CPU: %s", seconds, turn.cpu_s, what)
 
     def _what(self, seconds: float, now_s: float) -> str:
-        """Return the part that took more than half of a turn, or the full garbage collection that did."""
+        """Return the name of the part that took more than half of a turn; full garbage collections take precedence."""
         collections = self._collections
         if collections.full_ended_s > now_s - seconds and collections.full_s > seconds / 2:
             return GARBAGE

@@ -62,15 +62,15 @@ from barnabas_core.steps import Steps
 log = logging.getLogger(__name__)
 
 HANG_S: Final = 120.0
-"""The seconds without progress after which a periodic task hangs; requests to the store fail sooner."""
+"""The seconds without progress after which a periodic task counts as hanging; requests to the store fail sooner."""
 DISK_HANG_S: Final = 600.0
-"""The seconds after which a step of disk work, such as the sync of a segment, hangs."""
+"""The seconds after which a step of disk work, such as the sync of a segment, counts as hanging."""
 PROBE_S: Final = 30.0
 CANCEL_S: Final = 1.0
 """The seconds to wait for cancelled tasks; then the leases are released even if a task hangs."""
 ISR_CHECKS_IN_LAG: Final = 2
-"""The number of ISR checks in replica.lag.time.max.ms; a replica leaves the ISR after up to 1.5 times this period, as
-in Kafka."""
+"""The number of ISR checks during replica.lag.time.max.ms, as in Kafka; a lagging replica leaves the ISR after 1 to 1.5
+times this period."""
 
 
 class Node:

@@ -1,4 +1,4 @@
-"""The environment of a node, which is a real machine for `app.broker`, and simulated for the simulation."""
+"""The environment of a node: a real machine for `app.broker`, or a simulated machine."""
 
 import sys
 from collections.abc import Callable

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--accept-loss",
         action="store_true",
-        help="also restore topics with partitions of which no broker has a log; these partitions begin empty",
+        help="also restore topics with partitions that have no log on any broker; these partitions begin empty",
     )
     options = parser.parse_args(arguments)
 
@@ -71,7 +71,10 @@ def _rows(restored: Restored) -> Iterator[tuple[object, ...]]:
     for number, ends in restored.ends.items():
         state = restored.document.partitions[number]
         leader = "none" if state.leader == NO_LEADER else state.leader
-        at = " ".join(f"{broker}:{end.offset}" for broker, end in sorted(ends.items())) or "no log, begins empty"
+        at = (
+            " ".join(f"{broker}:{end.offset}" for broker, end in sorted(ends.items()))
+            or "no log; the partition begins empty"
+        )
         yield restored.document.name, number, leader, _ids(state.replicas), _ids(state.isr), at
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 log = logging.getLogger(__name__)
 
 LOOKS_MIN: Final = 10
-"""The minimum number of consecutive checks without progress after which a task hangs."""
+"""The minimum number of consecutive checks without progress after which a task counts as hanging."""
 
 
 class Supervisor:

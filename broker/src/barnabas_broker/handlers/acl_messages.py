@@ -1,4 +1,4 @@
-"""The conversion of ACLs and ACL filters from the messages of the Kafka protocol."""
+"""The conversion of Kafka requests to ACLs and ACL filters."""
 
 from enum import IntEnum
 from typing import Any, TypeVar

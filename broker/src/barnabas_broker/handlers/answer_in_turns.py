@@ -27,7 +27,8 @@ class AnswerInTurns:
         self._response = response.__name__
         self._version = context.api_version
         self.turn = responses.turn(context.is_gone)
-        """The turns of the event loop for this response; the construction of a large element can give way, too."""
+        """The turns of the event loop for this response; the construction of one large element may take several
+        turns."""
         self._outer_bytes = 0
         self._inner_bytes = 0
         """The total size of the encoded inner elements whose outer element is not encoded yet."""

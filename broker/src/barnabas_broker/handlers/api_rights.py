@@ -30,7 +30,7 @@ class Need(NamedTuple):
     when: tuple[str, tuple[int, ...]] | None = None
     """A field of the element or of the request, and the values of the field for which the right is needed."""
     or_on_cluster: AclOperation | None = None
-    """An operation on the cluster; a client with the right to it does not need the right on the resource."""
+    """The operation on the cluster whose right suffices instead; None if there is no such operation."""
 
     @property
     def code(self) -> ErrorCode:
@@ -71,7 +71,7 @@ def _cluster(operation: AclOperation, or_on_cluster: AclOperation | None = None)
 
 
 _CONFIG_KINDS: Final = ((_TOPIC, (2,)), (_GROUP, (32,)), (_CLUSTER, (4, 8, 16)))
-"""The resource types of configs by ACL resource type: configs of groups need a right on the group, for example."""
+"""The resource types of configs for each ACL resource type."""
 
 
 def _configs(operation: AclOperation) -> tuple[Need, ...]:
@@ -88,16 +88,18 @@ def _configs(operation: AclOperation) -> tuple[Need, ...]:
 
 API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     0: ApiRights(
-        in_handler="Batches need Write on their topic (else 29), and transactional batches Write on the transactional "
-        "id (else 53). Batches with all rights are appended."
+        in_handler="Each topic needs Write (else error 29), and a transactional batch also needs Write on its "
+        "transactional id (else error 53). Batches with these rights are appended."
     ),
     1: ApiRights(
-        in_handler="Consumers need Read on each topic (else 29). Followers need ClusterAction on the cluster (else 31)."
+        in_handler="A consumer needs Read on each topic (else error 29). A follower needs ClusterAction on the cluster "
+        "(else error 31)."
     ),
     2: ApiRights((Need(_O.DESCRIBE, _TOPIC, "topics.name"),)),
     3: ApiRights(
-        in_handler="Named topics need Describe (else 29); a request for all topics returns those with Describe. "
-        "Creation needs Create on the cluster or the topic (else 29). The list of brokers needs no right."
+        in_handler="A named topic needs Describe (else error 29). A request for all topics returns the topics that the "
+        "client may describe. The creation of a topic needs Create on the cluster or the topic (else error 29). The "
+        "list of brokers needs no right."
     ),
     8: ApiRights((Need(_O.READ, _GROUP, "group_id"), Need(_O.READ, _TOPIC, "topics.name"))),
     9: ApiRights(
@@ -106,8 +108,8 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
             Need(_O.DESCRIBE, _GROUP, "groups.group_id", first_version=8),
         ),
         refused={"committed_offset": -1},
-        in_handler="Named topics need Describe (else 29 with offset -1); a request for all topics returns those with "
-        "Describe.",
+        in_handler="A named topic needs Describe (else error 29 and offset -1). A request for all topics returns the "
+        "topics that the client may describe.",
     ),
     10: ApiRights(
         (
@@ -125,24 +127,24 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     14: ApiRights((Need(_O.READ, _GROUP, "group_id"),)),
     15: ApiRights((Need(_O.DESCRIBE, _GROUP, "groups[]"),)),
     16: ApiRights(
-        in_handler="The response lists the groups with Describe, or all groups with Describe on the cluster."
+        in_handler="The response lists the groups that the client may describe. Describe on the cluster allows all."
     ),
     17: ApiRights(),
     18: ApiRights(),
     19: ApiRights(
         (Need(_O.CREATE, _TOPIC, "topics.name", or_on_cluster=_O.CREATE),),
         refused={"num_partitions": -1, "replication_factor": -1},
-        in_handler="A topic without DescribeConfigs is created, but the response has topic_config_error_code 29, no "
-        "configs, and -1 for num_partitions and replication_factor.",
+        in_handler="A topic without the right DescribeConfigs is created, but the response has error 29 in "
+        "topic_config_error_code, no configs, and -1 for num_partitions and replication_factor.",
     ),
     20: ApiRights(
-        in_handler="Topics need Delete on the topic or the cluster (else 29). The refusal of a topic id has the name "
-        "of the topic only with Describe."
+        in_handler="A topic needs Delete on the topic or the cluster (else error 29). The refusal of a topic id has "
+        "the name of the topic only if the client may describe the topic."
     ),
     21: ApiRights((Need(_O.DELETE, _TOPIC, "topics.name"),), refused={"low_watermark": -1}),
     22: ApiRights(
-        in_handler="A transactional id needs Write (else 53). A request without a transactional id needs "
-        "IdempotentWrite on the cluster, or Write on any topic (else 31)."
+        in_handler="A transactional id needs Write (else error 53). A request without a transactional id needs "
+        "IdempotentWrite on the cluster, or Write on any topic (else error 31)."
     ),
     23: ApiRights(
         (Need(_O.DESCRIBE, _TOPIC, "topics.topic", or_on_cluster=_O.CLUSTER_ACTION),), refused={"leader_epoch": -1}
@@ -153,8 +155,8 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
             Need(_O.CLUSTER_ACTION, _CLUSTER, first_version=4),
         ),
         {"results_by_topic_v3_and_below": "v3_and_below_topics", "results_by_partition": "partitions"},
-        in_handler="Up to v3 all topics need Write (else 29). If one topic is refused, no partition is added, and the "
-        "other partitions have error 55.",
+        in_handler="Up to v3 each topic needs Write (else error 29). If one topic is refused, no partition is added, "
+        "and the other partitions have error 55.",
     ),
     25: ApiRights((Need(_O.WRITE, _ID, "transactional_id"), Need(_O.READ, _GROUP, "group_id"))),
     26: ApiRights((Need(_O.WRITE, _ID, "transactional_id"),)),
@@ -186,7 +188,7 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     46: ApiRights((_cluster(_O.DESCRIBE),)),
     47: ApiRights((Need(_O.DELETE, _GROUP, "group_id"), Need(_O.READ, _TOPIC, "topics.name"))),
     48: ApiRights((_cluster(_O.DESCRIBE_CONFIGS),)),
-    49: ApiRights(in_handler="Each entry needs AlterConfigs on the cluster (else 31)."),
+    49: ApiRights(in_handler="Each entry needs AlterConfigs on the cluster (else error 31)."),
     50: ApiRights((_cluster(_O.DESCRIBE),)),
     51: ApiRights((_cluster(_O.ALTER),), {"results": "deletions+upsertions"}),
     55: ApiRights((_cluster(_O.DESCRIBE),)),
@@ -197,13 +199,13 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     65: ApiRights(
         (Need(_O.DESCRIBE, _ID, "transactional_ids[]"),),
         {"transaction_states": "transactional_ids"},
-        in_handler="The response lists only topics with Describe.",
+        in_handler="The response lists only the topics that the client may describe.",
     ),
-    66: ApiRights(in_handler="The response lists only transactional ids with Describe."),
+    66: ApiRights(in_handler="The response lists only the transactional ids that the client may describe."),
     74: ApiRights((_cluster(_O.DESCRIBE_CONFIGS),)),
     75: ApiRights(
-        in_handler="Named topics need Describe (else 29 with a zero topic id); a request for all topics returns those "
-        "with Describe."
+        in_handler="A named topic needs Describe (else error 29 and a zero topic id). A request for all topics returns "
+        "the topics that the client may describe."
     ),
 }
 """The rights by API key."""

@@ -14,7 +14,7 @@ from barnabas_core.acls import AclOperation, ResourceType
 def answer_follower(
     environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int, request: FetchRequest
 ) -> None:
-    """Answer a follower with ClusterAction on the cluster, and refuse a follower without."""
+    """Answer a follower that has ClusterAction on the cluster, and refuse any other follower."""
     if rights_of(environment, channel.client).may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         replica_fetch.handle(environment, channel, version, correlation_id, request)
     else:

@@ -18,8 +18,8 @@ from barnabas_broker.wire.record_batch import BatchHeader
 log = logging.getLogger(__name__)
 
 FIRST_BATCHES: Final = 4
-"""The number of single-record batches that are checked when a connection begins; one batch of several records is
-enough, too."""
+"""The number of batches with one record that are checked when a connection begins; one batch with several records is
+enough."""
 ALL_BATCHES: Final = 1 << 62
 """A number larger than the number of batches on any connection, so that all batches are checked."""
 CLIENTS_MAX: Final = 100
@@ -86,7 +86,7 @@ class ConnectionTrust:
 
     def corrected(self, topic: str, said_ms: int, true_ms: int) -> None:
         """Note a batch whose header had the wrong max timestamp."""
-        self._lose(topic, InvalidOutcome.CORRECTED, f"max timestamp {said_ms} instead of {true_ms}")
+        self._lose(topic, InvalidOutcome.CORRECTED, f"the max timestamp was {said_ms}, but should be {true_ms}")
 
     def _lose(self, topic: str, outcome: InvalidOutcome, what: str) -> None:
         self.doubted = ALL_BATCHES

@@ -21,7 +21,7 @@ def user_principal(user: str) -> str:
 
 
 class Client(NamedTuple):
-    """The facts about a client that handlers know."""
+    """The client that sent a request."""
 
     listener_name: str
     """The listener to which the client is connected; responses have the addresses of brokers on this listener."""
@@ -109,7 +109,7 @@ class RawHandler(Protocol):
         body_start: int,
         end: int,
     ) -> GiveUp | None:
-        """Handle a request; return a callback for the case that the connection closes before the response, or None.
+        """Handle a request; return None, or a callback to call if the connection closes before the response.
 
         Raises MalformedRequest and CloseConnection.
         """

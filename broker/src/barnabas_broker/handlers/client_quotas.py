@@ -27,7 +27,7 @@ from barnabas_core.sampled_rate import SAMPLES, WINDOW_MS, SampledRate
 from barnabas_core.token_bucket import TokenBucket
 
 COUNTERS_MAX: Final = 10_000
-"""The maximum number of counters, because clients choose their client ids."""
+"""The maximum number of counters; without a limit, clients could create any number with new client ids."""
 COUNTERS_LOOKED_AT: Final = 16
 """The number of counters that are searched for an unused one, to make room for a new counter."""
 CLIENT_ID_CHARS_MAX: Final = 200
@@ -99,7 +99,7 @@ class ClientQuotas:
     """The quotas of all clients and addresses; `on_change` is called after a change of quotas."""
 
     def __init__(self, image: MetadataImage, clock: Clock, brokers_listener: str | None) -> None:
-        """Keep the dependencies; clients on `brokers_listener`, a listener for brokers only, have no quotas."""
+        """Initialize the quotas; connections to `brokers_listener`, which only brokers use, have no quotas."""
         self._image = image
         self._clock = clock
         self._brokers_listener = brokers_listener

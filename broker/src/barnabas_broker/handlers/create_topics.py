@@ -23,7 +23,7 @@ TopicResult = CreateTopicsResponse.CreatableTopicResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    """Create topics, or with validate_only only check them, and return an outcome for each."""
+    """Create topics, or only check them with validate_only, and return an outcome for each."""
     wanted = [_new_topic(topic) for topic in request.topics]
     costs = {each.name: _partitions(environment, each) for each in wanted}
     charge = MutationCharge(environment, context, costs, is_free=request.validate_only)

@@ -1,4 +1,4 @@
-"""The conversion of functions that take a callback to values or awaitables."""
+"""The adapters that turn the argument of a callback into a value or an awaitable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

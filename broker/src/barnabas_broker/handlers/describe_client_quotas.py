@@ -54,7 +54,9 @@ def _check(components: Sequence[Any]) -> None:
             )
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
         if (match is None) is (each.match_type == EXACT):
-            message = f"match {match!r} of {kind} with match type {each.match_type}; only exact matches (0) have a name"
+            message = (
+                f"match {match!r} of {kind} is invalid for match type {each.match_type}; only type 0 (exact) has a name"
+            )
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
     if IP in types and len(types) > 1:
         raise ApiError(ErrorCode.INVALID_REQUEST, "an ip cannot be combined with a user or a client-id")

@@ -46,7 +46,7 @@ Resource = DescribeConfigsRequest.DescribeConfigsResource
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """Return the configs of each resource, or the error; without requested names all configs."""
+    """Return the requested configs of each resource (without names all configs), or an error."""
     answer = AnswerInTurns(DescribeConfigsResponse, context, environment.answers)
     results = await answer.elements(("results",), request.resources, partial(_describe, environment, request))
     return DescribeConfigsResponse(throttle_time_ms=0, results=results)

@@ -56,7 +56,7 @@ def _partition(environment: HandlerEnvironment, topic: str, number: int) -> Part
         error_code=ErrorCode.NONE,
         error_message=None,
         leader_id=controller,
-        leader_epoch=image.controller_epoch & EPOCH_MAX,  # An epoch has 31 bits, the store's token more.
+        leader_epoch=image.controller_epoch & EPOCH_MAX,  # An epoch has 31 bits, but the store's token has more.
         high_watermark=image.revision,
         current_voters=[_leader(environment)] if controller != NO_CONTROLLER else [],
         observers=[

@@ -25,7 +25,7 @@ NO_OPERATIONS: Final = -(2**31)
 
 
 class Place(NamedTuple):
-    """One partition in the order of the pages; a topic that does not exist has one place, with partition 0."""
+    """A partition in the order of the pages. A topic that does not exist counts as one partition, with index 0."""
 
     name: str
     partition: int
@@ -65,7 +65,7 @@ def _sees(rights: Rights, name: str) -> bool:
 def _places(
     environment: HandlerEnvironment, names: list[str], refused: Collection[str], first: Place
 ) -> Iterator[Place]:
-    """Yield the places from `first` on; a topic that does not exist or is refused has one place."""
+    """Yield the partitions of the pages from `first` on; a topic that does not exist or is refused counts as one."""
     for name in names[bisect_left(names, first.name) :]:
         document = None if name in refused else environment.image.topics.get(name)
         count = 1 if document is None else len(document.partitions)

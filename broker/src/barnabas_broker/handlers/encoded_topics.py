@@ -20,7 +20,7 @@ BYTES_MAX: Final = 32 * 1024 * 1024
 """The maximum size of all cached topics; the oldest are dropped first. A partition with three replicas takes 50
 bytes."""
 NOT_ASKED: Final = frozenset({31})
-"""The set that encodes as the smallest int32: the client did not ask for authorized operations."""
+"""The authorized operations for a client that did not ask for them; this set encodes as the smallest int32."""
 MESSAGE: Final = "MetadataResponse"
 
 TopicResponse = MetadataResponse.MetadataResponseTopic

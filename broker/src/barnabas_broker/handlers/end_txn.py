@@ -1,6 +1,6 @@
 """EndTxn (26), v0 to v5: commits or aborts a transaction.
 
-The response is sent when the coordinator's decision is committed, before the markers are written. From v5 on it has the
+The response is sent when the coordinator's decision is committed, before the markers are written. A v5 response has the
 producer id and epoch of the next transaction (KIP-890); v5 requires transaction.version 2.
 """
 

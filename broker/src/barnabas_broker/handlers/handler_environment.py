@@ -35,7 +35,7 @@ from barnabas_core.config.listeners import Endpoint
 
 
 class IgnoredConfig(NamedTuple):
-    """A config that is stored, but has no effect; `resource` is `topic` or `broker`, and `name` its name."""
+    """A stored config without effect; `resource` is `topic` or `broker`, and `name` the topic or broker id."""
 
     resource: str
     name: str
@@ -74,8 +74,8 @@ class HandlerEnvironment:
     encoded_topics: EncodedTopics
     answers: LargeResponses
     metadata_answers: LargeResponses
-    """The large Metadata responses, which do not wait for those of other APIs, because all clients need Metadata after
-    a failover."""
+    """The large Metadata responses, which do not wait for other large responses, because all clients need Metadata
+    after a failover."""
     ignored_configs: Callable[[], Iterable[IgnoredConfig]]
     """A function that returns the configs that are stored, but have no effect."""
     scram: ScramUsers | None = None
@@ -95,7 +95,7 @@ class HandlerEnvironment:
 
     @property
     def controller_id(self) -> int:
-        """The broker that clients see as the controller; while the controller is not alive, this broker."""
+        """The id of the controller, or the id of this broker while the controller is not alive."""
         controller_id = self.image.controller_id
         return controller_id if controller_id in self.image.live else self.broker_id
 

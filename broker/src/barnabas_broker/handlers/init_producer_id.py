@@ -40,7 +40,7 @@ async def handle(
 
 
 def _check_right(rights: Rights, transactional_id: str | None) -> None:
-    """Raise ApiError unless the client may use the transactional id, or may write with idempotence without one."""
+    """Raise ApiError unless the client may use the transactional id, or without one may write idempotently."""
     if transactional_id is not None:
         if not rights.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

@@ -54,8 +54,8 @@ class SharedTurn(FairTurn):
 class _Waiting(NamedTuple):
     turn: SharedTurn
     is_there: asyncio.Future[str | None]
-    """The future that ends the wait, with None or with a reason to close the connection. A reason is not an exception,
-    whose traceback would keep the response in memory."""
+    """The future that ends the wait: None continues the response, and a text is the reason to close the connection. The
+    reason is not an exception, because the traceback of an exception would keep the response in memory."""
 
     def go_on(self) -> None:
         if not self.is_there.done():  # The waiting task may be cancelled.

@@ -94,7 +94,9 @@ async def find_offset(partition: Partition, timestamp_ms: int, offset_max: int, 
         return await _largest_timestamp(partition, offset_max, turn)
     if timestamp_ms < 0:
         allowed = ", ".join(str(each) for each in sorted((LARGEST_TIMESTAMP, *SPECIAL_TIMESTAMPS), reverse=True))
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp_ms}; allowed are {allowed} and 0 or more")
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp_ms} is invalid; allowed are {allowed}, and 0 or more"
+        )
     found = await offset_for_timestamp(partition.log, timestamp_ms, offset_max, turn)
     if found is None:
         partition.check_caught_up()

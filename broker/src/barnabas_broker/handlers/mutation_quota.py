@@ -8,8 +8,8 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_core.errors import ApiError, ErrorCode
 
 STRICT_SINCE: Final[Mapping[int, int]] = {19: 6, 20: 5, 37: 3}
-"""The first versions of CreateTopics, DeleteTopics and CreatePartitions that are refused over quota; earlier versions
-are throttled only."""
+"""The first versions of CreateTopics, DeleteTopics and CreatePartitions with an error above the quota; earlier versions
+are only throttled."""
 
 NameT = TypeVar("NameT")
 

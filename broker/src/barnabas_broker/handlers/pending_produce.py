@@ -72,13 +72,13 @@ class PendingProduce:
         self._request = request
         self._results: ProduceResults = []
         self._partitions: dict[int, Partition] = {}
-        """The partitions with results that are not known yet, by place."""
+        """The partitions of batches without a result yet, by place of the batch."""
         self._unappended: set[int] = set()
         """The places of the batches that may still be appended."""
         self._timer: Cancellable | None = environment.timers.call_later(request.timeout_ms / 1000, self._expire)
 
     def begin(self, results: ProduceResults) -> None:
-        """Begin to wait, after each batch was appended or handed to its check; `results` has the results so far."""
+        """Begin to wait for the missing results; every batch has been appended, or waits for its check."""
         self._results = results
 
     def hold(self, place: int, partition: Partition) -> None:
@@ -138,7 +138,7 @@ class PendingProduce:
         elif self._request.acks != ACKS_ALL:
             message = "the batch was appended, but not flushed (flush.messages) within the request's timeout"
         elif partition.isr_size < partition.isr_size_min:
-            in_sync = f"only {partition.isr_size} replicas are in sync; min.insync.replicas={partition.isr_size_min}"
+            in_sync = f"only {partition.isr_size} replicas are in sync; min.insync.replicas is {partition.isr_size_min}"
             return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"the batch was appended, but {in_sync}")
         else:
             message = "the batch was appended, but not replicated within the request's timeout"

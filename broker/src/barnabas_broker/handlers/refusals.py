@@ -37,7 +37,7 @@ class Refusals:
     def of_elements(self, array: str, refused: Iterable[tuple[object, ErrorCode]]) -> tuple[str, list[Any]]:
         """Return the name of the response's array for an array of the request, and the refused elements for it."""
         field = next(each for each in self._arrays(self._struct) if self._source(each) == array)
-        assert field.struct is not None, "an array of refusals has structs"
+        assert field.struct is not None, "the elements of the array must be structs"
         return field.name, [self._element(field.struct, source, code) for source, code in refused]
 
     def empty(self) -> Any:
@@ -45,7 +45,7 @@ class Refusals:
         return self._response()
 
     def _list(self, field: schema.Field, source: object, code: ErrorCode) -> list[Any]:
-        assert field.struct is not None, "an array of refusals has structs"
+        assert field.struct is not None, "the elements of the array must be structs"
         found = [each for path in self._source(field).split("+") for each in _at(source, path)]
         return [self._element(field.struct, each, code) for each in found]
 

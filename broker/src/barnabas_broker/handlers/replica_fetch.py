@@ -1,8 +1,8 @@
 """Fetch (1) of followers, whose `replica_id` is their broker id; v15 adds the broker epoch.
 
 A follower reads up to the log end offset, in an incremental fetch session (KIP-227). While a response waits, the
-connection reads on: the next request ends the wait, and the responses keep their order. A follower must use the
-listener that it uses for all brokers, because a client on another listener could move the high watermark.
+connection reads on: the next request ends the wait, and the responses keep their order. A follower must send its
+requests to its inter-broker listener; otherwise a client on another listener could move the high watermark.
 """
 
 from barnabas_broker.handlers.channel import Channel
@@ -17,7 +17,7 @@ from barnabas_core.errors import ErrorCode
 def handle(
     environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int, request: FetchRequest
 ) -> None:
-    """Respond with the records that are new to the follower, when there are some."""
+    """Respond with new records for the follower, as soon as there are some."""
 
     def respond(answer: FollowerAnswer) -> None:
         error, session_id, topics = answer

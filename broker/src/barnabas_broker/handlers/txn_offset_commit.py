@@ -1,6 +1,6 @@
 """TxnOffsetCommit (28), v0 to v5: commits offsets of a group as part of a transaction.
 
-From v3 on the request names the group member, and is refused if it is no longer a member (KIP-447). v5 also adds the
+From v3 on the request names a group member, and is refused if the member has left the group (KIP-447). v5 also adds the
 group's partition of `__consumer_offsets` to the transaction, if the cluster's transaction.version is 2 (KIP-890).
 """
 

@@ -1,4 +1,4 @@
-"""UnregisterBroker (64), v0: removes a broker that will not come back from the metadata (KIP-500).
+"""UnregisterBroker (64), v0: removes from the metadata a broker that will not come back (KIP-500).
 
 A broker that is alive or has replicas is refused with INVALID_REQUEST. Kafka removes such a broker, and its partitions
 then have a replica on an unknown broker.

@@ -46,7 +46,7 @@ async def handle(
 
 
 def _told(error: ErrorCode) -> ErrorCode:
-    """Return the partition leader's error that senders of markers expect for an error of the group coordinator."""
+    """Convert an error of the group coordinator to the partition error that senders of markers expect."""
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if error in _LED_ELSEWHERE else error
 
 

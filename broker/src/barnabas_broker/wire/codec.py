@@ -40,7 +40,7 @@ def encode_response(message: Any, version: int, correlation_id: int) -> bytearra
 
 
 def encode_element(message: str, path: tuple[str, ...], version: int, element: Any) -> Encoded:
-    """Encode an element of the array at `path` of a message; the encoded element is allowed in the array."""
+    """Encode an element of the array at `path` of a message; the message accepts the result as an element."""
     out = bytearray()
     element_encoder(message, path, version)(out, element)
     return Encoded(out)
@@ -61,7 +61,7 @@ def encode_request(message: Any, version: int, correlation_id: int, client_id: s
 
 
 def decode_response(name: str, version: int, frame: memoryview) -> Any:
-    """Return the response of another broker; `frame` lacks the size. Raises MalformedRequest."""
+    """Return the response of another broker; `frame` does not include the size. Raises MalformedRequest."""
     header_bytes = _SIZE_BYTES + schema.message(name).flexible.hold(version)
     return decoder(name, version)(frame[header_bytes:])
 

@@ -22,7 +22,7 @@ from barnabas_broker.wire.framing import (
 from barnabas_broker.wire.messages import struct_class
 
 STRING_BYTES_MAX: Final = 32767
-"""The maximum length of a string, which Kafka has kept since lengths became varints."""
+"""The maximum length of a string in bytes, as in Kafka."""
 
 FIXED_FORMATS: Final = {
     "bool": "?",
@@ -78,7 +78,7 @@ class Body:
         self.elements_left -= count
         if count > len(self.data) - self.position or self.elements_left < 0:
             raise MalformedRequest(
-                f"{name} has {count} elements; the request is too short for them, or has more than {ELEMENTS_MAX}"
+                f"{name} has {count} elements; the request is too short, or has more than {ELEMENTS_MAX} elements"
             )
 
 
@@ -123,7 +123,7 @@ def _struct_reader(struct_: schema.Struct, version: int, flexible: bool) -> Read
 
 
 def _fills(struct_: schema.Struct, version: int, flexible: bool) -> Iterable[Fill]:
-    """Yield the steps that read a struct: one for adjacent fields of fixed size, one for each other field and tags."""
+    """Yield the steps that read a struct: adjacent fields of fixed size in one step, all others one by one."""
     fields = [field for field in struct_.fields if field.is_in_line(version)]
     for is_fixed, neighbours in groupby(fields, lambda field: field.kind in FIXED_FORMATS and not field.is_array):
         if is_fixed:

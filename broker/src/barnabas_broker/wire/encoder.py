@@ -66,7 +66,7 @@ def _struct_writer(struct_: schema.Struct, version: int, flexible: bool) -> Writ
 
 
 def _steps(struct_: schema.Struct, version: int, flexible: bool) -> Iterable[tuple[Get, WriteField]]:
-    """Yield the steps that write a struct: one for adjacent fields of fixed size, one for each other field and tags."""
+    """Yield the steps that write a struct: adjacent fields of fixed size in one step, all others one by one."""
     fields = [field for field in struct_.fields if field.is_in_line(version)]
     for is_fixed, neighbours in groupby(fields, lambda field: field.kind in FIXED_FORMATS and not field.is_array):
         if is_fixed:

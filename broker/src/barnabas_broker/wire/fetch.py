@@ -213,7 +213,7 @@ def _check_elements(elements: int) -> None:
 
 
 def _parse_flexible_partitions(data: memoryview, position: int, count: int) -> tuple[list[FetchPartition], int]:
-    """Parse partitions; only followers send tagged fields, so these are usually one empty byte."""
+    """Parse partitions; only followers send tagged fields, so the tagged fields are usually a zero byte."""
     partitions = []
     for _ in range(count):
         partitions.append(FetchPartition(*PARTITION.unpack_from(data, position)))
@@ -268,7 +268,7 @@ def _parse_forgotten(data: memoryview, position: int, version: int) -> tuple[lis
 
 
 def _read_replica_state(data: memoryview, position: int, replica_state: tuple[int, int]) -> tuple[tuple[int, int], int]:
-    """The follower's id and epoch, if they are there (v15); the cluster id and unknown fields are passed over."""
+    """Return the replica state in the tagged fields (v15), or else `replica_state`, and the position after them."""
     if not data[position]:
         return replica_state, position + 1
     fields, end = locate_tagged_fields(data, position)

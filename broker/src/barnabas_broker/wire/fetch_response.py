@@ -45,7 +45,7 @@ _THROTTLE: Final = bytes(4)
 _THROTTLE_ERROR_SESSION: Final = struct.Struct(">ihi")
 _RESULT_V4: Final = struct.Struct(">ihqq")
 _ABORTED: Final = struct.Struct(">qq")
-"""The producer id and first offset."""
+"""The producer id and first offset of an aborted transaction."""
 _NULL_ABORTED: Final = b"\xff\xff\xff\xff"
 _NULL_ABORTED_NO_REPLICA_V12: Final = b"\0\xff\xff\xff\xff"
 """The bytes for null aborted transactions, and for no preferred read replica."""

@@ -22,7 +22,7 @@ _FIXED_HEADER: Final = struct.Struct(">hhih")
 _FIXED_HEADER_BYTES: Final = 10
 _unpack_fixed_header: Final = _FIXED_HEADER.unpack_from
 ELEMENTS_MAX: Final = 250_000
-"""The maximum number of array elements in a request; an element of 2 bytes takes 56 to 300 bytes of memory."""
+"""The maximum number of array elements in a request; an element takes 56 to 300 bytes of memory."""
 
 TAGGED_FIELDS_MAX: Final = 16
 """The maximum number of tagged fields in one section; the protocol has at most 3.
@@ -57,9 +57,9 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
 def locate_body(buffer: memoryview, start: int, end: int) -> tuple[int, int, int, int]:
     """Return API key, version, correlation id and start of the body of the request in `buffer[start:end]`.
 
-    The size is before `start`. Every request is parsed here, so the code creates only the tuple. The version may be
-    unsupported, because ApiVersions must be answered in any version. Raises MalformedRequest if the header is
-    incomplete or the API key is unknown.
+    The size of the frame is before `start`. Every request is parsed here, so the code creates only the tuple. The
+    version may be unsupported, because ApiVersions must be answered in any version. Raises MalformedRequest if the
+    header is incomplete or the API key is unknown.
     """
     try:
         api_key, api_version, correlation_id, client_id_bytes = _unpack_fixed_header(buffer, start)

@@ -15,7 +15,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _unpack_header: Final = HEADER.unpack_from
 _new_header: Final = tuple.__new__
-"""Creates a header from its fields, in half the time of `_make`."""
+"""A function that creates a header from its fields in half the time of `_make`."""
 HEADER_BYTES: Final = 61
 LENGTH_OFFSET: Final = 12
 """The size of base offset and length, which the length field does not count."""
@@ -137,7 +137,7 @@ def validate_produced(
     """
     size_bytes = len(batch)
     if size_bytes < HEADER_BYTES:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"{size_bytes} bytes are no batch; at least {HEADER_BYTES} are needed")
+        raise ApiError(ErrorCode.INVALID_RECORD, f"{size_bytes} bytes are too few; a batch has at least {HEADER_BYTES}")
     header = _new_header(BatchHeader, _unpack_header(batch))
     if (
         header.length + LENGTH_OFFSET != size_bytes
@@ -203,5 +203,5 @@ def _broken_rule(header: BatchHeader, size_bytes: int) -> ApiError:
     return ApiError(
         invalid,
         f"producer {header.producer_id} has epoch {header.producer_epoch} and sequence {header.base_sequence}; "
-        "at least 0 is needed",
+        "both must be at least 0",
     )

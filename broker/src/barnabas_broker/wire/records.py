@@ -80,7 +80,7 @@ def first_record_since(
             time_delta, rest = read_varint(data, start + 1)
             offset_delta, rest = read_varint(data, rest)
             if not rest < position <= len(data) or not 0 <= offset_delta <= header.last_offset_delta:
-                raise BrokenRecords(f"record {number} has {length} bytes, but its fields do not end there")
+                raise BrokenRecords(f"the fields of record {number} do not match its length of {length} bytes")
             if offset_delta >= offset_delta_min:
                 time_ms = _as_int64(header.base_timestamp_ms + time_delta) if append_time_ms is None else append_time_ms
                 if time_ms >= timestamp_ms:
@@ -115,7 +115,7 @@ def _decode_records(data: bytes, header: BatchHeader) -> Iterator[Record]:
         key, value = reader.nullable_bytes(), reader.nullable_bytes()
         headers = reader.headers()
         if reader.position != end:
-            raise BrokenRecords(f"record {number} has {length} bytes, but its fields do not end there")
+            raise BrokenRecords(f"the fields of record {number} do not match its length of {length} bytes")
         yield Record(offset_delta, timestamp_ms if append_time_ms is None else append_time_ms, key, value, headers)
     if reader.position != len(data):
         raise BrokenRecords(f"there are {len(data) - reader.position} bytes after the last record")
@@ -193,7 +193,7 @@ def encode_batch(
     max_timestamp_ms: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """Return a batch with its CRC, compressed by the codec in `attributes`. Arguments of None come from the records."""
+    """Return a batch with its CRC, compressed by the codec in `attributes`. Missing values come from the records."""
     first_ms = records[0].timestamp_ms if base_timestamp_ms is None else base_timestamp_ms
     last_ms = max(record.timestamp_ms for record in records) if max_timestamp_ms is None else max_timestamp_ms
     last_delta = records[-1].offset_delta if last_offset_delta is None else last_offset_delta
