@@ -1,4 +1,4 @@
-"""Check the certificates that the configs of a request name, before they get to the metadata."""
+"""The check of certificates that the configs of a request name, before the configs are stored."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,15 +10,15 @@ from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.errors import ApiError, ErrorCode
 
 LISTENER_PREFIX: Final = "listener.name."
-"""The beginning of the names of all settings of one listener."""
+"""The prefix of the settings of a listener."""
 
 
 async def check_certificates(
     environment: HandlerEnvironment, resource: ConfigResource, overrides: Mapping[str, str]
 ) -> None:
-    """Raise ApiError if a listener of this broker cannot use the certificates that its new overrides name.
+    """Raise ApiError if a listener of this broker cannot use the certificates in `overrides`.
 
-    Other brokers are not checked, because their files can be read only there.
+    Configs of other brokers are not checked, because only these brokers can read the files.
     """
     is_own = resource.type is ConfigResourceType.BROKER and resource.name == str(environment.broker_id)
     check, config = environment.check_certificates, environment.config
