@@ -90,5 +90,5 @@ class LoopTimers:
         for callback in soon:
             try:
                 callback()
-            except Exception as error:  # asyncio handles exceptions of callbacks like this, too.
+            except Exception as error:  # The event loop handles exceptions of its callbacks in the same way.
                 self._loop.call_exception_handler({"message": f"Exception in {callback}", "exception": error})

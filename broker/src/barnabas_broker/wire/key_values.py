@@ -133,7 +133,7 @@ def _read_batch(data: bytes, start: int, end: int, count: int, base_offset: int,
 def _read_records(data: bytes, position: int, batch_end: int, count: int, found: _Found) -> int:
     """Read the next `count` records, and return the position after them. Raises IndexError at the end of the data."""
     for _ in range(count):
-        # Most varints have one byte or two, and are read without a call.
+        # Most varints have one byte, which is read without a call.
         length = data[position]
         if length < 0x80 and not length & 1:
             position += 1
