@@ -62,7 +62,7 @@ def test_what_cannot_be_used_is_named_without_its_secrets(authority: Authority, 
     identity = authority.issue("broker")
     store = as_pkcs12(identity, tmp_path / "store.p12", b"s3cret")
     good = str(identity.file)
-    assert problem().startswith("ssl.keystore.location: must be set, or ssl.keystore.key")
+    assert problem().startswith("ssl.keystore.location: must be set, because TLS needs a certificate")
     assert (
         problem(ssl_keystore_location="/none")
         == "ssl.keystore.location=/none: cannot be read: No such file or directory"

@@ -132,7 +132,7 @@ def test_more_tagged_fields_than_any_client_sends_are_malformed() -> None:
         (3, 0, b"\xff\xff\xff\xff", "topics: null is not allowed"),
         (12, 0, b"\0\2\xc3\x28" + b"\0\0\0\1" + b"\0\1m", "utf-8"),
         (12, 4, encode_unsigned_varint(40_001) + b"a" * 40_000, "has 40000 bytes; at most 32767 are allowed"),
-        (12, 4, b"\x80" * 100, "varint of more than 5 bytes"),
+        (12, 4, b"\x80" * 100, "a varint has more than 5 bytes"),
         (18, 3, b"\2a\2b\1\0\5ab", "5 bytes are needed"),
         (18, 3, b"\2a\2b\xff\xff\xff\xff\x0f", "4294967295 elements"),
         (18, 3, b"\2a\2b\3\0\0", "ApiVersionsRequest v3"),

@@ -62,7 +62,7 @@ class Chores:
                 if pending is not None:
                     await steps.count(pending)
             except Exception:
-                log.exception("the chore %s failed; it will run again in %s s", chore.name, chore.period_s)
+                log.exception("the chore %s failed; it runs again in %s s", chore.name, chore.period_s)
             await asyncio.sleep(chore.period_s)
 
 
