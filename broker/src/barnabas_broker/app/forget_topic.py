@@ -38,11 +38,11 @@ async def _forget(metadata: OpenMetadata, wanted: str, *, executes: bool) -> int
     if not documents:
         is_there = wanted in metadata.image.topics
         why = (
-            "is in the metadata: delete it like any other topic"
+            "the topic is in the metadata; delete it like any other topic"
             if is_there
-            else "is unknown: no broker has reported a log of the topic"
+            else "the topic is unknown, because no broker has reported a log of it"
         )
-        print(f"{wanted} {why}")
+        print(f"{wanted}: {why}")
         return EXIT_FAILED
     if not executes:
         print(DRY_RUN)

@@ -46,7 +46,7 @@ class HandOver:
                 left = await self._metadata_writer.hand_over(self._broker_id)
         except (ApiError, TimeoutError) as error:
             log.warning(
-                "leadership could not be moved, so others lead only after this broker's session has expired: %s",
+                "leadership could not be moved, so other brokers lead only after this broker's session expires: %s",
                 error,
             )
         else:

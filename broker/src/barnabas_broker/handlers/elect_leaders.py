@@ -1,7 +1,7 @@
 """ElectLeaders (43), v0 to v2: elects preferred leaders, or any live replica (KIP-183, KIP-460).
 
 v0 elects preferred leaders; from v1 on the request has an election type. Null partitions mean all partitions; the
-response then lists only those with an election.
+response then lists only the partitions with an election.
 """
 
 from typing import Final

@@ -283,7 +283,7 @@ class _RefusingReader:
 
     @property
     def bytes_read(self) -> int:
-        """The number of bytes that were read from the other topics."""
+        """The number of bytes read from the topics that are not refused."""
         return self._reader.bytes_read
 
     def put_back(self, result: FetchResult) -> None:

@@ -85,7 +85,8 @@ async def _look_up(
 async def find_offset(partition: Partition, timestamp_ms: int, offset_max: int, turn: FairTurn) -> Found:
     """Return the first offset below `offset_max` that has this timestamp or a later one.
 
-    A special timestamp has an offset of its own. Raises ApiError for an undefined special timestamp.
+    Special timestamps, such as -1 (latest), select an offset directly. Raises ApiError for an undefined special
+    timestamp.
     """
     special = SPECIAL_TIMESTAMPS.get(timestamp_ms)
     if special is not None:

@@ -10,7 +10,7 @@ from barnabas_core.errors import ErrorCode
 
 
 async def outcome(start: Callable[[Callable[[Decision], object]], object], *, knows_fenced: bool) -> Decision:
-    """Return the committed decision of the coordinator; old clients get INVALID_PRODUCER_EPOCH for PRODUCER_FENCED."""
+    """Return the committed decision of the coordinator; for old clients PRODUCER_FENCED is INVALID_PRODUCER_EPOCH."""
     decision: Decision = await awaited(start)
     if decision.error is ErrorCode.PRODUCER_FENCED and not knows_fenced:
         return decision._replace(error=ErrorCode.INVALID_PRODUCER_EPOCH)
