@@ -115,7 +115,7 @@ def _unknown(context: RequestContext) -> ErrorCode:
 
 
 def _document(environment: HandlerEnvironment, context: RequestContext, topic: TopicRequest) -> TopicDocument | None:
-    """Return the topic if it exists."""
+    """Return the topic, or None if it does not exist."""
     by_id = context.api_version >= FIRST_WITH_TOPIC_IDS
     name = environment.image.topic_name(topic.topic_id) if by_id else topic.name
     return None if name is None else environment.image.topics.get(name)
