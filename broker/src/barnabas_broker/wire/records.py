@@ -50,7 +50,7 @@ class BrokenRecords(ValueError):
 
 
 def decode_batch(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> list[Record]:
-    """Return the records of the batch at `position`, which may decompress to `bytes_max`. Raises BrokenRecords."""
+    """Return the records of the batch at `position`. Raises BrokenRecords, also if they exceed `bytes_max` in total."""
     return list(iterate_records(buffer, position, header, bytes_max))
 
 
