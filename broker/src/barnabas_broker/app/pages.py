@@ -51,9 +51,8 @@ def make_pages(
 ) -> Mapping[str, PageMaker]:
     """Return the pages of a broker that has loaded its logs.
 
-    A broker is healthy unless it must stop. It is started when it serves clients, even if a disk or a log is broken,
-    because a restart would not repair them. It is ready when all its replicas are online and in sync, so that another
-    broker may restart.
+    A broker is healthy unless it must stop. It is started when it serves clients, even with a broken disk or log. It is
+    ready when all its replicas are online and in sync, so that another broker may restart.
     """
 
     async def metrics() -> Page:

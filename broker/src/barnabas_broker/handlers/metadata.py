@@ -140,8 +140,7 @@ def _answer(
 ) -> MetadataResponse:
     """Make the response; `prepared` holds the topics that were encoded in earlier turns.
 
-    Topics that have changed since then are encoded again, up to ENCODED_PARTITIONS partitions; the others stay as they
-    were prepared.
+    Topics that have changed since then are encoded again, up to ENCODED_PARTITIONS partitions.
     """
     image = environment.image
     form_of = _forms(environment, context, request)

@@ -168,11 +168,7 @@ def _broken_rule(header: BatchHeader, size_bytes: int) -> ApiError:
             f"{size_bytes} bytes were sent for a batch of {header.size_bytes}; a partition must have one whole batch",
         ),
         (not header.base_offset, invalid, f"base offset {header.base_offset} is not allowed; producers must send 0"),
-        (
-            header.record_count > 0,
-            invalid,
-            f"a batch with {header.record_count} records is not allowed; at least 1 is needed",
-        ),
+        (header.record_count > 0, invalid, f"{header.record_count} records are not allowed; at least 1 is needed"),
         (
             header.record_count == header.last_offset_delta + 1,
             invalid,
@@ -201,7 +197,5 @@ def _broken_rule(header: BatchHeader, size_bytes: int) -> ApiError:
     if header.is_transactional and min(header.producer_id, header.producer_epoch, header.base_sequence) >= 0:
         return TransactionalBatch(ErrorCode.INVALID_TXN_STATE, "a transactional batch outside a transaction")
     return ApiError(
-        invalid,
-        f"producer {header.producer_id} has epoch {header.producer_epoch} and sequence {header.base_sequence}; "
-        "both must be at least 0",
+        invalid, f"producer {header.producer_id} has epoch {header.producer_epoch} and sequence {header.base_sequence}"
     )
