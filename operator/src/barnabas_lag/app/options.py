@@ -111,13 +111,13 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     for name, default, help_text in (
-        ("topic-partitions", 50_000, "partitions with series of their own, whole topics in the order of names"),
+        ("topic-partitions", 50_000, "most partitions with series of their own; whole topics, ordered by name"),
         (
             "group-partitions",
             50_000,
-            "partitions of groups with series, whole groups by name, groups without members last",
+            "most group partitions with series; whole groups, ordered by name, those without members last",
         ),
-        ("groups", 10_000, "groups with series, by name, groups without members last"),
+        ("groups", 10_000, "most groups with series; ordered by name, those without members last"),
     ):
         allowed = number(int, 0, SERIES_MAX)
         parser.add_argument(
