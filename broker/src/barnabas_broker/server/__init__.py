@@ -1,1 +1,1 @@
-"""The event loop's sockets: accept, frame, dispatch, send; HTTP for metrics and health."""
+"""The sockets of the event loop: accept, frame, dispatch and send for Kafka clients; HTTP for metrics and probes."""

@@ -1,7 +1,7 @@
-"""The limits for accepting connections, as in Kafka: their number, in all and for one address, and their rate.
+"""Limit the number of connections, in total and per address, and their creation rate, as in Kafka.
 
-A listener that only brokers use is protected as in Kafka: it never waits for room or for the rate, so that clients
-cannot keep brokers from each other.
+A listener that only brokers use is protected, as in Kafka: the total and the rate do not limit it, so that clients
+cannot cut brokers off from each other.
 """
 
 from collections import Counter
@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 
 MAPPED_IPV4: Final = "::ffff:"
 FULL_LOOK_S: Final = 1.0
-"""The longest wait before accepting is tried again; it is also tried whenever a connection closes."""
+"""The longest time until a full listener tries to accept again; a closed connection lets it try at once."""
 
 
 class ConnectionLimits(NamedTuple):
-    """The settings of these names in Kafka; they may change at any time."""
+    """Kafka's connection limits; each field has the name of its setting, and all can change at run time."""
 
     max_connections: int
     max_connections_per_ip: int
@@ -22,7 +22,7 @@ class ConnectionLimits(NamedTuple):
     max_connection_creation_rate: int
 
     def of_address(self, address: str) -> int:
-        """Return how many connections one address may have."""
+        """Return the limit of connections for an address."""
         return self.max_connections_per_ip_overrides.get(address, self.max_connections_per_ip)
 
 
@@ -32,7 +32,10 @@ def plain_address(address: str) -> str:
 
 
 class Admission:
-    """A count of connections. `protected_listener` is None if brokers and clients share one."""
+    """The counts of open connections, and the remaining connection creations.
+
+    `protected_listener` is None if brokers and clients share a listener.
+    """
 
     def __init__(self, protected_listener: str | None) -> None:
         self._protected_listener = protected_listener
@@ -59,7 +62,7 @@ class Admission:
         return min((1.0 - self._creations_left) / rate, FULL_LOOK_S) if rate else FULL_LOOK_S
 
     def opened(self, address: str) -> None:
-        """Count an accepted connection, for the rate also one over the limit of its address."""
+        """Count an accepted connection; a connection above the limit of its address still counts for the rate."""
         self.total += 1
         self._creations_left -= 1.0
         self._by_address[address] += 1
@@ -72,9 +75,9 @@ class Admission:
             del self._by_address[address]
 
     def is_over_address_limit(self, address: str, limits: ConnectionLimits) -> bool:
-        """True if the address has more connections than it may, the newest included."""
+        """True if the address has more connections than its limit, counting the newest one."""
         return self._by_address[address] > limits.of_address(address)
 
     def excess(self, limits: ConnectionLimits) -> int:
-        """Return how many to close, after the limit was lowered or a protected listener exceeded it."""
+        """Return how many connections exceed max.connections."""
         return max(self.total - limits.max_connections, 0)

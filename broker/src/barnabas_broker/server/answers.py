@@ -1,8 +1,8 @@
-"""The answers of one connection: in the order of the requests, at once or later.
+"""Send the responses of one connection in the order of its requests, at once or later.
 
-While one is outstanding or unsent the connection reads no further request, so that a client that does not read cannot
-fill our memory. A handler may let it read on, as Produce does while its batches are replicated: one round then carries
-all that came in.
+A connection reads no further request while a response is outstanding or unsent, so that a client that does not read
+cannot fill the broker's memory. A handler may let the connection read on: Produce does so while its batches are
+replicated, so that one replication round carries the batches of several requests.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from barnabas_broker.server.transport import Transport
 from barnabas_broker.wire.parts import Part
 
 LATE_ANSWERS_MAX: Final = 64
-"""The most outstanding answers of a connection that still reads requests."""
+"""The most outstanding responses with which a connection still reads requests."""
 LATE_BYTES_MAX: Final = 1024 * 1024
-"""The memory of answers that wait for an earlier one, at which no further request is read."""
+"""The most bytes of finished responses that wait for an earlier one before reading is paused."""
 
 
 class LateAnswer:
-    """The place of a later answer among the others; `parts` is None until it comes, when `on_answer` is called.
+    """The place of a deferred response in the order; `parts` is None until the response is finished.
 
-    `give_up` is called if the connection closes before that.
+    `on_answer` is called when the response is finished, and `give_up` if the connection closes earlier.
     """
 
     __slots__ = ("give_up", "mutes", "on_answer", "parts")
@@ -40,10 +40,10 @@ class LateAnswer:
 
 
 class Asker(SlowClient, Protocol):
-    """The connection, as its answers use it."""
+    """The methods of a connection that its responses call."""
 
     def pause_reading(self) -> None:
-        """Take no further request."""
+        """Stop reading requests."""
         ...
 
     def resume(self) -> None:
@@ -52,7 +52,7 @@ class Asker(SlowClient, Protocol):
 
 
 class Answers:
-    """The answers that a connection sends. After `close` it holds no answers and no reference to the connection."""
+    """The responses of one connection. `close` drops all responses and the reference to the connection."""
 
     def __init__(
         self,
@@ -72,35 +72,35 @@ class Answers:
         self._late: deque[LateAnswer] = deque()
         self._late_bytes = 0
         self.deferred: list[LateAnswer] = []
-        """The answers deferred since the dispatcher last took them, which it does for each request."""
+        """The deferred responses that the dispatcher has not taken yet; it takes them after each request."""
         self._mutes = 0
         self._throttle: asyncio.TimerHandle | None = None
-        """The end of the longest time for which nothing is read."""
+        """The timer of the throttle; while it is set, no request is read."""
         self._answers_soon = False
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes handed to the kernel so far."""
+        """The bytes handed to the kernel so far."""
         return self._outbox.bytes_sent
 
     @property
     def is_sending(self) -> bool:
-        """True while an answer is on its way that the kernel has not taken whole."""
+        """True while the kernel has not taken all bytes of a response."""
         return bool(self._outbox.unsent)
 
     @property
     def are_outstanding(self) -> bool:
-        """True while an answer is still to be made."""
+        """True while a response is unfinished, or waits for an earlier one."""
         return bool(self._late)
 
     @property
     def unsent_bytes(self) -> int:
-        """The memory of answers that are ready and not sent."""
+        """The bytes of memory that finished but unsent responses hold."""
         return self._outbox.held_bytes + self._late_bytes
 
     @property
     def has_unsent(self) -> bool:
-        """True if any answer is ready and not sent."""
+        """True if a finished response is not sent yet."""
         return bool(self._outbox.unsent) or self._late_bytes > 0
 
     @property
@@ -109,9 +109,9 @@ class Answers:
         return self._mutes > 0 or self._has_enough_late or self._throttle is not None or bool(self._outbox.unsent)
 
     def respond(self, parts: list[Part]) -> None:
-        """Send an answer, after those that are outstanding; reading pauses while one is not sent whole.
+        """Send a response after the outstanding ones; stop reading until the response is sent.
 
-        Nothing happens when the connection is closed.
+        Nothing happens if the connection is closed.
         """
         if self._late:
             self._respond_late(parts)
@@ -134,7 +134,7 @@ class Answers:
     def _send(self, parts: list[Part]) -> None:
         outbox = self._outbox
         try:
-            if outbox.unsent:  # What waits for the socket or the disk must be sent first.
+            if outbox.unsent:  # Parts that wait for the socket or the disk must be sent first.
                 outbox.add(parts)
                 self._holds_answers()
             elif not outbox.put(parts):
@@ -148,7 +148,7 @@ class Answers:
         self._asker.pause_reading()
 
     def _send_rest(self) -> None:
-        """Send the rest once the socket takes more or the cold slice is read."""
+        """Send the unsent parts when the socket is writable, or when the cold slice has been read."""
         if self._outbox.cold is None:
             self._transport.call_when_writable(self._writable)
         else:
@@ -163,9 +163,9 @@ class Answers:
                 self._transport.call_when_writable(self._writable)
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
-        """Return a callback that takes the answer later, an empty list for none.
+        """Return a callback that takes the response later; an empty list means that no response is sent.
 
-        No further request is read before it, unless the handler lets the connection read on.
+        The connection reads no further request before that, unless the handler allows it with `reads_on`.
         """
         late = LateAnswer(mutes=not reads_on)
         self._late.append(late)
@@ -176,7 +176,7 @@ class Answers:
         return partial(self._answer_late, late)
 
     def mute(self, seconds: float) -> None:
-        """Read no further request for `seconds`, or longer if muted longer already."""
+        """Read no further request for `seconds`; a longer throttle that is already set remains."""
         until_s = self._loop.time() + seconds
         if not self.is_open or (self._throttle is not None and self._throttle.when() >= until_s):
             return
@@ -197,12 +197,12 @@ class Answers:
         self._mutes -= late.mutes
         if len(self._late) == 1:
             self._send_late()
-        elif not self._answers_soon:  # Many requests may be committed in this turn: send all answers at once.
+        elif not self._answers_soon:  # Many responses may finish in this turn of the loop: send them all at once.
             self._answers_soon = True
             self._loop.call_soon(self._send_late)
 
     def _send_late(self) -> None:
-        """Send the answers without an outstanding one before them; read on unless something forbids it."""
+        """Send the finished responses up to the first unfinished one, and resume reading if nothing else forbids it."""
         self._answers_soon = False
         if not self.is_open:
             return
@@ -217,7 +217,7 @@ class Answers:
             self._asker.resume()
 
     def _count_late(self) -> None:
-        """Count the memory of answers that wait for an earlier one, once for all answers of a turn."""
+        """Update the memory of responses that wait for an earlier one, once per turn of the loop."""
         late_bytes = sum([memory_bytes(late.parts) for late in self._late if late.parts])
         if late_bytes != self._late_bytes:
             self._late_bytes = late_bytes
@@ -237,7 +237,7 @@ class Answers:
             self._asker.close(f"could not send: {error}")
 
     def close(self) -> None:
-        """Drop all answers and their memory; call `give_up` for the outstanding ones."""
+        """Drop all responses and their memory; call `give_up` for each unfinished one."""
         self.is_open = False
         if self._throttle is not None:
             self._throttle.cancel()

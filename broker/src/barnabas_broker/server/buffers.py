@@ -1,7 +1,8 @@
-"""Memory for requests that have not arrived whole: pooled, grown only as bytes come in, bounded in total.
+"""A pool of buffers for requests that have not arrived whole: grown only as bytes arrive, and bounded in total.
 
-An idle connection holds no buffer. A request gets memory for what has arrived, not for the size that it announces.
-Owners that find no room wait in line and are woken, a few a turn, as long as there is room.
+An idle connection holds no buffer. The size of a buffer depends on the bytes that have arrived, not on the size that
+the request announces. Connections that get no buffer wait in a queue; a few are woken per turn of the loop while memory
+is free.
 """
 
 from bisect import insort
@@ -12,17 +13,17 @@ from barnabas_core.fair_turns import WOKEN_CONNECTIONS
 
 FIRST_BUFFER_BYTES: Final = 64 * 1024
 STEP_BYTES: Final = 64 * 1024
-"""The unit of buffer sizes; round sizes let a buffer serve the next request as well."""
+"""The unit of buffer sizes; rounded sizes let a later request use the same buffer."""
 POOLED_BYTES_MAX: Final = 16 * 1024 * 1024
-"""The limit for free buffers; the smallest are dropped first, because large ones cost the most to make."""
+"""The limit for free buffers; the smallest are dropped first, because large buffers cost the most to create."""
 RESERVE_BYTES: Final = 32 * 1024 * 1024
-"""The bytes beyond the bound for small requests, so that they do not wait for large ones."""
+"""The bytes above the limit that only small requests may use, so that they do not wait for large ones."""
 
 CallSoon = Callable[[Callable[[], None]], object]
 
 
 class BufferPool:
-    """A pool of bytearrays of `bytes_max` in all; one owner may go beyond, so that there is always progress."""
+    """A pool of at most `bytes_max` bytes; one owner at a time may exceed the limit, so that requests progress."""
 
     def __init__(self, bytes_max: int, call_soon: CallSoon) -> None:
         self._bytes_max = bytes_max
@@ -31,30 +32,30 @@ class BufferPool:
         """The free buffers, smallest first."""
         self._free_bytes = 0
         self._waiting: dict[object, Callable[[], None]] = {}
-        """The callbacks of waiting owners, in the order of arrival."""
+        """The callbacks of the waiting owners, in the order of arrival."""
         self._wakes_soon = False
         self._wakes_last = False
         self._overdrawn_by: object | None = None
         self.bytes_in_use = 0
         self.is_exhausted = False
-        """True if an owner is beyond the bound already, so that no request should be begun."""
+        """True if an owner already exceeds the limit, so that no other request should begin."""
 
     @property
     def is_short(self) -> bool:
-        """True if an owner waits, or would have to."""
+        """True if an owner waits, or the next one would have to wait."""
         return self.is_exhausted or bool(self._waiting)
 
     @property
     def has_reserve(self) -> bool:
-        """True if a small request may go beyond the bound."""
+        """True if a small request may exceed the limit."""
         return self.bytes_in_use < self._bytes_max + RESERVE_BYTES
 
     def acquire(self, needed_bytes: int, have_bytes: int, owner: object, *, must: bool = False) -> bytearray | None:
-        """Return a buffer for a request of `needed_bytes`, `have_bytes` received so far; None if the bound is reached.
+        """Return a buffer for a request of `needed_bytes`, `have_bytes` of them received; None if the limit is reached.
 
-        The first `owner` beyond the bound gets its buffer and others have to wait, except those that `must` have one
-        because received bytes would be lost. A pooled buffer that is large enough is used whole; a new one is at most
-        twice the bytes received, and at least FIRST_BUFFER_BYTES where as many are needed.
+        The first `owner` above the limit gets its buffer, and later owners have to wait, except with `must`, because
+        their received bytes would be lost. A free buffer that is large enough is taken whole. A new buffer has at most
+        twice the bytes received, or FIRST_BUFFER_BYTES if this is more.
         """
         index = next((index for index, each in enumerate(self._free) if len(each) >= needed_bytes), None)
         size = _size_for(needed_bytes, have_bytes) if index is None else len(self._free[index])
@@ -70,9 +71,9 @@ class BufferPool:
         return self._free.pop(index)
 
     def release(self, buffer: bytearray, owner: object, *, has_another: bool = False) -> None:
-        """Take a buffer back; wake waiting owners after this turn of the loop.
+        """Return a buffer to the pool; wake waiting owners after this turn of the loop.
 
-        An owner that `has_another` has grown: it may still be the one beyond the bound.
+        With `has_another` the owner has moved to a larger buffer, and may still exceed the limit.
         """
         self.bytes_in_use -= len(buffer)
         if (self._overdrawn_by is owner and not has_another) or self.bytes_in_use <= self._bytes_max:
@@ -85,12 +86,12 @@ class BufferPool:
         self._wake_soon()
 
     def when_free(self, owner: object, wake: Callable[[], None]) -> None:
-        """Call `wake` once when there is room."""
+        """Call `wake` once, when memory is free."""
         self._waiting[owner] = wake
         self._wake_soon()
 
     def forget(self, owner: object) -> None:
-        """Drop a closed owner from the line."""
+        """Remove a closed owner from the queue."""
         self._waiting.pop(owner, None)
 
     def _wake_soon(self) -> None:
@@ -99,7 +100,7 @@ class BufferPool:
             self._call_soon(self._wake)
 
     def _wake(self) -> None:
-        """Wake waiting owners one by one, because each may take the room that is left."""
+        """Wake waiting owners one by one, because each may use up the free memory."""
         self._wakes_soon = False
         for _ in range(WOKEN_CONNECTIONS):
             if self.is_exhausted or not self._waiting:
@@ -108,12 +109,12 @@ class BufferPool:
         self._wake_soon()
 
     def _next_to_wake(self) -> object:
-        """Return the first and the last in line by turns, so that slow clients do not hold up a quick one."""
+        """Return the first and the last owner of the queue in turn, so that slow clients do not delay a quick one."""
         self._wakes_last = not self._wakes_last
         return next(reversed(self._waiting) if self._wakes_last else iter(self._waiting))
 
 
 def _size_for(needed_bytes: int, have_bytes: int) -> int:
-    """Return the needed size in whole steps, limited to twice the received bytes or FIRST_BUFFER_BYTES."""
+    """Return the needed size, at most twice the received bytes or FIRST_BUFFER_BYTES, rounded up to whole steps."""
     wanted = min(needed_bytes, max(FIRST_BUFFER_BYTES, 2 * have_bytes))
     return -(-wanted // STEP_BYTES) * STEP_BYTES

@@ -1,7 +1,8 @@
-"""Throttles clients that exceed a quota: the answer has the time, for which the connection is not read.
+"""Throttle clients that exceed a quota: the response carries the throttle time, and the connection is muted for it.
 
-The dispatcher calls Produce and Fetch through this only while there are quotas: without one, a request costs nothing.
-The answer to one request carries the time of those before it: that of its own is known when it is on its way.
+The dispatcher calls the handlers of Produce and Fetch through this module only while quotas exist, so a cluster without
+quotas pays nothing. The response to a Produce or Fetch carries the throttle time for the time spent on earlier
+requests, because the time spent on the request itself is known only after the response is sent.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,11 +24,11 @@ from barnabas_broker.wire.produce import tell_throttle_time as tell_producer
 
 PERCENT: Final = 100
 BETWEEN_BROKERS_SINCE: Final[Mapping[int, int]] = {24: 4, 27: 0}
-"""The first versions of AddPartitionsToTxn and WriteTxnMarkers that only brokers send: they are never throttled."""
+"""The first versions of AddPartitionsToTxn and WriteTxnMarkers that only brokers send, and that are not throttled."""
 
 
 def throttled(api_key: int, handler: RawHandler) -> RawHandler:
-    """Return a handler that answers as `handler` does, within the quotas of the client."""
+    """Wrap a handler of Produce or Fetch so that it enforces the client's quotas; return other handlers unchanged."""
     if api_key not in (PRODUCE, FETCH):
         return handler
 
@@ -62,7 +63,7 @@ def throttled(api_key: int, handler: RawHandler) -> RawHandler:
 def throttle_message(
     environment: HandlerEnvironment, connection: Connection, header: RequestHeader, response: Any
 ) -> None:
-    """Throttle the client, for a time that a handler may have set, and put the time into the response."""
+    """Throttle the client, and write the throttle time into the response; a handler may have set a longer one."""
     throttle_ms = getattr(response, "throttle_time_ms", 0)
     limits = _limits_of(environment, connection, header)
     if limits is not None:
@@ -73,7 +74,7 @@ def throttle_message(
 
 
 def count_time(environment: HandlerEnvironment, connection: Connection, header: RequestHeader, took_s: float) -> None:
-    """Count the time of a request for the client's share."""
+    """Count the time that the handler took for the client's request_percentage quota."""
     limits = _limits_of(environment, connection, header)
     if limits is not None:
         _count_time(limits, took_s)
@@ -103,13 +104,13 @@ def _mute(connection: Connection, throttle_ms: int) -> None:
 
 
 _Answer = Callable[[Channel], GiveUp | None]
-"""Calls the handler with a request that was read, and a channel for its answer."""
+"""A function that calls the handler with the parsed request and a channel for the response."""
 
 
 def _produce(
     answer: _Answer, limits: ClientLimits, connection: Connection, version: int, size_bytes: int
 ) -> GiveUp | None:
-    """Count the bytes of a Produce request, and put the throttle time into the answer; with acks=0 there is none."""
+    """Count the bytes of a Produce request, and write the throttle time into the response, if acks is not 0."""
     if limits.produced_bytes is not None:
         limits.produced_bytes.count(size_bytes)
     throttle_ms = max(_wait_ms(limits.produced_bytes), _wait_ms(limits.request_share))
@@ -129,9 +130,10 @@ def _produce(
 def _fetch(
     answer: _Answer, limits: ClientLimits, connection: Connection, version: int, correlation_id: int
 ) -> GiveUp | None:
-    """Count the bytes of a Fetch answer. If they exceed the quota, an empty answer is sent, which counts nothing.
+    """Count the bytes of a Fetch response; if they exceed the quota, send an empty response and do not count it.
 
-    No answer has more than the quota of a whole window, but for one batch that is larger: nobody could ever read it.
+    `handle` limits a response to the quota of a full window, because a larger one would never be allowed. A single
+    batch may be larger than that.
     """
 
     def telling(parts: list[Part]) -> list[Part]:
@@ -152,7 +154,7 @@ def _fetch(
 
 
 def _consumed(limited: Limited | None, size_bytes: int) -> tuple[int, bool]:
-    """Return how long the client waits for these bytes, and whether it does not get them yet."""
+    """Return the throttle time in ms for these bytes, and True if the records may not be sent yet."""
     if limited is None:
         return 0, False
     is_first = limited.is_unused
@@ -165,7 +167,7 @@ def _consumed(limited: Limited | None, size_bytes: int) -> tuple[int, bool]:
 
 
 class _ThrottledChannel:
-    """The connection, for one request: its answer passes through `telling`."""
+    """A channel for one request: it passes the response through `telling`, which sets the throttle time."""
 
     __slots__ = ("_connection", "_telling", "client", "close")
 
@@ -177,7 +179,7 @@ class _ThrottledChannel:
 
     @property
     def trust(self) -> ConnectionTrust | None:
-        """The trust in the batches of the connection."""
+        """The batch trust of the connection."""
         return self._connection.trust
 
     @trust.setter
@@ -185,10 +187,10 @@ class _ThrottledChannel:
         self._connection.trust = trust
 
     def respond(self, parts: list[Part]) -> None:
-        """Send the answer now."""
+        """Send the response now."""
         self._connection.respond(self._telling(parts))
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
-        """Answer later; an empty list is no answer."""
+        """Return a callback for the response; an empty list means that no response is sent."""
         respond = self._connection.defer(reads_on=reads_on)
         return lambda parts: respond(self._telling(parts) if parts else parts)

@@ -1,6 +1,6 @@
-"""The threads that read uncached records, a bounded piece at a time, before the loop sends them.
+"""Threads that read uncached records into the page cache, piece by piece, before the event loop sends them.
 
-`sendfile` of such records would hold the loop, and with it every other client, for as long as the disk takes.
+`sendfile` of uncached records would block the event loop, and with it all other clients, until the disk has answered.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from barnabas_broker.wire.parts import FileSlice
 PIECE_BYTES: Final = 1024 * 1024
 """The bytes read for one client before the next client's turn."""
 THREADS_PER_DEVICE: Final = 4
-"""Each device has its own threads, so that a disk that hangs does not block another."""
+"""The number of threads of each device; devices share no threads, so that a hanging disk blocks no other."""
 READ_BYTES: Final = 128 * 1024
 GATHER_BYTES_MAX: Final = 128 * 1024
 """The size up to which one copy and one `send` cost less than a `send` and a `sendfile`."""
@@ -26,7 +26,7 @@ NEXT_BYTES: Final = 64 * 1024
 
 
 class ColdReads:
-    """The queue of cold reads of a broker: first come, first served, for each device by itself."""
+    """The queues of cold reads of a broker, one for each device, served in the order of arrival."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, threads_per_device: int = THREADS_PER_DEVICE) -> None:
         self._loop = loop
@@ -35,10 +35,10 @@ class ColdReads:
         self.reads_total = 0
         self.page_cache = PageCache(loop.time)
         self.gather_buffer = memoryview(bytearray(GATHER_BYTES_MAX))
-        """The buffer in which a small answer is gathered and sent in the same turn; shared by all connections."""
+        """The buffer, shared by all connections, that gathers the parts of a small response for one `send`."""
 
     def fetch(self, piece: FileSlice, done: Callable[[int], None]) -> None:
-        """Read the start of the slice; call `done` on the loop with its length in bytes, also after a failed read."""
+        """Read at most PIECE_BYTES of the slice; then call `done` with their number, even if reading failed."""
         self.reads_total += 1
         device = os.fstat(piece.file.fileno()).st_dev
         if device not in self._devices:
@@ -47,7 +47,7 @@ class ColdReads:
 
 
 class _Device:
-    """The threads for one device. They are daemons, so the process does not wait for a disk that hangs."""
+    """The threads for one device; they are daemons, so the process can exit while a disk hangs."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads_max: int) -> None:
         self._loop = loop
@@ -74,9 +74,9 @@ class _Device:
         while True:
             piece, done = self._jobs.get()
             _read(piece, buffer)
-            with suppress(RuntimeError):  # The loop may have ended.
+            with suppress(RuntimeError):  # The event loop may be closed already.
                 self._loop.call_soon_threadsafe(self._read, piece.length, done)
-            del piece, done  # While this thread waits, a reference would keep a deleted file open.
+            del piece, done  # A reference held while the thread waits would keep a deleted file open.
 
     def _read(self, length: int, done: Callable[[int], None]) -> None:
         self._busy -= 1
@@ -85,10 +85,10 @@ class _Device:
 
 
 def _read(piece: FileSlice, buffer: memoryview) -> None:
-    """Read the piece and NEXT_BYTES more into the page cache, for the loop then reads the header of the next batch."""
+    """Read the piece and NEXT_BYTES more into the page cache, because the next batch header is needed soon."""
     descriptor, length = piece.file.fileno(), piece.length + NEXT_BYTES
     end = piece.position + length
-    with suppress(OSError):  # The send meets the same error and reports it.
+    with suppress(OSError):  # Sending the slice fails with the same error and reports it.
         os.posix_fadvise(descriptor, piece.position, length, os.POSIX_FADV_WILLNEED)
         for position in range(piece.position, end, READ_BYTES):
             os.preadv(descriptor, (buffer[: end - position],), position)

@@ -1,11 +1,12 @@
-"""One client's connection: bytes in, requests out to the dispatcher, answers back in the order of the requests.
+"""Read the requests of one client's connection, dispatch them, and send the responses in the order of the requests.
 
-Reads go into one scratch buffer that all connections share. Of a request that is not whole yet a few bytes are kept as
-they are; only more than that takes a buffer of the pool. Where the pool has no room, a request that fits into the
-scratch buffer stays with the kernel until it is whole, so it is always served; a larger one waits for room.
+All connections receive into one shared scratch buffer. The first bytes of an incomplete request are kept by the
+connection; a buffer of the pool is taken only for more than KEPT_BYTES_MAX. While the pool is exhausted, a request that
+fits into the scratch buffer stays in the kernel's socket buffer until it is complete, so it is always served; a larger
+request waits for memory.
 
-A connection is muted while an answer is outstanding or unsent (`answers`). Who keeps us waiting is closed by
-`slow_clients`.
+A connection is muted while a response is outstanding or unsent (`answers`). `slow_clients` closes connections that send
+or read too slowly.
 """
 
 import asyncio
@@ -30,16 +31,19 @@ log = logging.getLogger(__name__)
 
 SCRATCH_BYTES: Final = 256 * 1024
 KEPT_BYTES_MAX: Final = 1024
-"""The largest start of a request that is kept beside the pool, so that 10,000 clients cost 10 MiB, not 640."""
+"""The most bytes of an incomplete request that are kept without a buffer of the pool, which has 64 KiB."""
 SIZE_BYTES: Final = 4
 _unpack_size: Final = struct.Struct(">i").unpack_from
 
 Dispatch = Callable[["Connection", memoryview, int, int], None]
-"""Answers one request, `buffer[start:end]`, at once or later. It may raise MalformedRequest or CloseConnection."""
+"""A function that answers the request in `buffer[start:end]`, or raises MalformedRequest or CloseConnection."""
 
 
 class Connection:
-    """Requests in and answers out. Made by the listener; closed by either side, by an error, when idle or too slow."""
+    """One client's connection.
+
+    Either side may close it; an error, idleness or slowness of the client closes it, too.
+    """
 
     def __init__(
         self,
@@ -70,11 +74,11 @@ class Connection:
         self.request_bytes_max = request_bytes_max
         self._on_closed = on_closed
         self._start = bytearray()
-        """The bytes of the next requests that have arrived, as long as they are few."""
+        """The received bytes of the next requests, while they are at most KEPT_BYTES_MAX."""
         self._partial: bytearray | None = None
         self._partial_have = 0
         self._whole_bytes = 0
-        """Readable only when so many bytes have come in, where it is set."""
+        """The number of bytes from which the socket reports that it is readable; 0 for any number."""
         self._starved = False
         self._others_first = False
         self._reading = True
@@ -82,7 +86,7 @@ class Connection:
         """True if anything has arrived since the listener's last check."""
         self._bytes_sent_before = 0
         self.idle_looks = 0
-        """The number of the listener's checks since anything arrived or was sent."""
+        """The number of checks by the listener since bytes were last received or sent."""
         transport.call_when_readable(self._readable)
 
     @property
@@ -91,11 +95,11 @@ class Connection:
         return self.client.address
 
     def is_gone(self) -> bool:
-        """True if the connection is closed, or was reset while it is not read, so that no response can arrive."""
+        """True if the connection is closed or was reset, so that no response can arrive."""
         return self.has_ended() and self.is_closed
 
     def has_ended(self) -> bool:
-        """True if the client has closed its side, as far as the socket shows that without a read."""
+        """True if the client has closed its side, as far as the socket shows this without consuming bytes."""
         try:
             return self.is_closed or self._transport.has_ended()
         except OSError as error:
@@ -104,10 +108,7 @@ class Connection:
 
     @property
     def may_be_abandoned(self) -> bool:
-        """Return True if the client has ended its side while nothing is read, and nothing is on its way to it.
-
-        A response that waits behind an outstanding one is not on its way.
-        """
+        """True if the client has closed its side, reading is paused and no response is being sent."""
         return not self._reading and not self.answers.is_sending and self.has_ended()
 
     @property
@@ -117,43 +118,43 @@ class Connection:
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes handed to the kernel so far."""
+        """The bytes handed to the kernel so far."""
         return self.answers.bytes_sent
 
     @property
     def unsent_bytes(self) -> int:
-        """The memory of complete answers that are not sent yet."""
+        """The bytes of memory that finished but unsent responses hold."""
         return self.answers.unsent_bytes
 
     @property
     def has_unsent(self) -> bool:
-        """True if a complete answer is not sent yet."""
+        """True if a finished response is not sent yet."""
         return self.answers.has_unsent
 
     @property
     def begun_bytes(self) -> int:
-        """The received bytes of the request that is not complete yet."""
+        """The received bytes of the incomplete request."""
         return self._partial_have if self._partial is not None else len(self._start)
 
     @property
     def holds_buffer(self) -> bool:
-        """True if it has a buffer of the pool."""
+        """True if the connection holds a buffer of the pool."""
         return self._partial is not None
 
     @property
     def waits_for_client(self) -> bool:
-        """True if the client has to send the rest of a request."""
+        """True if the broker waits for the client to send the rest of a request."""
         return self._reading
 
     def looked_at(self) -> None:
-        """Count a check that finds no activity. A client that still reads a long answer is not idle."""
+        """Count a check without activity since the last one; a client that still reads a long response is active."""
         bytes_sent = self.bytes_sent
         is_idle = not self.was_active and bytes_sent == self._bytes_sent_before
         self.idle_looks = self.idle_looks + 1 if is_idle else 0
         self.was_active, self._bytes_sent_before = False, bytes_sent
 
     def close(self, reason: str | None = None) -> None:
-        """Close it and give back all memory; `reason`, if any, is one line in the log."""
+        """Close the connection and free its memory; log the `reason`, if any."""
         if self.is_closed:
             return
         if reason:
@@ -188,7 +189,7 @@ class Connection:
             self.close(str(error))
 
     def _end(self) -> int:
-        """Close the connection of a client that has closed its side, after the outstanding answers are sent."""
+        """Handle the end of the client's side: close the connection after the outstanding responses are sent."""
         if not self.answers.are_outstanding:
             self.close()
             return 0
@@ -199,7 +200,7 @@ class Connection:
         return 0
 
     def _read_after_start(self) -> None:
-        """Read behind the bytes of a request that are kept, and process both."""
+        """Receive behind the kept bytes of an incomplete request, and process both."""
         self._wait_for_bytes(0)
         scratch, start = self._scratch, self._start
         kept = len(start)
@@ -219,7 +220,7 @@ class Connection:
             self._keep(scratch[consumed:have])
 
     def _read_what_is_whole(self) -> None:
-        """The pool has no room: take whole requests from the kernel, and leave the rest there."""
+        """Process complete requests while the pool is exhausted; leave a longer rest in the kernel's buffer."""
         scratch, kept = self._scratch, len(self._start)
         waited_bytes = self._whole_bytes
         self._wait_for_bytes(0)
@@ -259,7 +260,7 @@ class Connection:
         self._slow_clients.began(self)
 
     def _take(self, size_bytes: int) -> None:
-        """Receive bytes that were processed already, so that they leave the kernel."""
+        """Receive bytes that were already processed after a peek, so that they leave the kernel's buffer."""
         if size_bytes:
             self._receive(self._scratch[:size_bytes])
 
@@ -277,7 +278,7 @@ class Connection:
         self._process_partial()
 
     def _process_partial(self) -> None:
-        """Dispatch complete requests of the partial buffer; keep the rest, in a larger buffer if needed."""
+        """Dispatch the complete requests of the partial buffer; keep the rest, in a larger buffer if needed."""
         partial = self._partial
         if partial is None:
             self._process_start()
@@ -295,14 +296,14 @@ class Connection:
             self._keep(view[consumed:have])
 
     def _process_start(self) -> None:
-        """Process the kept bytes in place: another connection's request may be in the scratch buffer just now."""
+        """Process the kept bytes in place, because the scratch buffer may hold another connection's request."""
         start = self._start
         consumed = self._process(memoryview(start), len(start))
         if consumed and not self.is_closed:
             self._start = start[consumed:]
 
     def _process(self, buffer: memoryview, have: int) -> int:
-        """Dispatch the whole requests in `buffer[:have]` until an answer is outstanding; bytes consumed."""
+        """Dispatch the complete requests in `buffer[:have]` until reading is paused; return the consumed bytes."""
         position = 0
         while have - position >= SIZE_BYTES and self._reading:
             (size,) = _unpack_size(buffer, position)
@@ -322,7 +323,7 @@ class Connection:
         return position
 
     def _go_on_next_turn(self) -> None:
-        """The others first: this client has sent many requests at once, or some that take long."""
+        """Pause until the next turn of the loop, because this connection has used its share of the turn."""
         self._others_first = True
         self.pause_reading()
         self._loop.call_soon(self._go_on)
@@ -332,10 +333,7 @@ class Connection:
         self.resume()
 
     def _keep(self, rest: memoryview, *, whole: bool = False) -> None:
-        """Hold `rest`, the start of a request or requests that wait for an answer, until there is more of it.
-
-        With room for the `whole` request where it could not grow later.
-        """
+        """Keep `rest`, the beginning of a request; with `whole` in a buffer for the complete request."""
         have = len(rest)
         needed = have + 1
         if have >= SIZE_BYTES:
@@ -350,7 +348,7 @@ class Connection:
             memoryview(old)[:have] = rest
         else:
             buffer = self._pool.acquire(needed, needed if whole else have, self, must=old is None)
-            if buffer is None:  # The buffer cannot grow yet: keep the full one until there is memory.
+            if buffer is None:  # The buffer cannot grow: keep the full buffer until memory is free.
                 self._wait_for_memory()
                 return
             buffer[:have] = rest
@@ -361,13 +359,13 @@ class Connection:
         self._slow_clients.began(self)
 
     def _wait_for_memory(self) -> None:
-        """Stop reading until memory is free: too many bytes wait in half-arrived requests."""
+        """Stop reading until the pool has free memory."""
         self._starved = True
         self.pause_reading()
         self._pool.when_free(self, self._memory_is_free)
 
     def _memory_is_free(self) -> None:
-        """Read at once, before the next connection that waits takes the memory."""
+        """Read at once, before the next waiting connection takes the memory."""
         self._starved = False
         self.resume()
         if self._reading and self._partial is None:
@@ -380,18 +378,18 @@ class Connection:
             self._partial_have = 0
 
     def pause_reading(self) -> None:
-        """Take no further request."""
+        """Stop reading requests."""
         if self._reading:
             self._reading = False
             self._transport.ignore_readable()
 
     def resume(self) -> None:
-        """Read again once no answer is outstanding or unsent, beginning with requests that were read already."""
+        """Read again if nothing else forbids it, beginning with requests that have already been received."""
         if self.is_closed or self._reading or self._starved or self._others_first or self.answers.must_go_first:
             return
         self._reading = True
         self._transport.call_when_readable(self._readable)
-        self._slow_clients.ended(self)  # The client is not to blame, as this broker did not read.
+        self._slow_clients.ended(self)  # The broker did not read, so the client is not to blame for the time.
         try:
             self._process_partial()
             if self._start or self._partial is not None:

@@ -1,4 +1,4 @@
-"""The way from a framed request to its handler and back, and the one place that catches a handler's exceptions."""
+"""Dispatch each framed request to its handler, send the response, and catch all exceptions of handlers."""
 
 import asyncio
 import logging
@@ -22,11 +22,14 @@ from barnabas_core.loop_turns import LONGEST_PART
 log = logging.getLogger(__name__)
 
 CLIENT_ID_CHARS_MAX: Final = 200
-"""Kept of it for as long as the connection lasts."""
+"""The most characters of a client id that are stored with its connection."""
 
 
 class Dispatcher:
-    """Decodes, calls the handler of the API key, encodes. A bug in a handler costs that connection, not the broker."""
+    """Decode requests, call the handler of the API key, and encode responses.
+
+    A bug in a handler closes the connection of the request; the broker goes on.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,10 @@ class Dispatcher:
         self._raw_handlers = self._with_quotas if self._quotas.are_set else self._without_quotas
 
     def __call__(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
-        """Answer `buffer[start:end]`. MalformedRequest and CloseConnection: close, with a line in the log."""
+        """Answer the request in `buffer[start:end]`.
+
+        Raise MalformedRequest or CloseConnection to close the connection.
+        """
         began_s = perf_counter()
         api_key, version, correlation_id, body_start = locate_body(buffer, start, end)
         if connection.client.client_id is None:
@@ -82,9 +88,9 @@ class Dispatcher:
         late.give_up = give_up
 
     def _answer_message(self, connection: Connection, header: RequestHeader, body: memoryview) -> GiveUp | None:
-        """Dispatch a decoded request; return the callback for a connection that closes before the answer.
+        """Decode and handle a request; return the callback for a connection that closes before the response.
 
-        A plain future, such as a JoinGroup's, is set by other code: dropping it stops no work.
+        Cancelling the plain future of a JoinGroup stops no work, because other code sets its result.
         """
         if not API_SPECS[header.api_key].supports(header.api_version):
             self._refuse_version(connection, header)
@@ -110,7 +116,7 @@ class Dispatcher:
         respond([encode_response(response, header.api_version, header.correlation_id)])
 
     def _refuse_version(self, connection: Connection, header: RequestHeader) -> None:
-        """ApiVersions is answered so that the client can step down; for all others the connection ends, as in Kafka."""
+        """Answer ApiVersions, so that the client can choose another version; refuse other APIs, as Kafka does."""
         if header.api_key != API_VERSIONS:
             spec = API_SPECS[header.api_key]
             allowed = f"{spec.min_version} to {spec.max_version}"
@@ -118,7 +124,7 @@ class Dispatcher:
         connection.respond([encode_unsupported_api_versions(header.correlation_id)])
 
     def _answer_later(self, connection: Connection, header: RequestHeader, response: Awaitable[Any]) -> None:
-        respond = connection.defer()  # Now, before the connection's next request is read.
+        respond = connection.defer()  # The order of responses is fixed before the connection's next request is read.
         task = asyncio.ensure_future(self._finish(connection, header, response, respond))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

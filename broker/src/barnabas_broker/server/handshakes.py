@@ -1,7 +1,7 @@
-"""TLS handshakes that are under way: their number, time and share of a turn of the loop are bounded.
+"""Run TLS handshakes on the event loop, with limits for their number, their duration and their share of each turn.
 
-A client that never finishes its handshake costs a place; where there is none left, the oldest goes, so that others are
-served. Failures are logged a few times a second, however many there are.
+Above HANDSHAKES_MAX the oldest handshake is ended, so that clients that never finish a handshake cannot keep others
+out. Failed handshakes are logged in one line per check, however many there are.
 """
 
 import asyncio
@@ -20,25 +20,25 @@ log = logging.getLogger(__name__)
 
 HANDSHAKE_S_MAX: Final = 10.0
 HANDSHAKES_MAX: Final = 1024
-"""A half-open one takes about 20 KiB."""
+"""The most unfinished handshakes; each takes about 20 KiB."""
 NAMED_MAX: Final = 3
-"""Failures that one line of the log names."""
+"""The most failures that one log line names."""
 
 
 class CertificateRefused(Exception):
-    """A certificate that no rule maps to a principal; the message has its name."""
+    """The refusal of a certificate whose name no rule maps to a principal; the message contains the name."""
 
 
 class ServerTls(NamedTuple):
-    """A listener's certificates, and the principal of a client by its certificate (DER), None without one."""
+    """The TLS context of a listener, and the function that maps a client's certificate to its principal."""
 
     context: ssl.SSLContext
     principal_of: Callable[[bytes | None], str]
-    """A function that may raise CertificateRefused."""
+    """A function that returns the principal of a DER certificate, or of None; it may raise CertificateRefused."""
 
 
 class Handshake:
-    """One connection on its way: `done` gets the transport and the principal, `failed` is called instead."""
+    """One unfinished handshake: `done` is called with the transport and the principal, or `failed` if it fails."""
 
     __slots__ = ("began_s", "done", "failed", "peer", "principal_of", "tls")
 
@@ -60,7 +60,7 @@ class Handshake:
 
 
 class Handshakes:
-    """All handshakes of one broker's listeners, the oldest first."""
+    """All unfinished handshakes of one broker's listeners, the oldest first."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -80,12 +80,12 @@ class Handshakes:
         done: Callable[[TlsTransport, str], object],
         failed: Callable[[], object],
     ) -> None:
-        """Shake hands over a socket that does not block."""
+        """Begin a handshake over a non-blocking socket."""
         if len(self._under_way) >= HANDSHAKES_MAX:
             self.close_oldest(1)
         try:
             tls = server.context.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
-        except OSError as error:  # The connection was reset already.
+        except OSError as error:  # The client has already reset the connection.
             connected.close()
             self._failed(peer, str(error), failed)
             return
@@ -94,10 +94,10 @@ class Handshakes:
         self._loop.add_reader(tls.fileno(), self._is_ready, handshake)
 
     def close_oldest(self, count: int) -> int:
-        """End the oldest handshakes; return how many."""
+        """End the oldest handshakes; return the number that were ended."""
         oldest = list(islice(self._under_way, count))
         for handshake in oldest:
-            self._end(handshake, "its place was needed for others")
+            self._end(handshake, "there were too many unfinished handshakes")
         return len(oldest)
 
     def check(self) -> None:
@@ -115,7 +115,7 @@ class Handshakes:
         self.close_oldest(len(self._under_way))
 
     def _is_ready(self, handshake: Handshake) -> None:
-        """Stop listening and queue the handshake, whose bytes have arrived."""
+        """Remove the callbacks of the socket, and queue the handshake for its next step."""
         self._ignore(handshake)
         self._ready.append(handshake)
         self._go_on_soon()
@@ -126,7 +126,7 @@ class Handshakes:
             self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """Do as much of the cryptography as one turn of the loop may take."""
+        """Continue queued handshakes until their share of the turn of the loop is used up."""
         self._goes_on_soon = False
         until_s = self._loop.time() + LASTS_S
         while self._ready and self._loop.time() < until_s:

@@ -1,4 +1,4 @@
-"""The HTTP side: /metrics and health pages. h11 speaks the protocol; this moves bytes and picks the page."""
+"""Serve /metrics and the health pages over HTTP, with h11 for the protocol."""
 
 import asyncio
 import logging
@@ -11,21 +11,21 @@ import h11
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 32
-"""The bound on open connections: their descriptors are from the reserve, which the logs need, too."""
+"""The most open connections; their file descriptors come from the reserve, which the logs need, too."""
 READ_BYTES: Final = 16 * 1024
 REQUEST_S_MAX: Final = 10.0
-"""The time for a request to arrive; then the connection is closed."""
+"""The time for a request to arrive, after which the connection is closed."""
 ANSWER_S_MAX: Final = 60.0
-"""The time for an answer to be read; then the connection is closed."""
+"""The time for the client to read the response, after which the connection is closed."""
 
 
 class Page(NamedTuple):
-    """The answer for a path: status, type and body."""
+    """The HTTP response for a path: status, content type and body."""
 
     status: HTTPStatus
     content_type: str
     body: bytes | AsyncIterator[bytes]
-    """The bytes, or for a long page an iterator, so that only a slice of it is in memory."""
+    """The bytes of the page; a long page is an iterator of slices, so that only one slice is in memory."""
 
 
 PageMaker = Callable[[], Awaitable[Page]]
@@ -37,22 +37,25 @@ def text_page(status: HTTPStatus, text: str) -> Page:
 
 
 class HttpServer:
-    """Serves a fixed table of pages to GET and HEAD; everything else is 404 or 405.
+    """Serve a fixed set of pages to GET and HEAD; answer other paths with 404 and other methods with 405.
 
-    Beyond CONNECTIONS_MAX the oldest connection goes: a probe needs milliseconds.
+    Above CONNECTIONS_MAX the oldest connection is closed, because a probe needs only milliseconds.
     """
 
     def __init__(self, pages: Mapping[str, PageMaker]) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.StreamWriter, None] = {}
-        """The connections, the oldest first."""
+        """The open connections, the oldest first."""
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; return the port, chosen by the system if `port` is 0. Raise OSError, as for a taken address."""
+        """Listen and return the port; the system chooses a port if `port` is 0.
+
+        Raise OSError if the address is taken.
+        """
         try:
             self._server = await asyncio.start_server(self._serve, host, port, backlog=CONNECTIONS_MAX)
-        except UnicodeError as error:  # No valid host name: a label is empty or too long.
+        except UnicodeError as error:  # The host name is invalid: a label is empty or too long.
             raise OSError(f"{host} is no host name: {error}") from error
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -77,7 +80,7 @@ class HttpServer:
                     await _answer(connection, request, page, writer)
         except (h11.ProtocolError, ConnectionError, TimeoutError) as error:
             log.debug("dropped an HTTP client: %s", error)
-            if isinstance(error, TimeoutError):  # Otherwise unread bytes would keep the socket open.
+            if isinstance(error, TimeoutError):  # Bytes that the client does not read would keep the socket open.
                 writer.transport.abort()
         finally:
             self._open.pop(writer, None)

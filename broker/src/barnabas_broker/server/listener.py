@@ -1,4 +1,4 @@
-"""The listener: it accepts connections within the limits (`admission`) and closes idle and slow ones."""
+"""Accept connections within the limits (`admission`), and close idle and slow connections."""
 
 import asyncio
 import errno
@@ -25,22 +25,22 @@ from barnabas_core.fair_turns import ACCEPTED_CONNECTIONS
 log = logging.getLogger(__name__)
 
 BACKLOG_MIN: Final = 4096
-"""Kafka's 50 would make 5,000 clients that connect at once wait for 40 s."""
+"""The smallest backlog; with Kafka's 50, 5,000 clients that connect at once would wait for 40 s."""
 ACCEPT_RETRY_S: Final = 0.5
 IDLE_LOOKS: Final = 10
-"""The number of checks of each connection within connections.max.idle.ms; requests need not read the clock."""
+"""The number of idle checks within connections.max.idle.ms; counting checks saves a clock read for each request."""
 IDLE_LOOK_S_MIN: Final = 0.1
 IDLE_LOOK_S: Final = 60.0
-"""The period if idle connections are kept: above max.connections, the longest idle are closed first."""
+"""The period of idle checks without connections.max.idle.ms; max.connections needs the idle times."""
 BETWEEN_BROKERS_BYTES: Final = 64 * 1024 * 1024
-"""The memory for requests of other brokers, if brokers have a listener of their own."""
+"""The bytes of buffers for requests of other brokers, if brokers have their own listener."""
 TURNED_AWAY_MAX: Final = 32
-"""The most sockets that wait to be closed; their descriptors come out of the reserve."""
+"""The most refused sockets that wait to be closed; their file descriptors come from the reserve."""
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class SocketSettings(NamedTuple):
-    """The limits of sockets and requests. Kafka's -1, for "system default" or "never", is None."""
+    """The limits of sockets and requests; None where Kafka's setting is -1, for "system default" or "never"."""
 
     request_bytes_max: int
     queued_bytes_max: int
@@ -49,11 +49,11 @@ class SocketSettings(NamedTuple):
     send_buffer_bytes: int | None = None
     receive_buffer_bytes: int | None = None
     protected_listener: str | None = None
-    """The name of the listener between brokers, if clients do not use it."""
+    """The name of the listener between brokers; None if clients use the same listener."""
 
 
 TlsOf = Callable[[str], ServerTls | None]
-"""A function that returns the current certificates of a listener, None for one without TLS."""
+"""A function that returns the current TLS context of a listener; None for a listener without TLS."""
 
 
 class Listener:
@@ -70,9 +70,10 @@ class Listener:
         counts: Mapping[str, AuthenticationCounts] = MappingProxyType({}),
         wait_ms: Callable[[str], int] = lambda _: 0,
     ) -> None:
-        """`sessions` begins the session of a new connection, for listeners whose clients authenticate by SASL.
+        """Create the listener; `sessions` has, by listener name, the function that begins a SASL session.
 
-        `wait_ms` counts a connection of an address, and says how long one beyond its quota waits (KIP-612).
+        `wait_ms` counts a connection from an address, and returns the throttle time if the address exceeds its
+        connection creation quota (KIP-612).
         """
         self._loop = loop
         self._tls_of = tls_of
@@ -93,18 +94,21 @@ class Listener:
         self._sockets: dict[socket.socket, str] = {}
         self._not_accepting: set[socket.socket] = set()
         self.connections: dict[Connection, str] = {}
-        """The address of each, in the order in which they were accepted."""
+        """The address of each connection, in the order in which the connections were accepted."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._turned_away: deque[socket.socket] = deque()
         self._bytes_sent_by_closed = 0
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes sent to clients since the start."""
+        """The bytes sent to clients since the start."""
         return self._bytes_sent_by_closed + sum(connection.bytes_sent for connection in self.connections)
 
     def bind(self, listener_name: str, host: str, port: int) -> int:
-        """Bind the address without accepting yet; return the port, chosen if `port` is 0. Raise OSError."""
+        """Bind the address without accepting; return the port, which the system chooses if `port` is 0.
+
+        Raise OSError.
+        """
         family = socket.AF_INET6 if ":" in host or not host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -115,7 +119,7 @@ class Listener:
             listening.bind((host, port))
         except (OSError, TypeError) as error:
             listening.close()
-            if isinstance(error, TypeError):  # No valid host name: a label is empty or too long.
+            if isinstance(error, TypeError):  # The host name is invalid: a label is empty or too long.
                 raise OSError(f"{host} is no host name: {error}") from error
             raise
         listening.setblocking(False)
@@ -123,7 +127,7 @@ class Listener:
         return int(listening.getsockname()[1])
 
     def _size_buffers(self, listening: socket.socket) -> None:
-        """Set the buffer sizes, which accepted sockets inherit: the receive buffer's counts from the handshake on."""
+        """Set the buffer sizes on the listening socket, because accepted sockets inherit them."""
         for option, size in (
             (socket.SO_SNDBUF, self._settings.send_buffer_bytes),
             (socket.SO_RCVBUF, self._settings.receive_buffer_bytes),
@@ -132,7 +136,7 @@ class Listener:
                 listening.setsockopt(socket.SOL_SOCKET, option, size)
 
     def start(self) -> None:
-        """Accept connections from now on."""
+        """Begin to accept connections."""
         for listening in self._sockets:
             listening.listen(max(self._settings.backlog, BACKLOG_MIN))
             self._loop.add_reader(listening.fileno(), self._accept, listening)
@@ -140,7 +144,7 @@ class Listener:
         self._come_round("slow", LOOK_S, self._close_slow)
 
     def stop_accepting(self) -> None:
-        """Free the addresses; connections that are open live on."""
+        """Free the addresses; open connections remain."""
         for listening in self._sockets:
             self._loop.remove_reader(listening.fileno())
             listening.close()
@@ -194,7 +198,7 @@ class Listener:
             self._admission.closed(host)
             client_socket.close()
             log.warning(
-                "refused a connection from %s: it has reached max.connections.per.ip=%d", host, limits.of_address(host)
+                "refused a connection from %s: max.connections.per.ip=%d is reached", host, limits.of_address(host)
             )
             return
         wait_ms = 0 if self._admission.is_protected(listener_name) else self._wait_ms(host)
@@ -241,21 +245,24 @@ class Listener:
             self._sessions[client.listener_name](connection)
 
     def _turn_away(self, client_socket: socket.socket, wait_s: float) -> None:
-        """Close the socket after `wait_s`, so that its client does not retry at once; sooner if there are many."""
+        """Close the socket after `wait_s`, so that its client does not retry at once.
+
+        If too many sockets wait, the oldest is closed now.
+        """
         self._turned_away.append(client_socket)
         if len(self._turned_away) > TURNED_AWAY_MAX:
             self._turned_away.popleft().close()
         self._loop.call_later(wait_s, client_socket.close)
 
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
-        """Accept again later if descriptors or memory ran out; ignore other errors, as the client has left."""
+        """Accept again later if file descriptors or memory ran out; ignore other errors of clients that have gone."""
         if error.errno not in OUT_OF_FILES:
             return
         log.error("cannot accept connections: %s; trying again in %s s", error, ACCEPT_RETRY_S)
         self._accept_later(listening, ACCEPT_RETRY_S)
 
     def _accept_later(self, listening: socket.socket, wait_s: float) -> None:
-        """Pause accepting; new clients wait in the system's backlog, as in Kafka."""
+        """Pause accepting; new clients wait in the backlog of the kernel, as in Kafka."""
         self._not_accepting.add(listening)
         self._loop.remove_reader(listening.fileno())
         self._loop.call_later(wait_s, self._accept_again, listening)
@@ -284,9 +291,10 @@ class Listener:
         return IDLE_LOOK_S if idle_s_max is None else max(idle_s_max / IDLE_LOOKS, IDLE_LOOK_S_MIN)
 
     def _close_idle(self) -> None:
-        """Close connections idle for connections.max.idle.ms, as Kafka does, also those that wait for an answer.
+        """Close connections that are idle for connections.max.idle.ms, even if they wait for a response, as Kafka does.
 
-        If it is below 0, close only those idle for ten minutes whose client has ended its side, while they are muted.
+        Without this limit, close only muted connections whose client has closed its side and that are idle for ten
+        minutes.
         """
         is_limited = self._settings.idle_s_max is not None
         for connection in list(self.connections):
@@ -301,7 +309,7 @@ class Listener:
         self._close_excess()
 
     def _close_excess(self) -> None:
-        """Close the connections idle for longest, as in Kafka; never those of a protected listener."""
+        """Close the connections that are idle for longest, as in Kafka, except those of a protected listener."""
         limits = self._limits()
         excess = min(self._admission.excess(limits), ACCEPTED_CONNECTIONS)
         excess -= self.handshakes.close_oldest(excess)

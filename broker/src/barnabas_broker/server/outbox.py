@@ -1,4 +1,7 @@
-"""The unsent answers of a connection: small ones go in one `send`, file slices by `sendfile`, in bounded turns."""
+"""Send the unsent parts of a connection: small parts together in one `send`, file slices by `sendfile`.
+
+Each turn of the event loop sends a bounded number of bytes.
+"""
 
 from collections import deque
 from collections.abc import Iterable
@@ -11,7 +14,7 @@ from barnabas_core.fair_turns import SENT_BYTES
 
 
 class Outbox:
-    """The parts of answers in order. `flush` raises OSError if the connection is broken."""
+    """The unsent parts of responses, in order. `flush` raises OSError if the connection is broken."""
 
     __slots__ = (
         "_buffer",
@@ -37,11 +40,11 @@ class Outbox:
         self._warm_bytes = 0
         """The bytes at the start of the first part, a file slice, that are in the page cache."""
         self.cold: FileSlice | None = None
-        """The slice that has to be read from the disk before anything more is sent."""
+        """The file slice that must be read from the disk before anything more is sent."""
 
     @property
     def held_bytes(self) -> int:
-        """The memory of unsent parts; file slices take none."""
+        """The bytes of memory that the unsent parts hold; file slices hold none."""
         return self._held_bytes if self.unsent else 0
 
     def clear(self) -> None:
@@ -49,12 +52,12 @@ class Outbox:
         self.unsent.clear()
 
     def add(self, parts: list[Part]) -> None:
-        """Add `parts` to those that wait."""
+        """Append `parts` to the unsent ones."""
         self.unsent.extend(parts)
         self._held_bytes += memory_bytes(parts)
 
     def put(self, parts: list[Part]) -> bool:
-        """Send `parts` while none wait; return True if nothing is left to send."""
+        """Send `parts` when no other part is unsent; return True if they are sent completely."""
         part = parts[0] if len(parts) == 1 else self._gathered(parts)
         if part is None or part.__class__ is FileSlice:
             self.unsent.extend(parts)
@@ -69,18 +72,18 @@ class Outbox:
         self.bytes_sent += sent
         if sent == len(part):
             return True
-        rest = bytes(memoryview(part)[sent:])  # type: ignore[arg-type]  # A copy: the buffer is used again.
+        rest = bytes(memoryview(part)[sent:])  # A copy, because the buffer is used again.
         self.unsent.append(rest)
         self._held_bytes = len(rest)
         return False
 
     def _gathered(self, parts: list[Part]) -> memoryview | None:
-        """Return all parts in the gather buffer; None if they are too long, or one is not in memory."""
+        """Return all parts in the gather buffer; None if they do not fit, or a file slice is not cached."""
         total = sum([part.length if part.__class__ is FileSlice else len(part) for part in parts])
         return self._buffer[:total] if total <= len(self._buffer) and _fill(self._buffer, parts) else None
 
     def flush(self) -> bool:
-        """Send what the socket takes, at most about SENT_BYTES; return True if nothing is left."""
+        """Send at most about SENT_BYTES, as far as the socket takes them; return True if nothing is left."""
         budget = SENT_BYTES
         try:
             while self.unsent and budget > 0 and self.cold is None:
@@ -91,7 +94,7 @@ class Outbox:
         return not self.unsent
 
     def warmed(self, size_bytes: int) -> None:
-        """Note that the first `size_bytes` of the cold slice are in the page cache now."""
+        """Note that the first `size_bytes` of the cold slice are in the page cache."""
         self.cold = None
         self._warm_bytes = size_bytes
 
@@ -126,17 +129,17 @@ class Outbox:
 
 
 def memory_bytes(parts: Iterable[Part]) -> int:
-    """Return the memory that the parts take; file slices take none."""
+    """Return the bytes of memory that the parts hold; file slices hold none."""
     return sum(_size_in_memory(part) for part in parts if not isinstance(part, FileSlice))
 
 
 def _size_in_memory(part: bytes | bytearray | memoryview) -> int:
-    """Return the size of the whole buffer, which a view of its unsent rest keeps alive."""
+    """Return the size of the whole buffer, because a view of its last bytes keeps the whole buffer alive."""
     return len(part.obj) if isinstance(part, memoryview) else len(part)  # type: ignore[arg-type]  # bytes, all of them
 
 
 def _fill(buffer: memoryview, parts: list[Part]) -> bool:
-    """Put all parts into the buffer, one after the other; return False if one is not in memory."""
+    """Copy all parts into the buffer, one after the other; return False if a file slice is not in the page cache."""
     end = 0
     for part in parts:
         start = end

@@ -1,8 +1,8 @@
-"""Checks whether records are in the page cache before they are sent: `sendfile` of others would block the loop.
+"""Check whether records are in the page cache before they are sent, because `sendfile` of others blocks the event loop.
 
-The kernel is asked with `cachestat` and RWF_NOWAIT; where the file system does not support it (tmpfs), all is taken to
-be cached. To walk over the pages of 1 MiB costs 10 us or more, a tenth of what it costs to send them. So a range found
-cached is trusted for up to a second: each consumer and follower reads the end of a log once.
+`cachestat` and RWF_NOWAIT ask the kernel; on a file system that does not support them (tmpfs), all records count as
+cached. Checking the pages of 1 MiB takes 10 us or more, a tenth of the time to send them. A range found cached is
+therefore trusted for up to a second, because many consumers and followers read the same end of a log.
 """
 
 import ctypes
@@ -16,7 +16,10 @@ from barnabas_broker.wire.parts import FileSlice, SendableFile
 KNOWN_S: Final = 1.0
 PAGE_BYTES: Final = mmap.PAGESIZE
 SYS_CACHESTAT: Final = 451
-"""The system call of Linux 6.5 that counts cached pages; before it, only the first and last page are checked."""
+"""The number of the system call that counts cached pages, since Linux 6.5.
+
+On older kernels only the first and the last page of a range are checked.
+"""
 _SYSCALL: Final = ctypes.CDLL(None).syscall
 _RANGE: Final = (ctypes.c_uint64 * 2)()
 _STAT: Final = (ctypes.c_uint64 * 5)()
@@ -27,8 +30,8 @@ _NOTHING: Final = (0, 0)
 class PageCache:
     """The ranges known to be cached, one for each file descriptor.
 
-    A closed file's descriptor may be used again, and the kernel may evict pages: until the second is over, sending
-    such bytes blocks the loop.
+    A descriptor may be reused after its file is closed, and the kernel may evict pages. For up to a second, sending
+    such a range can therefore block the event loop.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -37,7 +40,7 @@ class PageCache:
         self._known_until_s = 0.0
 
     def has(self, file: SendableFile, position: int, length: int) -> bool:
-        """True if the whole range is cached, or was within the last second."""
+        """True if the whole range is cached, or was cached within the last second."""
         now_s = self._now_s()
         if now_s >= self._known_until_s:
             self._known.clear()
@@ -54,7 +57,10 @@ class PageCache:
 
 
 def is_cached(file: SendableFile, position: int, length: int) -> bool:
-    """True if the whole range is cached; pages still being read count, except the last one."""
+    """True if the whole range is cached.
+
+    Pages that the kernel is still reading count as cached, except the last page.
+    """
     descriptor, last = file.fileno(), position + length - 1
     _RANGE[0], _RANGE[1] = position, length
     if _SYSCALL(SYS_CACHESTAT, descriptor, _RANGE, _STAT, 0) == 0:
@@ -63,20 +69,23 @@ def is_cached(file: SendableFile, position: int, length: int) -> bool:
 
 
 def _is_read(descriptor: int, position: int) -> bool:
-    """True if the page of that byte is cached. Since Linux 6.10 this starts to read it, so ask for no more."""
+    """True if the page of the byte is cached.
+
+    Since Linux 6.10 this check makes the kernel read a missing page, so it asks for one byte only.
+    """
     try:
         os.preadv(descriptor, (_PROBE,), position, os.RWF_NOWAIT)
     except BlockingIOError:
         return False
-    except OSError:  # Unsupported, or the disk has failed: the read reports it.
+    except OSError:  # RWF_NOWAIT is unsupported, or the disk has failed, which sending the slice reports.
         return True
     return True
 
 
 def read_if_cached(piece: FileSlice, into: memoryview) -> bool:
-    """Fill `into`, as long as the piece; return False if bytes would have to come from the disk.
+    """Fill `into` with the piece; return False if some of its bytes are not in the page cache.
 
-    Raise ConnectionAbortedError if the file is shorter, as the response has announced more bytes.
+    Raise ConnectionAbortedError if the file is shorter, because the response has already announced more bytes.
     """
     try:
         have = os.preadv(piece.file.fileno(), (into,), piece.position, os.RWF_NOWAIT)

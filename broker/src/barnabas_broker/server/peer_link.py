@@ -1,7 +1,7 @@
-"""The links to other brokers, over sockets on the event loop, by which followers fetch (`replication.links`).
+"""The connections to other brokers, over which followers fetch (`replication.links`).
 
-Responses are received into one buffer, which grows to the largest and is used again once nobody looks at it any more;
-nothing of them is copied.
+Responses are received into one buffer and are not copied. The buffer grows to the largest response, and is reused when
+no memoryview of it is left.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ SIZE_BYTES: Final = 4
 _SIZE: Final = struct.Struct(">i")
 FIRST_BUFFER_BYTES: Final = 64 * 1024
 SMALL_UNTIL_SHRUNK: Final = 256
-"""The number of small responses in a row after which a larger buffer is dropped for one of the first size."""
+"""The number of small responses in a row after which a larger buffer is replaced by one of the first size."""
 RESPONSE_BYTES_MAX: Final = 2**30
 
 TlsContext = Callable[[], ssl.SSLContext | None]
-"""A function that returns the certificates and trust for a new link; None if brokers talk without TLS."""
+"""A function that returns the TLS context for a new link; None if brokers connect without TLS."""
 OnResponse = Callable[[memoryview], None]
 OnClosed = Callable[[str], None]
 
 
 class PeerLinks:
-    """The maker of links; `address_of` returns host and port of a broker, None if it is unknown."""
+    """The factory of links; `address_of` returns the host and port of a broker, or None if its address is unknown."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class PeerLinks:
         tls: TlsContext = lambda: None,
         login: Callable[[], Login] | None = None,
     ) -> None:
-        """`login` creates the SASL login of a link; it is None if brokers connect without SASL."""
+        """Create the factory; `login` creates the SASL login of a link, and is None if brokers connect without SASL."""
         self._loop = loop
         self._address_of = address_of
         self._tls = tls
@@ -55,7 +55,7 @@ class PeerLinks:
 
 
 class PeerLink:
-    """A connection to one broker; closed for good when it breaks."""
+    """A connection to one broker; a broken link is closed and never reconnects."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class PeerLink:
         self._connecting = loop.create_task(self._connect(address))
 
     def send(self, frame: bytes | bytearray, on_response: OnResponse) -> None:
-        """Send a request, once connected."""
+        """Send a request, or queue it until the link is connected."""
         self._waiting.append(on_response)
         sent = 0
         if self._transport is not None and not self._unsent:
@@ -98,7 +98,7 @@ class PeerLink:
         self._unsent += frame[sent:]
 
     def close(self) -> None:
-        """Close the link; no callback comes any more."""
+        """Close the link; no callback is called after that."""
         self._on_closed = None
         self._waiting.clear()
         self._connecting.cancel()
@@ -118,7 +118,10 @@ class PeerLink:
         self._writable()
 
     async def _open(self, address: tuple[str, int]) -> Transport:
-        """Return a transport that requests may go over. OSError."""
+        """Return a transport that is connected and authenticated.
+
+        Raise OSError if the broker refuses or does not answer.
+        """
         connected = await connect(self._loop, address)
         transport: Transport
         if self._tls is None:
@@ -140,7 +143,7 @@ class PeerLink:
             on_closed(reason)
 
     def _writable(self) -> None:
-        """Send the waiting requests; send the rest when the socket takes more."""
+        """Send the queued requests; when the socket is full, send the remaining bytes later."""
         if self._transport is None or not self._unsent:
             return
         try:
@@ -173,17 +176,17 @@ class PeerLink:
         try:
             self._take_responses()
         except Exception:
-            log.exception("bug: an answer of broker %d", self._broker_id)
-            self._break("a bug in the handling of its answer")
+            log.exception("bug: handling a response of broker %d", self._broker_id)
+            self._break("a bug in the handling of its response")
 
     def _take_responses(self) -> None:
-        """Hand out the whole responses; move the rest to the front of a buffer that is large enough."""
+        """Pass the complete responses to their callbacks; move the rest to the front of a large enough buffer."""
         position, have, buffer = 0, self._have, self._buffer
         needed = SIZE_BYTES
         while have - position >= SIZE_BYTES:
             (size,) = _SIZE.unpack_from(buffer, position)
             if not 0 < size <= RESPONSE_BYTES_MAX or not self._waiting:
-                self._break(f"{size} bytes, with {len(self._waiting)} requests not answered: no response")
+                self._break(f"{size} bytes, with {len(self._waiting)}requests not answered: this is not a response")
                 return
             needed = SIZE_BYTES + size
             if have - position < needed:
@@ -205,7 +208,7 @@ class PeerLink:
             self._buffer[:rest] = bytes(memoryview(buffer)[position:have])
 
     def _another_buffer(self, needed: int) -> bytearray:
-        """Return the spare buffer if it is free and fits, as new memory costs as much as receiving; else a new one."""
+        """Return the spare buffer if it is free and large enough, else a new buffer; allocating one is slow."""
         spare, self._spare = self._spare, self._buffer
         if spare is not None and len(spare) >= needed and not _is_held(spare):
             return spare
@@ -213,7 +216,7 @@ class PeerLink:
 
 
 def _is_held(buffer: bytearray) -> bool:
-    """True if a memoryview of the buffer exists, so that it cannot be resized."""
+    """True if a memoryview of the buffer exists, so that the buffer cannot be resized."""
     try:
         buffer.append(buffer.pop())
     except BufferError:

@@ -1,4 +1,4 @@
-"""SASL of a link to another broker: it authenticates before any request goes over the link."""
+"""Authenticate a link to another broker by SASL, before any other request is sent over the link."""
 
 import asyncio
 import struct
@@ -21,7 +21,7 @@ _SIZE: Final = struct.Struct(">i")
 
 
 async def authenticate(transport: Transport, login: Login) -> None:
-    """Authenticate at the other broker. Raises OSError if it refuses."""
+    """Authenticate at the other broker. Raise OSError if the broker refuses or does not answer in time."""
     try:
         async with asyncio.timeout(LOGIN_S):
             await _authenticate(_Exchange(transport), login)
@@ -47,13 +47,16 @@ async def _authenticate(exchange: "_Exchange", login: Login) -> None:
 
 
 class _Exchange:
-    """One request and its answer at a time."""
+    """An exchange of one request and one response at a time."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     async def ask(self, request: Any, version: int) -> Any:
-        """Return the answer to a request. OSError, MalformedRequest."""
+        """Return the response to a request.
+
+        Raise OSError if the connection fails, and MalformedRequest if it is not readable.
+        """
         frame = memoryview(encode_request(request, version, 0, CLIENT_ID))
         while frame:
             try:
@@ -63,7 +66,7 @@ class _Exchange:
                 self._transport.ignore_writable()
         (size,) = _SIZE.unpack(await self._exactly(_SIZE.size))
         if not 0 < size <= FRAME_BYTES_MAX:
-            raise LoginFailed(f"an answer of {size} bytes")
+            raise LoginFailed(f"a response of {size} bytes; 1 to 65536 are allowed")
         name = type(request).__name__.replace("Request", "Response")
         return decode_response(name, version, memoryview(await self._exactly(size)))
 

@@ -1,4 +1,4 @@
-"""The connecting side of TLS between brokers: one handshake over a socket that is connected already."""
+"""Run the client side of a TLS handshake with another broker, over a socket that is already connected."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ HANDSHAKE_S_MAX: Final = 10.0
 async def shake_hands(
     loop: asyncio.AbstractEventLoop, connected: socket.socket, context: ssl.SSLContext, host: str
 ) -> TlsTransport:
-    """Return the transport once both sides have agreed; OSError where they do not, or not in time."""
+    """Return the transport after the handshake. Raise OSError if the handshake fails or takes too long."""
     tls = context.wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
     try:
         async with asyncio.timeout(HANDSHAKE_S_MAX):
@@ -26,7 +26,7 @@ async def shake_hands(
 
 
 async def _step(loop: asyncio.AbstractEventLoop, tls: ssl.SSLSocket) -> bool:
-    """Continue the handshake until it must wait; return True at its end."""
+    """Continue the handshake until it waits for the socket; return True at its end."""
     try:
         tls.do_handshake()
     except ssl.SSLWantReadError:

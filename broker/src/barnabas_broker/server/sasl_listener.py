@@ -1,4 +1,4 @@
-"""The part that all SASL sessions of one listener share: its mechanisms, its limits and its counts."""
+"""The state that all SASL sessions of a listener share: mechanisms, limits and counters."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ from barnabas_broker.security.sasl.mechanism import Identity, Mechanism
 from barnabas_core.clock import Clock, Timers
 
 DEADLINE_S: Final = 30.0
-"""The time for a client to authenticate; Kafka waits for connections.max.idle.ms, ten minutes."""
+"""The time for a client to authenticate; Kafka allows connections.max.idle.ms, ten minutes by default."""
 SESSION_MS_MAX: Final = 100 * 365 * 24 * 3600 * 1000
-"""The longest lifetime of a session; a longer one would overflow the nanoseconds in which Java counts."""
+"""The longest lifetime of a session; in nanoseconds, a longer one would overflow the long of Java clients."""
 
 TLS: Final = "TLS"
-"""The mechanism of a client whose handshake failed."""
+"""The label of clients whose TLS handshake failed."""
 NO_MECHANISM: Final = "none"
-"""The mechanism of a client that was refused before it chose one."""
+"""The label of clients that were refused before they chose a mechanism."""
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class AuthenticationCounts:
     succeeded_first: int = 0
     succeeded_again: int = 0
     failures: Counter[str] = field(default_factory=lambda: Counter({TLS: 0}))
-    """Refusals by mechanism."""
+    """The number of refused clients by mechanism."""
     expired: int = 0
 
     @property
@@ -35,7 +35,7 @@ class AuthenticationCounts:
         return self.failures.total()
 
     def succeeded(self, *, is_again: bool) -> None:
-        """Count a client that has authenticated, for the first time or again."""
+        """Count a client that has authenticated; `is_again` is True for a re-authentication."""
         if is_again:
             self.succeeded_again += 1
         else:
@@ -48,9 +48,9 @@ class SaslListener:
 
     name: str
     mechanisms: Mapping[str, Mechanism]
-    """The mechanisms by name, in the order in which clients get them."""
+    """The enabled mechanisms by name, in the order in which SaslHandshake lists them."""
     session_ms_max: Mapping[str, int]
-    """connections.max.reauth.ms of each mechanism; 0 for no bound."""
+    """The setting connections.max.reauth.ms of each mechanism; 0 means no limit."""
     refusal_delay_s: float
     frame_bytes_max: int
     clock: Clock
@@ -59,7 +59,7 @@ class SaslListener:
     counts: AuthenticationCounts = field(default_factory=AuthenticationCounts)
 
     def session_end_s(self, mechanism: str, identity: Identity) -> float | None:
-        """Return the monotonic time when a session that begins now ends; None for never (KIP-368)."""
+        """Return the monotonic time at which a session that begins now ends; None if it never ends (KIP-368)."""
         bounds_ms: list[int] = []
         if self.session_ms_max[mechanism] > 0:
             bounds_ms.append(self.session_ms_max[mechanism])

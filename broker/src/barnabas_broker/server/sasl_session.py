@@ -1,7 +1,7 @@
-"""SASL on one connection: the dispatch until the client has authenticated, and beside the real one while that can end.
+"""Authenticate one connection by SASL, and check each of its requests if the session has an end.
 
-`STEPS` is the whole protocol (KIP-43, KIP-152, KIP-368): what a frame does in each state. A frame that has no step
-there closes the connection without an answer: it came from no client of Kafka.
+`STEPS` is the whole protocol (KIP-43, KIP-152, KIP-368): what each frame does in each state. A frame without a step in
+the current state closes the connection without a response, because no Kafka client sends such a frame.
 """
 
 import logging
@@ -23,19 +23,19 @@ from barnabas_core.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 FIRST_FRAMES_BYTES_MAX: Final = 64 * 1024
-"""The bound of a frame before authentication; sasl.server.max.receive.size may allow less."""
+"""The most bytes of a frame before authentication; sasl.server.max.receive.size may set a lower limit."""
 REAUTHENTICATION_S_MIN: Final = 1.0
-"""The time between two beginnings of a re-authentication, as in Kafka."""
+"""The shortest time between the beginnings of two authentications on a connection, as in Kafka."""
 REASON_CHARS_MAX: Final = 400
-"""The longest reason in the log: names in it come from strangers."""
+"""The most characters of a reason in the log, because the reason can contain names sent by unauthenticated clients."""
 LIFETIME_SINCE: Final = 1
-"""The first version of SaslAuthenticate whose answer has the lifetime of the session."""
+"""The first version of SaslAuthenticate whose response has the lifetime of the session."""
 _API_KEY: Final = struct.Struct(">h")
 _SIZE: Final = struct.Struct(">i")
 
 
 class State(Enum):
-    """The states of a connection."""
+    """The SASL states of a connection."""
 
     NEW = "new"
     VERSIONED = "versioned"
@@ -46,7 +46,7 @@ class State(Enum):
 
 
 class Frame(Enum):
-    """The kinds of frames, as far as SASL is concerned."""
+    """The kinds of frames that SASL distinguishes."""
 
     API_VERSIONS = "ApiVersions"
     HANDSHAKE = "SaslHandshake"
@@ -55,7 +55,7 @@ class Frame(Enum):
 
 
 class SessionStep(Enum):
-    """The effects of a frame."""
+    """The actions that a frame causes."""
 
     TELL_VERSIONS = "tell versions"
     CHOOSE = "choose a mechanism"
@@ -84,12 +84,15 @@ _FRAMES: Final[Mapping[int, Frame]] = {
 
 
 def begin_session(listener: SaslListener, connection: Connection) -> None:
-    """Let the connection serve only SASL until it has authenticated; it is closed if that takes too long."""
+    """Serve only SASL on the connection until it has authenticated; close it if it takes too long."""
     SaslSession(listener, connection.dispatch, connection.request_bytes_max).begin(connection)
 
 
 class SaslSession:
-    """A connection's dispatch. Once it has authenticated the real one takes over, unless the session has an end."""
+    """The dispatch of a connection until it has authenticated.
+
+    After that the dispatcher takes over. If the session has an end, this dispatch remains, and checks each request.
+    """
 
     def __init__(self, listener: SaslListener, dispatch: Dispatch, request_bytes_max: int) -> None:
         self._listener = listener
@@ -100,10 +103,10 @@ class SaslSession:
         self._dialogue: Dialogue | None = None
         self._identity: Identity | None = None
         self._ends_s: float | None = None
-        """The end of the session, in monotonic time."""
+        """The monotonic time at which the session ends; None if it never ends."""
         self._began_s = 0.0
         self._is_refused = False
-        """True once the refusal of this attempt is counted and logged."""
+        """True once the refusal of the current attempt is counted and logged."""
         self._steps: Mapping[SessionStep, Callable[[Connection, memoryview, int, int], None]] = {
             SessionStep.TELL_VERSIONS: self._tell_versions,
             SessionStep.CHOOSE: self._choose,
@@ -114,27 +117,27 @@ class SaslSession:
         }
 
     def begin(self, connection: Connection) -> None:
-        """Take the place of a new connection's dispatch until it has authenticated."""
+        """Replace the dispatch of a new connection until it has authenticated."""
         connection.dispatch = self
         connection.request_bytes_max = min(self._listener.frame_bytes_max, FIRST_FRAMES_BYTES_MAX)
         self._listener.timers.call_later(self._listener.deadline_s, lambda: self._check_in_time(connection))
 
     def __call__(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
-        """Take one frame. MalformedRequest and CloseConnection: close, with a line in the log."""
+        """Handle one frame. Raise MalformedRequest or CloseConnection to close the connection."""
         step = STEPS.get((self._state, _frame(buffer, start, end)))
         if step is None:
-            raise CloseConnection(f"no such frame is expected in the state '{self._state.value}' of SASL")
+            raise CloseConnection(f"the SASL state '{self._state.value}' allows no such frame")
         try:
             self._steps[step](connection, buffer, start, end)
         except (MalformedRequest, CloseConnection):
             raise
-        except Exception as error:  # It costs this connection, whichever callback of the loop has read the frame.
+        except Exception as error:  # A bug costs this connection, not the callback that read the frame.
             log.exception("bug: SASL of %s", connection.peer)
             raise CloseConnection("a bug in SASL") from error
 
     def _check_in_time(self, connection: Connection) -> None:
         if self._identity is None:
-            connection.close(f"it has not authenticated within {self._listener.deadline_s:g} s")
+            connection.close(f"the client has not authenticated within {self._listener.deadline_s:g} s")
 
     def _tell_versions(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
         header = parse_request_header(buffer, start, end)
@@ -148,7 +151,7 @@ class SaslSession:
         self._mechanism = mechanism = mechanisms.get(request.mechanism)
         if mechanism is None:
             answer = _handshake_answer(header, ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms)
-            self._refuse(connection, [answer], "it asked for a mechanism that is not enabled")
+            self._refuse(connection, [answer], "the client asked for a mechanism that is not enabled")
             return
         self._begin_dialogue(mechanism, header)
         connection.respond([_handshake_answer(header, ErrorCode.NONE, mechanisms)])
@@ -162,7 +165,7 @@ class SaslSession:
         self._began_s = self._listener.clock.monotonic_s()
 
     def _take_bare_token(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
-        """Take a token of a client of SaslHandshake v0; a refusal has no answer."""
+        """Handle a token without a header, as clients of SaslHandshake v0 send it; a refusal gets no response."""
         try:
             answer = self._answer(connection, bytes(buffer[start:end]))
         except AuthenticationFailed as failure:
@@ -186,7 +189,10 @@ class SaslSession:
         connection.respond([_encoded(header, answer)])
 
     def _answer(self, connection: Connection, token: bytes) -> bytes:
-        """Return the mechanism's answer; with the last one the client is in. Raises AuthenticationFailed."""
+        """Return the mechanism's response to a token; the last one authenticates the client.
+
+        Raise AuthenticationFailed.
+        """
         assert self._dialogue is not None, "a mechanism was chosen"
         answer = self._dialogue.respond(token)
         if answer.refusal is not None:
@@ -196,11 +202,11 @@ class SaslSession:
         return answer.token
 
     def _authenticated(self, connection: Connection, identity: Identity) -> None:
-        """Let the real dispatch serve. Raises AuthenticationFailed if a re-authentication has another user."""
+        """Begin the session of the client. Raise AuthenticationFailed if a re-authentication has another user."""
         assert self._mechanism is not None, "a mechanism was chosen"
         is_again = self._identity is not None
         if self._identity is not None and self._identity.user != identity.user:
-            raise AuthenticationFailed(f"{self._identity.user!r} would become {identity.user!r}")
+            raise AuthenticationFailed(f"{self._identity.user!r} authenticated again as {identity.user!r}")
         self._identity, self._dialogue, self._state = identity, None, State.AUTHENTICATED
         self._ends_s = self._listener.session_end_s(self._mechanism.name, identity)
         connection.client = connection.client.authenticated(identity.user, self._mechanism.name)
@@ -218,20 +224,20 @@ class SaslSession:
             connection.respond([_handshake_answer(header, ErrorCode.ILLEGAL_SASL_STATE, mechanisms)])
         elif request.mechanism != self._mechanism.name:
             answer = _handshake_answer(header, ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms)
-            self._refuse(connection, [answer], "it changed the mechanism when it authenticated again")
+            self._refuse(connection, [answer], "the client changed its mechanism when it authenticated again")
         else:
             self._begin_dialogue(self._mechanism, header)
             connection.respond([_handshake_answer(header, ErrorCode.NONE, mechanisms)])
 
     def _serve(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
-        """Serve a request of a session that has an end. There is no timer: the next request finds that it is over."""
+        """Serve a request of a session that has an end; the first request after the end closes the connection."""
         if self._ends_s is not None and self._listener.clock.monotonic_s() > self._ends_s:
             self._listener.counts.expired += 1
-            raise CloseConnection("its session has expired without a new authentication")
+            raise CloseConnection("the SASL session has expired without a re-authentication")
         self._dispatch(connection, buffer, start, end)
 
     def _refuse(self, connection: Connection, answer: list[bytearray], why: str) -> None:
-        """ServerToken and close after a while, in which nothing is read: so guessing takes time."""
+        """Send the response and close after a delay in which nothing is read, so that guessing passwords takes time."""
         self._note_refusal(connection, why)
         respond = connection.defer()
         connection.deferred.clear()

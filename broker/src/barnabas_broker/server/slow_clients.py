@@ -1,8 +1,8 @@
-"""The limits for clients that hold memory by sending or reading slowly, and which are closed when memory is short.
+"""Limit the memory of clients that send or read slowly, and close them when memory is short.
 
-A request that has begun must arrive at a minimum rate. A client may leave its answers unread, as a consumer does that
-is busy with its records, until memory is short: then those that have read nothing for the longest are closed.
-`connections.max.idle.ms` is for connections without traffic in either direction.
+A request must arrive at a minimum rate once it has begun. A client may leave its responses unread while memory is
+sufficient, as a consumer does that is busy with its records. When memory is short, the clients that have read nothing
+for the longest time are closed. `connections.max.idle.ms` covers connections without traffic in either direction.
 """
 
 import logging
@@ -15,16 +15,16 @@ from barnabas_broker.server.buffers import BufferPool
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.25
-"""The period of `check`, which looks only at clients that have been slow for longer than PATIENCE_S."""
+"""The period of `check`, which considers only clients that have been slow for longer than PATIENCE_S."""
 REQUEST_S_MAX: Final = 30.0
-"""The time for a request to arrive; clients give up after as long by default (request.timeout.ms)."""
+"""The time for a request to arrive; by default, clients wait equally long for a response (request.timeout.ms)."""
 REQUEST_BYTES_A_S_MIN: Final = 16 * 1024
-"""The minimum rate: each 16 KiB received extend the time by 1 s, so 100 MB may take about 100 minutes."""
+"""The minimum rate of a request: each 16 KiB received extend its time by 1 s, so 100 MB may take about 100 minutes."""
 PATIENCE_S: Final = 1.0
 SHORT_BYTES_A_S_MIN: Final = 128 * 1024
-"""The rate, with PATIENCE_S as the time, for a client that holds a buffer while memory is short."""
+"""The minimum rate, after PATIENCE_S, of a client that holds a buffer while memory is short."""
 ANSWER_BYTES_MAX: Final = 128 * 1024 * 1024
-"""The limit for all unsent answers together. Above twice of it the oldest are closed at once."""
+"""The limit for all unsent responses together; above twice the limit, `check` runs at once."""
 NAMED_MAX: Final = 3
 """The most clients that one log line names."""
 
@@ -39,27 +39,27 @@ class SlowClient(Protocol):
 
     @property
     def begun_bytes(self) -> int:
-        """The bytes received of an incomplete request."""
+        """The received bytes of an incomplete request."""
         ...
 
     @property
     def holds_buffer(self) -> bool:
-        """True if the connection holds a buffer of the pool for that request."""
+        """True if the connection holds a buffer of the pool for an incomplete request."""
         ...
 
     @property
     def waits_for_client(self) -> bool:
-        """True if the client has to send the rest of a request; otherwise the broker has to read or answer."""
+        """True if the client has to send the rest of a request; False if the broker has to read or respond."""
         ...
 
     @property
     def unsent_bytes(self) -> int:
-        """The bytes of answers that are ready and not sent."""
+        """The bytes of memory that finished but unsent responses hold."""
         ...
 
     @property
     def has_unsent(self) -> bool:
-        """True if any answer is not sent."""
+        """True if a finished response is not sent yet."""
         ...
 
     @property
@@ -68,21 +68,21 @@ class SlowClient(Protocol):
         ...
 
     def close(self, reason: str | None = None) -> None:
-        """Close the connection; log the reason in one line."""
+        """Close the connection; log the `reason`, if any."""
         ...
 
 
 class Unread(NamedTuple):
-    """A client's unsent answers at the last check."""
+    """The unsent responses of a client at the last check."""
 
     since_s: float
     bytes_sent: int
-    """The bytes its connection had sent; if it has sent more since, the client reads."""
+    """The bytes sent on the connection at the last check; if more have been sent since, the client reads."""
     held_bytes: int
 
 
 class SlowClients:
-    """The connections that hold memory for their client. The listener calls `check` every LOOK_S."""
+    """The connections that hold memory for their clients. The listener calls `check` every LOOK_S."""
 
     def __init__(
         self, pool: BufferPool, now_s: Callable[[], float], call_soon: Callable[[Callable[[], None]], object]
@@ -91,11 +91,11 @@ class SlowClients:
         self._now_s = now_s
         self._call_soon = call_soon
         self._began_s: dict[SlowClient, float] = {}
-        """The time at which each incomplete request began, oldest first, as in `_unread`."""
+        """The time at which each incomplete request began, the oldest first."""
         self._unread: dict[SlowClient, Unread] = {}
         self._checks_soon = False
         self.answer_bytes = 0
-        """The memory of all unsent answers."""
+        """The bytes of memory that all unsent responses hold."""
         self.closed_total = 0
 
     def began(self, client: SlowClient) -> None:
@@ -104,11 +104,11 @@ class SlowClients:
             self._began_s[client] = self._now_s()
 
     def ended(self, client: SlowClient) -> None:
-        """Note that the request has arrived whole."""
+        """Note that the request is complete, or that its time starts again."""
         self._began_s.pop(client, None)
 
     def holds_answers(self, client: SlowClient) -> None:
-        """Count the unsent answers again after one was added or all were sent; `check` sees partial sends."""
+        """Update the memory of a client's unsent responses; `check` updates it for partly sent responses."""
         before = self._unread.pop(client, None)
         if before is not None:
             self.answer_bytes -= before.held_bytes
@@ -120,19 +120,19 @@ class SlowClients:
             self._call_soon(self.check)
 
     def forget(self, client: SlowClient) -> None:
-        """Drop a closed connection."""
+        """Remove a closed connection."""
         self._began_s.pop(client, None)
         before = self._unread.pop(client, None)
         if before is not None:
             self.answer_bytes -= before.held_bytes
 
     def check(self) -> None:
-        """Close the clients that are too slow."""
+        """Close the clients that send or read too slowly."""
         self._checks_soon = False
         now_s = self._now_s()
         self._close(
             [client for client, since_s in self._older(self._began_s, now_s) if self._is_late(client, now_s - since_s)],
-            f"their requests came in too slowly: less than {REQUEST_BYTES_A_S_MIN} bytes a second in"
+            f"their requests arrived too slowly: less than {REQUEST_BYTES_A_S_MIN} bytes a second in"
             f" {REQUEST_S_MAX:.0f} s, or {SHORT_BYTES_A_S_MIN} in {PATIENCE_S:.0f} s when memory is short",
         )
         self._look_who_reads(now_s)
@@ -142,11 +142,11 @@ class SlowClients:
         )
 
     def _older(self, clients: dict[SlowClient, float], now_s: float) -> Iterable[tuple[SlowClient, float]]:
-        """Return the clients older than PATIENCE_S, which are the first ones."""
+        """Return the clients that have been waiting for longer than PATIENCE_S; the oldest come first in `clients`."""
         return takewhile(lambda entry: now_s - entry[1] > PATIENCE_S, clients.items())
 
     def _is_late(self, client: SlowClient, age_s: float) -> bool:
-        """True if the request took too long; a client that waits for the broker is late only when memory is short."""
+        """True if a request took too long; one that waits for the broker is late only when memory is short."""
         is_costly = self._pool.is_short and client.holds_buffer
         if not client.waits_for_client:
             return is_costly and age_s > REQUEST_S_MAX
@@ -154,7 +154,7 @@ class SlowClients:
         return age_s > allowed_s + client.begun_bytes / rate
 
     def _look_who_reads(self, now_s: float) -> None:
-        """Restart the clock of clients that have read: those older than PATIENCE_S, or all above the limit."""
+        """Restart the time of clients that have read something; skip recent ones unless the limit is exceeded."""
         is_much = self.answer_bytes > ANSWER_BYTES_MAX
         looked_at = takewhile(lambda entry: is_much or now_s - entry[1].since_s > PATIENCE_S, self._unread.items())
         for client in [client for client, unread in looked_at if client.bytes_sent != unread.bytes_sent]:

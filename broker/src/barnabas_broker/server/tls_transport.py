@@ -1,7 +1,7 @@
-"""TLS behind `Transport`, once the handshake is done: records in and out of a socket that never blocks.
+"""Send and receive over TLS after the handshake, over a socket that never blocks.
 
-OpenSSL gives at most one record at a time, knows no peek, and takes a write as a whole: where the socket has no room it
-asks for the same bytes again, which is what callers do after BlockingIOError.
+OpenSSL returns at most one record at a time and has no peek. If the socket is full, OpenSSL wants the same bytes again,
+so callers must repeat them after BlockingIOError.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from barnabas_broker.server.transport import Sent
 from barnabas_broker.wire.parts import FileSlice
 
 PEEKED_BYTES_MAX: Final = 16 * 1024
-"""The most decrypted bytes that a connection holds before they are read: one record."""
+"""The most decrypted bytes that a connection holds before they are received: one TLS record."""
 WRITE_BYTES: Final = 128 * 1024
 """The bytes of one write, which OpenSSL splits into eight records."""
 _WANTS: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -34,10 +34,10 @@ class TlsTransport:
         self._readable: Callable[[], object] | None = None
         self._is_called_soon = False
         self._blocked_bytes = 0
-        """The size of the write that the socket had no room for."""
+        """The size of the write for which the socket had no room; 0 if the last write succeeded."""
 
     def receive(self, buffer: memoryview) -> int:
-        """Take all that has come in, record by record, as far as there is room."""
+        """Receive all records that have arrived, as far as the buffer has room."""
         have = self._take_peeked(buffer)
         size = len(buffer)
         try:
@@ -57,7 +57,7 @@ class TlsTransport:
         return taken
 
     def peek(self, buffer: memoryview) -> int:
-        """Show one record at most; it stays here, decrypted, to be received."""
+        """Copy decrypted bytes into the buffer, at most one record, without consuming them."""
         room = PEEKED_BYTES_MAX - len(self._peeked)
         if room > 0:
             try:
@@ -70,20 +70,20 @@ class TlsTransport:
         return seen
 
     def has_ended(self) -> bool:
-        """True if the other side has closed, and all bytes before that are received."""
+        """True if the other side has closed and all its bytes are received."""
         try:
             return not self.peek(memoryview(bytearray(1)))
         except BlockingIOError:
             return False
 
     def send(self, part: Sent) -> int:
-        """Send the first bytes, whole TLS records; after BlockingIOError send the same bytes again."""
+        """Send the first bytes as whole TLS records; after BlockingIOError, send the same bytes again."""
         return self._send(memoryview(part)[: self._blocked_bytes or WRITE_BYTES])
 
     send_before_more = send
 
     def send_file(self, part: FileSlice, bytes_max: int) -> int:
-        """Send a slice: the page cache gives the bytes, and they are encrypted here."""
+        """Read a file slice, which is in the page cache, then encrypt and send it."""
         wanted = self._blocked_bytes or min(bytes_max, part.length, WRITE_BYTES)
         read = os.pread(part.file.fileno(), wanted, part.position)
         return self._send(memoryview(read)) if read else 0
@@ -98,7 +98,7 @@ class TlsTransport:
         return sent
 
     def call_when_readable(self, callback: Callable[[], object]) -> None:
-        """Call it for bytes that are decrypted already, too, which the selector does not see."""
+        """Call `callback` when bytes arrive, and for decrypted bytes, which the selector does not see."""
         self._readable = callback
         self._loop.add_reader(self._fd, callback)
         self._call_soon()
@@ -114,23 +114,23 @@ class TlsTransport:
             self._readable()
 
     def ignore_readable(self) -> None:
-        """Remove the callback for bytes to receive."""
+        """Remove the callback for receiving."""
         self._readable = None
         self._loop.remove_reader(self._fd)
 
     def readable_from(self, size_bytes: int) -> None:
-        """Do nothing: the system could only count encrypted bytes."""
+        """Do nothing, because SO_RCVLOWAT would count encrypted bytes."""
 
     def call_when_writable(self, callback: Callable[[], object]) -> None:
-        """Call it in each turn in which something can be sent."""
+        """Call `callback` in each turn of the loop in which something can be sent."""
         self._loop.add_writer(self._fd, callback)
 
     def ignore_writable(self) -> None:
-        """Remove the callback for a writable socket."""
+        """Remove the callback for sending."""
         self._loop.remove_writer(self._fd)
 
     def close(self) -> None:
-        """Close the connection with a TLS close_notify, without a wait for the other side's."""
+        """Close the connection with a close_notify, without waiting for that of the other side."""
         self._readable = None
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)

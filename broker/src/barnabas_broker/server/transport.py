@@ -1,7 +1,7 @@
-"""The interface by which connections and links receive and send bytes, and its implementation for plain TCP.
+"""The interface through which connections send and receive bytes, and its implementation for plain TCP.
 
-A transport never blocks: `receive`, `send` and `send_file` raise BlockingIOError where nothing can be done now, and
-OSError where the other side is gone. TLS is another transport; nothing above it knows which one it has.
+A transport never blocks: `receive`, `send` and `send_file` raise BlockingIOError if nothing can be done now, and
+OSError if the other side is gone. TLS has another implementation (`tls_transport`); callers do not distinguish the two.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ Sent = bytes | bytearray | memoryview
 
 
 class Transport(Protocol):
-    """One connected byte stream, on one event loop."""
+    """A connected byte stream on an event loop."""
 
     @property
     def receive(self) -> Callable[[memoryview], int]:
@@ -25,19 +25,19 @@ class Transport(Protocol):
 
     @property
     def send(self) -> Callable[[Sent], int]:
-        """Send the beginning of some bytes; return how many."""
+        """Send some of the bytes from the beginning; return how many."""
         ...
 
     def peek(self, buffer: memoryview) -> int:
-        """Copy received bytes into the buffer without consuming them; return as `receive` does."""
+        """Copy received bytes into the buffer without consuming them; return 0 if the other side has ended."""
         ...
 
     def has_ended(self) -> bool:
-        """Return True if the other side has ended and everything before that is received."""
+        """True if the other side has ended and all its bytes are received."""
         ...
 
     def send_before_more(self, part: Sent) -> int:
-        """Send like `send`, but the bytes may wait for more, which follow at once."""
+        """Send like `send`, but allow the kernel to wait for more bytes, which follow at once."""
         ...
 
     def send_file(self, part: FileSlice, bytes_max: int) -> int:
@@ -45,7 +45,7 @@ class Transport(Protocol):
         ...
 
     def call_when_readable(self, callback: Callable[[], object]) -> None:
-        """Call `callback` in each turn in which there is something to receive."""
+        """Call `callback` in each turn of the loop in which something can be received."""
         ...
 
     def ignore_readable(self) -> None:
@@ -53,24 +53,24 @@ class Transport(Protocol):
         ...
 
     def readable_from(self, size_bytes: int) -> None:
-        """Hint that the callback for receiving is useless before `size_bytes` have arrived."""
+        """Hint that calling the callback for receiving is useless before `size_bytes` have arrived."""
         ...
 
     def call_when_writable(self, callback: Callable[[], object]) -> None:
-        """Call `callback` in each turn in which something can be sent."""
+        """Call `callback` in each turn of the loop in which something can be sent."""
         ...
 
     def ignore_writable(self) -> None:
-        """Remove the callback for sending, if any."""
+        """Remove the callback for sending."""
         ...
 
     def close(self) -> None:
-        """Close the connection; no callback comes any more."""
+        """Close the connection; no callback is called after that."""
         ...
 
 
 class PlainTransport:
-    """TCP as it is; files go from the page cache to the socket by `sendfile`."""
+    """A plain TCP stream; files go from the page cache to the socket by `sendfile`."""
 
     __slots__ = ("_fd", "_loop", "_socket", "receive", "send")
 
@@ -78,7 +78,7 @@ class PlainTransport:
         self._loop = loop
         self._socket = connected
         self._fd = connected.fileno()
-        self.receive: Callable[[memoryview], int] = connected.recv_into  # The socket's own: no call of ours between.
+        self.receive: Callable[[memoryview], int] = connected.recv_into  # A bound method saves a call.
         self.send: Callable[[Sent], int] = connected.send
 
     def peek(self, buffer: memoryview) -> int:
@@ -86,7 +86,7 @@ class PlainTransport:
         return self._socket.recv_into(buffer, 0, socket.MSG_PEEK)
 
     def has_ended(self) -> bool:
-        """Return True if a peek gives no byte; OSError if the connection was reset."""
+        """True if a peek returns no byte. Raise OSError if the connection was reset."""
         try:
             return not self.peek(memoryview(bytearray(1)))
         except BlockingIOError:
@@ -97,7 +97,7 @@ class PlainTransport:
         return self._socket.send(part, socket.MSG_MORE)
 
     def send_file(self, part: FileSlice, bytes_max: int) -> int:
-        """Send by `sendfile`. Ask the socket for its descriptor: the number may be reused once it is closed."""
+        """Send by `sendfile`; ask the socket for its descriptor, because a closed one may be reused."""
         return os.sendfile(self._socket.fileno(), part.file.fileno(), part.position, bytes_max)
 
     def call_when_readable(self, callback: Callable[[], object]) -> None:
@@ -128,11 +128,11 @@ class PlainTransport:
 
 
 async def connect(loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> socket.socket:
-    """Connect to the first of the host's addresses that answers; raise OSError if none does."""
+    """Connect to the first of the host's addresses that accepts; raise OSError if none does."""
     failure: OSError | None = None
     try:
         places = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # No valid host name: a label is empty or too long.
+    except UnicodeError as error:  # The host name is invalid: a label is empty or too long.
         raise OSError(f"{address[0]} is no host name: {error}") from error
     for family, _, _, _, place in places:
         made = socket.socket(family, socket.SOCK_STREAM)

@@ -1,1 +1,1 @@
-"""The content of /metrics: families of samples under the names of the JMX exporter rules and kafka_exporter."""
+"""The metrics of /metrics, under the names that JMX exporter rules and kafka_exporter give them."""

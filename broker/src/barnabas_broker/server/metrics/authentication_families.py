@@ -1,4 +1,4 @@
-"""Clients that authenticated by SASL or were refused by it or by TLS, by listener, under Kafka's names."""
+"""The counts of authenticated and refused clients by listener, under Kafka's names."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,7 +9,7 @@ _PREFIX = "kafka_server_socket_server_metrics_"
 
 
 def authentication_families(by_listener: Mapping[str, AuthenticationCounts]) -> list[Family]:
-    """Return the counters; those of a listener without SASL and TLS stay 0."""
+    """Return the counters by listener; those of a listener without SASL and TLS stay 0."""
 
     def family(name: str, help_text: str, value: Callable[[AuthenticationCounts], int]) -> Family:
         return Family(
@@ -26,7 +26,7 @@ def authentication_families(by_listener: Mapping[str, AuthenticationCounts]) -> 
             "Clients that authenticated again (KIP-368)",
             lambda counts: counts.succeeded_again,
         ),
-        family("failed_authentication_total", "Clients that were refused", lambda counts: counts.failed),
+        family("failed_authentication_total", "Clients whose authentication failed", lambda counts: counts.failed),
         family(
             "expired_connections_killed_total",
             "Connections closed because their session had ended",
@@ -35,7 +35,7 @@ def authentication_families(by_listener: Mapping[str, AuthenticationCounts]) -> 
         Family(
             "barnabas_failed_authentications_total",
             "counter",
-            "Failed authentications by SASL mechanism; TLS for failed handshakes, none before a mechanism was chosen",
+            "Failed authentications by SASL mechanism; TLS for failed handshakes, none if none was chosen",
             lambda: [
                 Sample(labels(listener=name, mechanism=mechanism), failures)
                 for name, counts in by_listener.items()

@@ -1,4 +1,4 @@
-"""Refusals by the authorizer, by the right that was missing."""
+"""The requests that the authorizer denied, by operation and resource type."""
 
 from barnabas_broker.security.acls.audit import Refusal
 from barnabas_broker.security.acls.authorizer import Authorizer
@@ -7,7 +7,7 @@ from barnabas_core.acls import OPERATIONS
 
 
 def authorizer_families(authorizer: Authorizer | None) -> list[Family]:
-    """Return the counter; without an authorizer it has no sample."""
+    """Return the counter of denied requests; it has no sample without an authorizer."""
     return [
         Family(
             "barnabas_authorizer_refusals_total",
@@ -19,7 +19,7 @@ def authorizer_families(authorizer: Authorizer | None) -> list[Family]:
 
 
 def _samples(authorizer: Authorizer) -> list[Sample]:
-    """Return a sample for each right that answers tell of, and for any other that was refused."""
+    """Return a sample for each operation that can be authorized, and for each other one that was denied."""
     known = [Refusal(operation.name, kind.name) for kind, operations in OPERATIONS.items() for operation in operations]
     refusals = {**dict.fromkeys(known, 0), **authorizer.audit.refusals}
     return [

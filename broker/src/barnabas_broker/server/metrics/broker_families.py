@@ -1,4 +1,4 @@
-"""The broker's own metrics, under the names that Strimzi's JMX exporter rules give Kafka's MBeans."""
+"""The metrics of traffic, replicas and disks, under the names that Strimzi's JMX exporter rules give Kafka's MBeans."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -14,7 +14,7 @@ from barnabas_broker.storage.log_dirs.log_manager import LogManager
 
 
 def broker_families(trust: BatchTrust, logs: LogManager, hosted: Hosted) -> list[Family]:
-    """The families of traffic, replicas and log dirs."""
+    """Return the families for traffic, replicas and log dirs."""
     return [
         *_traffic(hosted.totals),
         _invalid_batches(trust),
@@ -61,7 +61,7 @@ def _invalid_batches(trust: BatchTrust) -> Family:
             yield Sample(labels(client_id=client_id, outcome=outcome), count)
 
     name = "barnabas_invalid_batches_total"
-    help_text = "Batches whose header contradicted their records, by client id: refused, or corrected"
+    help_text = "Batches whose header contradicted their records, by client id and outcome (refused or corrected)"
     return Family(name, "counter", help_text, samples)
 
 
@@ -69,9 +69,12 @@ def _replicas(logs: LogManager, totals: Totals) -> list[Family]:
     counts = {
         "partitioncount": ("Partitions on this broker", totals.partitions),
         "leadercount": ("Partitions that this broker leads", totals.led),
-        "underreplicatedpartitions": ("Partitions led here with replicas out of sync", totals.under_replicated),
+        "underreplicatedpartitions": (
+            "Partitions led by this broker with replicas out of sync",
+            totals.under_replicated,
+        ),
         "underminisrpartitioncount": (
-            "Partitions led here with fewer in-sync replicas than min.insync.replicas: they refuse acks=all",
+            "Partitions led by this broker that refuse acks=all: fewer in-sync replicas than min.insync.replicas",
             totals.under_min_isr,
         ),
         "offlinereplicacount": ("Replicas on this broker that are offline because their disk failed", totals.offline),
@@ -101,14 +104,14 @@ def _logs(logs: LogManager, hosted: Hosted) -> list[Family]:
         _of_partition(
             hosted,
             "kafka_log_log_logendoffset",
-            "Offset of the next record of this replica",
+            "Offset that the next record of this replica will get",
             lambda each: each.log.log_end_offset,
         ),
     ]
 
 
 def disk_families(log_dirs: Sequence[LogDir]) -> list[Family]:
-    """The space of each log dir's disk."""
+    """Return the families for the disk space of each online log dir."""
     free = "Bytes that can still be written to the disk of a log dir"
     return [
         _of_disk(
@@ -122,7 +125,7 @@ def disk_families(log_dirs: Sequence[LogDir]) -> list[Family]:
 
 
 def _of_disk(log_dirs: Sequence[LogDir], name: str, help_text: str, value: Callable[[DiskUsage], int]) -> Family:
-    """Return a family over the online log dirs; a failed disk's answers about its space are not trusted."""
+    """Return a family over the online log dirs, because the disk usage of a failed disk may be wrong."""
 
     def samples() -> Iterator[Sample]:
         for each in log_dirs:

@@ -1,4 +1,4 @@
-"""The metrics of compaction, under the names that JMX exporters give Kafka's MBeans; and the failures."""
+"""The metrics of compaction and its failures, under the names that JMX exporters give Kafka's MBeans."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ _CLEANER = "kafka_log_logcleaner_"
 
 
 def cleaner_families(cleaner: LogCleaner, monotonic_s: Callable[[], float], log_dirs: list[str]) -> list[Family]:
-    """Return the families for dirty logs, cleaning rounds, and partitions that wait after a failure."""
+    """Return the families for dirty logs, failed partitions and compaction rounds."""
     return [*_manager_families(cleaner, monotonic_s), *_failure_families(cleaner, log_dirs), *_round_families(cleaner)]
 
 
@@ -23,7 +23,11 @@ def _manager_families(cleaner: LogCleaner, monotonic_s: Callable[[], float]) -> 
             yield Sample("", int((monotonic_s() - stats.last_look_s) * 1000))
 
     return [
-        _gauge(f"{_MANAGER}max_dirty_percent", "Dirty percentage of the dirtiest log", lambda: stats.max_dirty_percent),
+        _gauge(
+            f"{_MANAGER}max_dirty_percent",
+            "Dirty share of the dirtiest log in percent",
+            lambda: stats.max_dirty_percent,
+        ),
         Family(
             f"{_MANAGER}time_since_last_run_ms",
             "gauge",
@@ -45,7 +49,7 @@ def _failure_families(cleaner: LogCleaner, log_dirs: list[str]) -> list[Family]:
         Family(
             f"{_MANAGER}uncleanable_partitions_count",
             "gauge",
-            "Partitions whose compaction failed and is tried again",
+            "Partitions whose compaction failed and will be tried again",
             lambda: per_dir(lambda _: 1),
         ),
         Family(
@@ -85,7 +89,7 @@ def _round_families(cleaner: LogCleaner) -> list[Family]:
             "Seconds that the last round of compaction took",
             lambda: stats.last_round_s,
         ),
-        _counter("barnabas_cleaner_rounds_total", "Rounds of compaction that were finished", lambda: stats.rounds),
+        _counter("barnabas_cleaner_rounds_total", "Rounds of compaction that have finished", lambda: stats.rounds),
         _counter("barnabas_cleaner_read_bytes_total", "Bytes that compaction has read", lambda: stats.bytes_read),
         _counter(
             "barnabas_cleaner_written_bytes_total", "Bytes that compaction has written", lambda: stats.bytes_written

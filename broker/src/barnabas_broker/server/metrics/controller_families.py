@@ -1,4 +1,4 @@
-"""The controller, live brokers and leaders by this broker's metadata, under Kafka's metric names."""
+"""The metrics of the controller, of live brokers and of leaders, under Kafka's names, from this broker's metadata."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from barnabas_broker.server.metrics.exposition import Family, Sample
 
 
 def controller_families(environment: HandlerEnvironment) -> list[Family]:
-    """Every broker knows them; only its own elections does the controller count for itself."""
+    """Return the families; all brokers know their values, except the elections, which a controller counts itself."""
     image, prefix = environment.image, "kafka_controller_kafkacontroller_"
     return [
         _gauge(
@@ -43,7 +43,7 @@ def controller_families(environment: HandlerEnvironment) -> list[Family]:
         _partitions(
             environment,
             "kafka_server_replicamanager_reassigningpartitions",
-            "Partitions led here with a reassignment in progress",
+            "Partitions that this broker leads and that are being reassigned",
             lambda state: state.leader == environment.broker_id and is_reassigned(state),
         ),
         Family(

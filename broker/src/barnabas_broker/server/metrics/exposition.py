@@ -1,7 +1,7 @@
-"""Prometheus' text format 0.0.4. Own code because it must not hold up the loop: it renders in slices.
+"""Render metrics in Prometheus' text format 0.0.4, in slices, so that the event loop serves requests in between.
 
-A scrape of 10,000 partitions is 200,000 lines and 20 MB; between slices the loop serves requests, and only one slice is
-in memory.
+A scrape of 10,000 partitions has 200,000 lines and 20 MB; only one slice is in memory at a time. The client library of
+Prometheus renders the whole page at once.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -16,46 +16,45 @@ _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 class Sample(NamedTuple):
-    """One value. `labels` is rendered already: `topic="flights",partition="0"`, or empty."""
+    """The value of a metric with its rendered labels, such as `topic="flights",partition="0"`, or an empty string."""
 
     labels: str
     value: float
     suffix: str = ""
-    """The suffix of the name, for samples of a histogram."""
+    """The suffix that a histogram adds to the metric name."""
 
 
 class Family(NamedTuple):
-    """One metric: its samples are read at the scrape, so the hot path keeps plain counters only."""
+    """A metric and the function that returns its samples, which is called at each scrape."""
 
     name: str
     kind: str
-    """`counter`, `gauge` or `histogram`."""
+    """The type of the metric: `counter`, `gauge` or `histogram`."""
     help: str
     samples: Callable[[], Iterable[Sample | None]]
-    """The function that gives the samples; None in place of one that has no value yet.
+    """A function that returns the samples; None stands for a step that has no sample.
 
-    After each METRIC_SAMPLES of either, other work gets its turn, so what is walked over then must be a list of its
-    own.
+    Other work runs after each METRIC_SAMPLES steps, so the function must iterate over a copy of what can change.
     """
 
 
 def single(name: str, kind: str, help_text: str, value: float) -> Family:
-    """A family of one sample without labels, as it is now."""
+    """Return a family with one sample without labels, and the value at this moment."""
     return Family(name, kind, help_text, lambda: [Sample("", value)])
 
 
 def labels(**pairs: object) -> str:
-    """Label pairs as they stand between the braces."""
+    """Return the label pairs as they appear between the braces."""
     return ",".join(f'{name}="{escaped(str(value))}"' for name, value in pairs.items())
 
 
 def escaped(value: str) -> str:
-    """A label's value as it stands between the quotes."""
+    """Return a label's value as it appears between the quotes."""
     return value.translate(_ESCAPES)
 
 
 async def render(families: Iterable[Family]) -> AsyncIterator[bytes]:
-    """The page, a slice at a time. A family without samples has its head only, so that its name can be looked up."""
+    """Yield the page slice by slice; a family without samples has only its HELP and TYPE lines."""
     lines: list[str] = []
     for family in families:
         lines.append(f"# HELP {family.name} {family.help}")

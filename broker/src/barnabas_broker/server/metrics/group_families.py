@@ -1,7 +1,7 @@
-"""Groups and their lag, under kafka_exporter's names, also for groups without members.
+"""The metrics of consumer groups and their lag, under kafka_exporter's names, also for groups without members.
 
-The lag is exported by the broker that coordinates the group. Of partitions that are not on it, it asks the leaders at
-the scrape (docs/decisions/consumer-lag.md). Which partitions count is `group_lag`'s rule.
+The coordinator of a group exports its lag. For partitions on other brokers, the coordinator asks their leaders at each
+scrape (docs/decisions/consumer-lag.md). `group_lag` decides which partitions count.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class GroupPlace(NamedTuple):
-    """A group's position in a partition; `committed` is None if it has committed no offset there."""
+    """The committed offset of a group in a partition; None if the group has committed none."""
 
     group_id: str
     topic_partition: TopicPartition
@@ -33,11 +33,11 @@ class GroupPlace(NamedTuple):
 OffsetValue = Callable[[GroupPlace], int | None]
 Places = Callable[[], Iterator[GroupPlace]]
 
-LAG: Final = "Lag: the high watermark minus the committed offset, or minus the log start offset if there is none"
+LAG: Final = "Lag: the high watermark minus the committed offset, or minus the log start offset without a commit"
 
 
 async def group_families(environment: HandlerEnvironment) -> list[Family]:
-    """Return the families of offsets, lag, members and the coordinator's work, after the answers of other brokers."""
+    """Return the families for offsets, lag, members and coordinators; other brokers are asked for end offsets first."""
     prefix, groups = "kafka_consumergroup_", environment.groups
     lag, places = await _lag(environment), partial(_places, environment)
     return [
@@ -58,7 +58,7 @@ def _offset(each: GroupPlace) -> int | None:
 
 
 def _places(environment: HandlerEnvironment) -> Iterator[GroupPlace]:
-    """Yield each group's partitions with committed offsets, then the other partitions of the same topics."""
+    """Yield the partitions with committed offsets of each group, then the other partitions of the same topics."""
     for group_id, offsets in groupby(environment.groups.group_offsets(), key=attrgetter("group_id")):
         committed = set()
         for each in offsets:
@@ -75,7 +75,7 @@ def _of_topic(environment: HandlerEnvironment, topic: str) -> Iterator[TopicPart
 
 
 async def _lag(environment: HandlerEnvironment) -> OffsetValue:
-    """Return a function for a group's lag in a partition; it is None where no broker knows the partition's end."""
+    """Return a function for a group's lag in a partition; the lag is None if no leader knows the end offset."""
     elsewhere: set[TopicPartition] = set()
     without_commit: set[TopicPartition] = set()
     async for each in in_turns(_places(environment), GROUP_OFFSETS):
@@ -97,7 +97,7 @@ async def _lag(environment: HandlerEnvironment) -> OffsetValue:
 
 
 def _hosted(environment: HandlerEnvironment, topic_partition: TopicPartition) -> Partition | None:
-    """The replica here, where it is one that works: a follower knows the high watermark as of its last fetch."""
+    """Return the replica on this broker unless it has failed; a follower knows the high watermark of its last fetch."""
     topic = environment.replicas.lookup.topics.get(topic_partition.topic)
     partition = topic.partitions.get(topic_partition.partition) if topic is not None else None
     return partition if partition is not None and partition.failure is None else None

@@ -1,4 +1,4 @@
-"""The sums over all partitions of this broker, made in one walk and in slices: there may be thousands."""
+"""The sums over all partitions of this broker, collected in slices, because there may be thousands of partitions."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -57,14 +57,14 @@ class Totals:
 
 
 class Hosted(NamedTuple):
-    """The partitions of this broker at one scrape; they go on changing while it is rendered."""
+    """The partitions of this broker at one scrape; partitions change while the page is rendered."""
 
     partitions: Sequence[Partition]
     totals: Totals
 
 
 async def look_at_all(partitions: Iterable[Partition]) -> Hosted:
-    """Sum up all partitions in slices, between which other work gets its turns."""
+    """Sum up all partitions in slices, between which other work runs."""
     hosted = Hosted(list(partitions), Totals())
     async for partition in in_turns(hosted.partitions, COUNTED_PARTITIONS):
         hosted.totals.add(partition)
@@ -72,15 +72,15 @@ async def look_at_all(partitions: Iterable[Partition]) -> Hosted:
 
 
 def is_under_replicated(partition: Partition) -> bool:
-    """True if a replica is out of sync."""
+    """True if a replica is not in the ISR."""
     return partition.isr_size < len(partition.state.replicas)
 
 
 def is_under_min_isr(partition: Partition) -> bool:
-    """True if the ISR is smaller than min.insync.replicas, so that acks=all is refused."""
+    """True if the ISR is smaller than min.insync.replicas, so that produce requests with acks=all are refused."""
     return partition.isr_size < partition.isr_size_min
 
 
 def is_at_min_isr(partition: Partition) -> bool:
-    """True if acks=all would be refused with one replica less in the ISR."""
+    """True if acks=all would be refused with one replica fewer in the ISR."""
     return partition.isr_size == partition.isr_size_min

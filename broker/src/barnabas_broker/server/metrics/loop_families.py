@@ -1,4 +1,4 @@
-"""The metrics of event loop turns; everything else waits while one lasts."""
+"""The metrics of event loop turns; a long turn delays all other work of the broker."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
@@ -8,21 +8,21 @@ from barnabas_broker.server.metrics.exposition import Family, Sample, labels
 
 
 class LongTurn(Protocol):
-    """A turn of the loop, its CPU time, and the code that took most of it."""
+    """A turn of the event loop with its duration, its CPU time, and the code that took most of it."""
 
     @property
     def seconds(self) -> float:
-        """The seconds that the turn took."""
+        """The duration of the turn in seconds."""
         ...
 
     @property
     def cpu_s(self) -> float:
-        """The CPU seconds of this thread in the turn."""
+        """The CPU seconds that the event loop's thread used in the turn."""
         ...
 
     @property
     def what(self) -> str:
-        """The work that took most of the turn, in a few words for a label."""
+        """The code that took most of the turn, as a short label."""
         ...
 
 
@@ -32,7 +32,7 @@ def loop_families(
     total_s: Callable[[], float],
     longest: Callable[[], LongTurn | None],
 ) -> list[Family]:
-    """Return the families; `counts` has one number for each bound and a last one for longer turns."""
+    """Return the families; `counts` has a count for each bound, and one for longer turns."""
 
     def buckets() -> Iterator[Sample]:
         sums = list(accumulate(counts))
@@ -56,7 +56,7 @@ def loop_families(
         Family(
             "barnabas_loop_longest_turn_cpu_seconds",
             "gauge",
-            "CPU seconds of the longest turn; in the rest of it other processes ran, or it waited for the disk",
+            "CPU seconds of the longest turn; for its other seconds it waited for the disk or for other processes",
             lambda: of_longest(lambda turn: turn.cpu_s),
         ),
     ]

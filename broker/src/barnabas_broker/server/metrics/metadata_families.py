@@ -1,7 +1,7 @@
-"""The metrics of documents that vanished from the metadata store, and of stray logs.
+"""The metrics of stray logs, and of unreadable or missing documents of the metadata store.
 
-The stray logs of an offline log dir are known, but not their bytes: these were read before the disk failed, and are no
-part of the space in the other families.
+For an offline log dir only the number of stray logs is exported. Their bytes were read before the disk failed, and the
+other metrics of disk space leave out offline log dirs, too.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from barnabas_broker.storage.log_dirs.stray_logs import StrayTotal
 
 
 def metadata_families(environment: HandlerEnvironment) -> list[Family]:
-    """All should be 0 for ever."""
+    """Return the families; all their values should stay 0."""
     return [
         _stray_logs(
             environment,
             "barnabas_stray_logs",
-            "Logs that are not served because the metadata has no such topic; in offline log dirs those known before",
+            "Logs that are not served because the metadata has no such topic, also those seen before a log dir failed",
             lambda total: total.logs,
             are_told_offline=True,
         ),
@@ -30,7 +30,7 @@ def metadata_families(environment: HandlerEnvironment) -> list[Family]:
         Family(
             "barnabas_unreadable_documents",
             "gauge",
-            "Documents of the metadata store that cannot be read; the broker's log names them",
+            "Documents of the metadata store that cannot be read; the broker's log has their names",
             lambda: [Sample("", len(environment.image.unreadable))],
         ),
         Family(

@@ -1,6 +1,6 @@
-"""The MBean of Kafka, or the exporter's metric, that each metric stands for. Metrics without an entry are our own.
+"""The MBean of Kafka, or the metric of kafka_exporter, that each metric corresponds to; other metrics are our own.
 
-Nothing at run time needs it: docs/reference/metrics.md lists it, and a test finds a name under `kafka_` left out.
+docs/reference/metrics.md lists these origins, and a test finds names under `kafka_` without an entry.
 """
 
 from collections.abc import Mapping
@@ -138,4 +138,4 @@ ORIGINS: Final[Mapping[str, str]] = {
     **_AUTHENTICATION,
     **_OF_EXPORTERS,
 }
-"""The origins by metric name. A colon precedes the attribute of an MBean with several, or the versions with it."""
+"""The origins by metric name; the part after a colon is an attribute of the MBean, or the versions that have it."""

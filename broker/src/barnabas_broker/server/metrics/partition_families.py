@@ -1,6 +1,6 @@
-"""The partitions that this broker leads, one by one: under the names of Kafka's Partition MBeans and kafka_exporter's.
+"""The metrics of each partition that this broker leads, under the names of Kafka's MBeans and of kafka_exporter.
 
-Only the leader tells them, so that sums over all brokers count each partition once.
+Only the leader exports a partition, so that sums over all brokers count each partition once.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ PartitionValue = Callable[[Partition], int]
 
 
 def partition_families(hosted: Hosted) -> list[Family]:
-    """Offsets, leader, replicas and ISR."""
+    """Return the families for offsets, leaders, replicas and ISR."""
     exporter, kafka = "kafka_topic_partition_", "kafka_cluster_partition_"
     return [
         _led(
@@ -23,7 +23,7 @@ def partition_families(hosted: Hosted) -> list[Family]:
             lambda each: each.high_watermark,
         ),
         _led(hosted, f"{exporter}oldest_offset", "First offset that can be read", lambda each: each.log_start_offset),
-        _led(hosted, f"{exporter}leader", "Id of the broker that leads", lambda each: each.leader_id),
+        _led(hosted, f"{exporter}leader", "Id of the broker that leads the partition", lambda each: each.leader_id),
         _led(hosted, f"{exporter}leader_is_preferred", "1 if the preferred replica leads, else 0", _is_preferred),
         _led(hosted, f"{exporter}replicas", "Replicas of the partition", _replica_count),
         _led(hosted, f"{exporter}in_sync_replica", "Replicas in sync", lambda each: each.isr_size),
@@ -46,7 +46,7 @@ def partition_families(hosted: Hosted) -> list[Family]:
         single(
             "kafka_server_replicamanager_atminisrpartitioncount",
             "gauge",
-            "Partitions led here that would refuse acks=all with one in-sync replica fewer",
+            "Partitions led by this broker that would refuse acks=all with one in-sync replica fewer",
             hosted.totals.at_min_isr,
         ),
     ]

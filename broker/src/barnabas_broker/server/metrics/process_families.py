@@ -1,4 +1,4 @@
-"""The resources that the process uses, under the metric names of Prometheus' own clients."""
+"""The resource usage of the process, under the metric names of Prometheus' own clients."""
 
 from typing import NamedTuple
 
@@ -6,18 +6,18 @@ from barnabas_broker.server.metrics.exposition import Family, single
 
 
 class ProcessUsage(NamedTuple):
-    """The resource usage that the kernel reports now."""
+    """The resource usage that the kernel reports."""
 
     resident_bytes: int
     cpu_s: float
     started_s: float
-    """The start of the process as Unix time."""
+    """The start of the process as Unix time in seconds."""
     open_fds: int
     fds_max: int
 
 
 def process_families(usage: ProcessUsage | None) -> list[Family]:
-    """Return the families; none if the usage is unknown."""
+    """Return the families; the list is empty if the usage is unknown."""
     if usage is None:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Throttling by quotas, of each user and client id that a quota counts."""
+"""The throttle times of each user and client id that has a quota."""
 
 from collections.abc import Mapping
 from typing import Final

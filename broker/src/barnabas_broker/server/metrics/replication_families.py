@@ -1,4 +1,4 @@
-"""The metrics of replication: what followers here lack, what goes between brokers, how in-sync replicas change."""
+"""The metrics of replication: the lag of followers, the traffic between brokers, and the changes of the ISR."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from barnabas_broker.server.metrics.hosted import Hosted, Totals
 def replication_families(
     fetchers: Fetchers, followers: FollowerSessions, isr_changes: IsrChanges, hosted: Hosted
 ) -> list[Family]:
-    """The families of fetchers, of replication traffic and of in-sync replicas."""
+    """Return the families for fetchers, replication traffic and in-sync replicas."""
     return [*_fetchers(fetchers), *_traffic(fetchers, followers, hosted.totals), *_in_sync(isr_changes, hosted.totals)]
 
 
@@ -40,13 +40,13 @@ def _fetchers(fetchers: Fetchers) -> list[Family]:
         Family(
             "kafka_server_fetcherlagmetrics_consumerlag",
             "gauge",
-            "Offsets below the leader's high watermark that the follower here has not fetched",
+            "Offsets below the leader's high watermark that the follower on this broker has not fetched",
             lags,
         ),
         Family(
             "kafka_server_replicafetchermanager_maxlag",
             "gauge",
-            "The largest lag of a follower here",
+            "The largest lag of a follower on this broker",
             max_lag,
         ),
         Family(
@@ -81,8 +81,8 @@ def _traffic(fetchers: Fetchers, followers: FollowerSessions, totals: Totals) ->
 def _in_sync(isr_changes: IsrChanges, totals: Totals) -> list[Family]:
     prefix = "kafka_server_replicamanager_"
     return [
-        single(f"{prefix}isrshrinks_total", "counter", "Times that a replica fell out of sync", totals.isr_shrinks),
-        single(f"{prefix}isrexpands_total", "counter", "Times that a replica came into sync", totals.isr_expands),
+        single(f"{prefix}isrshrinks_total", "counter", "Times that a replica left the ISR", totals.isr_shrinks),
+        single(f"{prefix}isrexpands_total", "counter", "Times that a replica joined the ISR", totals.isr_expands),
         Family(
             f"{prefix}failedisrupdates_total",
             "counter",

@@ -1,4 +1,4 @@
-"""Requests, connections and how busy the loop is that serves them, under the names of Kafka's network metrics."""
+"""The metrics of requests, connections and the event loop's idle share, under the names of Kafka's network metrics."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import accumulate
@@ -12,17 +12,17 @@ from barnabas_broker.server.sasl_listener import AuthenticationCounts
 
 
 class Traffic(NamedTuple):
-    """The sources of the numbers; `idle_share` is the idle part of the loop's time, 0 to 1."""
+    """The sources of the values; `idle_share` returns the idle share of the event loop's time, from 0 to 1."""
 
     requests: Collection[RequestStats]
     connections: Callable[[], int]
     idle_share: Callable[[], float]
     authentication: Mapping[str, AuthenticationCounts] = MappingProxyType({})
-    """The counts by listener."""
+    """The authentication counts by listener."""
 
 
 def request_families(traffic: Traffic) -> list[Family]:
-    """Return the families. One loop stands for both of Kafka's thread pools, so both have the same idle share."""
+    """Return the families; both of Kafka's thread pools have the idle share of the one event loop."""
     prefix = "kafka_network_requestmetrics_"
     return [
         _by_api(traffic, f"{prefix}requests_total", "Requests, by API", lambda each: each.count),
@@ -35,7 +35,7 @@ def request_families(traffic: Traffic) -> list[Family]:
         Family(
             f"{prefix}totaltimems",
             "histogram",
-            "Milliseconds from a request to its answer, by API",
+            "Milliseconds from a request to its response, by API",
             lambda: _total_times(traffic.requests),
         ),
         _of_api(traffic, "Produce"),
@@ -62,7 +62,7 @@ def _by_api(traffic: Traffic, name: str, help_text: str, value: Callable[[Reques
 
 
 def _total_times(requests: Collection[RequestStats]) -> Iterator[Sample]:
-    """Yield the histograms of the APIs that had requests."""
+    """Yield the histograms of the APIs that have had responses."""
     for each in requests:
         counts = list(accumulate(each.time_counts))
         if not counts[-1]:

@@ -1,4 +1,4 @@
-"""Transactions: the ids that this broker coordinates, and what is undecided in the partitions that it leads."""
+"""The metrics of transactional ids that this broker coordinates, and of transactions in its partitions."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,21 +22,21 @@ from barnabas_broker.server.metrics.hosted import Hosted
 from barnabas_core.fair_turns import GROUP_OFFSETS, in_turns
 
 NAMED_MAX: Final = 20
-"""The number of ids that have a series: one of each would be too many."""
+"""The most transactional ids that get a time series, because one series for each id would be too many."""
 LATE_AFTER_MS: Final = 5 * 60_000
-"""Kafka's: no transaction may last so long beyond transaction.max.timeout.ms."""
+"""The time after transaction.max.timeout.ms at which a transaction counts as hanging, as in Kafka."""
 
 
 class _Ids(NamedTuple):
-    """The transactional ids here, as of one scrape."""
+    """The transactional ids that this broker coordinates, at one scrape."""
 
     counts: Counter[TransactionState]
     overdue_ms: list[tuple[int, str]]
-    """The largest first."""
+    """The overdue times with their transactional ids, the longest first."""
 
 
 async def transaction_families(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
-    """The families of the coordinator, and of the partitions that are led here."""
+    """Return the families for the coordinator and for the partitions that this broker leads."""
     return [
         *_of_ids(await _look_at_ids(environment)),
         *_of_coordinator(environment),
@@ -56,7 +56,7 @@ async def _look_at_ids(environment: HandlerEnvironment) -> _Ids:
 
 
 def _overdue_ms(transaction: Transaction, now_ms: int) -> int:
-    """Return how late it is, also if it was decided in time and its markers are not written."""
+    """Return the ms since the transaction's timeout; a decided transaction is overdue until its markers are written."""
     is_open = transaction.state is ONGOING or transaction.state in PREPARED
     return now_ms - transaction.started_ms - transaction.timeout_ms if is_open else 0
 
@@ -72,7 +72,7 @@ def _of_ids(ids: _Ids) -> list[Family]:
         Family(
             "barnabas_transaction_overdue_seconds",
             "gauge",
-            f"Seconds since the timeout of an open transaction; of the {NAMED_MAX} longest overdue",
+            f"Seconds since the timeout of an open transaction, for the {NAMED_MAX} longest overdue",
             lambda: [Sample(labels(transactional_id=name), late_ms / 1000) for late_ms, name in ids.overdue_ms],
         ),
     ]
@@ -90,7 +90,7 @@ def _of_coordinator(environment: HandlerEnvironment) -> list[Family]:
         Family(
             "barnabas_transaction_markers_refused_total",
             "counter",
-            "Markers that a partition refused with a final error, by error: their transactions ended without them",
+            "Markers that a partition refused for good, by error; their transactions ended without these markers",
             lambda: [Sample(labels(error=code.name), counts.refused_markers[code]) for code in REFUSED],
         ),
         Family(
@@ -137,13 +137,13 @@ def _of_partitions(environment: HandlerEnvironment, hosted: Hosted) -> list[Fami
         Family(
             "barnabas_partition_last_stable_offset",
             "gauge",
-            "Last stable offset: read_committed consumers stop there; only where it is below the high watermark",
+            "Last stable offset, at which read_committed consumers stop, for partitions whose high watermark is higher",
             stable_offsets,
         ),
         Family(
             "kafka_server_replicamanager_partitionswithlatetransactionscount",
             "gauge",
-            "Partitions led here with a hanging transaction: its producer has been silent for longer than "
+            "Partitions led by this broker with a hanging transaction, whose producer has been silent for longer than "
             "transaction.max.timeout.ms and 5 minutes",
             late,
         ),
