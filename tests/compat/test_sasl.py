@@ -68,7 +68,7 @@ def test_kcat_comes_in(way: str, secured: SecuredBroker) -> None:
 def test_an_unsigned_token_lets_nobody_in(secured: SecuredBroker) -> None:
     with pytest.raises(REFUSALS):
         kcat_with_an_unsigned_token(secured.login("OAUTHBEARER"))
-    assert "fit its algorithm 'none'" in secured.server.log_text()
+    assert "fit the token's algorithm 'none'" in secured.server.log_text()
 
 
 def test_a_client_without_a_certificate_is_refused_where_one_is_required(secured: SecuredBroker) -> None:

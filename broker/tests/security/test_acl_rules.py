@@ -170,5 +170,5 @@ def test_a_flood_of_refusals_is_counted_and_logged_in_part(caplog: pytest.LogCap
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == LINES_MAX + 2
     assert "is Denied operation = READ from host = 10.0.0.1 on resource = TOPIC:'t0\\n'" in lines[0]
-    assert lines[-2] == "7 more refusals are not listed"
+    assert lines[-2] == "7 more refusals were not logged"
     assert audit.refusals.total() == LINES_MAX + 8

@@ -1,4 +1,4 @@
-"""The floor that authenticates clients, and decides on their rights.
+"""The floor that authenticates clients and authorizes their requests.
 
-Decisions are pure; credentials come from the metadata floor.
+Authorization is pure; credentials come from the metadata floor.
 """

@@ -1,4 +1,4 @@
-"""Passwords that are set while a broker runs: sealed in the metadata, by a key that is kept with the credentials."""
+"""Encrypt the passwords in dynamic configs, with a key that is stored with the credentials."""
 
 import logging
 from base64 import b64decode, b64encode
@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 
 OptionalTexts = Mapping[str, str | None]
 _SEALED: Final = "sealed:"
-"""The prefix of a stored text that only the key opens."""
+"""The prefix of an encrypted password."""
 _SECRET_KEY: Final = "config-key"
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
 
 
 class StoredPasswords:
-    """The passwords in dynamic configs, encrypted with one key of the cluster, which is fetched at the first use."""
+    """The encryption of passwords in dynamic configs, with one key for the cluster, read at its first use."""
 
     def __init__(
         self, open_secrets: Callable[[], Awaitable[SecretStore]], random_bytes: Callable[[int], bytes]
@@ -35,7 +35,7 @@ class StoredPasswords:
         self._unreadable: set[str] = set()
 
     async def sealed(self, broker: str, configs: OptionalTexts) -> OptionalTexts:
-        """Return settings of a broker with each password as the metadata may hold it. Raises StoreUnavailable."""
+        """Return a broker's settings with each password encrypted for the metadata. Raise StoreUnavailable."""
         passwords = {name: text for name, text in configs.items() if text and _is_password(name)}
         if not passwords:
             return configs
@@ -43,7 +43,7 @@ class StoredPasswords:
         return {**configs, **{name: self._seal(cipher, broker, name, text) for name, text in passwords.items()}}
 
     async def opened(self, config: BrokerConfig) -> BrokerConfig:
-        """Return the settings with the passwords that were set for this broker. Raises StoreUnavailable."""
+        """Return the config with the decrypted passwords of this broker. Raise StoreUnavailable."""
         own = config.broker_overrides
         sealed = {name: text for name, text in own.items() if text.startswith(_SEALED) and _is_password(name)}
         if not sealed:
@@ -84,5 +84,5 @@ def _is_password(name: str) -> bool:
 
 
 def _owner(broker: str, name: str) -> bytes:
-    """Return the owner of an encrypted text, for which alone it can be decrypted."""
+    """Return the broker and the setting for which alone an encrypted password can be decrypted."""
     return f"{broker}/{name}".encode()

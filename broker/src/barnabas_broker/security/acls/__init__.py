@@ -1,1 +1,1 @@
-"""ACLs, the decisions that follow from them, and the authorizer that keeps both."""
+"""ACLs, the index that finds them, and the authorizer that caches the decisions."""

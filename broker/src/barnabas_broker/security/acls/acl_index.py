@@ -1,7 +1,7 @@
-"""The ACLs of a cluster, found by resource, and Kafka's rules for the decision by them.
+"""The ACLs of a cluster, indexed by resource, and the decision that follows from them.
 
-The rules are those of Kafka's StandardAuthorizer: any denial wins, then any allowance; a resource without any ACL is
-for everybody where `allow.everyone.if.no.acl.found` says so.
+The rules are those of Kafka's StandardAuthorizer: any DENY wins over any ALLOW, and a resource without ACLs is open to
+everybody if `allow.everyone.if.no.acl.found` is true.
 """
 
 from collections import Counter
@@ -27,26 +27,27 @@ Entries = Collection[AclEntry]
 
 
 class AclSubject(NamedTuple):
-    """The client of a decision: its principal, and its plain address."""
+    """The client for which a decision is made: its principal and its IP address."""
 
     principal: str
     host: str
 
 
 class AclIndex:
-    """Entries by pattern. To look one resource up costs as much as there are lengths of prefixes, not as ACLs.
+    """The ACL entries by resource pattern.
 
-    A right on any resource costs as much as there are patterns that name the asker or everybody.
+    The cost of finding the ACLs of a resource grows with the number of different prefix lengths, not with the number of
+    ACLs. The cost of `allows_any` grows with the number of patterns that name the principal or User:*.
     """
 
     def __init__(self) -> None:
         self._entries: dict[AclPattern, Entries] = {}
         self._of_principal: dict[str, dict[AclPattern, None]] = {}
-        """The patterns that name a principal."""
+        """The patterns of the ACLs that name each principal."""
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
 
     def put(self, pattern: AclPattern, entries: Entries) -> None:
-        """Replace all entries of a pattern; none removes it."""
+        """Replace all entries of a pattern; without entries, remove the pattern."""
         self._count_prefix(pattern, -1 if pattern in self._entries else 0)
         for principal in {each.principal for each in self._entries.pop(pattern, ())}:
             del self._of_principal[principal][pattern]
@@ -62,10 +63,10 @@ class AclIndex:
         if pattern.pattern_type is PatternType.PREFIXED and change:
             lengths = self._prefix_lengths.setdefault(pattern.resource_type, Counter())
             lengths[len(pattern.name)] += change
-            lengths += Counter()  # Remove lengths that no prefix has any more.
+            lengths += Counter()  # Remove the lengths of prefixes that no longer exist.
 
     def of(self, resource_type: ResourceType, name: str) -> Iterator[AclEntry]:
-        """Find the entries that are about one resource."""
+        """Find the entries that apply to a resource."""
         entries = self._entries
         yield from entries.get(AclPattern(resource_type, name, PatternType.LITERAL), ())
         if name != ANY_NAME:
@@ -81,7 +82,10 @@ class AclIndex:
     def allows(
         self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, name: str, *, if_none: bool
     ) -> bool:
-        """Return whether the asker may do this; `if_none` is the answer for a resource that no ACL is about."""
+        """True if the client may perform the operation on the resource.
+
+        `if_none` is the result for a resource without ACLs.
+        """
         implying = IMPLYING.get(operation, frozenset({operation}))
         is_about, is_allowed = False, False
         for entry in self.of(resource_type, name):
@@ -96,7 +100,7 @@ class AclIndex:
         return is_allowed if is_about else if_none
 
     def allows_any(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Return whether an ACL gives the asker this right on resources that no denial covers altogether."""
+        """True if an ACL allows the client the operation on some resource, and no DENY covers the whole ACL."""
         denied = set(self._of(asker, operation, resource_type, Permission.DENY))
         if AclPattern(resource_type, ANY_NAME, PatternType.LITERAL) in denied:
             return False
@@ -116,7 +120,7 @@ class AclIndex:
 
 
 def is_of(entry: AclEntry, asker: AclSubject) -> bool:
-    """Return whether the entry is about this asker."""
+    """True if the entry applies to the client."""
     return entry.principal in (asker.principal, ANY_USER) and (
         entry.host == ANY_HOST or plain_host(entry.host) == asker.host
     )
@@ -126,7 +130,7 @@ _PREFIXED: Final = PatternType.PREFIXED
 
 
 def _is_covered(allowed: AclPattern, denied: Collection[AclPattern]) -> bool:
-    """Return whether one denial is about all that the allowance is about."""
+    """True if a DENY pattern covers all resources of the ALLOW pattern."""
     if allowed in denied:
         return True
     if allowed.pattern_type is PatternType.LITERAL and allowed.name == ANY_NAME:

@@ -1,4 +1,4 @@
-"""The checks of CreateAcls requests, and the search for ACLs by a filter of DescribeAcls or DeleteAcls."""
+"""Check the ACLs of CreateAcls requests, and match ACLs against the filters of DescribeAcls and DeleteAcls."""
 
 from typing import Final, NamedTuple
 
@@ -20,11 +20,11 @@ _OPERATIONS: Final = ", ".join(each.name for each in AclOperation if each > AclO
 
 
 def check_new(pattern: AclPattern, entry: AclEntry) -> None:
-    """ApiError unless this may be an ACL."""
+    """Raise ApiError if the pattern and the entry do not form a valid ACL."""
     if pattern.resource_type is ResourceType.CLUSTER and pattern.name != CLUSTER_NAME:
         _refuse("resource_name", pattern.name, f"{CLUSTER_NAME} for the type CLUSTER")
     if not pattern.name:
-        _refuse("resource_name", pattern.name, "a text that is not empty")
+        _refuse("resource_name", pattern.name, "a non-empty text")
     if pattern.resource_type is ResourceType.ANY:
         _refuse("resource_type", "ANY", _TYPES)
     if pattern.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
@@ -44,7 +44,7 @@ def _refuse(field: str, value: str, allowed: str) -> None:
 
 
 class AclFilter(NamedTuple):
-    """A filter for ACLs; None matches all values."""
+    """The filter of a DescribeAcls or DeleteAcls request; ANY and None match all values."""
 
     resource_type: ResourceType
     name: str | None
@@ -55,7 +55,7 @@ class AclFilter(NamedTuple):
     permission: Permission
 
     def finds(self, pattern: AclPattern, entry: AclEntry) -> bool:
-        """Return whether the ACL is one of these. The operation ALL finds itself only."""
+        """True if the filter matches the ACL; the operation ALL matches only itself."""
         return (
             self.finds_pattern(pattern)
             and self.principal in (None, entry.principal)
@@ -65,7 +65,7 @@ class AclFilter(NamedTuple):
         )
 
     def finds_pattern(self, pattern: AclPattern) -> bool:
-        """Return whether ACLs of this pattern may be among these."""
+        """True if the filter can match ACLs with this pattern."""
         if self.resource_type not in (ResourceType.ANY, pattern.resource_type):
             return False
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, pattern.pattern_type):

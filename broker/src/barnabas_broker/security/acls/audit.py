@@ -1,4 +1,4 @@
-"""The log of refused requests and their counts: `kafka.authorizer.logger`, as in Kafka."""
+"""Log and count denied requests, under the logger name `kafka.authorizer.logger`, as in Kafka."""
 
 import logging
 from collections import Counter
@@ -11,20 +11,23 @@ from barnabas_core.clock import Clock, monotonic_ms
 log = logging.getLogger("kafka.authorizer.logger")
 
 LINES_MAX: Final = 100
-"""Refusals logged in a period; a client that asks for a million topics does not fill the disk."""
+"""The most refusals logged per period, so that a client that asks for a million topics does not fill the disk."""
 PERIOD_MS: Final = 1_000
 NAME_CHARS_MAX: Final = 250
 
 
 class Refusal(NamedTuple):
-    """The kind of refusal that the metric counts."""
+    """The labels by which refusals are counted."""
 
     operation: str
     resource_type: str
 
 
 class Audit:
-    """Logs refusals at INFO, and at DEBUG what is allowed for the first time since an ACL changed."""
+    """The log and the counts of decisions.
+
+    Refusals are logged at INFO. Allowed operations are logged at DEBUG, once after each change of the ACLs.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -33,25 +36,25 @@ class Audit:
         self.refusals: Counter[Refusal] = Counter()
 
     def refused(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
-        """Count a refusal, and log it where there is room for it."""
+        """Count a refusal, and log it unless the period has LINES_MAX lines already."""
         self.refusals[Refusal(operation.name, resource_type.name)] += 1
         now_ms = monotonic_ms(self._clock)
         if not 0 <= now_ms - self._period_began_ms < PERIOD_MS:
             if self._lines > LINES_MAX:
-                log.info("%d more refusals are not listed", self._lines - LINES_MAX)
+                log.info("%d more refusals were not logged", self._lines - LINES_MAX)
             self._period_began_ms, self._lines = now_ms, 0
         self._lines += 1
         if self._lines <= LINES_MAX:
             log.info("%s", _line(asker, "Denied", operation, resource_type, name))
 
     def allowed(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
-        """Log an allowance, for administrators who look for the rights that an application needs."""
+        """Log an allowed operation, for administrators who want to know which rights an application needs."""
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s", _line(asker, "Allowed", operation, resource_type, name))
 
 
 def _line(asker: AclSubject, decision: str, operation: AclOperation, resource_type: ResourceType, name: str) -> str:
-    """Write names as Python literals: a client chooses them, and could forge a line."""
+    """Format a log line; names become Python literals, because a name with a line break could forge a line."""
     shown = name[:NAME_CHARS_MAX]
     return (
         f"Principal = {asker.principal!r} is {decision} operation = {operation.name} from host = {asker.host} "

@@ -1,6 +1,7 @@
-"""The cache of decisions on clients' rights: each is made once for each resource, until an ACL changes.
+"""The authorizer, and its cache of decisions for each client.
 
-`rights` gives what is known of one principal on one address. A request keeps to what it found when it began.
+`Authorizer.rights` returns the cached decisions of a principal at an address. A change of the ACLs drops the cache, but
+a request keeps the decisions with which it began.
 """
 
 import functools
@@ -12,16 +13,16 @@ from barnabas_broker.security.acls.audit import Audit
 from barnabas_core.acls import CLUSTER_NAME, OPERATIONS, AclOperation, AclPattern, ResourceType, plain_host
 
 ASKERS_MAX: Final = 10_000
-"""The most clients whose rights are cached; beyond it the least recently used are dropped."""
+"""The most clients whose decisions are cached; above the limit the least recently used are dropped."""
 DECISIONS_MAX: Final = 10_000
-"""The most cached decisions for one client; beyond it all of them are dropped, and made again on demand."""
+"""The most cached decisions of a client; above the limit all of them are dropped and made again when needed."""
 
 
 _ALL: Final = {kind: frozenset(map(int, each)) for kind, each in OPERATIONS.items()}
 
 
 class Rights:
-    """The rights of one asker, as the ACLs are when this is made."""
+    """The cached decisions for one client."""
 
     __slots__ = ("_asker", "_authorizer", "_decided", "_decided_any", "is_super", "readable", "writable")
 
@@ -33,17 +34,17 @@ class Rights:
         self.is_super = is_super
         self.writable: set[str | bytes | None] = set()
         self.readable: set[str | bytes | None] = set()
-        """Topics, by name or by the bytes of their id, that Produce and Fetch have found to be allowed."""
+        """The topics, by name or by the bytes of their id, for which Produce and Fetch are known to be allowed."""
 
     def may(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Return whether the asker may do this; a refusal is for the audit log."""
+        """True if the client may perform the operation on the resource; log and count a refusal."""
         allowed = self.may_see(operation, resource_type, name)
         if not allowed:
             self._not_super().audit.refused(self._asker, operation, resource_type, name)
         return allowed
 
     def may_see(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Return whether the asker may do this; nothing is logged, as it asked for no single resource."""
+        """True if the client may perform the operation; nothing is logged, because it did not ask for this resource."""
         if self.is_super:
             return True
         decided = self._decided.get((operation, resource_type, name))
@@ -65,7 +66,7 @@ class Rights:
         return self._authorizer
 
     def may_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Return whether the asker may do this to any resource of the type."""
+        """True if the client may perform the operation on at least one resource of the type."""
         if self.is_super:
             return True
         decided = self._decided_any.get((operation, resource_type))
@@ -75,18 +76,18 @@ class Rights:
         return decided
 
     def operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> set[int]:
-        """List the codes of all that the asker may do to a resource."""
+        """Return the codes of all operations that the client may perform on the resource."""
         if self.is_super:
             return set(_ALL[resource_type])
         return {int(each) for each in OPERATIONS[resource_type] if self.may_see(each, resource_type, name)}
 
 
 EVERY_RIGHT: Final = Rights(None, AclSubject("", ""), is_super=True)
-"""The rights of everybody without an authorizer."""
+"""The rights of every client if the broker has no authorizer."""
 
 
 class Authorizer:
-    """The authorizer: the ACLs, the super users, and the cached decisions."""
+    """The ACLs, the super users, and the cached decisions."""
 
     def __init__(
         self,
@@ -96,32 +97,35 @@ class Authorizer:
         audit: Audit,
         lacks_acls: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`lacks_acls` is true while an ACL is stored that cannot be read: it may be a denial."""
+        """Create the authorizer; `lacks_acls` returns True while a stored ACL, possibly a DENY, cannot be read."""
         self.index = AclIndex()
         self._lacks_acls = lacks_acls
         self._super_users = frozenset(super_users)
         self._allow_if_none = allow_if_none
         self.rights = functools.lru_cache(ASKERS_MAX)(self._new_rights)
-        """Return the rights of a principal at an address. Hot: called for each request."""
+        """Return the cached decisions for a principal at an address; this is called for each request."""
         self.audit = audit
 
     def _new_rights(self, principal: str, host: str) -> Rights:
         return Rights(self, AclSubject(principal, plain_host(host)), is_super=principal in self._super_users)
 
     def replace(self, changes: Mapping[AclPattern, Entries]) -> None:
-        """Take over the entries of patterns; all that was decided is decided again."""
+        """Replace the entries of the given patterns, and drop all cached decisions."""
         for pattern, entries in changes.items():
             self.index.put(pattern, entries)
         self.rights.cache_clear()
 
     def decide(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
-        """True if the ACLs allow it; while one of them cannot be read, nothing is allowed."""
+        """True if the ACLs allow the operation; nothing is allowed while a stored ACL cannot be read."""
         return not self._lacks_acls() and self.index.allows(
             asker, operation, resource_type, name, if_none=self._allow_if_none
         )
 
     def decide_any(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """True if the ACLs allow it for any resource of the type. Kafka checks an unused name first."""
+        """True if the ACLs allow the operation on some resource of the type.
+
+        Like Kafka, check a resource named "hardcode" first, which shows whether resources without ACLs are open.
+        """
         if self._lacks_acls():
             return False
         return self.decide(asker, operation, resource_type, "hardcode") or self.index.allows_any(
@@ -130,5 +134,5 @@ class Authorizer:
 
 
 def super_users(text: str) -> list[str]:
-    """Split `super.users` at semicolons: the names in certificates have commas."""
+    """Split `super.users` at semicolons, because the names in certificates contain commas."""
     return [user for each in text.split(";") if (user := each.strip())]

@@ -1,4 +1,4 @@
-"""ACLs as the metadata has them, and the authorizer that follows the metadata."""
+"""Convert ACLs between the metadata and the authorizer, and keep the authorizer up to date."""
 
 from collections.abc import Callable, Collection, Iterable
 
@@ -13,16 +13,16 @@ from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, 
 
 
 class AclFollower:
-    """Keeps the ACLs of an authorizer equal to those of the image."""
+    """Copy the ACLs of the metadata image to the authorizer whenever they change."""
 
     def __init__(self, authorizer: Authorizer, image: MetadataImage) -> None:
         self._authorizer = authorizer
         self._image = image
         self._patterns: dict[str, AclPattern] = {}
-        """The patterns by the key of the document, to find that of a deleted one."""
+        """The pattern of each stored document, needed when the document is deleted."""
 
     def start(self) -> None:
-        """Take over the current ACLs, and follow their changes."""
+        """Copy the current ACLs, and subscribe to their changes."""
         self._take_over(self._image.acls)
         self._image.subscribe(self._changed)
 
@@ -43,17 +43,17 @@ class AclFollower:
 
 
 def lacks_acls(image: MetadataImage) -> bool:
-    """Return whether a document of ACLs cannot be read and this broker does not know it from before."""
+    """True if a stored ACL document cannot be read and this broker has no earlier version of the document."""
     return any(key.startswith(ACLS) and key not in image.acls for key in image.unreadable)
 
 
 def key_of(pattern: AclPattern) -> str:
-    """Return the key of the document of a pattern."""
+    """Return the metadata key for the document of a pattern."""
     return acls_key(pattern.resource_type.name, pattern.pattern_type.name, pattern.name)
 
 
 def pattern_of(document: AclsDocument) -> AclPattern | None:
-    """Return the pattern of a document; None for a kind of resource that this version does not know."""
+    """Return the pattern of a document; None if this version does not know the resource type or the pattern type."""
     try:
         return AclPattern(ResourceType[document.resource_type], document.name, PatternType[document.pattern_type])
     except KeyError:
@@ -61,7 +61,7 @@ def pattern_of(document: AclsDocument) -> AclPattern | None:
 
 
 def entries_of(document: AclsDocument) -> list[AclEntry]:
-    """List the entries of a document, without operations that this version does not know: it has no such requests."""
+    """Return the entries of a document; entries for operations that this version does not know are left out."""
     return [
         AclEntry(each.principal, each.host, AclOperation[each.operation], Permission[each.permission])
         for each in document.acls
@@ -70,7 +70,7 @@ def entries_of(document: AclsDocument) -> list[AclEntry]:
 
 
 def adding(pattern: AclPattern, entries: Iterable[AclEntry]) -> Callable[[AclsDocument | None], AclsDocument]:
-    """Return the change that adds entries; existing ones are not added again."""
+    """Return a change that adds entries to a document; entries that exist already are not duplicated."""
     added = [_stored(each) for each in entries]
 
     def change(document: AclsDocument | None) -> AclsDocument:
@@ -83,7 +83,7 @@ def adding(pattern: AclPattern, entries: Iterable[AclEntry]) -> Callable[[AclsDo
 
 
 def removing(pattern: AclPattern, entries: Iterable[AclEntry]) -> Callable[[AclsDocument | None], AclsDocument]:
-    """Make the change that removes entries; all others stay as they are."""
+    """Return a change that removes entries from a document."""
     removed = {_stored(each) for each in entries}
     no_more = adding(pattern, ())
 

@@ -1,1 +1,1 @@
-"""SASL: the mechanisms, the JAAS lines that configure them, and the credentials that they ask for."""
+"""SASL: the mechanisms, their JAAS configuration, and the credentials of users."""

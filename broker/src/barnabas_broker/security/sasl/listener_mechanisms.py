@@ -1,4 +1,4 @@
-"""The mechanisms of one listener, built from its settings. Invalid ones are reported together as one error."""
+"""Create the SASL mechanisms of a listener from its settings, and report all invalid settings in one error."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
@@ -20,22 +20,22 @@ JAAS: Final = "sasl.jaas.config"
 
 
 class SaslEnvironment(NamedTuple):
-    """The things that mechanisms need besides their settings."""
+    """The dependencies of the mechanisms besides their settings."""
 
     credentials: Mapping[tuple[str, str], ScramCredential]
-    """The verifiers of SCRAM, by user and mechanism, as they are now."""
+    """The current SCRAM verifiers by user and mechanism."""
     secret: bytes
     """A secret that all brokers of the cluster share."""
     new_nonce: Callable[[], str]
     open_keys: Callable[[OAuthSettings], TokenKeys]
-    """Returns the keys by which tokens are verified."""
+    """A function that returns the keys that verify tokens."""
     now_ms: Callable[[], int]
     shapes: Callable[[str], Collection[SaltShape]] = lambda _: ()
-    """The shapes that the salts of users of a mechanism have."""
+    """A function that returns the salt shapes of the users of a mechanism."""
 
 
 def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment) -> Mapping[str, Mechanism]:
-    """Return the enabled mechanisms of a listener with SASL, by name. Raises InvalidConfig."""
+    """Return the enabled mechanisms of a SASL listener by name. Raise InvalidConfig."""
     names = security.value(ENABLED)
     assert isinstance(names, tuple), "the setting is a list"
     problems: list[ConfigProblem] = []
@@ -51,10 +51,10 @@ def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment
 
 def _mechanism(name: str, entry: JaasEntry, oauth: OAuthSettings | None, environment: SaslEnvironment) -> Mechanism:
     if name == OAUTHBEARER:
-        # The import makes a broker's start a third longer, so only brokers that use it import it.
+        # The import takes a third of the start of a broker, so only brokers with OAUTHBEARER do it.
         from barnabas_broker.security.sasl.oauth_bearer import OAuthBearer
 
-        assert oauth is not None, "its settings are right"
+        assert oauth is not None, "the OAUTHBEARER settings are valid"
         return OAuthBearer(environment.open_keys(oauth), oauth.rules, environment.now_ms)
     if name in SCRAM_HASHES:
         return Scram(
@@ -68,16 +68,16 @@ def _mechanism(name: str, entry: JaasEntry, oauth: OAuthSettings | None, environ
 
 
 def jaas_entry(security: ListenerSecurity, mechanism: str, problems: list[ConfigProblem]) -> JaasEntry:
-    """Return the mechanism's own JAAS line, and add what is wrong with it to the problems. Only PLAIN needs one.
+    """Return the JAAS entry of a mechanism, and append its errors to `problems`; only PLAIN requires an entry.
 
-    A line without the mechanism in its name is nobody's, as in Kafka.
+    The setting must have the mechanism in its name; as in Kafka, a JAAS setting for the whole listener is ignored.
     """
     family = mechanism.partition("-")[0]
     setting = f"listener.name.{security.name.lower()}.{mechanism.lower()}.{JAAS}"
     text = security.texts.get(setting)
     if text is None:
         if family == "PLAIN":
-            problems.append(ConfigProblem(setting, None, "must be set: it has the users and their passwords"))
+            problems.append(ConfigProblem(setting, None, "must be set, with the users and their passwords"))
         return JaasEntry(family, {})
     try:
         entry = parse_jaas(text)
@@ -85,6 +85,6 @@ def jaas_entry(security: ListenerSecurity, mechanism: str, problems: list[Config
         problems.append(ConfigProblem(setting, None, str(error)))
         return JaasEntry(family, {})
     if entry.family != family:
-        allowed = f"must have the login module of {mechanism}, not that of {entry.family}"
+        allowed = f"must have the login module of {mechanism}, not of {entry.family}"
         problems.append(ConfigProblem(setting, None, allowed))
     return entry

@@ -1,4 +1,4 @@
-"""The client's side of SASL, for the logins of brokers at each other: PLAIN and SCRAM. Brokers have no tokens."""
+"""The client's side of SASL, with which brokers log in at each other: PLAIN and SCRAM."""
 
 from base64 import b64encode
 from collections.abc import Callable
@@ -24,24 +24,24 @@ MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 
 
 class LoginFailed(Exception):
-    """The other side did not authenticate itself, or broke the protocol."""
+    """The error that the server refuses, does not prove that it knows the password, or violates the protocol."""
 
 
 class Login(Protocol):
-    """One attempt to come in."""
+    """One attempt to log in."""
 
     @property
     def mechanism(self) -> str:
-        """The mechanism to ask for."""
+        """The SASL mechanism of the login."""
         ...
 
     def next_token(self, challenge: bytes) -> bytes | None:
-        """Return the next token to send; None at the end. The first challenge is empty. Raises LoginFailed."""
+        """Return the next token to send, or None at the end; the first challenge is empty. Raise LoginFailed."""
         ...
 
 
 class PlainLogin:
-    """User and password, once."""
+    """A PLAIN login: one token with user and password."""
 
     mechanism = "PLAIN"
 
@@ -49,7 +49,7 @@ class PlainLogin:
         self._token: bytes | None = f"\0{user}\0{password}".encode()
 
     def next_token(self, challenge: bytes) -> bytes | None:
-        """Return what `Login` says."""
+        """Return the token, then None."""
         if challenge:
             raise LoginFailed("PLAIN has no challenge")
         token, self._token = self._token, None
@@ -57,7 +57,7 @@ class PlainLogin:
 
 
 class ScramLogin:
-    """The proof that it knows the password, for the proof that the server knows the verifier."""
+    """A SCRAM login: client and server prove to each other that they know the password."""
 
     def __init__(self, kind: ScramHash, user: str, password: str, nonce: str) -> None:
         self.mechanism = kind.mechanism
@@ -67,7 +67,7 @@ class ScramLogin:
         self._has_begun = False
 
     def next_token(self, challenge: bytes) -> bytes | None:
-        """Return what `Login` says."""
+        """Return the first message, then the proof, then None."""
         if not self._has_begun:
             self._has_begun = True
             return f"n,,{self._first}".encode()
@@ -83,7 +83,7 @@ class ScramLogin:
         except MalformedScram as error:
             raise LoginFailed(str(error)) from error
         if not server.nonce.startswith(self._nonce) or not ITERATIONS_MIN <= server.iterations <= ITERATIONS_MAX:
-            raise LoginFailed(f"its first message has another nonce, or {server.iterations} iterations")
+            raise LoginFailed(f"the server's first message has another nonce, or {server.iterations} iterations")
         function = self._kind.function
         salted = salted_password(self._kind, self._password, server.salt, server.iterations)
         server_key = credential_of(self._kind, salted, server.salt, server.iterations).server_key
@@ -97,14 +97,17 @@ class ScramLogin:
 
 
 def login_between_brokers(config: BrokerConfig, new_nonce: Callable[[], str]) -> Callable[[], Login] | None:
-    """Return the maker of logins for the listener between brokers; None without SASL. Raises InvalidConfig."""
+    """Return a function that creates logins for the listener between brokers; None without SASL.
+
+    Raise InvalidConfig.
+    """
     security = config.listener_security(config.listeners.inter_broker)
     if not security.protocol.has_sasl:
         return None
     mechanism, enabled = config.sasl_mechanism_inter_broker_protocol, security.value(ENABLED)
     assert isinstance(enabled, tuple), "the setting is a list"
     if mechanism not in BETWEEN_BROKERS or mechanism not in enabled:
-        allowed = f"must be one of {security.setting(ENABLED)}={','.join(enabled)} that this broker has"
+        allowed = f"must be one of {security.setting(ENABLED)}={','.join(enabled)}"
         raise InvalidConfig([ConfigProblem(MECHANISM, mechanism, allowed)])
     problems: list[ConfigProblem] = []
     options = jaas_entry(security, mechanism, problems).options
@@ -112,7 +115,7 @@ def login_between_brokers(config: BrokerConfig, new_nonce: Callable[[], str]) ->
     if not problems and (not user or not password):
         setting = f"listener.name.{security.name.lower()}.{mechanism.lower()}.{JAAS}"
         problems.append(
-            ConfigProblem(setting, None, "must have username and password: this broker's login at other brokers")
+            ConfigProblem(setting, None, "must have username and password for this broker's login at other brokers")
         )
     if problems or not user or not password:
         raise InvalidConfig(problems)

@@ -1,12 +1,12 @@
-"""The SASL mechanism as the session sees it: a dialogue of tokens that ends with a user or with a refusal."""
+"""The interface of SASL mechanisms: a dialogue of tokens that ends with a user or with a refusal."""
 
 from typing import NamedTuple, Protocol
 
 
 class AuthenticationFailed(Exception):
-    """The client is refused. The message is for the broker's own log; a client learns only that it was refused.
+    """The error that a client is refused; the message is for the broker's log, and the client does not get it.
 
-    `for_client` is what the mechanism's own definition has the client hear (OAUTHBEARER).
+    `for_client` is the error message that the specification of OAUTHBEARER sends to the client.
     """
 
     def __init__(self, reason: str, for_client: str | None = None) -> None:
@@ -15,38 +15,38 @@ class AuthenticationFailed(Exception):
 
 
 class Identity(NamedTuple):
-    """An authenticated user, and the end of the authentication."""
+    """An authenticated user, and the time at which the credential expires."""
 
     user: str
     expires_at_ms: int | None = None
-    """The end of the credential itself, by the wall clock; None where it has none."""
+    """The wall-clock time at which the credential expires; None if it does not expire."""
 
 
 class ServerToken(NamedTuple):
-    """The server's token; the dialogue is over once there is an identity."""
+    """A token of the server; with an identity it ends the dialogue."""
 
     token: bytes
     identity: Identity | None = None
     refusal: str | None = None
-    """The reason of a refusal that follows once the client has answered, for the broker's own log (OAUTHBEARER)."""
+    """The reason of a refusal that is sent after the client's next token (OAUTHBEARER), for the broker's log."""
 
 
 class Dialogue(Protocol):
-    """One attempt to authenticate."""
+    """One attempt of a client to authenticate."""
 
     def respond(self, token: bytes) -> ServerToken:
-        """Take the client's next token. Raises AuthenticationFailed."""
+        """Handle the client's next token. Raise AuthenticationFailed."""
         ...
 
 
 class Mechanism(Protocol):
-    """One mechanism of one listener."""
+    """A SASL mechanism of a listener."""
 
     @property
     def name(self) -> str:
-        """The name that clients choose it by."""
+        """The name by which clients choose the mechanism."""
         ...
 
     def begin(self) -> Dialogue:
-        """Begin an attempt."""
+        """Begin an attempt to authenticate."""
         ...

@@ -1,7 +1,7 @@
-"""OAUTHBEARER (RFC 7628, KIP-255): a signed token, in one message. Only the broker's log says what is wrong with it.
+"""The mechanism OAUTHBEARER (RFC 7628, KIP-255): the client sends a signed token in one message.
 
-A refused client first gets the same JSON for every cause, without an error. It answers with one byte, and then hears
-the refusal with that JSON as its message.
+After an invalid token, the server sends the same JSON for every cause, without an error code. The client answers with
+one byte, and then gets the refusal, with the same JSON as its message. The cause is only in the broker's log.
 """
 
 import re
@@ -15,7 +15,7 @@ from barnabas_broker.security.sasl.tokens.token_keys import TokenKeys
 from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024
-"""A client that authenticates again could send more than before it authenticated."""
+"""The most bytes of a message; the larger request limit after authentication does not apply to a re-authentication."""
 INVALID_TOKEN: Final = '{"status":"invalid_token"}'
 _MESSAGE: Final = re.compile(
     rf"n,(?:a=(?P<authorized_as>{NAME}))?,\x01auth=[Bb][Ee][Aa][Rr][Ee][Rr] +(?P<token>[-\w.~+/]+=*)"
@@ -25,14 +25,14 @@ _MESSAGE: Final = re.compile(
 
 
 class ClientMessage(NamedTuple):
-    """The client's first message."""
+    """The first message of a client."""
 
     authorized_as: str
     token: str
 
 
 class OAuthBearer:
-    """The mechanism, for the keys and the rules of one listener."""
+    """The mechanism OAUTHBEARER with the keys and the token rules of a listener."""
 
     name = "OAUTHBEARER"
 
@@ -42,11 +42,11 @@ class OAuthBearer:
         self._now_ms = now_ms
 
     def begin(self) -> Dialogue:
-        """Begin an attempt."""
+        """Begin an attempt to authenticate."""
         return OAuthBearerDialogue(self)
 
     def identity_of(self, token: str) -> Identity:
-        """Return the user of a token. Raises InvalidToken."""
+        """Return the user of a token. Raise InvalidToken."""
         try:
             return identity_of(token, self._keys.current, self._rules, self._now_ms())
         except UnknownKey:
@@ -55,14 +55,14 @@ class OAuthBearer:
 
 
 class OAuthBearerDialogue:
-    """One attempt: the token, and after an invalid one the byte with which the client acknowledges the error."""
+    """One attempt: the token, and after an invalid token the byte with which the client acknowledges the error."""
 
     def __init__(self, mechanism: OAuthBearer) -> None:
         self._mechanism = mechanism
         self._refusal: str | None = None
 
     def respond(self, token: bytes) -> ServerToken:
-        """Take the client's next message. Raises AuthenticationFailed."""
+        """Handle the client's next message. Raise AuthenticationFailed."""
         if self._refusal is not None:
             raise AuthenticationFailed(self._refusal, INVALID_TOKEN)
         message = parse_client_message(token)
@@ -77,7 +77,7 @@ class OAuthBearerDialogue:
 
 
 def parse_client_message(token: bytes) -> ClientMessage:
-    """Return the token and the user that the client wants to be. Raises AuthenticationFailed."""
+    """Return the token and the user as which the client asks to act. Raise AuthenticationFailed."""
     if len(token) > MESSAGE_BYTES_MAX:
         raise AuthenticationFailed(f"the message is larger than {MESSAGE_BYTES_MAX} bytes")
     match = _MESSAGE.fullmatch(token.decode("utf-8", "replace"))

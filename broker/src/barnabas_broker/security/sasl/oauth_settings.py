@@ -1,4 +1,4 @@
-"""The settings of OAUTHBEARER on one listener. Without keys, an audience and an issuer the broker does not start."""
+"""The settings of OAUTHBEARER on a listener; the broker does not start without keys, an audience and an issuer."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -11,11 +11,11 @@ from barnabas_core.config.listener_security import ListenerSecurity
 
 MECHANISM: Final = "OAUTHBEARER"
 TRUST: Final = "ssl.truststore."
-"""The beginning of the options of a JAAS line that say which authorities sign the certificate of the keys' URL."""
+"""The prefix of the JAAS options with the truststore for the URL of the keys."""
 
 
 class OAuthSettings(NamedTuple):
-    """The place of the keys, and the rules for tokens."""
+    """The URL of the keys, the truststore for the URL, and the rules for tokens."""
 
     url: str
     trust: Mapping[str, str]
@@ -26,7 +26,7 @@ class OAuthSettings(NamedTuple):
 def oauth_settings(
     security: ListenerSecurity, options: Mapping[str, str], problems: list[ConfigProblem]
 ) -> OAuthSettings | None:
-    """Return the settings of a listener, with the options of its JAAS line; what is wrong joins the problems."""
+    """Return the OAUTHBEARER settings of a listener and of its JAAS options; append errors to `problems`."""
     values = {name: security.value(name, MECHANISM) for name in names.OAUTH_CONFIGS}
     found = [*_problems(security, values), *_refused_options(security, options)]
     problems += found
@@ -54,7 +54,7 @@ def _problems(security: ListenerSecurity, values: Mapping[str, Value]) -> list[C
     found = []
     url = values[names.KEYS_URL]
     if url is None:
-        found.append((names.KEYS_URL, "must be set: it is the URL of the keys that verify tokens"))
+        found.append((names.KEYS_URL, "must be set to the URL of the keys that verify tokens"))
     elif not str(url).startswith("file:") and url not in _words(values[names.ALLOWED_URLS]):
         found.append((names.KEYS_URL, f"must be one of {names.ALLOWED_URLS}, or a file"))
     if not values[names.EXPECTED_AUDIENCE] and not values[names.ALLOW_ANY_AUDIENCE]:
@@ -65,11 +65,11 @@ def _problems(security: ListenerSecurity, values: Mapping[str, Value]) -> list[C
 
 
 def _refused_options(security: ListenerSecurity, options: Mapping[str, str]) -> list[ConfigProblem]:
-    """Return a problem for each option of Kafka's validator that takes unsigned tokens."""
+    """Return a problem for each JAAS option that would accept unsigned tokens in Kafka."""
     setting = security.setting("sasl.jaas.config", MECHANISM)
     refused = (name for name in options if name.startswith("unsecured"))
     return [
-        ConfigProblem(setting, None, f"must not have {name}: tokens without a signature are never accepted")
+        ConfigProblem(setting, None, f"must not have {name}, because unsigned tokens are never accepted")
         for name in refused
     ]
 

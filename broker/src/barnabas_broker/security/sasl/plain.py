@@ -1,4 +1,4 @@
-"""PLAIN (RFC 4616): user and password in one token, compared with the users of the listener's JAAS line."""
+"""The mechanism PLAIN (RFC 4616): user and password in one token, checked against the JAAS entry of the listener."""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -12,7 +12,7 @@ _NOBODY: Final = b"\0" * sha256().digest_size
 
 
 class Plain:
-    """The mechanism, for users and their passwords."""
+    """The mechanism PLAIN with the passwords of its users."""
 
     name = "PLAIN"
 
@@ -20,14 +20,14 @@ class Plain:
         self._digests = {user: _digest(password) for user, password in passwords.items()}
 
     def begin(self) -> "Plain":
-        """Begin an attempt: it has one step and no state."""
+        """Begin an attempt; all attempts share one object, because PLAIN has one step and no state."""
         return self
 
     def respond(self, token: bytes) -> ServerToken:
-        """Take `authzid NUL user NUL password`. Raises AuthenticationFailed."""
+        """Check a token of the form `authzid NUL user NUL password`. Raise AuthenticationFailed."""
         authorized_as, user, password = _parts(token)
         known = self._digests.get(user, _NOBODY)
-        # Compare digests: comparing passwords would reveal their length by its time.
+        # Digests have equal lengths; the time of comparing passwords would reveal their length.
         if not compare_digest(_digest(password), known):
             raise AuthenticationFailed(f"wrong user or password of {user!r}")
         if authorized_as not in ("", user):

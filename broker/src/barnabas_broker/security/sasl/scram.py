@@ -1,7 +1,7 @@
-"""SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), the server's side.
+"""The server's side of SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677).
 
-A user that does not exist is asked for a proof as any other, with a salt that stays the same for that name and looks
-as those of users do, and is refused where a wrong password is: neither answers nor times show which users there are.
+An unknown user gets a challenge like any other, with a salt that stays the same for its name and has the shape of other
+users' salts. The refusal is the same as for a wrong password. Neither responses nor times show which users exist.
 """
 
 from base64 import b64encode
@@ -33,9 +33,10 @@ _USUAL: Final = (SaltShape(TEXT, ITERATIONS_MIN),)
 
 
 class Scram:
-    """The mechanism with one hash. `credential_of` knows the users, `secret` makes up the salts of all others.
+    """The mechanism SCRAM with one hash function.
 
-    `new_nonce` gives another text each time, `shapes` those that users' salts have.
+    `credential_of` returns the credential of a user, and `secret` derives the salts of unknown users. `new_nonce`
+    returns a different text at each call. `shapes` returns the shapes of the users' salts.
     """
 
     def __init__(
@@ -54,13 +55,13 @@ class Scram:
         self._shapes = shapes
 
     def begin(self) -> Dialogue:
-        """Begin an attempt."""
+        """Begin an attempt to authenticate."""
         return ScramDialogue(self)
 
     def made_up(self, user: str) -> ScramCredential:
-        """Return the credential for a user who does not exist, which no proof fits.
+        """Return a credential for an unknown user, which no proof matches.
 
-        The name chooses among the shapes, so that it keeps its own when another is added.
+        The name selects one of the shapes; adding a shape changes the selection for few names.
         """
         seed = digest(self._secret, f"{self.name} {user}".encode(), "sha512")
         key = digest(self._secret, seed, self.kind.function)
@@ -69,7 +70,7 @@ class Scram:
 
 
 class ScramDialogue:
-    """One attempt: the client's name and nonce, then its proof."""
+    """One attempt: the client's first message with its name and nonce, then the message with its proof."""
 
     def __init__(self, mechanism: Scram) -> None:
         self._mechanism = mechanism
@@ -79,7 +80,7 @@ class ScramDialogue:
         self._server_first = ""
 
     def respond(self, token: bytes) -> ServerToken:
-        """Take the client's next message. Raises AuthenticationFailed."""
+        """Handle the client's next message. Raise AuthenticationFailed."""
         try:
             return self._challenge(token) if self._first is None else self._verdict(self._first, token)
         except MalformedScram as error:
@@ -88,7 +89,7 @@ class ScramDialogue:
     def _challenge(self, token: bytes) -> ServerToken:
         self._first = first = parse_client_first(token)
         self._known = self._mechanism.credential_of(first.user)
-        made_up = self._mechanism.made_up(first.user)  # Computed in either case, so that both take the same time.
+        made_up = self._mechanism.made_up(first.user)  # Unknown users must take equally long.
         self._asked = self._known or made_up
         self._nonce = first.nonce + self._mechanism.new_nonce()
         salt = b64encode(self._asked.salt).decode()
@@ -99,9 +100,9 @@ class ScramDialogue:
         final = parse_client_final(token)
         kind, asked = self._mechanism.kind, self._asked
         if not compare_digest(final.nonce.encode(), self._nonce.encode()):
-            raise AuthenticationFailed("the final message has another nonce")
+            raise AuthenticationFailed("the final message has a different nonce")
         if final.channel != first.gs2_header.encode():
-            raise AuthenticationFailed("the final message has another channel binding than the first")
+            raise AuthenticationFailed("the final message has a different channel binding than the first")
         messages = f"{first.bare},{self._server_first},{final.unproved}".encode()
         signature = digest(asked.stored_key, messages, kind.function)
         fits = len(final.proof) == kind.key_bytes and compare_digest(

@@ -1,4 +1,4 @@
-"""The changes that AlterUserScramCredentials asks for, decided user by user (KIP-554). Pure."""
+"""Decide on the changes of an AlterUserScramCredentials request, user by user (KIP-554)."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -18,7 +18,7 @@ USER_CHARS_MAX: Final = 255
 
 
 class Upsertion(NamedTuple):
-    """A credential to set: the client has salted the password already."""
+    """A credential to set; the client has already salted the password."""
 
     user: str
     mechanism: int
@@ -35,7 +35,7 @@ class Deletion(NamedTuple):
 
 
 class ScramDecision(NamedTuple):
-    """The changes to store, and for each user that was named an error or None."""
+    """The changes to store, and the error of each user in the request; None for a user without an error."""
 
     changes: Mapping[tuple[str, str], ScramCredential | None]
     outcomes: Mapping[str, ApiError | None]
@@ -44,7 +44,7 @@ class ScramDecision(NamedTuple):
 def decide_scram_changes(
     asked: Collection[Upsertion | Deletion], existing: Collection[tuple[str, str]]
 ) -> ScramDecision:
-    """Return the change, or the error, of each user. One user's error does not affect the others."""
+    """Return the changes, and an error or None for each user; an error of one user does not affect other users."""
     times = Counter(each.user for each in asked)
     changes: dict[tuple[str, str], ScramCredential | None] = {}
     outcomes: dict[str, ApiError | None] = {}

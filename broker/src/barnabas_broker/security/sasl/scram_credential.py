@@ -1,4 +1,7 @@
-"""The part of a SCRAM password that the broker keeps (RFC 5802): enough to check a client, too little to act as one."""
+"""The SCRAM verifier that the broker stores instead of a password (RFC 5802).
+
+The verifier can check a client, but does not suffice to log in.
+"""
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
@@ -12,7 +15,7 @@ ITERATIONS_MAX: Final = 16_384
 
 
 class ScramHash(NamedTuple):
-    """One of the two SCRAM mechanisms: its name, its number in the protocol (KIP-554), its hash function."""
+    """A SCRAM mechanism with its name, its number in the protocol (KIP-554), its hash function and its key size."""
 
     mechanism: str
     number: int
@@ -29,7 +32,7 @@ BY_NUMBER: Final = {each.number: each for each in SCRAM_HASHES.values()}
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """The verifier of one user and mechanism. Its keys are in no text that it is printed as."""
+    """The verifier of a user and mechanism; `repr` shows neither its salt nor its keys."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -38,10 +41,10 @@ class ScramCredential:
 
 
 class SaltShape(NamedTuple):
-    """The form of a salt and its iterations, by which the tool that set a password can be known."""
+    """The length of a salt and the iterations, which may reveal the tool that set the password."""
 
     salt_bytes: int
-    """TEXT for a salt as Kafka's tools make one: a number of 130 bits in base 36."""
+    """The number of bytes; TEXT for the salts of Kafka's tools, which are numbers of 130 bits in base 36."""
     iterations: int
 
 
@@ -59,7 +62,7 @@ def shape_of(credential: ScramCredential) -> SaltShape:
 
 
 def salted_password(kind: ScramHash, password: str, salt: bytes, iterations: int) -> bytes:
-    """Return the password as the client's proof is made from it. It takes milliseconds, as it should."""
+    """Return the salted password, from which the client's proof is computed; the computation takes milliseconds."""
     return pbkdf2_hmac(kind.function, password.encode("utf-8"), salt, iterations)
 
 
@@ -76,7 +79,7 @@ def hashed(kind: ScramHash, key: bytes) -> bytes:
 
 
 def format_credential(credential: ScramCredential) -> str:
-    """Return the text that Kafka keeps a verifier as."""
+    """Return the verifier in Kafka's text format."""
     parts = (
         ("salt", credential.salt),
         ("stored_key", credential.stored_key),
@@ -88,7 +91,7 @@ def format_credential(credential: ScramCredential) -> str:
 
 
 def parse_credential(text: str) -> ScramCredential:
-    """Return the verifier from a text of `format_credential`. Raises ValueError, which does not show it."""
+    """Parse the text of a verifier. Raise ValueError, with a message that does not contain the text."""
     try:
         parts = dict(each.split("=", 1) for each in text.split(","))
         salt, stored_key, server_key = (

@@ -1,4 +1,4 @@
-"""The messages of SCRAM (RFC 5802, chapter 7) as texts and values. Both sides' directions, nothing decided."""
+"""Parse and format the messages of SCRAM (RFC 5802, chapter 7), for clients and servers."""
 
 import re
 from base64 import b64decode
@@ -19,11 +19,11 @@ _SERVER_FIRST: Final = re.compile(
 
 
 class MalformedScram(Exception):
-    """A message that is none of SCRAM's grammar."""
+    """The error that a message does not have SCRAM's syntax."""
 
 
 class ClientFirst(NamedTuple):
-    """The message that a client begins with."""
+    """The first message of a client."""
 
     gs2_header: str
     authorized_as: str
@@ -33,7 +33,7 @@ class ClientFirst(NamedTuple):
 
 
 class ClientFinal(NamedTuple):
-    """The message with the client's proof."""
+    """The final message of a client, with its proof."""
 
     unproved: str
     channel: bytes
@@ -42,7 +42,7 @@ class ClientFinal(NamedTuple):
 
 
 class ServerFirst(NamedTuple):
-    """The message with which a server asks for the proof."""
+    """The first message of a server, with the challenge."""
 
     nonce: str
     salt: bytes
@@ -50,7 +50,7 @@ class ServerFirst(NamedTuple):
 
 
 def parse_client_first(token: bytes) -> ClientFirst:
-    """Return the client's first message. MalformedScram, also for channel binding, which no listener offers."""
+    """Parse a client's first message. Raise MalformedScram, also for channel binding, which no listener supports."""
     match = _CLIENT_FIRST.fullmatch(_text(token))
     if match is None:
         raise MalformedScram("the first message must be n,[a=NAME],n=USER,r=NONCE")
@@ -60,7 +60,7 @@ def parse_client_first(token: bytes) -> ClientFirst:
 
 
 def parse_client_final(token: bytes) -> ClientFinal:
-    """Return the client's final message. MalformedScram."""
+    """Parse a client's final message. Raise MalformedScram."""
     match = _CLIENT_FINAL.fullmatch(_text(token))
     if match is None:
         raise MalformedScram("the final message must be c=BASE64,r=NONCE,p=BASE64")
@@ -68,7 +68,7 @@ def parse_client_final(token: bytes) -> ClientFinal:
 
 
 def parse_server_first(token: bytes) -> ServerFirst:
-    """Return a server's first message. MalformedScram."""
+    """Parse a server's first message. Raise MalformedScram."""
     match = _SERVER_FIRST.fullmatch(_text(token))
     if match is None:
         raise MalformedScram("a server's first message must be r=NONCE,s=BASE64,i=NUMBER")
@@ -76,12 +76,12 @@ def parse_server_first(token: bytes) -> ServerFirst:
 
 
 def escaped_name(name: str) -> str:
-    """Return a user's name in the escaped form of messages."""
+    """Return a user's name with the escapes of SCRAM messages."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
 def plain_name(escaped: str) -> str:
-    """Return a user's name without the escapes of a message."""
+    """Return a user's name without the escapes of SCRAM messages."""
     return escaped.replace("=2C", ",").replace("=3D", "=")
 
 

@@ -1,4 +1,4 @@
-"""The SCRAM credentials of all users, read from the store of secrets and followed while other brokers change them."""
+"""The SCRAM credentials of all users, read from the secret store and updated when any broker changes them."""
 
 import logging
 from collections import Counter
@@ -23,53 +23,53 @@ RETRY_S: Final = 0.5
 _PREFIX: Final = "scram/"
 _SECRET_KEY: Final = "secret"
 Named = tuple[str, str]
-"""A user and a mechanism."""
+"""The name of a user and of a mechanism."""
 
 
 class ScramUsers:
-    """The credentials of the cluster as this broker knows them."""
+    """The SCRAM credentials of the cluster, as this broker knows them."""
 
     def __init__(self, store: SecretStore, sleep: Callable[[float], Awaitable[None]]) -> None:
         self._store = store
         self._sleep = sleep
         self._credentials: dict[Named, ScramCredential] = {}
         self._shapes: dict[str, Counter[SaltShape]] = {}
-        """The number of users of each shape, by mechanism."""
+        """The number of users with each salt shape, by mechanism."""
         self.secret = b""
-        """A secret that all brokers share."""
+        """A secret that all brokers of the cluster share."""
         self.on_change: Callable[[str, str], object] = lambda _user, _mechanism: None
-        """Called with each user and mechanism whose credential was changed or deleted."""
+        """A function that is called with each user and mechanism whose credential was changed or deleted."""
 
     @property
     def credentials(self) -> Mapping[Named, ScramCredential]:
-        """The verifiers by user and mechanism, as they are now."""
+        """The current verifiers by user and mechanism."""
         return self._credentials
 
     def shapes(self, mechanism: str) -> Collection[SaltShape]:
-        """Return the shapes that salts of users have."""
+        """Return the salt shapes of the users of a mechanism."""
         return self._shapes.get(mechanism, Counter[SaltShape]()).keys()
 
     async def load(self, new_secret: bytes) -> None:
-        """Read all that is stored; the first broker stores the secret. Raises StoreUnavailable."""
+        """Read all credentials, and the shared secret, which the first broker stores. Raise StoreUnavailable."""
         secret = await self._store.create(_SECRET_KEY, msgspec.json.encode(new_secret.hex()))
         self.secret = bytes.fromhex(msgspec.json.decode(secret, type=str))
         await self._read_all()
 
     async def follow(self) -> None:
-        """Apply the changes of all brokers until it is cancelled or the store is closed."""
+        """Apply the changes of all brokers until the task is cancelled or the store is closed."""
         while True:
             try:
                 async for secrets in self._store.follow():
                     self._apply(secrets)
                 return
             except HistoryCompacted:
-                log.info("reading all credentials again: the store has dropped the changes since the last read")
+                log.info("reading all credentials again, because the store has dropped the changes since the last read")
             except StoreUnavailable as error:
                 await self._later(error)
             await self._read_all_when_it_answers()
 
     async def change(self, changes: Mapping[Named, ScramCredential | None]) -> None:
-        """Store credentials, None for one to delete, and use them from now on. Raises StoreUnavailable."""
+        """Store and apply changes; None deletes a credential. Raise StoreUnavailable."""
         await self._store.write(
             {_key(*name): None if verifier is None else _document(verifier) for name, verifier in changes.items()}
         )
@@ -84,7 +84,7 @@ class ScramUsers:
                 await self._later(error)
 
     async def _later(self, error: StoreUnavailable) -> None:
-        log.warning("the store of credentials does not answer, trying again: %s", error)
+        log.warning("the secret store with the credentials does not answer, trying again: %s", error)
         await self._sleep(RETRY_S)
 
     async def _read_all(self) -> None:
@@ -131,7 +131,7 @@ def _document(verifier: ScramCredential) -> bytes:
 
 
 def _verifier(key: str, value: bytes) -> ScramCredential | None:
-    """Return the stored credential; None if it is unreadable: the log has its key, never its content."""
+    """Return the stored credential; None if it cannot be parsed, which logs the key but not the content."""
     try:
         return parse_credential(msgspec.json.decode(value, type=str))
     except (ValueError, msgspec.MsgspecError):

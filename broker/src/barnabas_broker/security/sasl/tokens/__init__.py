@@ -1,1 +1,1 @@
-"""Signed tokens (JWT): the keys that they are verified with, and the claims that must hold."""
+"""Signed tokens (JWT): the public keys that verify them, and the checks of their claims."""

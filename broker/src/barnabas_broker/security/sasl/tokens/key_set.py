@@ -1,6 +1,7 @@
-"""A JWK set (RFC 7517) as public keys, each with the algorithms that a token may name for it.
+"""Parse a JWK set (RFC 7517) into public keys, each with the signature algorithms that it permits.
 
-The table has asymmetric algorithms only. So no token goes unsigned, and a public key is never the secret of an HMAC.
+ALGORITHMS contains only asymmetric algorithms, so an unsigned token is never accepted, and a public key cannot be used
+as the secret of an HMAC.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,15 +22,15 @@ ALGORITHMS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("EC", "P-521"): ("ES512",),
     ("OKP", "Ed25519"): ("EdDSA",),
 }
-"""The algorithms by a key's kind and curve."""
+"""The signature algorithms by the type and curve of a key."""
 
 
 class InvalidKeySet(Exception):
-    """A text that is no set of public keys for signatures."""
+    """The error that a text is not a JWK set, or has no public key for signatures."""
 
 
 class TokenKey(NamedTuple):
-    """One public key."""
+    """A public key with its id and its permitted algorithms."""
 
     key_id: str | None
     algorithms: tuple[str, ...]
@@ -41,16 +42,16 @@ class _KeySet(msgspec.Struct):
 
 
 def parse_key_set(text: bytes) -> tuple[TokenKey, ...]:
-    """Return the keys for signatures; entries that are none are left out. Raises InvalidKeySet."""
+    """Return the public keys for signatures, and ignore other entries. Raise InvalidKeySet."""
     if len(text) > KEY_SET_BYTES_MAX:
-        raise InvalidKeySet(f"it is larger than {KEY_SET_BYTES_MAX} bytes")
+        raise InvalidKeySet(f"the JWK set is larger than {KEY_SET_BYTES_MAX} bytes")
     try:
         entries = msgspec.json.decode(text, type=_KeySet).keys
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidKeySet(f"it is not a JWK set: {error}") from error
+        raise InvalidKeySet(f"not a JWK set: {error}") from error
     keys = tuple(_usable(entries))
     if not keys:
-        raise InvalidKeySet(f"it has no public key for signatures: RSA of {RSA_BITS_MIN} bits, EC or Ed25519")
+        raise InvalidKeySet(f"the JWK set has no public key for signatures: RSA of {RSA_BITS_MIN} bits, EC or Ed25519")
     return keys
 
 
@@ -65,7 +66,7 @@ def _usable(entries: list[dict[str, Any]]) -> Iterator[TokenKey]:
 
 
 def _is_for_signatures(entry: Mapping[str, Any]) -> bool:
-    """Return whether the key is a public one that its owner offers for verifying."""
+    """True if the entry is a public key for verifying signatures."""
     operations = entry.get("key_ops", ["verify"])
     may_verify = isinstance(operations, list) and "verify" in operations
     return "d" not in entry and entry.get("use", "sig") == "sig" and may_verify

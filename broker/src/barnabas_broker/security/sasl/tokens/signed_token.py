@@ -1,6 +1,6 @@
-"""The checks of a token (JWT, RFC 7519): its signature (PyJWT), its times and its other claims.
+"""Verify a token (JWT, RFC 7519): its signature with PyJWT, then its times and its other claims.
 
-The algorithm is always one of the key's own (`key_set.ALGORITHMS`), never what the token asks for alone.
+The algorithm must be permitted for the key (`key_set.ALGORITHMS`); the token alone does not decide.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,20 +14,20 @@ from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
 
 TOKEN_BYTES_MAX: Final = 16 * 1024
 SECONDS_MAX: Final = 253_402_300_799
-"""The end of the year 9999: a time after that is no time."""
+"""The last second of the year 9999; claims with a later time are invalid."""
 _SHOWN: Final = 200
 
 
 class InvalidToken(Exception):
-    """An invalid token. The message is for the broker's log."""
+    """The error that a token is invalid; the message is for the broker's log."""
 
 
 class UnknownKey(InvalidToken):
-    """A token that names a key that is not in the set: maybe it is a new one."""
+    """The error that a token names a key that is not in the JWK set; the key may be newer than the set."""
 
 
 def identity_of(token: str, keys: Sequence[TokenKey], rules: TokenRules, now_ms: int) -> Identity:
-    """Return the user of a token and until when it is valid. Raises InvalidToken."""
+    """Return the user of a token and the end of its validity. Raise InvalidToken."""
     if len(token) > TOKEN_BYTES_MAX:
         raise InvalidToken(f"the token is larger than {TOKEN_BYTES_MAX} bytes")
     try:
@@ -42,7 +42,7 @@ def identity_of(token: str, keys: Sequence[TokenKey], rules: TokenRules, now_ms:
                 "require": ["exp", "iat"],
                 "verify_aud": bool(rules.audiences),
                 "verify_iss": rules.issuer is not None,
-                # The library's clock is the system's; the times are checked below.
+                # PyJWT would use the system clock, so `_checked_times` checks the times.
                 "verify_exp": False,
                 "verify_iat": False,
                 "verify_nbf": False,
@@ -51,7 +51,7 @@ def identity_of(token: str, keys: Sequence[TokenKey], rules: TokenRules, now_ms:
             },
         )
     except jwt.PyJWTError as error:
-        # The text may hold parts of the token, with any characters.
+        # The message of PyJWT can contain parts of the token, with any characters.
         raise InvalidToken(f"the token is refused: {str(error)[:_SHOWN]!r}") from error
     expires_at_ms = _checked_times(claims, rules.skew_s, now_ms)
     _check_scopes(claims, rules.scope_claim)
@@ -59,19 +59,19 @@ def identity_of(token: str, keys: Sequence[TokenKey], rules: TokenRules, now_ms:
 
 
 def _key_for(header: Mapping[str, Any], keys: Sequence[TokenKey]) -> TokenKey:
-    """Return the key that the token names; a token that names none is for a set with one fitting key."""
+    """Return the key that the token names; without a key id, exactly one key must permit the algorithm."""
     algorithm, key_id = header.get("alg"), header.get("kid")
     named = [key for key in keys if key_id is None or key.key_id == key_id]
     if not named:
         raise UnknownKey(f"no key has the id {str(key_id)[:_SHOWN]!r} that the token names")
     fitting = [key for key in named if algorithm in key.algorithms]
     if len(fitting) != 1:
-        raise InvalidToken(f"{len(fitting)} keys fit its algorithm {str(algorithm)[:_SHOWN]!r} and key id")
+        raise InvalidToken(f"{len(fitting)} keys fit the token's algorithm {str(algorithm)[:_SHOWN]!r} and key id")
     return fitting[0]
 
 
 def _checked_times(claims: Mapping[str, Any], skew_s: int, now_ms: int) -> int:
-    """Return when the token ends, by the wall clock in milliseconds, the difference of clocks included."""
+    """Return the end of the token's validity in wall-clock ms, including the allowed clock skew."""
     expires_s, not_before_s = _seconds(claims, "exp"), _seconds(claims, "nbf") if "nbf" in claims else 0
     _seconds(claims, "iat")
     now_s = now_ms / 1000
@@ -85,7 +85,7 @@ def _checked_times(claims: Mapping[str, Any], skew_s: int, now_ms: int) -> int:
 def _seconds(claims: Mapping[str, Any], claim: str) -> float:
     value = claims.get(claim)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= SECONDS_MAX:
-        raise InvalidToken(f"the claim {claim} is no time in seconds")
+        raise InvalidToken(f"the claim {claim} must be a time in seconds")
     return float(value)
 
 

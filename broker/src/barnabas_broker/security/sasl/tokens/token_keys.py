@@ -1,4 +1,4 @@
-"""The keys of one JWK set as they are now: fetched again after a while, and earlier if a token names an unknown key."""
+"""The current keys of a JWK set, fetched periodically, and earlier if a token names an unknown key."""
 
 import asyncio
 import logging
@@ -17,11 +17,11 @@ EARLIEST_S: Final = 10.0
 
 
 class KeysUnavailable(Exception):
-    """The error that keys could not be fetched; the message says why."""
+    """The error that the keys could not be fetched; the message has the reason."""
 
 
 class FetchTimes(NamedTuple):
-    """The times between fetches: after one that went well, and the first and the longest after one that failed."""
+    """The delays before the next fetch: after a success, and the shortest and the longest after failures."""
 
     refresh_s: float
     backoff_s: float
@@ -29,7 +29,7 @@ class FetchTimes(NamedTuple):
 
 
 class TokenKeys:
-    """The keys of one URL. Those of the last successful fetch stay in use while later ones fail."""
+    """The keys of a URL; the keys of the last successful fetch remain in use while later fetches fail."""
 
     def __init__(
         self, url: str, fetch: "Callable[[], Awaitable[tuple[TokenKey, ...]]]", times: FetchTimes, clock: LoopClock
@@ -43,11 +43,11 @@ class TokenKeys:
         self._failures = 0
 
     def miss(self) -> None:
-        """Fetch soon, for a token names a key that is not here."""
+        """Fetch the keys early, because a token names an unknown key."""
         self._missed.set()
 
     async def load(self) -> None:
-        """Fetch the keys and use them from now on. Raises KeysUnavailable."""
+        """Fetch and use the current keys. Raise KeysUnavailable."""
         try:
             self.current = await self._fetch()
         except KeysUnavailable:
@@ -56,7 +56,7 @@ class TokenKeys:
         self._failures = 0
 
     async def follow(self) -> None:
-        """Keep the keys fresh until it is cancelled."""
+        """Fetch the keys again and again until the task is cancelled."""
         while True:
             await self._rest()
             try:
@@ -64,7 +64,10 @@ class TokenKeys:
             except KeysUnavailable as error:
                 if self._failures == 1:
                     log.warning(
-                        "%s: %s; trying again; the %d known keys are used meanwhile", self.url, error, len(self.current)
+                        "%s: %s; trying again, with the %d known keys until then",
+                        self.url,
+                        error,
+                        len(self.current),
                     )
 
     async def _rest(self) -> None:

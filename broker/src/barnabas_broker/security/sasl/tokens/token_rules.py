@@ -1,13 +1,13 @@
-"""The rules of one listener for the claims of tokens."""
+"""The rules of a listener for the claims of tokens."""
 
 from typing import NamedTuple
 
 
 class TokenRules(NamedTuple):
-    """The values that claims must have, beside the signature and the times."""
+    """The required values of claims, besides the signature and the times."""
 
     audiences: tuple[str, ...]
-    """A token must name at least one of these; if there are none, it may be for any audience."""
+    """The allowed audiences, one of them required in a token; an empty tuple allows any audience."""
     issuer: str | None
     skew_s: int
     scope_claim: str = "scope"
