@@ -1,1 +1,4 @@
-"""Kafka's rules as pure functions and tables, used by broker and operator alike. No IO, no clock, no chance."""
+"""Kafka's rules as pure functions and tables, shared by broker and operator.
+
+Nothing here uses IO, a clock or random numbers.
+"""

@@ -1,4 +1,4 @@
-"""The enums of access control with Kafka's codes, and the operations that imply others."""
+"""The enums of ACLs with Kafka's codes, and the operations that imply other operations."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -8,13 +8,13 @@ from typing import Final, NamedTuple
 CLUSTER_NAME: Final = "kafka-cluster"
 """The only name of a resource of the type CLUSTER."""
 ANY_NAME: Final = "*"
-"""The name of a literal ACL that is about all resources of its type."""
+"""The name of a literal ACL that applies to all resources of its type."""
 ANY_HOST: Final = "*"
 ANY_USER: Final = "User:*"
 
 
 class AclOperation(IntEnum):
-    """The operation on a resource."""
+    """An operation on a resource."""
 
     UNKNOWN = 0
     ANY = 1
@@ -35,7 +35,7 @@ class AclOperation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """A kind of thing that ACLs are about."""
+    """The type of a resource to which ACLs apply."""
 
     UNKNOWN = 0
     ANY = 1
@@ -48,7 +48,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """The way in which a name matches resources. ANY and MATCH are for filters only."""
+    """The way in which the name of an ACL matches resources; ANY and MATCH occur only in filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -58,7 +58,7 @@ class PatternType(IntEnum):
 
 
 class Permission(IntEnum):
-    """The effect of an ACL."""
+    """The effect of an ACL on matching requests."""
 
     UNKNOWN = 0
     ANY = 1
@@ -67,7 +67,7 @@ class Permission(IntEnum):
 
 
 class AclPattern(NamedTuple):
-    """The resources that an ACL is about."""
+    """The pattern of the resources to which an ACL applies."""
 
     resource_type: ResourceType
     name: str
@@ -89,20 +89,24 @@ IMPLYING: Final[Mapping[AclOperation, frozenset[AclOperation]]] = {
     ),
     AclOperation.DESCRIBE_CONFIGS: frozenset({AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS}),
 }
-"""The operations whose allowance implies this one. A denial implies no other denial."""
+"""The operations that also allow the key's operation if an ACL allows one of them.
+
+A denied operation does not deny any other operation.
+"""
 
 OPERATIONS: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = {
     ResourceType.TOPIC: tuple(map(AclOperation, (3, 4, 5, 6, 7, 8, 10, 11))),
     ResourceType.GROUP: tuple(map(AclOperation, (3, 6, 8, 10, 11))),
     ResourceType.CLUSTER: tuple(map(AclOperation, (5, 7, 8, 9, 10, 11, 12))),
 }
-"""The operations in answers about a client's rights, by type of the resource."""
+"""The operations listed as authorized operations, by resource type."""
 
 
 def plain_host(host: str) -> str:
-    """Return an address in its one normal form, in which ACLs and clients have it.
+    """Return an IP address in the normal form in which ACLs and clients are compared.
 
-    Java prints IPv6 in full (`0:0:0:0:0:0:0:1`), and IPv4 within IPv6 as IPv4. What is no address stays as it is.
+    Java prints IPv6 addresses in full (`0:0:0:0:0:0:0:1`), and IPv4-mapped IPv6 addresses as IPv4. A host that is not
+    an address is returned unchanged.
     """
     try:
         address = ip_address(host.strip("[]").partition("%")[0])

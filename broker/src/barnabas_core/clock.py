@@ -1,4 +1,4 @@
-"""Time as an argument. The app passes the real one; tests and simulations pass their own."""
+"""The clock and timer interfaces; the app passes the real ones, and tests and simulations pass their own."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -6,16 +6,17 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The wall clock, and the monotonic clock."""
+    """A wall clock and a monotonic clock."""
 
     def now_ms(self) -> int:
-        """Wall-clock time, milliseconds since the epoch (record timestamps, retention). It may be set, either way."""
+        """Return the wall-clock time in milliseconds since the Unix epoch; it can be set forwards or back."""
         ...
 
     def monotonic_s(self) -> float:
         """Return the monotonic time in seconds, for leases, timeouts and durations.
 
-        They go on while the machine is suspended. All processes of a machine count the same ones, from its start.
+        The clock runs on while the machine is suspended. It counts from the start of the machine, so all processes of a
+        machine agree.
         """
         ...
 
@@ -26,36 +27,36 @@ def monotonic_ms(clock: Clock) -> int:
 
 
 class Cancellable(Protocol):
-    """A timer that can be taken back."""
+    """A timer that can be cancelled."""
 
     def cancel(self) -> None:
-        """The callback will not run. Harmless when it has run already."""
+        """Prevent the callback from running; do nothing if it has already run."""
         ...
 
 
 class Timers(Protocol):
-    """Calls to be made later, on the one event-loop thread."""
+    """The timers of an event loop."""
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Cancellable:
-        """Run `callback` once, `delay_s` seconds from now."""
+        """Call `callback` once, in `delay_s` seconds."""
         ...
 
     def call_soon(self, callback: Callable[[], object]) -> object:
-        """Run `callback` once this turn of the loop is over."""
+        """Call `callback` once, after this turn of the event loop."""
         ...
 
 
 class LoopClock(Clock, Protocol):
-    """A clock that coroutines wait by."""
+    """A clock that also lets coroutines wait."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait so many seconds; 0 only ends the turn of the loop."""
+        """Wait for the given number of seconds; 0 waits for the next turn of the event loop."""
         ...
 
     def timeout(self, seconds: float) -> AbstractAsyncContextManager[object]:
-        """Bounds what is awaited inside to so many seconds; TimeoutError after that."""
+        """Return a context that raises TimeoutError if its body takes longer than the given number of seconds."""
         ...
 
 
 Timeout = Callable[[float], AbstractAsyncContextManager[object]]
-"""Bounds what is awaited inside to so many seconds; TimeoutError after that. `asyncio.timeout` is one."""
+"""A function that returns a context with a time limit in seconds, such as `asyncio.timeout`."""

@@ -1,21 +1,21 @@
-"""The limit to how full the disk of a log dir may become."""
+"""The free space that plans leave on the disk of a log dir."""
 
 from typing import Final, NamedTuple
 
 HEADROOM_BYTES_MAX: Final = 1 << 30
 HEADROOM_SHARE: Final = 10
-"""A plan leaves a tenth of a disk free, or a GiB where that is less."""
+"""The divisor for the space that a plan leaves free: a tenth of the disk, but at most HEADROOM_BYTES_MAX."""
 
 
 class DiskSpace(NamedTuple):
-    """The disk of a log dir that is online; -1 where a broker does not report it (before Kafka 3.3)."""
+    """The disk of an online log dir; both values are -1 if the broker does not report them (before Kafka 3.3)."""
 
     usable_bytes: int
     total_bytes: int
 
     @property
     def room_bytes(self) -> int:
-        """The bytes that may still be written before the disk is too full; 0 where that is not known."""
+        """The bytes that a plan may still use on the disk; 0 if the broker does not report the disk."""
         if self.usable_bytes < 0 or self.total_bytes < 0:
             return 0
         return max(0, self.usable_bytes - min(HEADROOM_BYTES_MAX, self.total_bytes // HEADROOM_SHARE))

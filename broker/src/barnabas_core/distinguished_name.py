@@ -1,6 +1,7 @@
-"""The subject of a certificate as Java prints it (RFC 2253), for users are known by this text.
+"""Format the subject of a certificate as Java does (RFC 2253), because principals contain this text.
 
-It is read from the bytes that OpenSSL has verified: stricter parsers refuse names that authorities do issue.
+The bytes that OpenSSL has verified are parsed directly, because stricter parsers reject names that real authorities
+issue.
 """
 
 from collections.abc import Iterator
@@ -18,14 +19,14 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.25": "DC",
 }
 _ENCODINGS: Final = {0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1B: "ascii", 0x1E: "utf-16-be"}
-"""The encodings of ASN.1's strings, by their tags."""
+"""The encodings of ASN.1 string types by their tags."""
 _ESCAPED: Final = ',=+<>#;"\\'
 
 
 _VERSION: Final = 0xA0
-"""The tag of a certificate's version, which the first version leaves out."""
+"""The tag of a certificate's version, which certificates of version 1 do not have."""
 _SUBJECT: Final = 4
-"""The place of the subject: behind serial number, algorithm, issuer and validity."""
+"""The index of the subject, which follows the serial number, the algorithm, the issuer and the validity."""
 
 
 def subject_of(certificate_der: bytes) -> bytes:
@@ -36,14 +37,14 @@ def subject_of(certificate_der: bytes) -> bytes:
 
 
 def rfc2253(name_der: bytes) -> str:
-    """Return the text of a DER-encoded Name: the last part first, types without a keyword as OID=#DER."""
+    """Return a DER-encoded Name as text, the last attribute first; types without a keyword become OID=#DER."""
     ((_, names, _),) = _elements(name_der)
     parts = ["+".join(map(_attribute, _elements(part))) for _, part, _ in _elements(names)]
     return ",".join(reversed(parts))
 
 
 def _elements(der: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield tag, content and the whole of each element, one behind the other."""
+    """Yield the tag, the content and all bytes of each element."""
     position = 0
     while position < len(der):
         start, tag, length = position, der[position], der[position + 1]

@@ -1,14 +1,14 @@
-"""Kafka's error codes, and the exception that carries one to the client as an answer.
+"""Kafka's error codes, and the exception that carries one to the client in a response.
 
-Three failures, three treatments: an `ApiError` is an answer (not logged as an error); a broken world (a failed disk)
-is an exception of the floor that met it, caught at one named boundary; a bug is an `assert`.
+Failures are of three kinds. An `ApiError` is a response, and is not logged as an error. A failure of the environment,
+such as a failed disk, is an exception of the floor that detects it, and is caught in one place. A bug is an `assert`.
 """
 
 from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """The protocol's error codes, by their names in Kafka's own table."""
+    """Kafka's error codes by their names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -136,7 +136,7 @@ class ErrorCode(IntEnum):
 
 
 class ApiError(Exception):
-    """The error code that answers a request; `message` names the field, the value and what is allowed."""
+    """The error that answers a request; `message` names the field, the value and what is allowed."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)

@@ -1,7 +1,7 @@
-"""Work over many things in slices: some in each turn of the loop, so that other tasks get turns between.
+"""Spread long work over several turns of the event loop, so that other tasks run in between.
 
-One bound is by time and one by number, for a simulated clock stands still within a turn. Such work looks at each thing
-when its turn comes, not before: meanwhile it may be gone.
+A turn is limited by time and by number, because the clock of a simulation does not advance within a turn. Between two
+turns anything may change, so each item must be checked when its turn comes.
 """
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
@@ -11,22 +11,22 @@ from typing import Final, TypeVar
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.loop_turns import timed
 
-# The most that one turn of the loop may take: all budgets of the broker.
+# The constants below limit the work of one turn of the event loop; they are all such limits of the broker.
 
 THINGS_MAX: Final = 256
 LASTS_S: Final = 0.004
-"""The length of a rare turn: short enough for other tasks, and long enough for a round of 10,000 things."""
+"""The seconds for a turn of long work: short for other tasks, but long enough to check 10,000 items."""
 CONNECTION_S: Final = 0.005
-"""The seconds for the requests that one client has sent at once: then it is the others' turn."""
+"""The seconds for the requests that one client has sent together, after which other clients have their turn."""
 FIRST_TURN_S: Final = 0.0005
-"""The length of a request's first turn, which most requests need only; many may come in one turn of the loop."""
+"""The seconds for the first turn of a request; most requests need no second one, and many may share a loop turn."""
 FETCHED_PARTITIONS: Final = 500
-"""Read for one fetch: 5 ms."""
+"""The partitions read in one turn for a fetch, in about 5 ms."""
 ENCODED_PARTITIONS: Final = 300
-"""Encoded for Metadata: 8 ms."""
+"""The partitions encoded in one turn for a Metadata response, in about 8 ms."""
 MADE_PARTITIONS: Final = 8
 MADE_PARTITIONS_S: Final = 0.002
-"""The seconds for new partitions; so few, because each is a directory and a file, and some disks are slow."""
+"""The seconds for creating partitions in one turn; each needs a directory and a file, and some disks are slow."""
 COUNTED_PARTITIONS: Final = 500
 METRIC_SAMPLES: Final = 500
 GROUP_OFFSETS: Final = 1_000
@@ -34,31 +34,31 @@ GROUP_OFFSETS: Final = 1_000
 REPORTED_LOGS: Final = 256
 """The logs in one slice of the reports of log ends."""
 WRITTEN_ITEMS: Final = 100
-"""Decided, and written in one transaction: about 10 ms for topics of a few partitions."""
+"""The items that are decided and written in one transaction, in about 10 ms for topics with few partitions."""
 WRITTEN_PARTITIONS: Final = 2_000
-"""The partitions of those items: 15 ms. One item may have more."""
+"""The partitions of WRITTEN_ITEMS items, which take about 15 ms; a single item may have more."""
 IMAGE_DOCUMENTS: Final = 200
-"""Taken over into the image: about 10 ms for topics of a partition."""
+"""The documents applied to the metadata image in one turn, in about 10 ms for topics with one partition."""
 IMAGE_BYTES: Final = 32 * 1024
-"""The bytes of these documents, which grow with partitions: 500 to 800, about 10 ms. One may be larger."""
+"""The bytes of IMAGE_DOCUMENTS documents, which have 500 to 800 partitions; a single document may be larger."""
 ACCEPTED_CONNECTIONS: Final = 128
 WOKEN_CONNECTIONS: Final = 16
-"""The connections that waited for memory. Each may copy a scratch buffer's worth: about 2 ms for all."""
+"""The connections woken in one turn when memory is free, in about 2 ms; each may copy a whole scratch buffer."""
 SENT_BYTES: Final = 256 * 1024
-"""The bytes sent on one connection, so that a fetch of 6 MB does not hold up small produces."""
+"""The bytes sent on one connection per turn, so that a fetch of 6 MB does not delay small produce requests."""
 RECEIVED_BYTES: Final = 1024 * 1024
-"""The bytes received on one link to another broker."""
+"""The bytes received per turn on one link to another broker."""
 APPENDED_BYTES: Final = 4 * 1024 * 1024
-"""The bytes that a follower appends of what it has fetched. Only one that is far behind gets more at once.
+"""The bytes of fetched records that a follower appends in one turn; only a follower far behind fetches more.
 
-With smaller turns new records come before those that wait to be committed.
+With a smaller limit, new records would be appended before earlier ones are committed.
 """
 
 T = TypeVar("T")
 
 
 def slices(things: Sequence[T], size: Callable[[T], int], things_max: int, size_max: int) -> Iterator[Sequence[T]]:
-    """Yield slices for one turn of the loop each, of one thing at least; for work whose parts cost alike."""
+    """Yield slices of at least one item, one for each turn of the event loop; for items of equal cost."""
     begin, total = 0, 0
     for end, thing in enumerate(things):
         total += size(thing)
@@ -71,12 +71,12 @@ def slices(things: Sequence[T], size: Callable[[T], int], things_max: int, size_
 
 @coroutine
 def next_turn() -> Generator[None, None, None]:
-    """Return after all other tasks have had a turn, on any event loop."""
+    """Wait until all other tasks have had a turn, on any event loop."""
     yield
 
 
 async def in_turns(things: Iterable[T], a_turn: int) -> AsyncIterator[T]:
-    """Yield all things, at most `a_turn` in each turn of the loop; for work whose parts cost alike."""
+    """Yield all items, at most `a_turn` in each turn of the event loop; for items of equal cost."""
     for number, thing in enumerate(things):
         if number and number % a_turn == 0:
             await next_turn()
@@ -84,7 +84,7 @@ async def in_turns(things: Iterable[T], a_turn: int) -> AsyncIterator[T]:
 
 
 class FairTurn:
-    """The rest of one turn of the loop: `things_max` things, or those that begin within `lasts_s`; one at least."""
+    """A budget for one turn of the event loop: `things_max` items, or those begun within `lasts_s`, at least one."""
 
     __slots__ = ("_clock", "_ends_s", "_lasts_s", "_left", "_things_max")
 
@@ -95,35 +95,35 @@ class FairTurn:
         self.begin()
 
     def begin(self) -> None:
-        """Begin the next turn."""
+        """Begin the next turn with a full budget."""
         self._left = self._things_max
         self._ends_s = self._clock.monotonic_s() + self._lasts_s
 
     def take(self) -> bool:
-        """True if one more thing may be done in this turn; it then counts as done."""
+        """True if another item fits into this turn; the item is then counted."""
         if self._left <= 0 or (self._left < self._things_max and self._clock.monotonic_s() >= self._ends_s):
             return False
         self._left -= 1
         return True
 
     async def give_way(self) -> None:
-        """Wait before each thing for the next turn, if this one is used up."""
+        """Count an item; if this turn has no budget left, wait for the next turn first."""
         if not self.take():
             await next_turn()
             self.begin()
             self.take()
 
     async def over(self, things: Iterable[T]) -> AsyncIterator[T]:
-        """Yield all things, in as many turns as they need."""
+        """Yield all items, over as many turns as they need."""
         for thing in list(things):
             await self.give_way()
             yield thing
 
 
 class FairRounds:
-    """Calls `work` on all of `things()`, some a turn, where no task waits for it.
+    """Call `work` for each item of `things()`, a slice per turn, as timer callbacks instead of a task.
 
-    To begin while a round is under way means one more round after it, however often it is said.
+    `begin` during a round adds one further round, however often it is called.
     """
 
     __slots__ = ("_again", "_clock", "_left", "_things", "_timers", "_work")
@@ -140,11 +140,11 @@ class FairRounds:
 
     @property
     def is_under_way(self) -> bool:
-        """True if some are left for the next turns."""
+        """True if items of the current round remain for the next turns."""
         return bool(self._left)
 
     def begin(self) -> None:
-        """The first slice is taken at once."""
+        """Begin a round with its first slice; if a round is under way, schedule one further round."""
         if self._left:
             self._again = True
             return
@@ -153,7 +153,7 @@ class FairRounds:
         self._slice()
 
     def stop(self) -> None:
-        """Leave out the rest of the round."""
+        """Drop the remaining items of the round."""
         self._left.clear()
         self._again = False
 

@@ -1,7 +1,7 @@
-"""The lag of a consumer group: the rule of brokers' metrics, lag exporter, `status` and ConsumerGroups. Pure.
+"""The lag of a consumer group, by one rule for broker metrics, the lag exporter, `status` and ConsumerGroups.
 
-A group reads a topic when it has committed to one of its partitions. Then all partitions of that topic count; where
-nothing is committed, the group stands at the start of the log (docs/how-to/lag.md says why).
+A group reads a topic if it has committed an offset for one of the topic's partitions; then all partitions of the topic
+count. In a partition without a committed offset, the group's position is the log start offset (docs/how-to/lag.md).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,13 +12,13 @@ from barnabas_core.topic_partition import TopicPartition
 def partitions_read(
     committed: Iterable[TopicPartition], of_topic: Callable[[str], Iterable[TopicPartition]]
 ) -> Iterator[TopicPartition]:
-    """Return all partitions of the topics to which a group has committed; `of_topic` returns those of a topic."""
+    """Return all partitions of topics for which a group has committed offsets; `of_topic` returns those of a topic."""
     for topic in dict.fromkeys(each.topic for each in committed):
         yield from of_topic(topic)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[TopicPartition]]:
-    """The partitions of each topic, in the order in which they come."""
+    """Return the partitions of each topic, in the order of `partitions`."""
     found: dict[str, list[TopicPartition]] = {}
     for each in partitions:
         found.setdefault(each.topic, []).append(each)
@@ -26,10 +26,10 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[TopicPar
 
 
 def place(committed: int | None, log_start: int) -> int:
-    """Return the group's position; records between `committed` and a higher log start offset were deleted unread."""
+    """Return the group's position; records below a higher log start offset were deleted before the group read them."""
     return log_start if committed is None else committed
 
 
 def lag(committed: int | None, log_start: int, end: int) -> int:
-    """Offsets between the group's place and the end of the log."""
+    """Return the number of offsets between the group's position and the end of the log."""
     return max(0, end - place(committed, log_start))

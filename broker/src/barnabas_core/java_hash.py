@@ -1,4 +1,4 @@
-"""Java's String.hashCode, and the choice of coordinator partitions by it."""
+"""Java's String.hashCode, and the coordinator partition that Kafka computes from it."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ _MASK: Final = (1 << 32) - 1
 
 
 def string_hash(text: str) -> int:
-    """`text.hashCode()`: over UTF-16 code units, a signed 32-bit number."""
+    """Return `text.hashCode()`: a signed 32-bit hash over UTF-16 code units."""
     units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
     value = 0
     for unit in units:
@@ -18,7 +18,7 @@ def string_hash(text: str) -> int:
 def coordinator_partition(key: str, partitions: int) -> int:
     """Return the partition of the internal topic whose leader coordinates `key`, a group id or a transactional id.
 
-    The absolute value of the smallest number is 0, as in Kafka's Utils.abs.
+    As in Kafka's Utils.abs, the absolute value of the smallest integer is 0.
     """
     value = string_hash(key)
     return 0 if value == -_SIGN else abs(value) % partitions

@@ -1,27 +1,27 @@
-"""Uuids as Kafka writes them: 22 characters of URL-safe base64 without padding."""
+"""Uuids in Kafka's text form: 22 characters of URL-safe base64 without padding."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-_RESERVED_MAX: Final = 100  # Kafka keeps the first hundred for itself.
+_RESERVED_MAX: Final = 100  # Kafka reserves the first hundred.
 
 
 def to_text(uuid: UUID) -> str:
-    """The 22 characters that Kafka's tools print."""
+    """Return the 22 characters with which Kafka's tools print a uuid."""
     return urlsafe_b64encode(uuid.bytes).decode("ascii").rstrip("=")
 
 
 def from_text(text: str) -> UUID:
-    """The uuid that `to_text` wrote. Raises ValueError for anything else."""
+    """Parse the text of a uuid. Raise ValueError if the text is invalid."""
     return UUID(bytes=urlsafe_b64decode(text + "=="))
 
 
 def random_uuid(random_bits: Callable[[int], int]) -> UUID:
-    """Return a new uuid from `random_bits(count)`: not a reserved one, and none whose text begins with a dash.
+    """Return a new uuid from `random_bits(count)`, which is not reserved and whose text does not begin with a dash.
 
-    A leading dash would read as an option on a command line (KAFKA-12469).
+    A leading dash would look like an option on a command line (KAFKA-12469).
     """
     while True:
         uuid = UUID(int=random_bits(128), version=4)

@@ -1,6 +1,6 @@
-"""The bound on leader epochs, by which damaged ones are found."""
+"""The upper limit for leader epochs, above which an epoch is considered damaged."""
 
 from typing import Final
 
 LEADER_EPOCH_MAX: Final = 2**30
-"""The latest epoch that is believed: a new leader each second takes 34 years to it. Kafka's field has 31 bits."""
+"""The largest valid epoch, below the 31 bits of Kafka's field; one election per second reaches it in 34 years."""

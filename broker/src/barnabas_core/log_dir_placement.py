@@ -1,4 +1,4 @@
-"""The choice of the log dir for a new partition."""
+"""Choose the log dir for a new partition."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -7,7 +7,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 
 class LogDirLoad(NamedTuple):
-    """The load of a log dir. `empty_partitions` are its partitions without data."""
+    """The partitions and bytes of a log dir; `empty_partitions` is the number of partitions without data."""
 
     path: str
     partitions: int
@@ -17,12 +17,12 @@ class LogDirLoad(NamedTuple):
 
 
 def choose_log_dir(placement: str, dirs: Sequence[LogDirLoad], headroom_bytes: int) -> str:
-    """The path for one more partition, among the log dirs that are online, by the value of `log.dirs.placement`.
+    """Return the path of the online log dir for a new partition, by the value of `log.dirs.placement`.
 
-    `fewest-partitions` is Kafka's rule: partitions count, whatever their size, and the first of equals wins.
-    `least-bytes` looks at bytes: an empty partition counts as much as the average one that is not, so that many new
-    partitions do not all go to one place; a dir with less than `headroom_bytes` free is the last choice.
-    Raises ApiError(KAFKA_STORAGE_ERROR) where no dir is left.
+    `fewest-partitions` is Kafka's rule: the log dir with the fewest partitions, whatever their size; the first one wins
+    a tie. `least-bytes` chooses the log dir with the fewest bytes. An empty partition counts as many bytes as an
+    average partition with data, so that many new partitions are spread. A log dir with less than `headroom_bytes` free
+    comes last. Raise ApiError(KAFKA_STORAGE_ERROR) if no log dir is online.
     """
     if not dirs:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no log dir is online")

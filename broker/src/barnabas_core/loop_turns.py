@@ -1,8 +1,8 @@
-"""The longest piece of work in this turn of the event loop, for the measurement of turns.
+"""Record the longest piece of work in the current turn of the event loop.
 
-A turn that takes long is noticed when it is over; then it is too late to ask what ran. So work that may take long
-leaves its name here, with its time. One loop runs in a process, hence one value for all floors. Without a clock, as in
-a simulation, nothing is measured.
+A long turn is noticed only when it has ended, too late to see what ran. Work that may take long therefore notes its
+name and its time here. A process has one event loop, hence one global value. Without a clock, as in a simulation,
+nothing is measured.
 """
 
 from collections.abc import Callable
@@ -14,23 +14,26 @@ R = TypeVar("R")
 
 NOTHING_NAMED: Final = "other"
 SHORT_S: Final = 0.001
-"""The seconds up to which work is not named, and a turn only counted."""
+"""The seconds up to which work is not named, and a turn is only counted."""
 
 
 class LongestPart:
-    """The longest part of the present turn. Hot paths that have measured already compare with `seconds` themselves."""
+    """The longest part of the current turn.
+
+    Hot paths that already measure their time compare it with `seconds` themselves.
+    """
 
     __slots__ = ("now_s", "seconds", "what")
 
     def __init__(self) -> None:
         self.now_s: Callable[[], float] = float
-        """The clock, set by the selector that measures turns."""
+        """The clock in seconds, set by the selector that measures turns."""
         self.seconds = SHORT_S
-        """The seconds of the longest part; the measurement resets them after a turn in which they rose."""
+        """The seconds of the longest part, reset after each turn in which they rose."""
         self.what = NOTHING_NAMED
 
     def took(self, what: str, seconds: float) -> None:
-        """Note the running time of the part `what`."""
+        """Note that the part `what` took the given seconds."""
         if seconds > self.seconds:
             self.seconds = seconds
             self.what = what
@@ -40,7 +43,7 @@ LONGEST_PART: Final = LongestPart()
 
 
 def timed(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Time a function that may take long and is called seldom, compared with requests."""
+    """Return a decorator that times a function that may take long and is called rarely."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)

@@ -1,11 +1,12 @@
-"""The levels of the metadata that this version supports: brokers go by them, and the operator knows its own images."""
+"""The metadata levels that this version supports: the versions of the format in which brokers write the metadata."""
 
 from typing import Final
 
 METADATA_LEVEL: Final = "barnabas.metadata.version"
-"""The feature's name in Kafka's protocol. Its level is the form of the documents that are written.
+"""The name of the feature in Kafka's protocol; its level is the format in which documents are written.
 
-1: a topic is one document. 2: a large topic has several. 3: `transaction.version` has a level.
+At level 1 a topic is one document. Level 2 splits large topics into several documents. Level 3 adds a level of
+`transaction.version`.
 """
 METADATA_LEVEL_MIN: Final = 1
 METADATA_LEVEL_MAX: Final = 3

@@ -1,8 +1,9 @@
-"""The placement of partitions on brokers: Kafka's assignReplicasToBrokers, with its two random numbers as arguments.
+"""Place partitions on brokers: Kafka's assignReplicasToBrokers, with its two random numbers as arguments.
 
-The first replicas go round the brokers from `start_index`, so that leadership is spread. The others follow at a
-distance that grows by one with each round, so that the partitions of one broker have their other replicas on many. With
-racks, the brokers are gone through rack by turn, and no rack gets a second replica before each has one (KIP-36).
+The first replicas go round the brokers from `start_index`, so that leadership is spread. The other replicas follow at a
+distance that grows by one with each round, so that the partitions of a broker have their other replicas on many
+brokers. With racks, the brokers are ordered so that racks alternate, and no rack gets a second replica of a partition
+before each rack has one (KIP-36).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,10 +18,10 @@ def assign_replicas(
     racks: Mapping[int, str | None] | None = None,
     first_partition: int = 0,
 ) -> list[list[int]]:
-    """The replicas, preferred leader first, of `partitions` partitions numbered from `first_partition`.
+    """Return the replicas of each partition from `first_partition` on, the preferred leader first.
 
-    `racks` gives the rack of each broker; those of None count as one rack. `replication_factor` is at most the
-    number of brokers, which the caller has checked.
+    `racks` maps each broker to its rack; all brokers with None form one rack. The caller must check that
+    `replication_factor` is at most the number of brokers.
     """
     assert 0 < replication_factor <= len(brokers), "the caller checks the replication factor"
     count = len(brokers)
@@ -37,7 +38,7 @@ def assign_replicas(
 
 
 def start_index_for_added(brokers: Sequence[int], first_replica: int) -> int:
-    """The start index, and shift, for partitions added to a topic whose partition 0 begins at `first_replica`."""
+    """Return the start index and shift for partitions added to a topic whose partition 0 begins at `first_replica`."""
     return next((index for index, broker in enumerate(brokers) if broker >= first_replica), 0)
 
 
@@ -51,7 +52,7 @@ def _spread(brokers: Sequence[int], first: int, distance: int, replicas: int) ->
 
 
 def _alternate_racks(racks: Mapping[int, str]) -> list[int]:
-    """The brokers, one of each rack by turn, racks and brokers in order."""
+    """Return the brokers with alternating racks, in the order of racks and broker ids."""
     queues = {rack: sorted(b for b, r in racks.items() if r == rack) for rack in sorted(set(racks.values()))}
     longest = max(map(len, queues.values()))
     return [queue[turn] for turn in range(longest) for queue in queues.values() if turn < len(queue)]

@@ -1,35 +1,35 @@
-"""The mark of a declared reset in the metadata of the offsets that it commits."""
+"""The mark that a declared offset reset leaves in the metadata of the offsets that it commits."""
 
 from collections.abc import Iterable
 from typing import Final
 
 RESET_MARK: Final = "barnabas.dev/reset="
-"""Followed by the ids of resets, the last one first, separated by commas, which no id has; and a NUL."""
+"""The prefix of the mark; ids of resets follow, the latest first, separated by commas, and a NUL at the end."""
 END: Final = "\0"
-"""confluent-kafka reads metadata up to a NUL, whatever its length, and ends its own with one."""
+"""The end of the mark; confluent-kafka reads metadata only up to a NUL, and ends its own metadata with a NUL."""
 MARK_LENGTH_MAX: Final = 256
-"""Ids that do not fit are dropped, the oldest ones first: it is kept for each partition of the group."""
+"""The longest mark; older ids that do not fit are dropped, because each partition of the group stores a mark."""
 
 
 def is_marked(metadata: str) -> bool:
-    """True if a reset left it."""
+    """True if the metadata is the mark of a reset."""
     return metadata.startswith(RESET_MARK)
 
 
 def says_nothing(metadata: str, member_id: str) -> bool:
-    """True if a client committed it without a message: franz-go's clients put their member id there."""
+    """True if the metadata has no message of a user; franz-go writes its member id there."""
     return metadata in ("", END, member_id)
 
 
 def reset_ids(metadata: str) -> tuple[str, ...]:
-    """Return the resets in a committed offset's metadata, the last one first; none if a client wrote it."""
+    """Return the ids of the resets in the metadata, the latest first; empty if a client wrote the metadata."""
     if not is_marked(metadata):
         return ()
     return tuple(filter(None, metadata.removeprefix(RESET_MARK).rstrip(END).split(",")))
 
 
 def reset_mark(reset_id: str, before: Iterable[str]) -> str:
-    """Return the mark of a reset, after the marks `before`."""
+    """Return the metadata that marks a reset, followed by the ids of earlier resets in `before`."""
     mark = RESET_MARK + reset_id
     for each in before:
         if each != reset_id and len(mark) + len(each) + 2 <= MARK_LENGTH_MAX:

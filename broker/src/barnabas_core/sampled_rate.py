@@ -1,31 +1,31 @@
-"""A rate over the last seconds, and the wait until it is within a limit again, as Kafka computes them. Pure."""
+"""A rate over the last seconds, and the throttle time for a limit, as Kafka computes both."""
 
 from collections import deque
 from typing import Final
 
 SAMPLES: Final = 11
-"""The number of samples of a rate; quota.window.num by default."""
+"""The number of samples of a rate, as in Kafka's default of quota.window.num."""
 WINDOW_MS: Final = 1000
-"""The time that a sample lasts; quota.window.size.seconds by default."""
+"""The length of a sample in ms, as in Kafka's default of quota.window.size.seconds."""
 
 
 class SampledRate:
-    """The sum of amounts in samples of a second; times are monotonic milliseconds."""
+    """The sum of amounts over samples of one second; times are monotonic ms."""
 
     __slots__ = ("_samples", "_sum")
 
     def __init__(self) -> None:
         self._samples: deque[tuple[int, float]] = deque()
-        """The start and the sum of each sample."""
+        """The start and the sum of each sample, oldest first."""
         self._sum = 0.0
 
     def is_unused(self, _limit: float, now_ms: int) -> bool:
-        """True if nothing that was counted is left."""
+        """True if no counted amount is left in the samples."""
         self._forget(now_ms)
         return self._sum <= 0
 
     def count(self, amount: float, _limit: float, now_ms: int) -> None:
-        """Count an amount, or take one back if it is below 0."""
+        """Count an amount; a negative amount takes back an earlier one."""
         self._forget(now_ms)
         if self._samples and now_ms - self._samples[-1][0] < WINDOW_MS:
             start_ms, counted = self._samples.pop()
@@ -35,7 +35,7 @@ class SampledRate:
         self._sum += amount
 
     def wait_ms(self, limit: float, now_ms: int) -> int:
-        """Return how long nothing more may be counted until the rate is at `limit` a second again; 0 for now."""
+        """Return the ms without new amounts until the rate is down to `limit` per second; 0 if it is already."""
         self._forget(now_ms)
         if not self._samples:
             return 0

@@ -1,4 +1,4 @@
-"""The steps of occasional work, by which a watchdog sees its progress."""
+"""Count the steps of rare work, so that a watchdog can see its progress."""
 
 from collections.abc import Awaitable, Generator
 from functools import partial
@@ -9,18 +9,18 @@ R = TypeVar("R")
 
 
 class Steps:
-    """Counts how often the work continued after any wait: for a thread, a store, or its next turn."""
+    """The number of times that the work continued after waiting for a thread, a store or its next turn."""
 
     def __init__(self) -> None:
         self._taken = 0
         self._under_way = 0
 
     def progress(self) -> object:
-        """Return another value whenever the work went on, and always while there is none."""
+        """Return a value that differs after each step; without work under way, return a new value each time."""
         return self._taken if self._under_way else object()
 
     async def count(self, work: Awaitable[R]) -> R:
-        """Count the steps of the work; return what it returns, or raise what it raises."""
+        """Await the work and count its steps; return its result or raise its error."""
         self._under_way += 1
         try:
             return await self._each_step(work)
@@ -39,7 +39,7 @@ class Steps:
                 return end.value  # type: ignore[no-any-return]
             try:
                 yield awaited
-            except BaseException as error:  # For example CancelledError.
+            except BaseException as error:  # For example, CancelledError is passed on to the work.
                 go_on = partial(steps.throw, error)
             else:
                 go_on = steps.__next__

@@ -1,16 +1,16 @@
-"""A bucket of tokens that fills at a limit, as Kafka counts mutations of the controller (KIP-599). Pure."""
+"""A token bucket that fills at the rate of a limit, as Kafka counts controller mutations (KIP-599)."""
 
 from barnabas_core.sampled_rate import SAMPLES, WINDOW_MS
 
 
 class TokenBucket:
-    """The tokens that requests may take, at most those of eleven seconds; the last request may take it below 0."""
+    """A bucket with at most the tokens of eleven seconds; the last request may take more tokens than are left."""
 
     __slots__ = ("_filled_ms", "_tokens")
 
     def __init__(self) -> None:
         self._tokens: float | None = None
-        """The tokens in the bucket; None while it is full since its start."""
+        """The tokens in the bucket, negative after an overdraft; None before the first use, which means full."""
         self._filled_ms = 0
 
     def is_unused(self, limit: float, now_ms: int) -> bool:
@@ -19,12 +19,12 @@ class TokenBucket:
         return self._tokens == _most(limit)
 
     def count(self, amount: float, limit: float, now_ms: int) -> None:
-        """Take tokens, or give them back if the amount is below 0."""
+        """Take tokens; a negative amount gives tokens back."""
         self._fill(limit, now_ms)
         self._tokens = (self._tokens or 0.0) - amount
 
     def wait_ms(self, limit: float, now_ms: int) -> int:
-        """Return how long it takes until the bucket is not below 0; 0 if it is not now."""
+        """Return the ms until the bucket is not negative; 0 if it is not negative now."""
         self._fill(limit, now_ms)
         return round(max(-(self._tokens or 0.0), 0.0) / limit * 1000)
 

@@ -1,4 +1,4 @@
-"""The rules for names of topics: which are allowed, and which two are too much alike."""
+"""The rules for topic names: the allowed characters and lengths, and the names that collide."""
 
 import re
 from collections.abc import Iterable
@@ -10,13 +10,13 @@ NAME_LENGTH_MAX: Final = 249
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 CLUSTER_METADATA: Final = "__cluster_metadata"
-"""Kafka's own log of metadata. No topic may have its name (KIP-500)."""
+"""The name of Kafka's own metadata log, which no topic may have (KIP-500)."""
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Raise ApiError (INVALID_TOPIC_EXCEPTION) for an invalid name; the message says what is wrong."""
+    """Raise ApiError (INVALID_TOPIC_EXCEPTION) if the name is invalid; the message has the reason."""
     complaint = _complaint(name)
     if complaint is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {complaint}")
@@ -35,7 +35,7 @@ def _complaint(name: str) -> str | None:
 
 
 class KnownNames:
-    """The existing names. A check of another name costs the same however many there are, after the first."""
+    """The existing topic names; after the first check, the cost of a check does not depend on their number."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = list(names)
@@ -46,7 +46,7 @@ class KnownNames:
         self._names.append(name)
 
     def colliding(self, name: str) -> str | None:
-        """Return a name that differs from `name` in `.` and `_` only, which metrics cannot tell apart, or None."""
+        """Return an existing name that differs only in `.` and `_`, which metrics do not distinguish, or None."""
         if "." not in name and "_" not in name:
             return None
         for other in self._names:
@@ -57,15 +57,15 @@ class KnownNames:
 
 
 def folded(name: str) -> str:
-    """Return the name as in metrics, where names that collide are equal."""
+    """Return the name as metrics show it; names that collide become equal."""
     return name.replace(".", "_")
 
 
 def is_internal(name: str) -> bool:
-    """True if the brokers write this topic for themselves."""
+    """True if the topic is internal, so that only brokers write to it."""
     return name in INTERNAL_TOPICS
 
 
 def usual_min_isr(min_isr: int, replicas: int) -> int:
-    """Return the default min.insync.replicas of `__transaction_state`, with which one replica may be offline."""
+    """Return the default min.insync.replicas of `__transaction_state`, which lets one replica be offline."""
     return max(1, min(min_isr, replicas - 1))

@@ -1,10 +1,10 @@
-"""The name of one partition."""
+"""The topic name and number of a partition."""
 
 from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
-    """Topic name and partition number; written `flights-3`, as Kafka names the partition's directory."""
+    """A topic name and a partition number; the text is `flights-3`, like the name of the partition's directory."""
 
     topic: str
     partition: int

@@ -186,7 +186,7 @@ class PeerLink:
         while have - position >= SIZE_BYTES:
             (size,) = _SIZE.unpack_from(buffer, position)
             if not 0 < size <= RESPONSE_BYTES_MAX or not self._waiting:
-                self._break(f"{size} bytes, with {len(self._waiting)}requests not answered: this is not a response")
+                self._break(f"{size} bytes, with {len(self._waiting)} requests not answered: this is not a response")
                 return
             needed = SIZE_BYTES + size
             if have - position < needed:

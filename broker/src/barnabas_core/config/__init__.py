@@ -1,1 +1,1 @@
-"""Settings: their definitions, how a file of them is read, and the typed values that the rest of the code uses."""
+"""The settings of brokers and topics: their definitions, the parsing of files, and typed values."""

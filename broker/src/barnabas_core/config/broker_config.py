@@ -1,4 +1,4 @@
-"""A broker's settings as typed values: the file's, the dynamic ones over it, Kafka's defaults under it."""
+"""The typed settings of a broker: dynamic configs override the file, and the file overrides Kafka's defaults."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -21,7 +21,7 @@ from barnabas_core.config.unused import REFUSED_CONFIGS, WITHOUT_EFFECT, refusal
 
 Texts = Mapping[str, str]
 _MAY_BE_SECRET: Final = ("listener.name.", "ssl.", "sasl.")
-"""The prefixes of settings whose text is not shown, even if the rest of the name is mistyped."""
+"""The prefixes of settings whose values are never shown, because the name may be that of a password with a typo."""
 _BY_TOPIC_NAME: Final = {
     name: definition.synonyms[0].name for name, definition in TOPIC_CONFIGS.items() if definition.synonyms
 }
@@ -29,10 +29,10 @@ _BY_TOPIC_NAME: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Each setting that the broker uses, under its own name with `_` for `.`; settings in use are resolved.
+    """The broker's settings; each field has the name of its setting with `_` for `.`.
 
-    `log_retention_ms`, for example, also holds what the file says in minutes or hours.
-    `broker_definitions.BROKER_CONFIGS` describes each: its meaning, default and allowed values.
+    Settings with synonyms are resolved: `log_retention_ms`, for example, also holds a value given in minutes or hours.
+    `broker_definitions.BROKER_CONFIGS` describes the meaning, the default and the allowed values of each setting.
     """
 
     broker_id: int
@@ -136,19 +136,19 @@ class BrokerConfig:
     values: Mapping[str, Value] = field(repr=False)
 
     def value(self, name: str) -> Value:
-        """The value of any setting of BROKER_CONFIGS, as it is in force."""
+        """Return the effective value of a setting of BROKER_CONFIGS."""
         return self.values[name]
 
     def listener_security(self, name: str) -> ListenerSecurity:
-        """Return the current protection of the listener `name`."""
+        """Return the current security settings of the listener `name`."""
         texts = {**self.originals, **self.cluster_overrides, **self.broker_overrides}
         return ListenerSecurity(name, self.listeners.protocols[name], texts)
 
     def with_usable(self, broker_overrides: Texts, cluster_overrides: Texts) -> "UsableConfig":
-        """Return the file's configs overridden by these; those of this broker override those of all brokers.
+        """Return the file's configs with dynamic overrides; those for this broker precede those for all brokers.
 
-        It never fails: stored configs that cannot be used are left out, and prevent no start. A newer version may have
-        stored one, or it now contradicts the file.
+        Stored configs that cannot be used are ignored, so that they never prevent the start of a broker. A newer
+        version may have stored them, or the file may now contradict them.
         """
         ignored: list[ConfigProblem] = []
         own, cluster = dict(broker_overrides), dict(cluster_overrides)
@@ -162,19 +162,19 @@ class BrokerConfig:
                 problems = [_set_by(problem, own.keys() | cluster.keys()) for problem in error.problems]
             ignored += problems
             named = {problem.name for problem in problems} & (own.keys() | cluster.keys())
-            for name in named or own.keys() | cluster.keys():  # The file alone is valid: these are at fault.
+            for name in named or own.keys() | cluster.keys():  # The file alone is valid, so the overrides are at fault.
                 (own if name in own else cluster).pop(name)
 
 
 class UsableConfig(NamedTuple):
-    """A broker's current settings, and the dynamic ones that have no effect."""
+    """A broker's current settings, and its dynamic configs that have no effect."""
 
     config: BrokerConfig
     ignored: tuple[ConfigProblem, ...]
 
 
 def _set_by(problem: ConfigProblem, dynamic: Collection[str]) -> ConfigProblem:
-    """The problem by the name of the dynamic setting that brings it: one without them was refused at the start."""
+    """Return the problem under the name of the dynamic config that causes it, because the file alone is valid."""
     if problem.name in dynamic:
         return problem
     partners = [name for pair in _ORDERED if problem.name in pair for name in pair if name in dynamic]
@@ -182,9 +182,9 @@ def _set_by(problem: ConfigProblem, dynamic: Collection[str]) -> ConfigProblem:
 
 
 def parse_broker_config(properties: Mapping[str, str | Property]) -> BrokerConfig:
-    """The settings of a `server.properties`. Raises InvalidConfig with every bad and unknown setting.
+    """Parse the settings of a `server.properties`. Raise InvalidConfig with all invalid and unknown settings.
 
-    Settings that Kafka knows and this broker has no use for are taken; `unused_settings` names them.
+    Kafka's settings that have no effect here are accepted; `unused_settings` returns warnings about them.
     """
     originals = {name: entry if isinstance(entry, str) else entry.value for name, entry in properties.items()}
     try:
@@ -195,7 +195,7 @@ def parse_broker_config(properties: Mapping[str, str | Property]) -> BrokerConfi
 
 
 def unused_settings(originals: Iterable[str]) -> list[str]:
-    """A warning for every setting that has no effect: its name and why."""
+    """Return a warning for each setting that has no effect, with the reason."""
     reasons = ((name, unused_reason(name) or WITHOUT_EFFECT.get(name)) for name in originals)
     return [f"{name} has no effect: {reason}" for name, reason in reasons if reason is not None]
 
@@ -229,7 +229,7 @@ def _build(originals: Texts, cluster: Texts, broker: Texts) -> BrokerConfig:
 
 
 def _unusable_of_listeners(texts: Texts) -> Iterable[ConfigProblem]:
-    """Return the problems of listener settings, each checked by itself."""
+    """Return the problems of listener settings that are invalid by themselves."""
     for name, text in texts.items():
         definition = prefixed_definition(name)
         try:
@@ -250,7 +250,7 @@ def _unusable(name: str, text: str) -> Iterable[ConfigProblem]:
 
 
 def _fall_back(values: dict[str, Value]) -> None:
-    """Give each config that is not set the value of its first synonym that is."""
+    """Give each config without a value the value of its first synonym with a value."""
     for name, definition in BROKER_CONFIGS.items():
         if values[name] is None:
             values[name] = _synonym_value(definition, values)
@@ -260,7 +260,7 @@ def _synonym_value(definition: ConfigDefinition, values: Mapping[str, Value]) ->
     for name, factor in definition.synonyms:
         value = values[name]
         if value is not None:
-            # -1 is "for ever" in any unit.
+            # -1 means "for ever" in any unit, so it is not converted.
             return value * factor if isinstance(value, int) and value > 0 and factor != 1 else value
     return None
 
@@ -289,7 +289,7 @@ def _number(value: Value) -> float:
     return value
 
 
-# Pairs of settings whose first must not be larger than the second, and the least value from which that counts.
+# Pairs of settings; the first setting must not exceed the second one.
 _ORDERED: Final = (
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
     ("broker.heartbeat.interval.ms", "broker.session.timeout.ms"),
@@ -300,7 +300,7 @@ _ORDERED: Final = (
 
 
 def _contradictions(values: Mapping[str, Value], texts: Texts) -> Iterable[ConfigProblem]:
-    """Yield configs that are valid by themselves and not together."""
+    """Yield the problems of configs that are each valid, but contradict each other."""
     for low, high in _ORDERED:
         if _number(values[low]) > _number(values[high]):
             yield ConfigProblem(low, str(values[low]), f"must be at most {high}={values[high]}")
@@ -324,7 +324,7 @@ def _contradictions(values: Mapping[str, Value], texts: Texts) -> Iterable[Confi
 
 
 def _special_values(values: Mapping[str, Value], listeners: Listeners) -> dict[str, object]:
-    """The attributes that are not simply a setting's value."""
+    """Return the fields that do not simply have the value of their setting."""
     log_dirs = tuple(dict.fromkeys(_entries(values["log.dirs"])))
     return {
         "broker_id": values["node.id"],

@@ -1,7 +1,8 @@
-"""The settings of a broker that concern its identity, its sockets, its groups and its replicas.
+"""The definitions of broker settings for identity, sockets, topics, groups, transactions and replicas.
 
-`log_definitions` has those of its logs; `BROKER_CONFIGS` is the one table of both. Names, types and defaults are Kafka
-4's, except for those of the last section, which are ours. Kafka's settings that have no use here are in `unused`.
+`log_definitions` defines the settings of logs; `BROKER_CONFIGS` contains all of them. Names, types and defaults are
+those of Kafka 4, except in the last section, which has our own settings. `unused` has Kafka's settings that have no
+effect here.
 """
 
 from collections.abc import Mapping
@@ -392,5 +393,5 @@ BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
 
 
 def broker_definition(name: str) -> ConfigDefinition | None:
-    """Return the definition of a setting of a broker or, under its prefix, of one listener; None if it is unknown."""
+    """Return the definition of a broker setting, or of a listener's setting with its prefix; None if it is unknown."""
     return BROKER_CONFIGS.get(name) or prefixed_definition(name)

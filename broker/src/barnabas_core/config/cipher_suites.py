@@ -1,4 +1,4 @@
-"""Cipher suites by Java's names, as ssl.cipher.suites has them, and by OpenSSL's. Only strong ones are known."""
+"""The strong cipher suites with Java's names, which ssl.cipher.suites uses, and with OpenSSL's names."""
 
 from collections.abc import Mapping
 from typing import Final

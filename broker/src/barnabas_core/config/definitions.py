@@ -1,7 +1,7 @@
-"""The definition of a config: its type, default, valid values and meaning, and how its text becomes a value.
+"""The definition of a config: its type, default, valid values and meaning, and the parsing of its text.
 
 The tables are in `broker_definitions` and `topic_definitions`. Validation, DescribeConfigs and the documentation all
-read them, so that no two can disagree.
+use these tables, so they always agree.
 """
 
 import re
@@ -16,11 +16,11 @@ INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
 Value = bool | int | float | str | tuple[str, ...] | None
-"""A setting's value; None where it is not set and has no default."""
+"""The value of a setting; None if it is not set and has no default."""
 
 
 class ConfigType(IntEnum):
-    """Types by the numbers that DescribeConfigs uses (KIP-569)."""
+    """The types of configs, with the numbers of DescribeConfigs (KIP-569)."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -43,7 +43,7 @@ class Dynamic(Enum):
 
 
 class ConfigProblem(NamedTuple):
-    """One bad setting: its name, the text that was given, what is allowed, and the line of the file (None: no file)."""
+    """An invalid setting: its name, its text, what is allowed, and its line in the file, or None without a file."""
 
     name: str
     value: str | None
@@ -57,7 +57,7 @@ class ConfigProblem(NamedTuple):
 
 
 class InvalidConfig(Exception):
-    """The error with all settings that are invalid, not only the first."""
+    """The error that lists all invalid settings, not only the first."""
 
     def __init__(self, problems: Iterable[ConfigProblem]) -> None:
         self.problems = tuple(problems)
@@ -65,11 +65,11 @@ class InvalidConfig(Exception):
 
 
 class Check(Protocol):
-    """The check that decides which values of a type are allowed."""
+    """A check of a value that has the right type."""
 
     @property
     def allowed(self) -> str:
-        """The valid values in words that follow "must be"."""
+        """The valid values, in words that follow "must be"."""
         ...
 
     def accepts(self, value: Value) -> bool:
@@ -79,7 +79,7 @@ class Check(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Numbers from `low` to `high`, both inclusive, and those of `also`."""
+    """A check for numbers from `low` to `high`, both inclusive, or equal to a number in `also`."""
 
     low: float
     high: float | None = None
@@ -87,70 +87,70 @@ class Range:
 
     @property
     def allowed(self) -> str:
-        """The valid values, as in `Check`."""
+        """The valid values, in words that follow "must be"."""
         span = f"at least {self.low}" if self.high is None else f"from {self.low} to {self.high}"
         return " or ".join([span, *map(str, self.also)])
 
     def accepts(self, value: Value) -> bool:
-        """True if the value is valid, as in `Check`."""
+        """True if the value is valid."""
         number = value if isinstance(value, int | float) else 0
         return (self.low <= number and (self.high is None or number <= self.high)) or number in self.also
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """The allowed words; each entry of a list must be one of them."""
+    """A check for one of the allowed words; each entry of a list must be one of them."""
 
     words: tuple[str, ...]
 
     @property
     def allowed(self) -> str:
-        """The valid values, as in `Check`."""
+        """The valid values, in words that follow "must be"."""
         return f"one of {', '.join(self.words)}"
 
     def accepts(self, value: Value) -> bool:
-        """True if the value is valid, as in `Check`."""
+        """True if the value is valid."""
         entries = value if isinstance(value, tuple) else (value,)
         return all(entry in self.words for entry in entries)
 
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """The only allowed value, as the feature of the others is missing; `why` says so."""
+    """A check for the only allowed value; `why` says which missing feature the other values need."""
 
     value: Value
     why: str
 
     @property
     def allowed(self) -> str:
-        """The valid values, as in `Check`."""
+        """The valid values, in words that follow "must be"."""
         return f"{format_value(self.value)} ({self.why})"
 
     def accepts(self, value: Value) -> bool:
-        """True if the value is valid, as in `Check`."""
+        """True if the value is valid."""
         return value == self.value
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Text, or each entry of a list, must match a regular expression in full; `meaning` describes it to people."""
+    """A check that a text, or each entry of a list, matches a regular expression in full; `meaning` describes it."""
 
     regex: str
     meaning: str
 
     @property
     def allowed(self) -> str:
-        """The valid values, as in `Check`."""
+        """The valid values, in words that follow "must be"."""
         return self.meaning
 
     def accepts(self, value: Value) -> bool:
-        """True if the value is valid, as in `Check`."""
+        """True if the value is valid."""
         entries = value if isinstance(value, tuple) else (value,)
         return all(isinstance(entry, str) and re.fullmatch(self.regex, entry) for entry in entries)
 
 
 class Synonym(NamedTuple):
-    """A setting that gives another one its default; its value times `factor` is in the other's unit."""
+    """A setting that provides the default of another one; its value times `factor` is in the other setting's unit."""
 
     name: str
     factor: int = 1
@@ -158,7 +158,7 @@ class Synonym(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConfigDefinition:
-    """One setting. `synonyms`, most important first, are asked for a value where this one has none."""
+    """The definition of a setting; without a value, the setting takes the value of its first synonym that has one."""
 
     name: str
     type: ConfigType
@@ -175,7 +175,7 @@ class ConfigDefinition:
 
     @property
     def allowed(self) -> str:
-        """The valid values in words: "must be an integer, at least 1"."""
+        """The valid values in words, such as "must be an integer, at least 1"."""
         kind = _TYPE_WORDS[self.type]
         return f"must be {kind}" if self.check is None else f"must be {kind}, {self.check.allowed}"
 
@@ -241,9 +241,9 @@ _PARSERS: Final[Mapping[ConfigType, Callable[[str, ConfigType], Value]]] = {
 
 
 def parse_value(definition: ConfigDefinition, text: str) -> Value:
-    """Return the value of `text`, without surrounding blanks, as in Kafka.
+    """Parse the text of a value, without surrounding blanks, as in Kafka.
 
-    Raises InvalidConfig, which says what is allowed.
+    Raise InvalidConfig, whose message says what is allowed.
     """
     try:
         value = _PARSERS[definition.type](text.strip(), definition.type)
@@ -257,7 +257,7 @@ def parse_value(definition: ConfigDefinition, text: str) -> Value:
 
 
 def _in_digits(definition: ConfigDefinition, text: str) -> str:
-    """Return the hint with a number written without its unit, if that would be accepted."""
+    """Return a hint that replaces a value with a unit, such as `7d`, by its number, if that number is valid."""
     number = written_out(definition.name, text) if definition.type in _BITS else None
     if number is None or not -(limit := 1 << (_BITS[definition.type] - 1)) <= number < limit:
         return ""
@@ -266,7 +266,7 @@ def _in_digits(definition: ConfigDefinition, text: str) -> str:
 
 
 def format_value(value: Value) -> str | None:
-    """The text of a value as Kafka's tools show it; None where nothing is set."""
+    """Return a value as Kafka's tools show it; None if nothing is set."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -275,7 +275,7 @@ def format_value(value: Value) -> str | None:
 
 
 def table(*definitions: ConfigDefinition) -> Mapping[str, ConfigDefinition]:
-    """Return definitions by name. A name given twice is a bug."""
+    """Return the definitions by name; a duplicate name is a bug."""
     by_name = {definition.name: definition for definition in definitions}
     assert len(by_name) == len(definitions), "a setting is defined twice"
     return by_name

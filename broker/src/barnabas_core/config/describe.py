@@ -1,4 +1,4 @@
-"""Settings as DescribeConfigs shows them: the current value, its source, and the values that it overrides (KIP-226)."""
+"""The settings as DescribeConfigs returns them: the current value, its source, and the overridden values (KIP-226)."""
 
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
@@ -13,11 +13,11 @@ from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import unused_definitions
 
 _OF_ALL: Final = "min.insync.replicas"
-"""The config that is set for all brokers if ELR is enabled, and shown so even if it is not set (KIP-966)."""
+"""The config that Kafka sets for all brokers if ELR is enabled, and that is therefore always shown as set (KIP-966)."""
 
 
 class ConfigSource(IntEnum):
-    """The source of a value, by the protocol's numbers."""
+    """The source of a value, with the protocol's numbers."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -28,7 +28,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """A place where the setting could come from: its name there, the text there (None where hidden), the place."""
+    """A place that can set a value: the setting's name, its text (None for passwords), and the source."""
 
     name: str
     value: str | None
@@ -36,7 +36,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One setting of a resource. `synonyms` begins with the one in force; a hidden or missing value is None."""
+    """A setting of a resource; `synonyms` begins with the effective one, and a hidden or missing value is None."""
 
     name: str
     value: str | None
@@ -49,9 +49,10 @@ class ConfigEntry(NamedTuple):
 
 
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
-    """Return all settings of a broker, by name.
+    """Return all settings of a broker, sorted by name.
 
-    Of those without effect, the ones that were set while it ran; of those of single listeners, the ones that are set.
+    Settings without effect are included only if they were set dynamically, and settings of single listeners only if
+    they are set.
     """
     dynamic = {**config.cluster_overrides, **config.broker_overrides}
     of_listeners = {
@@ -77,7 +78,7 @@ def _broker_entry(definition: ConfigDefinition, config: BrokerConfig) -> ConfigE
 def _broker_value(
     definition: ConfigDefinition, synonyms: tuple[ConfigSynonym, ...], config: BrokerConfig
 ) -> str | None:
-    """Return the setting's own value, as Kafka does: None where only a synonym such as log.retention.hours is set."""
+    """Return the setting's own value, as Kafka does: None if only a synonym such as log.retention.hours is set."""
     if definition.name not in BROKER_CONFIGS:
         return synonyms[0].value
     if definition.synonyms and all(each.name != definition.name for each in synonyms):
@@ -86,7 +87,7 @@ def _broker_value(
 
 
 def describe_topic(overrides: Mapping[str, str], config: BrokerConfig) -> list[ConfigEntry]:
-    """All settings of a topic but the internal ones, by name, from its own ones and the broker's."""
+    """Return all settings of a topic except internal ones, sorted by name, with the broker's values as defaults."""
     shown = (definition for name, definition in sorted(TOPIC_CONFIGS.items()) if not name.startswith("internal."))
     values, _ = usable_topic_values(overrides, config)
     return [_topic_entry(definition, overrides, config, values[definition.name]) for definition in shown]
@@ -95,7 +96,7 @@ def describe_topic(overrides: Mapping[str, str], config: BrokerConfig) -> list[C
 def _topic_entry(
     definition: ConfigDefinition, overrides: Mapping[str, str], config: BrokerConfig, value: Value
 ) -> ConfigEntry:
-    """Return the entry; a set text that cannot be used is among the synonyms, `value` is in force in its place."""
+    """Return the entry of a topic's setting; an invalid text is listed as a synonym, but `value` is in effect."""
     synonyms = tuple(_broker_synonyms(tuple(synonym.name for synonym in definition.synonyms), config))
     text = overrides.get(definition.name)
     if text is not None:
@@ -120,7 +121,7 @@ def _entry(
 
 
 def _broker_synonyms(names: tuple[str, ...], config: BrokerConfig) -> Iterator[ConfigSynonym]:
-    """Yield where the broker config of `names`, most important first, is set: dynamic before static before default."""
+    """Yield the places that set a broker config: dynamic ones first, then static ones, then the default."""
     places = (
         (ConfigSource.DYNAMIC_BROKER, config.broker_overrides),
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, config.cluster_overrides),
@@ -130,7 +131,7 @@ def _broker_synonyms(names: tuple[str, ...], config: BrokerConfig) -> Iterator[C
         yield from (ConfigSynonym(name, texts[name], source) for name in names if name in texts)
         if source is ConfigSource.DYNAMIC_DEFAULT_BROKER and _OF_ALL in names and _OF_ALL not in texts:
             yield ConfigSynonym(_OF_ALL, format_value(config.value(_OF_ALL)), source)
-    # Kafka shows the default of the first name only, and none where that is null.
+    # Kafka shows only the default of the first name, and no default if it is null.
     for name in names[:1]:
         default = format_value(BROKER_CONFIGS[name].default) if name in BROKER_CONFIGS else None
         if default is not None:

@@ -1,6 +1,6 @@
-"""The value of sasl.jaas.config: one login module with its options, by Java's grammar for such lines.
+"""Parse the value of sasl.jaas.config: one login module with its options, in Java's syntax.
 
-No class is ever loaded: a module is one of three names, and any other is refused by its name.
+No Java class is loaded; only three names of login modules are accepted.
 """
 
 import re
@@ -27,25 +27,25 @@ _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 
 class InvalidJaas(Exception):
-    """The error for an invalid line. The message shows no value of an option."""
+    """The error that a JAAS text is invalid; the message contains no value of an option."""
 
 
 @dataclass(frozen=True, slots=True)
 class JaasEntry:
-    """One login module: the family of mechanisms that it is for, and its options. Values are secrets."""
+    """A login module: its family of mechanisms, and its options, whose values are secrets."""
 
     family: str
     options: Mapping[str, str] = field(repr=False)
 
     @property
     def users(self) -> Mapping[str, str]:
-        """The passwords of PLAIN by user name."""
+        """The passwords of PLAIN users, by user name."""
         prefix = len(_USER_PREFIX)
         return {name[prefix:]: value for name, value in self.options.items() if name.startswith(_USER_PREFIX)}
 
 
 def parse_jaas(text: str) -> JaasEntry:
-    """Return the one module that a line configures. Raises InvalidJaas."""
+    """Parse a JAAS text with exactly one login module. Raise InvalidJaas."""
     tokens = list(_tokens(text))
     if not tokens or tokens[-1] != (";", True):
         raise InvalidJaas(f"{FORM} It must end in ;")
@@ -74,7 +74,7 @@ def _options(words: list[tuple[str, bool]]) -> Iterator[tuple[str, str]]:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, bool]]:
-    """Return each word or quoted text, and True with it for a sign."""
+    """Yield each word, quoted text or sign, and True if it is a sign."""
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)

@@ -1,7 +1,7 @@
-"""The protection of each listener: its security protocol and its settings, its own before those of the broker.
+"""The security protocol and the security settings of each listener; its own settings override those of the broker.
 
-`listener.name.NAME.CONFIG` is CONFIG for one listener, `listener.name.NAME.MECHANISM.CONFIG` for one SASL mechanism of
-it (KIP-103). TLS and SASL are built from `ListenerSecurity`; `LISTENER_CONFIGS` says which settings can stand so.
+`listener.name.NAME.CONFIG` sets CONFIG for one listener, and `listener.name.NAME.MECHANISM.CONFIG` for one SASL
+mechanism of the listener (KIP-103). `LISTENER_CONFIGS` has the settings that accept such a prefix.
 """
 
 import re
@@ -17,13 +17,13 @@ from barnabas_core.config.ssl_definitions import RELOADED, SSL_CONFIGS
 _PREFIXED: Final = re.compile(r"listener\.name\.([^.]+)\.(.+)")
 
 LISTENER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = {**SSL_CONFIGS, **SASL_CONFIGS}
-"""Settings that a listener can have for itself."""
+"""The settings that can have the prefix of a listener."""
 MECHANISM_CONFIGS: Final[Mapping[str, ConfigDefinition]] = SASL_MECHANISM_CONFIGS
-"""Settings that each SASL mechanism of a listener can have for itself."""
+"""The settings that can have the prefix of a SASL mechanism of a listener."""
 
 
 class SecurityProtocol(Enum):
-    """The protocols of Kafka's listeners."""
+    """Kafka's security protocols of listeners."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -32,7 +32,7 @@ class SecurityProtocol(Enum):
 
     @property
     def has_tls(self) -> bool:
-        """True if bytes are encrypted."""
+        """True if connections use TLS."""
         return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
     @property
@@ -46,14 +46,14 @@ PROTOCOL_NAMES: Final = tuple(protocol.value for protocol in SecurityProtocol)
 
 @dataclass(frozen=True, slots=True)
 class ListenerSecurity:
-    """One listener's protocol and settings. `texts` are all settings of the broker, with secrets among them."""
+    """The security protocol and settings of a listener; `texts` has all settings of the broker, including passwords."""
 
     name: str
     protocol: SecurityProtocol
     texts: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def setting(self, config: str, mechanism: str = "") -> str:
-        """Return the full name under which `config` is set for this listener: the one to name in an error."""
+        """Return the full name under which `config` is set for this listener, for error messages."""
         prefix = f"listener.name.{self.name.lower()}."
         names = (f"{prefix}{mechanism.lower()}.{config}", f"{prefix}{config}")
         return next((name for name in names[0 if mechanism else 1 :] if name in self.texts), config)
@@ -63,9 +63,9 @@ class ListenerSecurity:
         return self.texts.get(self.setting(config, mechanism))
 
     def value(self, config: str, mechanism: str = "") -> Value:
-        """Return the value of one of LISTENER_CONFIGS or MECHANISM_CONFIGS, its default where it is not set.
+        """Return the value of a setting of LISTENER_CONFIGS or MECHANISM_CONFIGS, or its default if it is not set.
 
-        Raises InvalidConfig.
+        Raise InvalidConfig if the text is invalid.
         """
         definition = LISTENER_CONFIGS.get(config) or MECHANISM_CONFIGS[config]
         name = self.setting(config, mechanism)
@@ -73,7 +73,7 @@ class ListenerSecurity:
         return definition.default if text is None else parse_value(replace(definition, name=name), text)
 
     def problem(self, config: str, allowed: str, mechanism: str = "") -> ConfigProblem:
-        """Return the problem of a setting of this listener, without a secret value."""
+        """Return a problem with a setting of this listener; the value of a password is left out."""
         name = self.setting(config, mechanism)
         definition = LISTENER_CONFIGS.get(config) or MECHANISM_CONFIGS.get(config)
         is_secret = definition is None or definition.sensitive
@@ -90,7 +90,7 @@ def without_prefix(name: str) -> str | None:
 
 
 def prefixed_definition(name: str) -> ConfigDefinition | None:
-    """Return the definition of a setting of one listener, by its full name; None where there is no such setting."""
+    """Return the definition of a setting with the prefix of a listener; None if the name is unknown."""
     config = without_prefix(name)
     found = None if config is None else LISTENER_CONFIGS.get(config) or MECHANISM_CONFIGS.get(config)
     if config is None or found is None:

@@ -1,4 +1,4 @@
-"""Listeners: the addresses that a broker binds, and those that it advertises."""
+"""Parse and check the listeners of a broker: the addresses that it binds and those that it advertises."""
 
 import re
 from collections import Counter
@@ -18,7 +18,7 @@ _ONE_ADDRESS: Final = "must be an address that clients can reach, not every inte
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One listener: `name` as in the configuration, an empty `host` binds every interface, port 0 any free one."""
+    """An address of a listener; an empty `host` binds all interfaces, and port 0 binds any free port."""
 
     name: str
     host: str
@@ -31,23 +31,23 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """The endpoints that a broker binds and those that it advertises: the same names in the same order."""
+    """The endpoints that a broker binds and those that it advertises, with the same names in the same order."""
 
     bound: tuple[Endpoint, ...]
     advertised: tuple[Endpoint, ...]
     inter_broker: str
     protocols: Mapping[str, SecurityProtocol]
-    """The protocol of each name in the map."""
+    """The security protocol of each listener name."""
 
     @property
     def only_between_brokers(self) -> str | None:
-        """The listener for brokers alone; None if clients use it, too."""
+        """The name of the listener that only brokers use; None if clients use the same listener."""
         return self.inter_broker if len(self.bound) > 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    """The settings of listeners, as in the file."""
+    """The values of the settings about listeners."""
 
     listeners: tuple[str, ...]
     advertised: tuple[str, ...] | None
@@ -59,9 +59,9 @@ class ListenerSettings:
 
 
 def resolve_listeners(settings: ListenerSettings) -> tuple[Listeners, list[ConfigProblem]]:
-    """Binds, checks and pairs them. Where there are problems, the listeners are not to be used.
+    """Return the listeners and the problems of their settings; with problems, the listeners must not be used.
 
-    Kafka's controller listeners, which a stock KRaft file names, are left out: nothing here listens on them.
+    Kafka's controller listeners, which a standard KRaft file contains, are ignored.
     """
     problems: list[ConfigProblem] = []
     bound = _parse("listeners", settings.listeners, settings.controller_names, problems)
@@ -103,13 +103,13 @@ def _parse(
 
 
 def _by_name(text: str) -> Mapping[str, str]:
-    """Return the text of each listener in `NAME:TEXT`, separated by commas."""
+    """Parse `NAME:TEXT,NAME:TEXT` into the text of each listener."""
     pairs = (entry.partition(":") for entry in text.split(","))
     return {name.strip().upper(): said.strip() for name, _, said in pairs}
 
 
 def _protocols(text: str, problems: list[ConfigProblem]) -> Mapping[str, SecurityProtocol]:
-    """Return the protocol of each name in listener.security.protocol.map."""
+    """Return the protocol of each listener name in listener.security.protocol.map."""
     protocols = {}
     for name, protocol in _by_name(text).items():
         if protocol.upper() in PROTOCOL_NAMES:
@@ -158,13 +158,13 @@ def _clients_cannot_reach(hosts: Iterable[str]) -> Iterable[ConfigProblem]:
 
 
 def _name_with(protocol: str, bound: tuple[Endpoint, ...], protocols: Mapping[str, SecurityProtocol]) -> str:
-    """Return the name of the first listener with the protocol; the protocol's own name where there is none."""
+    """Return the name of the first listener with the protocol, or the name of the protocol if no listener has it."""
     with_it = (endpoint.name for endpoint in bound if protocols.get(endpoint.name) is SecurityProtocol(protocol))
     return next(with_it, protocol)
 
 
 def reachable(advertised: Iterable[Endpoint], host: str, ports: Iterable[int]) -> tuple[Endpoint, ...]:
-    """Return the endpoints for clients: `host` where one names none, the port that was bound where it names 0."""
+    """Return the advertised endpoints, with `host` for a missing host and the bound port for port 0."""
     return tuple(
         replace(each, host=host if each.host in ("", *_EVERYWHERE) else each.host, port=each.port or port)
         for each, port in zip(advertised, ports, strict=True)

@@ -1,6 +1,6 @@
-"""The effective settings of one topic's logs, with units in their names. Frozen: a change is a new value.
+"""The effective settings of a topic's logs, as an immutable value with units in the names of fields.
 
-`topic_configs.effective_log_config` makes them; `storage` reads them. The defaults are Kafka 4's.
+`topic_configs.effective_log_config` creates the value, and `storage` reads it. The defaults are those of Kafka 4.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ NOTHING_THROTTLED: Final = ThrottledReplicas()
 
 
 class Compression(Enum):
-    """The compression of stored batches: PRODUCER leaves them as the producer made them, any other one recompresses."""
+    """The compression of stored batches: PRODUCER keeps batches as the producer sent them, other values recompress."""
 
     PRODUCER = "producer"
     UNCOMPRESSED = "uncompressed"
@@ -32,7 +32,7 @@ class CleanupPolicy(Enum):
 
 
 class TimestampType(Enum):
-    """The source of the records' time: the producer or the broker."""
+    """The source of record timestamps: the producer or the broker."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
@@ -40,20 +40,20 @@ class TimestampType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """One topic's settings. A comment gives the topic config's name if the field's name differs from it."""
+    """The effective settings of a topic; a comment names the setting if its name differs from the field."""
 
     segment_bytes: int = 1024**3
     roll_ms: int = 168 * 3600 * 1000  # segment.ms
     roll_jitter_ms: int = 0  # segment.jitter.ms
     index_interval_bytes: int = 4096
     index_bytes_max: int = 10 * 1024**2  # segment.index.bytes
-    retention_ms: int = 168 * 3600 * 1000  # -1: for ever
-    retention_bytes: int = -1  # -1: no limit
+    retention_ms: int = 168 * 3600 * 1000  # -1 means for ever
+    retention_bytes: int = -1  # -1 means no limit
     file_delete_delay_ms: int = 60_000
     flush_messages: int = LONG_MAX
     flush_ms: int = LONG_MAX
-    message_bytes_max: int = 1_048_588  # max.message.bytes: a whole batch with its header
-    decompressed_message_bytes_max: int = 2**31 - 9  # max.decompressed.message.bytes: a batch's records, decompressed
+    message_bytes_max: int = 1_048_588  # max.message.bytes, the size of a batch with its header
+    decompressed_message_bytes_max: int = 2**31 - 9  # max.decompressed.message.bytes, for a batch's records
     compression: Compression = Compression.PRODUCER
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
@@ -72,10 +72,10 @@ class LogConfig:
 
     @property
     def compacted(self) -> bool:
-        """True if the newest value of every key stays: then every record needs a key."""
+        """True if compaction keeps the newest value of each key, so that every record needs a key."""
         return CleanupPolicy.COMPACT in self.cleanup_policies
 
     @property
     def deletes(self) -> bool:
-        """True if retention by time and size removes old segments."""
+        """True if retention by time and size deletes old segments."""
         return CleanupPolicy.DELETE in self.cleanup_policies

@@ -1,4 +1,4 @@
-"""The broker settings of logs. Most of them are the default of a topic config (`topic_definitions`)."""
+"""The definitions of broker settings for logs; most provide the default of a topic config (`topic_definitions`)."""
 
 from typing import Final
 

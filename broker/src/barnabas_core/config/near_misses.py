@@ -1,4 +1,4 @@
-"""The hint about a refused config: another name, or a number with a unit written out."""
+"""The hints in errors about a config: a similar name, or a number for a text with a unit."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Final
 
 ALIKE: Final = 0.75
-"""The similarity of two names from which on one is probably a typing error of the other."""
+"""The similarity from which one name is probably a typo of another."""
 
 _AMOUNT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)")
 _SECOND: Final = 1_000
@@ -32,17 +32,17 @@ _UNITS: Final[Mapping[str, tuple[Mapping[str, int], int]]] = {
     ".hours": (_MILLISECONDS, 3_600 * _SECOND),
     ".bytes": (_BYTES, 1),
 }
-"""The worth of units, and of the config's own unit, by the end of its name."""
+"""The factor of each unit, and of the config's own unit, by the ending of the config's name."""
 
 
 def did_you_mean(name: str, known: Mapping[str, object], aliases: Mapping[str, str]) -> str:
-    """`; did you mean NAME?` where one of the `known` names is like it, or it is an alias of one; else nothing."""
+    """Return `; did you mean NAME?` for an alias, or for a name similar to one in `known`; otherwise an empty text."""
     near = [aliases[name]] if name in aliases else get_close_matches(name, known, n=1, cutoff=ALIKE)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def written_out(name: str, text: str) -> int | None:
-    """Return the whole number for a text such as `7d` or `10Mi` in the setting's own unit; None if there is none."""
+    """Return the number for a text such as `7d` or `10Mi`, in the setting's unit; None if there is no whole number."""
     units, unit = next((found for end, found in _UNITS.items() if name.endswith(end)), ({}, 1))
     amount = _AMOUNT.fullmatch(text.strip())
     if amount is None or amount[2] not in units:

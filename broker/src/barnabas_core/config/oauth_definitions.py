@@ -1,6 +1,6 @@
-"""The settings of SASL's OAUTHBEARER, by Kafka's names and defaults; `sasl.oauthbearer.allowed.urls` is ours.
+"""The definitions of OAUTHBEARER settings, with Kafka's names and defaults.
 
-In Kafka the allowed URLs are a property of the Java process.
+`sasl.oauthbearer.allowed.urls` is our own setting; in Kafka it is a system property of the Java process.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The rules of ssl.principal.mapping.rules: how the DN of a certificate becomes a user's name (KIP-371)."""
+"""Map the DN of a certificate to a user name by the rules of ssl.principal.mapping.rules (KIP-371)."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 DN_CHARACTERS_MAX: Final = 4096
-"""The longest DN that rules are tried on, for a pattern may take long on a long text."""
+"""The longest DN to which rules are applied, because a regular expression may take long on a long text."""
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(,|$)")
 _GROUP: Final = re.compile(r"\$([0-9])")
 _FORM: Final = "each rule must be DEFAULT or RULE:PATTERN/REPLACEMENT/, /L or /U at its end, separated by commas"
@@ -14,14 +14,14 @@ _FORM: Final = "each rule must be DEFAULT or RULE:PATTERN/REPLACEMENT/, /L or /U
 
 @dataclass(frozen=True, slots=True)
 class PrincipalRule:
-    """One rule; DEFAULT takes the whole DN as it is."""
+    """A mapping rule; DEFAULT keeps the whole DN."""
 
     pattern: re.Pattern[str]
     replacement: str
     change_case: Callable[[str], str]
 
     def name_of(self, dn: str) -> str | None:
-        """Return the user's name; None where the pattern does not match the whole DN."""
+        """Return the user name; None if the pattern does not match the whole DN."""
         match = self.pattern.fullmatch(dn)
         if match is None:
             return None
@@ -34,7 +34,7 @@ class PrincipalRule:
 
 
 def parse_principal_rules(text: str) -> tuple[PrincipalRule, ...]:
-    """Return the rules in their order. Raises ValueError, which says what is allowed."""
+    """Parse the rules in their order. Raise ValueError, whose message says what is allowed."""
     rules: list[PrincipalRule] = []
     position = 0
     while position < len(text) or not rules:
@@ -61,7 +61,7 @@ _CASES: Final[Mapping[str, Callable[[str], str]]] = {"": str, "L": str.lower, "U
 
 
 def name_by_rules(dn: str, rules: tuple[PrincipalRule, ...]) -> str | None:
-    """Return the name that the first matching rule gives; None where no rule matches or the DN is too long."""
+    """Return the user name from the first matching rule; None if no rule matches or the DN is too long."""
     if len(dn) > DN_CHARACTERS_MAX:
         return None
     return next((name for rule in rules if (name := rule.name_of(dn)) is not None), None)

@@ -1,8 +1,8 @@
-"""Java's properties file format, read exactly: comments, continued lines, escapes and the three separators.
+"""Parse Java's properties format exactly, with comments, continued lines, escapes and three separators.
 
-After `java.util.Properties.load`: a comment line cannot be continued, a key ends at the first unescaped `=`, `:` or
-blank, and of a key that comes twice the last one counts. The package javaproperties reads empty continued lines
-otherwise.
+The rules are those of `java.util.Properties.load`. A comment line cannot be continued. A key ends at the first
+unescaped `=`, `:` or blank. Of a key that occurs twice the last value counts. The package javaproperties differs for
+empty continued lines.
 """
 
 import re
@@ -18,18 +18,18 @@ _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
 class Property(NamedTuple):
-    """A value and the number, from 1, of the line on which it begins."""
+    """A value and the number of the line on which it begins, counted from 1."""
 
     value: str
     line: int
 
 
 class MalformedProperties(ValueError):
-    """The text is no properties file; the message has the line."""
+    """The error that a text is not in the properties format; the message has the line number."""
 
 
 def parse_properties(text: str) -> dict[str, Property]:
-    """All properties by key. Raises MalformedProperties for a malformed `\\uXXXX`, the only thing that can be wrong."""
+    r"""Return all properties by key. Raise MalformedProperties for a malformed `\\uXXXX`; any other text is valid."""
     properties = {}
     for number, line in _logical_lines(text):
         key = _KEY.match(line)
@@ -42,10 +42,10 @@ def parse_properties(text: str) -> dict[str, Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their continuations joined, leading blanks off, without comments and empty ones.
+    r"""Yield lines with their continuations joined, without leading blanks, comments and empty lines.
 
-    Java's own corner cases: as long as only empty continued lines were read, comments and blank lines may follow; a
-    text that ends in a continuation ends in a line, be it empty (but not after \\r\\n).
+    Two rules are Java's own: comments and blank lines may follow while only empty continued lines have been read, and a
+    text that ends in a continuation has a last line, which may be empty (but not after \\r\\n).
     """
     naturals = _LINE_END.split(text)
     last = len(naturals) - (0 if text.endswith("\r\n") else 1 if naturals[-1] else 2)
@@ -77,5 +77,5 @@ def _unescape(text: str, line: int) -> str:
         return chr(int(escaped[1:], 16))
 
     joined = _ESCAPED.sub(replace, text)
-    # Two escapes may be one character above U+FFFF, as UTF-16 writes it.
+    # Two escapes may be the UTF-16 surrogates of one character above U+FFFF.
     return joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

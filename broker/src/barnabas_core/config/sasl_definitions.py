@@ -1,6 +1,6 @@
-"""The settings of SASL, by Kafka's names and defaults: of a broker, of each listener, of each mechanism of one.
+"""The definitions of SASL settings of brokers, listeners and mechanisms, with Kafka's names and defaults.
 
-Kafka's default mechanism, GSSAPI, is not supported: a listener with SASL has to name others.
+Kafka's default mechanism GSSAPI is not supported, so a listener with SASL must name other mechanisms.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ SASL_MECHANISM_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
     _SESSIONS,
     *OAUTH_CONFIGS.values(),
 )
-"""Settings that each mechanism of a listener can have for itself, under `listener.name.NAME.MECHANISM.`."""
+"""The settings that can have the prefix `listener.name.NAME.MECHANISM.`."""
 
 SASL_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
     _D(
@@ -51,7 +51,7 @@ SASL_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
     _SESSIONS,
     *OAUTH_CONFIGS.values(),
 )
-"""Settings that a listener can have for itself, under `listener.name.NAME.`."""
+"""The settings that can have the prefix `listener.name.NAME.`."""
 
 SASL_BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
     _D(
@@ -69,4 +69,4 @@ SASL_BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         "The mechanism by which brokers authenticate to each other, if their listener has SASL.",
     ),
 )
-"""Settings that only the whole broker has."""
+"""The settings that can be set only for the whole broker."""

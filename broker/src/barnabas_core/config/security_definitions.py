@@ -1,4 +1,4 @@
-"""The settings of a broker that concern access control."""
+"""The definitions of broker settings for access control."""
 
 from typing import Final
 

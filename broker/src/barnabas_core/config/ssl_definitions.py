@@ -1,4 +1,4 @@
-"""The settings of TLS, by Kafka's names and defaults: of a broker, and of each listener under its prefix."""
+"""The definitions of TLS settings of brokers and listeners, with Kafka's names and defaults."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -74,4 +74,4 @@ RELOADED: Final = frozenset(
         "ssl.truststore.certificates",
     }
 )
-"""The settings that change while the broker runs, for one listener of one broker (KIP-226)."""
+"""The settings of a listener that can change while the broker runs (KIP-226)."""

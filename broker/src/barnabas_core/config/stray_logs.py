@@ -1,18 +1,24 @@
-"""The reports of logs that brokers have set aside, in DescribeConfigs."""
+"""The entries of DescribeConfigs that report stray logs."""
 
 from typing import Final
 
 STRAY_LOGS: Final = "barnabas.stray.logs"
-"""The entry with them, which is no config and exists only if there are some: `DIRECTORY:BYTES`, with commas."""
+"""The name of the entry with the stray logs as `DIRECTORY:BYTES`, separated by commas.
+
+The entry is not a config, and is absent if the broker has no stray logs.
+"""
 
 STRAY_LOGS_OFFLINE: Final = "barnabas.stray.logs.offline"
-"""The entry with the offline log dirs that have some, separated by commas; no config, and absent if there are none."""
+"""The name of the entry with the offline log dirs that have stray logs, separated by commas.
+
+The entry is not a config, and is absent if no offline log dir has stray logs.
+"""
 
 STRAY_LOGS_NAMED_MAX: Final = 1_000
-"""A broker that names so many may have set aside others."""
+"""The most stray logs in the entry; a broker that lists as many may have more."""
 
 
 def parse_stray_logs(value: str) -> list[tuple[str, int]]:
-    """The directories of a report, each with its bytes."""
+    """Return each directory in the entry with its bytes."""
     pairs = [each.rpartition(":") for each in value.split(",") if each]
     return [(directory, int(size_bytes)) for directory, _, size_bytes in pairs]

@@ -1,4 +1,4 @@
-"""The throttled replicas of a topic: `*`, or pairs of partition and broker id (KIP-73)."""
+"""The throttled replicas of a topic: `*`, or pairs of a partition and a broker id (KIP-73)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ ALL_REPLICAS = "*"
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
-    """`leader.replication.throttled.replicas` or `follower.replication.throttled.replicas` of one topic."""
+    """The value of `leader.replication.throttled.replicas` or `follower.replication.throttled.replicas` of a topic."""
 
     all: bool = False
     replicas: frozenset[tuple[int, int]] = frozenset()
-    """(partition, broker id)."""
+    """The pairs of a partition and a broker id."""
 
     def includes(self, partition: int, broker_id: int) -> bool:
-        """True if the replica of this partition on this broker is throttled."""
+        """True if the partition's replica on the broker is throttled."""
         return self.all or (partition, broker_id) in self.replicas
 
 
 def parse_throttled_replicas(entries: Sequence[str]) -> ThrottledReplicas:
-    """The setting's entries, which have been checked."""
+    """Parse the entries of the setting, which have already been validated."""
     if ALL_REPLICAS in entries:
         return ThrottledReplicas(all=True)
     pairs = (entry.split(":") for entry in entries)

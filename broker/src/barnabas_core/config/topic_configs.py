@@ -1,4 +1,4 @@
-"""A topic's settings: checked, and resolved over the broker's."""
+"""Check a topic's settings, and resolve them with the broker's settings as defaults."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -16,7 +16,7 @@ _BY_BROKER_NAME: Final = {
     synonym.name: name for name, definition in TOPIC_CONFIGS.items() for synonym in definition.synonyms
 }
 CONTRADICTED: Final = frozenset({"log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"})
-"""The broker settings that a topic's own may contradict, whose counterparts `check_topics_under` checks."""
+"""The broker settings that a topic's own setting may contradict; `check_topics_under` checks these pairs."""
 _PLAIN: Final = {
     "segment_bytes": "segment.bytes",
     "roll_ms": "segment.ms",
@@ -44,17 +44,17 @@ _PLAIN: Final = {
 
 
 class EffectiveLogConfig(NamedTuple):
-    """The config in force for a topic, and the stored configs that cannot be: they have no effect."""
+    """The effective config of a topic, and its stored configs that have no effect."""
 
     config: LogConfig
     ignored: tuple[ConfigProblem, ...]
 
 
 def effective_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> EffectiveLogConfig:
-    """Return the topic's own configs, else the broker's. It never fails: a broker must follow the metadata.
+    """Return the topic's own configs, with the broker's as defaults; never fail, because brokers follow the metadata.
 
-    A config may be stored that this version does not know or accept, or that came into contradiction with a broker's
-    file. Each such one is left out by itself.
+    A stored config may be unknown to this version, may be invalid, or may contradict a broker's file. Only such a
+    config is ignored.
     """
     values, problems = usable_topic_values(topic_overrides, broker)
     plain: dict[str, Any] = {field: values[name] for field, name in _PLAIN.items()}
@@ -83,33 +83,33 @@ def _throttled(value: Value) -> ThrottledReplicas:
 def usable_topic_values(
     topic_overrides: Mapping[str, str], broker: BrokerConfig
 ) -> tuple[dict[str, Value], tuple[ConfigProblem, ...]]:
-    """The value in force of every setting of TOPIC_CONFIGS, and why some settings are not."""
+    """Return the effective value of each setting of TOPIC_CONFIGS, and the problems of settings that are ignored."""
     values, problems = _overridden(topic_overrides, broker)
     low, high = values[_MIN_LAG], values[_MAX_LAG]
-    if _is_below(high, low):  # The lower bound wins: it only keeps records for longer.
+    if _is_below(high, low):  # The lower bound wins, because it only keeps records longer.
         problems.append(ConfigProblem(_MAX_LAG, str(high), f"must be at least {_MIN_LAG}={low}"))
         values[_MAX_LAG] = low
     return values, tuple(problems)
 
 
 def topic_config_problems(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> list[ConfigProblem]:
-    """Return everything that is wrong with a topic's configs."""
+    """Return all problems of a topic's configs."""
     values, problems = _overridden(topic_overrides, broker)
     return [*problems, *_contradictions(values)]
 
 
 def check_topic_configs(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> None:
-    """Raise InvalidConfig with these problems, if there are any."""
+    """Raise InvalidConfig if a topic's configs have problems."""
     problems = topic_config_problems(topic_overrides, broker)
     if problems:
         raise InvalidConfig(problems)
 
 
 def check_topics_under(topics: Mapping[str, Mapping[str, str]], broker: BrokerConfig) -> None:
-    """Check the configs of these topics, by name, under a broker's. InvalidConfig names the first contradiction.
+    """Check the configs of these topics, by name, with a broker's config; raise InvalidConfig for a contradiction.
 
-    A request for a broker's config waits for this, and there may be 100,000 topics: only configs that can contradict
-    are looked at, and each pair of values once.
+    An AlterConfigs request waits for this check, and there may be 100,000 topics, so only configs that can contradict
+    are checked, and each pair of values only once.
     """
     checked: set[tuple[str | None, str | None]] = set()
     for topic, overrides in topics.items():
@@ -125,7 +125,7 @@ def check_topics_under(topics: Mapping[str, Mapping[str, str]], broker: BrokerCo
 
 
 def _in_force(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -> Value:
-    """One value alone, as `_overridden` has it: all of a topic take four times as long."""
+    """Return the effective value of one setting, because computing all settings of a topic takes four times as long."""
     try:
         return _parse(name, overrides[name]) if name in overrides else _inherited(name, broker)
     except InvalidConfig:
@@ -135,7 +135,7 @@ def _in_force(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -> 
 def _overridden(
     topic_overrides: Mapping[str, str], broker: BrokerConfig
 ) -> tuple[dict[str, Value], list[ConfigProblem]]:
-    """The values without regard to each other, and every bad and unknown setting, which is left out."""
+    """Return the values, which may contradict each other, and the problems of invalid and unknown settings."""
     values = {name: _inherited(name, broker) for name in TOPIC_CONFIGS}
     problems: list[ConfigProblem] = []
     for name, text in topic_overrides.items():
@@ -154,18 +154,18 @@ def _parse(name: str, text: str) -> Value:
 
 
 def no_setting(name: str) -> str:
-    """Return the message about a name that is no config of topics."""
+    """Return the error message for a name that is not a topic config."""
     return f"is no setting of a topic{did_you_mean(name, TOPIC_CONFIGS, _BY_BROKER_NAME)}"
 
 
 def _inherited(name: str, broker: BrokerConfig) -> Value:
     definition = TOPIC_CONFIGS[name]
-    # The broker's settings have their own synonyms resolved already, so the first one tells.
+    # The broker's value already includes the synonyms of its setting.
     return broker.value(definition.synonyms[0].name) if definition.synonyms else definition.default
 
 
 def _contradictions(values: Mapping[str, Value]) -> Iterable[ConfigProblem]:
-    """Yield configs that are valid by themselves and not together."""
+    """Yield the problems of configs that are each valid, but contradict each other."""
     low, high = values[_MIN_LAG], values[_MAX_LAG]
     if _is_below(high, low):
         yield ConfigProblem(_MIN_LAG, str(low), f"must be at most {_MAX_LAG}={high}")

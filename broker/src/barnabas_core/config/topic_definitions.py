@@ -1,4 +1,4 @@
-"""The settings of a topic. Most fall back on a broker setting, which is named here and gives type and valid values."""
+"""The definitions of topic configs; most of them take type, valid values and default from a broker setting."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -23,7 +23,7 @@ _REPLICA_LIST: Final = Pattern(r"\*|[0-9]{1,10}:[0-9]{1,10}", "* or a list of PA
 
 
 def _default(synonyms: tuple[Synonym, ...]) -> Value:
-    """Return the default value of a topic's config."""
+    """Return the default of a topic config, from the first synonym that has a default."""
     for name, factor in synonyms:
         value = _LOG[name].default
         if value is not None:
@@ -32,7 +32,7 @@ def _default(synonyms: tuple[Synonym, ...]) -> Value:
 
 
 def _log(name: str, broker_name: str, documentation: str, check: Check | None = None) -> ConfigDefinition:
-    """A topic's setting that takes after a broker's: same type, same valid values, and its value by default."""
+    """Return a topic config with the type, the valid values and the default of a broker setting."""
     model = _LOG[broker_name]
     synonyms = (Synonym(broker_name), *model.synonyms)
     return ConfigDefinition(

@@ -1,7 +1,7 @@
-"""Settings that Kafka knows and this broker has no use for, so that an existing server.properties works as it is.
+"""Kafka's settings that have no effect here, so that an existing server.properties can be used unchanged.
 
-A setting that only tunes what is not there is taken and named in a warning. One that would promise something that does
-not happen (encryption, access control, a policy) is refused unless it is switched off.
+A setting that only tunes a missing part is accepted with a warning. A setting that would promise a missing function,
+such as a policy, is refused unless it is switched off.
 """
 
 from collections.abc import Iterable, Mapping
@@ -128,14 +128,14 @@ UNUSED_PREFIXES: Final[Mapping[str, str]] = {
 
 
 _OF_LISTENERS: Final = ("max.connections", "max.connection.creation.rate")
-"""Settings that a listener of Kafka has for itself, and here only the broker."""
+"""The settings that in Kafka can have the prefix of a listener, but here apply only to the broker."""
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {"log.preallocate": "segment files grow as they are written"}
-"""Settings that have a definition, because topics have them, too, but no effect."""
+"""The settings without effect that are defined because topics have them, too."""
 
 
 class Refusal(NamedTuple):
-    """The values, in lower case, that such a setting may have, and why no others."""
+    """The harmless values of a refused setting, in lower case, and the reason why other values are refused."""
 
     harmless: tuple[str, ...]
     why: str
@@ -177,7 +177,7 @@ def _reason(name: str) -> str | None:
 
 
 def unused_definitions(names: Iterable[str]) -> dict[str, ConfigDefinition]:
-    """Return the definitions of `names` without effect, as configs with any text, so that they can be set and shown."""
+    """Return string definitions for those of `names` that have no effect, so that they can be set and shown."""
     reasons = ((name, unused_reason(name)) for name in names)
     return {
         name: ConfigDefinition(name, ConfigType.STRING, None, None, f"No effect: {reason}.", Dynamic.CLUSTER_WIDE)
@@ -187,7 +187,7 @@ def unused_definitions(names: Iterable[str]) -> dict[str, ConfigDefinition]:
 
 
 def refusal(name: str, value: str) -> str | None:
-    """Return why `value` is refused, as it would have no effect; None if it is allowed."""
+    """Return why `value` is refused, because it would have no effect; None if it is allowed."""
     rule = REFUSED_CONFIGS.get(name)
     if rule is None or value.replace(" ", "").lower() in rule.harmless:
         return None

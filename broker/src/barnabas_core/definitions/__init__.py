@@ -1,1 +1,1 @@
-"""Apache Kafka's message definitions as JSON (see LICENSE and NOTICE here), for broker and operator."""
+"""Apache Kafka's message definitions as JSON, for broker and operator (license in LICENSE and NOTICE)."""
