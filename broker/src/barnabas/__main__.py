@@ -12,10 +12,7 @@ EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 
 
 class Command(NamedTuple):
-    """A subcommand: the module whose `main(arguments) -> exit code` runs it, its extra, and a line for the usage text.
-
-    The extra installs what the module needs.
-    """
+    """A subcommand: the module whose `main(arguments)` runs it, its pip extra, and its line in the usage text."""
 
     module: str
     extra: str
@@ -34,19 +31,21 @@ COMMANDS: Final = {
     ),
     "operator": Command("barnabas_operator.app.operator", "operator", "run the Kubernetes operator (in its image)"),
     "accept-loss": Command(
-        "barnabas_operator.app.accept_loss", "operator", "let partitions whose records are lost go on without them"
+        "barnabas_operator.app.accept_loss",
+        "operator",
+        "bring partitions online without the records that they have lost",
     ),
     "abort-transaction": Command(
-        "barnabas_operator.app.abort_transaction", "operator", "end a transaction that hangs, in one partition"
+        "barnabas_operator.app.abort_transaction", "operator", "abort a hanging transaction in one partition"
     ),
     "restore-metadata": Command(
-        "barnabas_broker.app.restore_metadata", "broker", "write topics that the metadata has lost from brokers' logs"
+        "barnabas_broker.app.restore_metadata", "broker", "restore topics that the metadata has lost from brokers' logs"
     ),
     "forget-topic": Command(
         "barnabas_broker.app.forget_topic", "broker", "delete the logs of a topic that the metadata has lost"
     ),
     "lag-exporter": Command(
-        "barnabas_lag.app.main", "operator", "tell Prometheus how far groups are behind, of any Kafka cluster"
+        "barnabas_lag.app.main", "operator", "export the lag of the groups of any Kafka cluster to Prometheus"
     ),
     "jobs": Command(
         "barnabas_jobs.app.main", "jobs", "archive, restore and check topics with Spark: barnabas jobs list"
@@ -54,7 +53,7 @@ COMMANDS: Final = {
     "start-maintenance": Command(
         "barnabas_operator.app.start_maintenance",
         "operator",
-        "start a run of a Cluster's maintenance (its CronJobs do)",
+        "start a run of a Cluster's maintenance, as its CronJobs do",
     ),
     "status": Command(
         "barnabas_operator.app.status", "operator", "print topics, partitions, groups and lag of a cluster"
@@ -63,13 +62,13 @@ COMMANDS: Final = {
 
 
 def usage() -> str:
-    """The text for `barnabas --help`."""
+    """Return the text for `barnabas --help`."""
     lines = [f"  {name:<19}{command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(["usage: barnabas COMMAND ...", "       barnabas --version", "", *lines])
 
 
 def main() -> int:
-    """Run the subcommand that the first argument names; return 2 if there is none such."""
+    """Run the subcommand that the first argument names; return 2 if the name is unknown."""
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
         print(f"barnabas {importlib.metadata.version('barnabas')}")
@@ -81,7 +80,7 @@ def main() -> int:
     if command is None:
         print(f"barnabas: {arguments[0]!r} is no command\n" if arguments else "", usage(), sep="", file=sys.stderr)
         return EXIT_USAGE
-    # Until the command has its own handler: the kernel gives the first process of a container none.
+    # A subcommand sets its own handler later; the kernel sets none for the first process of a container.
     signal.signal(signal.SIGTERM, lambda *_: end_at_once(arguments[0]))
     try:
         module = importlib.import_module(command.module)
@@ -92,17 +91,17 @@ def main() -> int:
 
 
 def end_at_once(name: str) -> NoReturn:
-    """End the process past all that is half imported: nothing has begun that would have to be ended."""
+    """Exit without waiting for half-finished imports; the subcommand has not begun, so nothing needs a clean end."""
     try:
         os.write(sys.stderr.fileno(), f"barnabas {name}: SIGTERM came\n".encode())
-    finally:  # The output may be closed: the exit code must be right all the same.
+    finally:  # The exit code must be right even if stderr is closed.
         os._exit(EXIT_TERMINATED)
 
 
 def not_here(name: str, extra: str, error: ModuleNotFoundError) -> str:
-    """Return the message that a command's parts are not installed, as in the image of another one."""
-    image = "" if extra in ("local", "jobs") else f", and is in the {extra}'s image"
-    return f"barnabas {name}: {error}; what it needs comes with `pip install 'barnabas[{extra}]'`{image}"
+    """Return the message that the packages of a subcommand are not installed, as in the image of another subcommand."""
+    image = "" if extra in ("local", "jobs") else f", which the {extra}'s image contains"
+    return f"barnabas {name}: {error}; `pip install 'barnabas[{extra}]'` installs its packages{image}"
 
 
 if __name__ == "__main__":

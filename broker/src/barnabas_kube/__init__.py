@@ -1,1 +1,1 @@
-"""Requests to the Kubernetes API over asyncio, which the broker and the operator have in common."""
+"""An asyncio client of the Kubernetes API, which broker and operator share."""

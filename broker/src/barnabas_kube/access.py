@@ -1,4 +1,4 @@
-"""The access to the API server: where it is, and the identity of this process. `discovery` finds both."""
+"""The address of the API server, and the identity of this process; `discovery` finds both."""
 
 import ssl
 from collections.abc import Callable
@@ -7,11 +7,14 @@ from typing import NamedTuple
 
 
 class NoAccess(Exception):
-    """The error that the access of this process is missing or not valid; the message says what."""
+    """The error that this process has no valid access to the API server; the message has the reason."""
 
 
 class Access(NamedTuple):
-    """`read_token` is called before each request, since tokens change; it gives None where a certificate speaks."""
+    """The address of the API server, its TLS context, and the token of this process.
+
+    `read_token` is called before each request, because tokens change; it returns None if a client certificate is used.
+    """
 
     server: str
     tls: ssl.SSLContext | None
@@ -19,7 +22,7 @@ class Access(NamedTuple):
 
 
 def token_file(path: Path) -> Callable[[], str]:
-    """Return a function that reads a token, which the kubelet replaces long before it ends. It raises NoAccess."""
+    """Return a function that reads the token, which the kubelet replaces before it expires; it raises NoAccess."""
 
     def read() -> str:
         try:

@@ -1,6 +1,6 @@
-"""Requests to the API server over connections that are kept, each with a bound on its time, and streams of lines.
+"""Send requests to the API server over kept connections, each with a time limit, and read streams of lines.
 
-Whatever the API server answers is an answer; without one there is NoAnswer.
+Any HTTP response of the API server is an Answer; without a response, NoAnswer is raised.
 """
 
 import asyncio
@@ -16,33 +16,33 @@ import msgspec
 from barnabas_kube.access import Access, NoAccess
 
 CONNECT_S: Final = 3.0
-"""The seconds until a stream begins."""
+"""The longest time until a stream begins."""
 SILENCE_S: Final = 90.0
-"""The longest silence of a watch, to which the server sends a bookmark every minute."""
+"""The longest silence of a watch; the API server sends a bookmark every minute."""
 KEPT_S: Final = 30.0
-"""The seconds for which an idle connection is kept. The API server closes them after 90 s."""
+"""The seconds for which an idle connection is kept; the API server closes idle connections after 90 s."""
 _DEAD_PEER_OPTIONS: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 3),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
-"""A machine that vanished is noticed within 15 s."""
+"""The socket options that detect a dead peer within 15 s."""
 
 
 class Answer(NamedTuple):
-    """The answer of the API server: an HTTP status, and the body."""
+    """The response of the API server: an HTTP status and a body."""
 
     status: int
     body: bytes
 
 
 class NoAnswer(Exception):
-    """The error that there was no connection, no time or no access; the message names the request."""
+    """The error that a request got no response: no connection, a timeout or no access; the message names it."""
 
 
 class StreamRefused(Exception):
-    """The error of an answer in place of a stream; the message names the request."""
+    """The error that the API server answered with an error instead of a stream; the message names the request."""
 
     def __init__(self, what: str, answer: Answer) -> None:
         super().__init__(f"{what}: {answer.status} {parse_status(answer.body).message}")
@@ -54,7 +54,7 @@ class _Details(msgspec.Struct):
 
 
 class Status(msgspec.Struct):
-    """The answer of the API server without an object."""
+    """The Kubernetes Status object, which the API server sends instead of another object."""
 
     message: str = ""
     reason: str = ""
@@ -63,7 +63,7 @@ class Status(msgspec.Struct):
 
 
 def parse_status(body: bytes) -> Status:
-    """A proxy's page in place of a Status becomes the message of one."""
+    """Parse a Status; the body of a proxy's error page becomes its message."""
     try:
         return msgspec.json.decode(body, type=Status)
     except msgspec.MsgspecError:
@@ -78,14 +78,14 @@ def _open_socket(address: tuple[int, int, int, str, object]) -> socket.socket:
 
 
 class ApiClient:
-    """One client of one API server. It is made in the loop that it serves, and closed there."""
+    """A client of one API server, created and closed on the event loop that uses it."""
 
     def __init__(self, access: Access, agent: str) -> None:
-        """`agent` names this program in the API server's log."""
+        """Create a client; `agent` names this program in the API server's log."""
         self._access = access
         connector = aiohttp.TCPConnector(
             ssl=access.tls or False,
-            limit=0,  # Callers that write much set their own limit.
+            limit=0,  # Callers that send many requests set their own limit.
             keepalive_timeout=KEPT_S,
             socket_factory=_open_socket,
         )
@@ -111,13 +111,13 @@ class ApiClient:
         *,
         timeout_s: float,
     ) -> Answer:
-        """The answer to one request. Raises NoAnswer."""
+        """Return the response to one request. Raise NoAnswer."""
         what = f"{method} {self._access.server}{path}"
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._request(method, path, query, body, content_type)
         except TimeoutError:
-            self.end_streams()  # Streams may hang at the same server.
+            self.end_streams()  # Streams to the same server may hang, too.
             raise NoAnswer(f"{what}: no answer within {timeout_s:.3g} s") from None
         except (aiohttp.ClientError, OSError, NoAccess) as error:
             raise NoAnswer(f"{what}: {str(error) or type(error).__name__}") from error
@@ -136,7 +136,7 @@ class ApiClient:
             return Answer(response.status, await response.read())
 
     def _open(self) -> aiohttp.ClientSession:
-        """Return the open session; aiohttp's own error after `close` is none of its ClientErrors."""
+        """Return the open session; after `close`, raise a ClientError, because aiohttp raises another error."""
         if self._session.closed:
             raise aiohttp.ClientConnectionError("this client is closed")
         return self._session
@@ -148,7 +148,7 @@ class ApiClient:
     async def stream(
         self, path: str, query: Mapping[str, str], silence_s: float = SILENCE_S
     ) -> AsyncGenerator[list[bytes], None]:
-        """Yield the lines of a body as they arrive, until the server ends it. Raises NoAnswer and StreamRefused."""
+        """Yield the lines of a body as they arrive, until the server ends the body. Raise NoAnswer or StreamRefused."""
         what = f"GET {self._access.server}{path}"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s)
         try:
@@ -169,12 +169,12 @@ class ApiClient:
             raise NoAnswer(f"{what}: {str(error) or type(error).__name__}") from error
 
     def end_streams(self) -> None:
-        """Close the streams; their readers get the error that the connection is lost."""
+        """Close all streams; their readers get the error of a lost connection."""
         for response in list(self._streams):
             response.close()
 
     async def close(self) -> None:
-        """End all requests that are under way."""
+        """End all requests and streams."""
         self.end_streams()
         await self._session.close()
 
@@ -190,5 +190,5 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes]]:
 async def _read(content: aiohttp.StreamReader) -> bytes:
     try:
         return await content.readany()
-    except RuntimeError as error:  # aiohttp raises it if the connection closes between reads.
+    except RuntimeError as error:  # aiohttp raises this error if the connection closes between reads.
         raise aiohttp.ClientConnectionError(str(error)) from error

@@ -1,4 +1,4 @@
-"""Finds the API server: by a pod's service account, or by a kubeconfig file."""
+"""Find the API server through a pod's service account or a kubeconfig file."""
 
 import ssl
 from collections.abc import Mapping
@@ -11,15 +11,20 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def find_access(environment: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> Access:
-    """KUBECONFIG where it is set, else the service account of the pod. Raises NoAccess."""
+    """Return the access from the file in KUBECONFIG, or from the pod's service account without KUBECONFIG.
+
+    Raise NoAccess.
+    """
     kubeconfig = environment.get("KUBECONFIG")
     if kubeconfig:
-        from barnabas_kube.kubeconfig import read_kubeconfig  # YAML is large to import, and pods do not need it.
+        from barnabas_kube.kubeconfig import read_kubeconfig  # YAML is slow to import, and pods do not need it.
 
         return read_kubeconfig(Path(kubeconfig))
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
-        raise NoAccess("KUBERNETES_SERVICE_HOST is not set, so this is no pod; KUBECONFIG must name a kubeconfig file")
+        raise NoAccess(
+            "KUBERNETES_SERVICE_HOST is not set, so this is not a pod; KUBECONFIG must name a kubeconfig file"
+        )
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     try:
         tls = ssl.create_default_context(cafile=str(service_account / "ca.crt"))

@@ -1,4 +1,4 @@
-"""Access by a kubeconfig file, outside of pods."""
+"""Read the access to the API server from a kubeconfig file, outside of pods."""
 
 import base64
 import binascii
@@ -60,7 +60,7 @@ class _Kubeconfig(msgspec.Struct, rename="kebab"):
 
 
 def read_kubeconfig(path: Path) -> Access:
-    """The current context's server, and its user by certificate or token. Raises NoAccess."""
+    """Return the server and the user of the current context, with a certificate or a token. Raise NoAccess."""
     try:
         config = msgspec.convert(YAML(typ="safe").load(path), _Kubeconfig)
     except (OSError, YAMLError, msgspec.ValidationError) as error:
@@ -92,7 +92,7 @@ def _tls(directory: Path, cluster: _Cluster, user: _User) -> ssl.SSLContext:
     certificate = _pem(directory, user.client_certificate, user.client_certificate_data)
     key = _pem(directory, user.client_key, user.client_key_data)
     if certificate is not None and key is not None:
-        with tempfile.NamedTemporaryFile("w", prefix="barnabas-") as file:  # ssl reads keys from files only.
+        with tempfile.NamedTemporaryFile("w", prefix="barnabas-") as file:  # The ssl module reads keys only from files.
             file.write(f"{certificate}\n{key}\n")
             file.flush()
             context.load_cert_chain(file.name)
@@ -100,7 +100,7 @@ def _tls(directory: Path, cluster: _Cluster, user: _User) -> ssl.SSLContext:
 
 
 def _pem(directory: Path, name: str | None, data: str | None) -> str | None:
-    """Return PEM text; data takes precedence over a file, and paths are relative to the kubeconfig, as in kubectl."""
+    """Return PEM text; `data` takes precedence over a file, and paths are relative to the kubeconfig, as in kubectl."""
     if data:
         return base64.b64decode(data).decode()
     return (directory / os.path.expanduser(name)).read_text() if name else None

@@ -38,6 +38,6 @@ def test_a_command_whose_parts_are_not_installed_says_where_it_is(tmp_path: Path
     )
     assert ended.returncode == EXIT_USAGE
     assert ended.stderr == (
-        "barnabas accept-loss: No module named 'barnabas_operator'; what it needs comes with"
-        " `pip install 'barnabas[operator]'`, and is in the operator's image\n"
+        "barnabas accept-loss: No module named 'barnabas_operator'; `pip install 'barnabas[operator]'`"
+        " installs its packages, which the operator's image contains\n"
     )

@@ -82,7 +82,7 @@ def test_what_cannot_be_used_is_named_without_its_secrets(authority: Authority, 
     assert "TLS_RSA_WITH_AES_128_CBC_SHA is none of" in problem(
         ssl_keystore_location=good, ssl_cipher_suites="TLS_RSA_WITH_AES_128_CBC_SHA"
     )
-    assert "no regular expression" in problem(ssl_keystore_location=good, ssl_principal_mapping_rules="RULE:(/x/")
+    assert "not a regular expression" in problem(ssl_keystore_location=good, ssl_principal_mapping_rules="RULE:(/x/")
 
 
 def test_the_name_of_a_refused_certificate_forges_no_line_of_the_log(authority: Authority) -> None:

@@ -84,7 +84,7 @@ def test_every_problem_of_a_file_is_reported_with_its_line() -> None:
         ConfigProblem(
             "listeners",
             "NOBODY://:9093",
-            "listener.security.protocol.map must say the protocol of NOBODY",
+            "listener.security.protocol.map must have the protocol of NOBODY",
             5,
         ),
     }
@@ -149,7 +149,7 @@ def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
         (
             {"security.inter.broker.protocol": "PLAINTEXT", "inter.broker.listener.name": "PLAINTEXT"},
             "security.inter.broker.protocol",
-            "must not be set beside inter.broker.listener.name",
+            "must not be set together with inter.broker.listener.name",
         ),
         (
             {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,X:TLS"},
@@ -162,8 +162,8 @@ def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
         ({"listeners": ""}, "listeners", "must name one listener"),
         ({"listeners": "localhost:9092"}, "listeners", "must be a list separated by commas, each entry NAME://"),
         ({"listeners": "PLAINTEXT://:99999"}, "listeners", "each entry must be NAME://HOST:PORT"),
-        ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "listeners", "must have a name of its own"),
-        ({"listeners": "EXTERNAL://:1"}, "listeners", "listener.security.protocol.map must say the protocol"),
+        ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "listeners", "must have a unique name"),
+        ({"listeners": "EXTERNAL://:1"}, "listeners", "listener.security.protocol.map must have the protocol"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "advertised.listeners", "must be an address that clients"),
         (
             {"advertised.listeners": "OTHER://h:1"},
@@ -186,7 +186,7 @@ def test_two_listeners_need_two_ports() -> None:
         "listeners": "PLAINTEXT://:9092,EXTERNAL://:9092",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXTERNAL:PLAINTEXT",
     }
-    assert problems_of(both) == {"listeners": "must have a port of its own"}
+    assert problems_of(both) == {"listeners": "must have a unique port"}
     free = {**both, "listeners": "PLAINTEXT://:0,EXTERNAL://[::1]:0"}
     assert parse_broker_config(free).listeners.bound == (Endpoint("PLAINTEXT", "", 0), Endpoint("EXTERNAL", "::1", 0))
 

@@ -61,8 +61,8 @@ def test_secrets_are_in_no_error_even_where_the_name_is_mistyped() -> None:
 
 def test_a_setting_that_no_single_listener_can_have_is_named() -> None:
     assert unused_settings({"listener.name.x.max.connections": "5", "listener.name.x.ssl.provider": "Y"}) == [
-        "listener.name.x.max.connections has no effect: it is one setting for all listeners",
-        "listener.name.x.ssl.provider has no effect: OpenSSL is what speaks TLS here, not Java's providers",
+        "listener.name.x.max.connections has no effect: the setting applies to all listeners together",
+        "listener.name.x.ssl.provider has no effect: TLS uses OpenSSL, not Java's security providers",
     ]
 
 

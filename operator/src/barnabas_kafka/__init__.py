@@ -1,1 +1,1 @@
-"""The Kafka client that the operator and the lag exporter have in common."""
+"""The Kafka client that the operator and the lag exporter share."""

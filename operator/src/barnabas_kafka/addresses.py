@@ -1,4 +1,4 @@
-"""The addresses of a cluster, as given on the command line."""
+"""Parse the bootstrap addresses of a cluster from the command line."""
 
 import argparse
 import re
@@ -10,7 +10,7 @@ PORT_MAX: Final = 65_535
 
 
 def addresses(text: str) -> str:
-    """A value of --bootstrap. Raises argparse.ArgumentTypeError."""
+    """Return a valid value of --bootstrap unchanged. Raise argparse.ArgumentTypeError for other values."""
     if not ADDRESSES.fullmatch(text) or not all(1 <= _port(each) <= PORT_MAX for each in text.split(",")):
         allowed = f"HOST:PORT or [IPV6]:PORT, several separated by commas, each port from 1 to {PORT_MAX}"
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: {allowed}")

@@ -1,4 +1,4 @@
-"""The requests to many brokers at once; a broker that does not answer costs no answer of the others."""
+"""Send requests to many brokers at once; a broker that does not respond does not affect the others."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ Request = Any
 Answer = Any
 
 TRIES: Final = 3
-"""The number of tries of a request that any broker can answer; each may take the whole time-out."""
+"""The number of tries of a request that any broker can answer; each try may take the whole timeout."""
 
 
 class Failure(NamedTuple):
-    """A failed request: its name, the broker that was asked, and the reason."""
+    """A failed request: its name, the broker to which it was sent, and the reason."""
 
     request: str
     broker_id: int
@@ -30,14 +30,14 @@ class Failure(NamedTuple):
 
 @dataclass(slots=True)
 class Asking:
-    """The requests of one round by a connected client; `failures` gather over the round."""
+    """One round of requests by a connected client; `failures` lists the failed requests of the round."""
 
     client: Any
     failures: list[Failure] = field(default_factory=list)
     _silent: set[int] = field(default_factory=set)
 
     def ask_any(self, request: Request) -> Answer:
-        """Send the request to any broker; if it does not answer, to others. Raises ClusterUnreachable."""
+        """Send the request to any broker, and to others if the broker does not respond. Raise ClusterUnreachable."""
         for _ in range(TRIES):
             with reachable():
                 broker_id, outcome = self.client.connections.run(self._any, request)
@@ -48,9 +48,10 @@ class Asking:
         raise ClusterUnreachable(str(self.failures[-1]))
 
     def ask(self, requests: Mapping[int, Sequence[Request]]) -> Iterator[tuple[int, Request, Answer]]:
-        """Send each broker its requests one after the other, all brokers at once; yield the answers.
+        """Send each broker its requests one after the other, all brokers in parallel; yield the responses.
 
-        A broker that has not answered is not asked again in this round: each time it would take the whole time-out.
+        A broker that has not responded gets no further request in this round, because each would take the whole
+        timeout.
         """
         brokers = list(requests)
         for wave in zip_longest(*requests.values()):
@@ -66,12 +67,12 @@ class Asking:
                     yield broker_id, request, outcome
 
     def failed(self, request: Request, broker_id: int, reason: object) -> None:
-        """Note that a broker did not answer or refused the request."""
+        """Note that a broker did not respond, or refused the request."""
         name = type(request).__name__.removesuffix("Request")
         self.failures.append(Failure(name, broker_id, str(reason) or type(reason).__name__))
 
     def refused(self, request: Request, broker_id: int, parts: Iterable[tuple[int, str]]) -> None:
-        """Note each error code of an answer's parts once, with the first part's name and the number of others."""
+        """Note each error code in a response once, with the first affected part and the number of others."""
         names: dict[int, list[str]] = {}
         for code, name in parts:
             if code != ErrorCode.NONE:
@@ -81,7 +82,10 @@ class Asking:
             self.failed(request, broker_id, f"{for_code(code).__name__} for {of_code[0]}{others}")
 
     def meet(self, broker_ids: Sequence[int]) -> None:
-        """The client asks nothing of brokers that joined after it looked last. Raises ClusterUnreachable."""
+        """Learn the addresses of brokers that joined after the last refresh of the metadata.
+
+        Raise ClusterUnreachable.
+        """
         with reachable():
             self.client.meet(broker_ids)
 
@@ -90,7 +94,7 @@ class Asking:
         return int(self.client.connections.broker_version_data.api_version(request)) >= version
 
     async def _any(self, request: Request) -> tuple[int, Answer | KafkaError]:
-        """Return the broker that was asked, and its answer or error. Raises ClusterUnreachable if no broker is left."""
+        """Return a broker and its response or error. Raise ClusterUnreachable if no broker is left to try."""
         likely = self.client.connections.least_loaded_node()
         known = [likely, *(each.node_id for each in self.client.connections.cluster.brokers())]
         broker_id = next((each for each in known if each is not None and each not in self._silent), None)
@@ -99,14 +103,14 @@ class Asking:
         return broker_id, await _outcome(self._send(broker_id, request))
 
     async def _together(self, asked: Sequence[tuple[int, Request]]) -> list[Answer | KafkaError]:
-        """Send all requests before waiting for the first answer; runs in the client's thread."""
+        """Send all requests before waiting for the first response; runs in the client's thread."""
         futures = [self._send(broker_id, request) for broker_id, request in asked]
         return [await _outcome(future) for future in futures]
 
     def _send(self, broker_id: int, request: Request) -> Any:
         try:
             return self.client.connections.send(request, node_id=broker_id)
-        except KafkaError as error:  # The broker is unknown, or has refused the request.
+        except KafkaError as error:  # The client does not know the broker, or has refused the request.
             return error
 
 

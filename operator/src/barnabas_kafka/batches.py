@@ -1,4 +1,4 @@
-"""The requests that ask about many names at once."""
+"""Build the requests that ask about many groups or partitions at once."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -14,13 +14,13 @@ Item = TypeVar("Item")
 GROUPS_A_REQUEST: Final = 100
 PARTITIONS_A_REQUEST: Final = 2_000
 MANY_GROUPS_VERSION: Final = 8
-"""The first version of OffsetFetch for many groups (KIP-709); version 10 names topics by id."""
+"""The first version of OffsetFetch for many groups (KIP-709), used because version 10 names topics by id."""
 OFFSET_VERSION: Final = 1
-"""The least version of ListOffsets: version 0 answers with lists of segments."""
+"""The lowest usable version of ListOffsets, because version 0 returns lists of segments."""
 
 
 ISOLATION_VERSION: Final = 2
-"""The first version of ListOffsets that knows of transactions."""
+"""The first version of ListOffsets with an isolation level."""
 
 
 def describe_groups(group_ids: Iterable[str]) -> list[Any]:
@@ -29,7 +29,7 @@ def describe_groups(group_ids: Iterable[str]) -> list[Any]:
 
 
 def fetch_offsets(group_ids: Iterable[str], *, many: bool) -> list[Any]:
-    """Return the requests for all committed offsets of groups; one group a request unless `many`."""
+    """Return the requests for all committed offsets of groups; each request has one group unless `many`."""
     if many:
         of_group = OffsetFetchRequest.OffsetFetchRequestGroup
         return [
@@ -47,7 +47,7 @@ def fetch_offsets(group_ids: Iterable[str], *, many: bool) -> list[Any]:
 
 
 def list_offsets(timestamps_ms: Mapping[TopicPartition, int], *, committed: bool = False) -> list[Any]:
-    """The first record with such a timestamp in each partition, or the ends of the log for Kafka's two special ones."""
+    """Return the requests for the first record since a timestamp in each partition, or for an end of the log."""
     of_topic = ListOffsetsRequest.ListOffsetsTopic
     of_partition = of_topic.ListOffsetsPartition
     requests = []

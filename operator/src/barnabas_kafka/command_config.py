@@ -1,7 +1,7 @@
-"""Kafka's client properties in a file (`--command-config`), as kafka-python takes them.
+"""Read a file of Kafka's client properties (`--command-config`) into settings of kafka-python.
 
-A property about security that is not read is refused: nobody shall believe that it has an effect. All others, which
-Kafka's tools would read, are ignored.
+An unknown property about security is refused, because nobody should believe that it has an effect. Other unknown
+properties are ignored.
 """
 
 import argparse
@@ -34,18 +34,18 @@ Texts = Mapping[str, str]
 
 
 class CommandConfig(NamedTuple):
-    """The file, which is read again for each client, as a password may have changed."""
+    """The file of client properties, read again for each client, because a password may have changed."""
 
     file: Path
 
     @property
     def authenticates(self) -> bool:
-        """True if the client may show who it is. Raises SecurityFileError."""
+        """True if the client presents a user or a certificate. Raise SecurityFileError."""
         found = _read(self.file)
         return found.get(PROTOCOL, "").startswith("SASL_") or KEY in found
 
     def settings(self) -> Mapping[str, Any]:
-        """Return the settings of a client that connects now. Raises SecurityFileError."""
+        """Return the current settings for a new client. Raise SecurityFileError."""
         try:
             return _settings(_read(self.file))
         except _Invalid as error:
@@ -53,7 +53,7 @@ class CommandConfig(NamedTuple):
 
 
 def add_command_config(parser: argparse.ArgumentParser) -> None:
-    """Add the option."""
+    """Add the option --command-config to the parser."""
     parser.add_argument(
         "--command-config",
         type=command_config,
@@ -64,7 +64,7 @@ def add_command_config(parser: argparse.ArgumentParser) -> None:
 
 
 def command_config(text: str) -> Credentials:
-    """Return what the option names, if it can be used now. Raises argparse.ArgumentTypeError."""
+    """Return the file that the option names, if it is valid now. Raise argparse.ArgumentTypeError."""
     found = CommandConfig(Path(text))
     try:
         found.settings()
@@ -74,7 +74,7 @@ def command_config(text: str) -> Credentials:
 
 
 class _Invalid(Exception):
-    """A property that cannot be used: names it, its value unless that is a secret, and what is allowed."""
+    """The error that a property is invalid; the message names it, its value (unless secret) and what is allowed."""
 
 
 def _read(file: Path) -> Texts:

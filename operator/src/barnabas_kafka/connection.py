@@ -1,4 +1,4 @@
-"""A connected admin client of kafka-python, and its errors as one. It does its IO in a thread of its own."""
+"""The admin client of kafka-python, with one error for all its connection errors; its IO runs in its own thread."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,16 +13,16 @@ from barnabas_kafka.security import IN_CLEAR, Credentials, SecurityFileError
 
 REQUEST_TIMEOUT_S: Final = 10.0
 Make = Callable[..., Any]
-"""The library has no types."""
+"""A constructor of kafka-python, which has no types."""
 
 
 class ClusterUnreachable(Exception):
-    """The error that no broker answered in time, or that the connection broke."""
+    """The error that no broker responded in time, or that the connection broke."""
 
 
 @contextmanager
 def reachable() -> Iterator[None]:
-    """Turn the client's own errors (no connection, no answer in time) into ClusterUnreachable."""
+    """Turn the client's errors about connections and timeouts into ClusterUnreachable."""
     try:
         yield
     except KafkaError as error:
@@ -30,22 +30,22 @@ def reachable() -> Iterator[None]:
 
 
 class Connections(KafkaConnectionManager):
-    """The connections of a client. They note which brokers cannot be reached, and who is asked to move replicas."""
+    """The connections of a client, which note unreachable brokers and the broker to which replica moves are sent."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)  # type: ignore[no-untyped-call]
         self.failing: Final[dict[object, BaseException]] = {}
-        """The brokers whose last connection failed, and the first reason: a later try may end because time was up."""
+        """The brokers whose last connection failed, with the first reason, because a later try may only time out."""
         self._mover: int | None = None
 
     @property
     def mover(self) -> int | None:
-        """The broker that moves of replicas are sent to; None where no broker names a controller."""
+        """The broker to which replica moves are sent; None if no broker names a controller."""
         controller = self.cluster.controller
         return controller.node_id if self._mover is None and controller is not None else self._mover
 
     def send(self, request: Any, node_id: int | None = None, *arguments: Any, **settings: Any) -> Any:
-        """Send a request to a broker, or to any of them."""
+        """Send a request to the given broker, or to any broker."""
         if isinstance(request, AlterPartitionReassignmentsRequest):
             self._mover = node_id
         return super().send(request, node_id, *arguments, **settings)  # type: ignore[no-untyped-call]
@@ -58,7 +58,7 @@ class Connections(KafkaConnectionManager):
         return connection
 
     def least_loaded_node(self) -> Any:
-        """Return a broker whose last connection did not fail, where there is one. The library chooses by chance."""
+        """Return a broker whose last connection did not fail, if one exists; the library would choose at random."""
         chosen: Any = super().least_loaded_node()  # type: ignore[no-untyped-call]
         if chosen not in self.failing:
             return chosen
@@ -66,17 +66,17 @@ class Connections(KafkaConnectionManager):
 
 
 class AdminClient(KafkaAdminClient):
-    """kafka-python's admin client; it sends the requests, too, that the library has no method for."""
+    """kafka-python's admin client, extended by requests for which the library has no method."""
 
     def __init__(self, **settings: Any) -> None:
-        """Connect. A client that cannot connect leaves no thread behind. Raises ClusterUnreachable."""
+        """Connect; a client that cannot connect leaves no thread behind. Raise ClusterUnreachable."""
         try:
             super().__init__(kafka_client=self._network, **settings)  # type: ignore[no-untyped-call]
         except KafkaError as error:
             self.network.close()
             is_clear = settings["security_protocol"] == "PLAINTEXT"
             reasons = [] if is_clear else list(dict.fromkeys(map(str, self.connections.failing.values())))
-            if settings["security_protocol"].startswith("SASL_"):  # A failed login may show as a closed connection.
+            if settings["security_protocol"].startswith("SASL_"):  # A failed login may appear as a closed connection.
                 reasons.append("the user or its password may be wrong")
             raise ClusterUnreachable(": ".join(filter(None, (str(error), "; ".join(reasons))))) from error
 
@@ -87,17 +87,17 @@ class AdminClient(KafkaAdminClient):
         return self.network
 
     def ask(self, request: Any, broker_id: int | None = None) -> Any:
-        """Return a broker's answer, or that of any broker. Raises KafkaError."""
+        """Return the response of the given broker, or of any broker. Raise KafkaError."""
         return self.connections.run(self.connections.send, request, broker_id)
 
     def meet(self, broker_ids: Iterable[int]) -> None:
-        """Look for brokers that joined after the client looked last: it asks them nothing else. Raises KafkaError."""
+        """Refresh the metadata if a broker is unknown, because requests go only to known brokers. Raise KafkaError."""
         if any(self.connections.cluster.broker_metadata(broker_id) is None for broker_id in broker_ids):
             self.connections.run(self.connections.cluster.refresh_metadata)
 
 
 def connected_client(bootstrap: str, timeout_s: float, client_id: str, security: Credentials = IN_CLEAR) -> Any:
-    """Connect to any of `host:port[,host:port]`. Raises ClusterUnreachable."""
+    """Return a client connected to one of `host:port[,host:port]`. Raise ClusterUnreachable."""
     try:
         secured = security.settings()
     except SecurityFileError as error:

@@ -1,4 +1,4 @@
-"""Ends of logs, and the first record since a time, from the partitions' leaders."""
+"""Ask the leaders of partitions for the ends of logs and for the first record since a time."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
@@ -14,11 +14,11 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 NO_OFFSET: Final = -1
 NOBODY: Final = -1
-"""The broker of what has none, such as the leader of a partition that nobody leads."""
+"""The broker id that stands for no broker, such as the leader of a partition without a leader."""
 
 
 class LogOffset(NamedTuple):
-    """An answer: the offset, and the record's timestamp in milliseconds where there is one."""
+    """An offset, and the timestamp of its record in ms, if the record has one."""
 
     offset: int
     timestamp_ms: int
@@ -31,10 +31,10 @@ def log_offsets(
     *,
     committed: bool = False,
 ) -> dict[TopicPartition, LogOffset]:
-    """The first record of each partition with such a timestamp or a later one; LATEST and EARLIEST ask for the ends.
+    """Return the first record of each partition since a timestamp; LATEST and EARLIEST stand for the ends of the log.
 
-    `committed`: LATEST is the last stable offset then, below which no transaction is open.
-    NO_OFFSET where there is no such record. What no leader answers is left out, and among the failures.
+    With `committed`, LATEST returns the last stable offset, below which no transaction is open. The offset is NO_OFFSET
+    if no such record exists. Partitions without a response from their leader are left out and noted as failures.
     """
     known = {each: each for each in timestamps_ms}
     found: dict[TopicPartition, LogOffset] = {}
@@ -57,7 +57,7 @@ def log_offsets(
 
 
 def by_broker(items: Iterable[Item], broker_of: Callable[[Item], int]) -> dict[int, list[Item]]:
-    """Return the items by broker; items without a broker are left out."""
+    """Group the items by broker; items without a broker are left out."""
     found: dict[int, list[Item]] = {}
     for item in items:
         if (broker_id := broker_of(item)) != NOBODY:

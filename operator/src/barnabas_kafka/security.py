@@ -1,4 +1,4 @@
-"""The security of a client's connections: TLS and SASL, as kafka-python takes them."""
+"""The TLS and SASL settings of a client's connections, in the form of kafka-python."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,19 +8,19 @@ MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 class SecurityFileError(Exception):
-    """A file with a password, keys or settings cannot be used: says why."""
+    """The error that a file with a password, keys or settings cannot be used; the message has the reason."""
 
 
 class Credentials(Protocol):
-    """The way to brokers, and who a client is there."""
+    """The security of a client's connections, and its identity."""
 
     @property
     def authenticates(self) -> bool:
-        """True if the client may show who it is."""
+        """True if the client presents a user or a certificate."""
         ...
 
     def settings(self) -> Mapping[str, Any]:
-        """Return the settings of a client that connects now. Raises SecurityFileError."""
+        """Return the current settings for a new client. Raise SecurityFileError."""
         ...
 
 
@@ -33,34 +33,34 @@ class Tls(NamedTuple):
 
 
 class Sasl(NamedTuple):
-    """`mechanism` is one of MECHANISMS; the password is all that is in the file, without a newline at its end."""
+    """The mechanism (one of MECHANISMS), the user, and the file with the password."""
 
     mechanism: str
     username: str
     password_file: Path
 
     def password(self) -> str:
-        """The password as the file has it now, without the line's end. Raises SecurityFileError."""
+        """Return the current password from the file, without the line end. Raise SecurityFileError."""
         try:
             return self.password_file.read_text(encoding="utf-8", errors="replace").rstrip("\r\n")
         except OSError as error:
-            why = f"the password {self.password_file}: {error.strerror}"
-            raise SecurityFileError(f"{why}; allowed: a file that has it") from error
+            why = f"the password file {self.password_file}: {error.strerror}"
+            raise SecurityFileError(f"{why}; allowed: a file with the password") from error
 
 
 class Security(NamedTuple):
-    """The TLS and SASL of a client; without both anybody may read what is sent."""
+    """The TLS and SASL of a client; without TLS, everybody on the network can read the traffic."""
 
     tls: Tls | None = None
     sasl: Sasl | None = None
 
     @property
     def authenticates(self) -> bool:
-        """True if the client may show who it is."""
+        """True if the client presents a user or a certificate."""
         return self.sasl is not None or (self.tls is not None and self.tls.cert_file is not None)
 
     def settings(self) -> Mapping[str, Any]:
-        """Return the settings of a client that connects now. Raises SecurityFileError."""
+        """Return the current settings for a new client. Raise SecurityFileError."""
         protocol = ("SASL_" if self.sasl is not None else "") + ("SSL" if self.tls is not None else "PLAINTEXT")
         found: dict[str, Any] = {"security_protocol": protocol}
         if self.tls is not None:

@@ -38,7 +38,7 @@ def test_without_a_pod_and_a_kubeconfig_the_operator_says_what_it_needs_and_ends
     )
     assert ended.returncode == 2
     assert ended.stderr == (
-        "barnabas operator: KUBERNETES_SERVICE_HOST is not set, so this is no pod;"
+        "barnabas operator: KUBERNETES_SERVICE_HOST is not set, so this is not a pod;"
         " KUBECONFIG must name a kubeconfig file\n"
     )
 

@@ -62,7 +62,7 @@ def test_sasl_and_tls_are_spoken_only_where_somebody_says_so(tmp_path: Path) -> 
         (("--tls.enabled", "--tls.key-file", "/k"), "one of --tls.cert-file and --tls.key-file is missing"),
         (("--sasl.username", "reader"), "--sasl.username is reader, and --sasl.enabled is missing"),
         (SASL, "--sasl.enabled needs --sasl.password-file"),
-        ((*SASL, "--sasl.password-file", "/nowhere"), "the password /nowhere: No such file or directory; allowed:"),
+        ((*SASL, "--sasl.password-file", "/nowhere"), "the password file /nowhere: No such file or directory; allowed"),
     ],
 )
 def test_what_does_not_go_together_or_cannot_be_read_is_refused(
@@ -80,5 +80,5 @@ def test_a_password_is_read_anew_for_each_connection(tmp_path: Path) -> None:
     password.write_text("new")
     assert security.settings()["sasl_plain_password"] == "new"
     password.unlink()
-    with pytest.raises(SecurityFileError, match="allowed: a file that has it"):
+    with pytest.raises(SecurityFileError, match="allowed: a file with the password"):
         security.settings()

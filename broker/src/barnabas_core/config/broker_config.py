@@ -280,12 +280,12 @@ def _listener_settings(values: Mapping[str, Value], originals: Texts) -> Listene
 
 
 def _entries(value: Value) -> tuple[str, ...]:
-    assert isinstance(value, tuple), "only lists are asked for"
+    assert isinstance(value, tuple), "the value is a list"
     return value
 
 
 def _number(value: Value) -> float:
-    assert isinstance(value, int | float), "only numbers are asked for"
+    assert isinstance(value, int | float), "the value is a number"
     return value
 
 
@@ -307,13 +307,13 @@ def _contradictions(values: Mapping[str, Value], texts: Texts) -> Iterable[Confi
     queued, request = _number(values["queued.max.request.bytes"]), _number(values["socket.request.max.bytes"])
     if 0 < queued < request:
         yield ConfigProblem(
-            "queued.max.request.bytes", str(queued), f"must be -1 or at least {request}, a whole request"
+            "queued.max.request.bytes", str(queued), f"must be -1 or at least socket.request.max.bytes={request}"
         )
     if {"security.inter.broker.protocol", "inter.broker.listener.name"} <= texts.keys():
         yield ConfigProblem(
             "security.inter.broker.protocol",
             texts["security.inter.broker.protocol"],
-            "must not be set beside inter.broker.listener.name",
+            "must not be set together with inter.broker.listener.name",
         )
     if values["broker.id"] != values["node.id"]:
         yield ConfigProblem("broker.id", texts["broker.id"], f"must be equal to node.id={values['node.id']}")

@@ -35,9 +35,7 @@ _REPLICATION_FACTOR: Final = Range(1, 32767)
 
 _IDENTITY: Final = (
     _D("node.id", _INT, 0, Range(0), "The id of this broker, unique in its cluster."),
-    _D(
-        "broker.id", _INT, -1, Range(0, None, also=(-1,)), "The old name of node.id; where both are set they are equal."
-    ),
+    _D("broker.id", _INT, -1, Range(0, None, also=(-1,)), "The old name of node.id; if both are set, they are equal."),
     _D(
         "broker.rack",
         _STRING,
@@ -51,16 +49,16 @@ _IDENTITY: Final = (
         _INT,
         2000,
         _POSITIVE,
-        "How often a broker renews the lease that says it is alive. Milliseconds.",
+        "How often a broker renews the lease that shows that the broker is alive. Milliseconds.",
     ),
     _D(
         "broker.session.timeout.ms",
         _INT,
         9000,
         _POSITIVE,
-        "How long that lease lasts: a broker that is silent for longer is fenced. Milliseconds.",
+        "How long the lease of a broker lasts; a broker that does not renew its lease is fenced. Milliseconds.",
     ),
-    _D("controlled.shutdown.enable", _BOOLEAN, True, None, "Whether leadership is moved away before a broker stops."),
+    _D("controlled.shutdown.enable", _BOOLEAN, True, None, "Whether a broker hands over leadership before it stops."),
 )
 
 _SOCKETS: Final = (
@@ -90,7 +88,7 @@ _SOCKETS: Final = (
         _STRING,
         None,
         None,
-        "The listener that other brokers use; else the first with security.inter.broker.protocol.",
+        "The listener between brokers; by default the first one with security.inter.broker.protocol.",
     ),
     _D(
         "security.inter.broker.protocol",
@@ -104,21 +102,21 @@ _SOCKETS: Final = (
         _INT,
         4096,
         _POSITIVE,
-        "Connections that may wait to be accepted; never fewer than 4096 (Kafka: 50).",
+        "The most connections that wait to be accepted; lower values count as 4096 (Kafka's default: 50).",
     ),
     _D(
         "socket.receive.buffer.bytes",
         _INT,
         -1,
         Range(1, None, also=(-1,)),
-        "SO_RCVBUF; -1 lets the operating system size it (Kafka: 102400).",
+        "The SO_RCVBUF of sockets; -1 leaves the size to the operating system (Kafka's default: 102400).",
     ),
     _D(
         "socket.send.buffer.bytes",
         _INT,
         -1,
         Range(1, None, also=(-1,)),
-        "SO_SNDBUF; -1 lets the operating system size it (Kafka: 102400).",
+        "The SO_SNDBUF of sockets; -1 leaves the size to the operating system (Kafka's default: 102400).",
     ),
     _D(
         "socket.request.max.bytes",
@@ -132,15 +130,15 @@ _SOCKETS: Final = (
         _LONG,
         -1,
         Range(1, None, also=(-1,)),
-        "When the requests in memory have this many bytes, no more are read; -1 for no limit.",
+        "The bytes of requests in memory at which no more requests are read; -1 for no limit.",
     ),
-    _D("connections.max.idle.ms", _LONG, 600000, Range(-1), "Idle connections are closed after this; below 0, never."),
+    _D("connections.max.idle.ms", _LONG, 600000, Range(-1), "How long a connection may be idle; below 0 for ever."),
     _D(
         "max.connections",
         _INT,
         INT_MAX,
         _COUNT,
-        "The most open connections of this broker; by default what the limit of open files leaves.",
+        "The most open connections of this broker; by default as many as the limit of open files allows.",
         _CLUSTER,
     ),
     _D("max.connections.per.ip", _INT, INT_MAX, _COUNT, "The most open connections of one address.", _CLUSTER),
@@ -149,33 +147,33 @@ _SOCKETS: Final = (
         _STRING,
         "",
         Pattern(r"\s*([^,\s]+:[0-9]{1,10}\s*(,\s*[^,\s]+:[0-9]{1,10}\s*)*)?", "ADDRESS:COUNT separated by commas"),
-        "Limits for single addresses, in place of max.connections.per.ip.",
+        "The limits of some addresses, in place of max.connections.per.ip.",
         _CLUSTER,
     ),
     _D("max.connection.creation.rate", _INT, INT_MAX, _COUNT, "The most connections accepted in a second.", _CLUSTER),
-    _D("fetch.max.bytes", _INT, 57671680, Range(1024), "The most bytes that one fetch is answered with."),
+    _D("fetch.max.bytes", _INT, 57671680, Range(1024), "The most bytes in the response to a fetch."),
     _D(
         "max.request.partition.size.limit",
         _INT,
         2000,
         _POSITIVE,
-        "Most partitions in a DescribeTopicPartitions answer.",
+        "The most partitions in a DescribeTopicPartitions response.",
     ),
 )
 
 _TOPICS: Final = (
     _D("auto.create.topics.enable", _BOOLEAN, True, None, "Whether a request for a missing topic creates it."),
     _D("delete.topic.enable", _BOOLEAN, True, None, "Whether topics can be deleted."),
-    _D("num.partitions", _INT, 1, _POSITIVE, "Partitions of a topic that is created without a number."),
+    _D("num.partitions", _INT, 1, _POSITIVE, "The number of partitions of a topic that is created without one."),
     _D(
         "default.replication.factor",
         _INT,
         1,
         _REPLICATION_FACTOR,
-        "Replicas of a topic that is created without a number.",
+        "The replication factor of a topic that is created without one.",
     ),
     _D("auto.leader.rebalance.enable", _BOOLEAN, True, None, "Whether preferred replicas become leaders again."),
-    _D("leader.imbalance.check.interval.seconds", _LONG, 300, _POSITIVE, "How often preferred leadership is checked."),
+    _D("leader.imbalance.check.interval.seconds", _LONG, 300, _POSITIVE, "How often preferred leaders are elected."),
 )
 
 _REPLICAS: Final = (
@@ -186,18 +184,18 @@ _REPLICAS: Final = (
         _POSITIVE,
         "A replica that has not caught up for this long leaves the ISR.",
     ),
-    _D("replica.fetch.min.bytes", _INT, 1, _COUNT, "Bytes that a follower's fetch waits for."),
-    _D("replica.fetch.max.bytes", _INT, 1048576, _COUNT, "Bytes of one partition in a follower's fetch."),
-    _D("replica.fetch.response.max.bytes", _INT, 10485760, _COUNT, "Bytes of all partitions in a follower's fetch."),
+    _D("replica.fetch.min.bytes", _INT, 1, _COUNT, "The bytes that a follower's fetch waits for."),
+    _D("replica.fetch.max.bytes", _INT, 1048576, _COUNT, "The most bytes of one partition in a follower's fetch."),
+    _D("replica.fetch.response.max.bytes", _INT, 10485760, _COUNT, "The most bytes of a follower's fetch."),
     _D("replica.fetch.wait.max.ms", _INT, 500, _ANY_MS, "How long a follower's fetch waits for data."),
     _D("replica.fetch.backoff.ms", _INT, 1000, _ANY_MS, "How long a follower waits after a failed fetch."),
-    _D("replica.socket.timeout.ms", _INT, 30000, _POSITIVE, "How long a follower waits for an answer of its leader."),
+    _D("replica.socket.timeout.ms", _INT, 30000, _POSITIVE, "How long a follower waits for a response of its leader."),
     _D(
         "leader.replication.throttled.rate",
         _LONG,
         LONG_MAX,
         _COUNT,
-        "Bytes a second that leaders here send to throttled replicas out of sync.",
+        "The most bytes per second that a broker's leaders send to throttled replicas out of sync.",
         _CLUSTER,
     ),
     _D(
@@ -205,7 +203,7 @@ _REPLICAS: Final = (
         _LONG,
         LONG_MAX,
         _COUNT,
-        "Bytes a second that throttled replicas here fetch while they are out of sync.",
+        "The most bytes per second that a broker's throttled replicas fetch while out of sync.",
         _CLUSTER,
     ),
     _D(
@@ -213,7 +211,7 @@ _REPLICAS: Final = (
         _LONG,
         LONG_MAX,
         _COUNT,
-        "Bytes a second that are copied to move replicas between the log dirs of a broker.",
+        "The most bytes per second that are copied to move replicas between log dirs.",
         _CLUSTER,
     ),
     _D(
@@ -242,20 +240,20 @@ _GROUPS: Final = (
         "offsets.load.buffer.size", _INT, 5242880, _POSITIVE, "Bytes read at once when a coordinator loads a partition."
     ),
     _D("offsets.retention.minutes", _INT, 10080, _POSITIVE, "How long the offsets of an empty group are kept."),
-    _D("offsets.retention.check.interval.ms", _LONG, 600000, _POSITIVE, "How often expired offsets are looked for."),
+    _D("offsets.retention.check.interval.ms", _LONG, 600000, _POSITIVE, "How often expired offsets are removed."),
     _D(
         "offsets.topic.num.partitions",
         _INT,
         50,
         _POSITIVE,
-        "Partitions of __consumer_offsets; read only when it is created.",
+        "The number of partitions of __consumer_offsets, used only to create the topic.",
     ),
     _D(
         "offsets.topic.replication.factor",
         _SHORT,
         3,
         _REPLICATION_FACTOR,
-        "Replicas of __consumer_offsets; it is created once that many brokers are registered.",
+        "The replication factor of __consumer_offsets, which is created once enough brokers are registered.",
     ),
     _D("offsets.topic.segment.bytes", _INT, 104857600, Range(1048576), "Segment size of __consumer_offsets."),
     _D(
@@ -281,48 +279,48 @@ _PRODUCERS: Final = (
         _INT,
         600000,
         _POSITIVE,
-        "How often expired producers are forgotten.",
+        "How often the state of expired producers is removed.",
     ),
 )
 
 _TRANSACTIONS: Final = (
-    _D("transaction.max.timeout.ms", _INT, 900000, _POSITIVE, "The longest timeout that a producer may ask for."),
+    _D("transaction.max.timeout.ms", _INT, 900000, _POSITIVE, "The longest transaction timeout of a producer."),
     _D("transactional.id.expiration.ms", _INT, 604800000, _POSITIVE, "How long an unused transactional id is kept."),
     _D(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         _INT,
         10000,
         _POSITIVE,
-        "How often transactions that have timed out are looked for and aborted.",
+        "How often transactions that have timed out are found and aborted.",
     ),
     _D(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         _INT,
         3600000,
         _POSITIVE,
-        "How often expired transactional ids are looked for and removed.",
+        "How often expired transactional ids are found and removed.",
     ),
     _D(
         "transaction.state.log.num.partitions",
         _INT,
         50,
         _POSITIVE,
-        "Partitions of __transaction_state; read only when it is created.",
+        "The number of partitions of __transaction_state, used only to create the topic.",
     ),
     _D(
         "transaction.state.log.replication.factor",
         _SHORT,
         3,
         _REPLICATION_FACTOR,
-        "Replicas of __transaction_state; it is created once that many brokers are registered.",
+        "The replication factor of __transaction_state, which is created once enough brokers are registered.",
     ),
     _D(
         "transaction.state.log.min.isr",
         _INT,
         2,
         _POSITIVE,
-        "The min.insync.replicas of __transaction_state; read only when it is created. It is 1 by default with two "
-        "replicas, so that one may be offline.",
+        "The min.insync.replicas of __transaction_state, used only to create the topic. With two replicas the "
+        "default is 1, so that one may be offline.",
     ),
     _D("transaction.state.log.segment.bytes", _INT, 104857600, Range(1048576), "Segment size of __transaction_state."),
     _D(
@@ -330,7 +328,7 @@ _TRANSACTIONS: Final = (
         _INT,
         5242880,
         _POSITIVE,
-        "Bytes read at once when a coordinator of transactions loads a partition.",
+        "The bytes read at once when a transaction coordinator loads a partition.",
     ),
 )
 
@@ -343,28 +341,28 @@ _OWN: Final = (
         _STRING,
         "",
         Pattern(_STORE, "sqlite:///PATH or kubernetes://NAMESPACE/CLUSTER"),
-        "The metadata store, the same for all brokers of a cluster; if empty, a file in the first log dir.",
+        "The metadata store, shared by all brokers of a cluster; by default a file in the first log dir.",
     ),
     _D(
         "log.dirs.placement",
         _STRING,
         "fewest-partitions",
         OneOf(("fewest-partitions", "least-bytes")),
-        "Which log dir gets a new partition: that with the fewest partitions, as in Kafka, or the most free space.",
+        "The choice of the log dir for a new partition: fewest partitions, as in Kafka, or fewest bytes.",
     ),
     _D(
         "log.dirs.headroom.bytes",
         _LONG,
         1024**3,
         _COUNT,
-        "A log dir with less free space gets a new partition only if all others have less, too (least-bytes).",
+        "With least-bytes, a log dir with less free space gets a new partition only if the others have less, too.",
     ),
     _D(
         "advertised.hosts",
         _STRING,
         "",
         Pattern(r"\s*([^,:\s]+:[^,\s]+\s*(,\s*[^,:\s]+:[^,\s]+\s*)*)?", "LISTENER:HOST separated by commas"),
-        "Hosts of single listeners, in place of those in advertised.listeners.",
+        "The hosts of some listeners, which replace those in advertised.listeners.",
         Dynamic.PER_BROKER,
     ),
     _D(
@@ -372,7 +370,7 @@ _OWN: Final = (
         _STRING,
         "",
         Pattern(r"(.*:[0-9]{1,5})?", "HOST:PORT"),
-        "The address of /metrics, /healthz, /startupz and /readyz; none where empty, port 0 for any free port.",
+        "The address of /metrics, /healthz, /startupz and /readyz; empty for none, port 0 for any free port.",
     ),
 )
 

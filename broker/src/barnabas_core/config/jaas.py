@@ -61,7 +61,7 @@ def _family(module: str) -> str:
     family = MODULES.get(module.removeprefix(_PACKAGE)) if module.startswith(_PACKAGE) else None
     if family is None:
         allowed = ", ".join(_PACKAGE + each for each in MODULES)
-        raise InvalidJaas(f"{module} is no login module that this broker has; must be one of {allowed}")
+        raise InvalidJaas(f"{module} is not a supported login module; must be one of {allowed}")
     return family
 
 
@@ -79,7 +79,7 @@ def _tokens(text: str) -> Iterator[tuple[str, bool]]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise InvalidJaas(f"{FORM} Character {position + 1} begins no word, text in quotes or sign")
+            raise InvalidJaas(f"{FORM} Character {position + 1} does not begin a word, a quoted text or a sign")
         position = match.end()
         if match["blank"]:
             continue

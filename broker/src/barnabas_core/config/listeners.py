@@ -98,7 +98,7 @@ def _parse(
         if name not in left_out:
             endpoints.append(Endpoint(name, match.group(2).strip("[]"), int(match.group(3))))
     if not endpoints and not problems:
-        problems.append(ConfigProblem(setting, ",".join(entries), "must name one listener for clients at least"))
+        problems.append(ConfigProblem(setting, ",".join(entries), "must name at least one listener for clients"))
     return tuple(endpoints)
 
 
@@ -125,9 +125,9 @@ def _duplicates(setting: str, endpoints: tuple[Endpoint, ...]) -> Iterable[Confi
     addresses = Counter((endpoint.host, endpoint.port) for endpoint in endpoints if endpoint.port)
     for endpoint in endpoints:
         if names[endpoint.name] > 1:
-            yield ConfigProblem(setting, str(endpoint), "must have a name of its own")
+            yield ConfigProblem(setting, str(endpoint), "must have a unique name")
         elif addresses[endpoint.host, endpoint.port] > 1:
-            yield ConfigProblem(setting, str(endpoint), "must have a port of its own")
+            yield ConfigProblem(setting, str(endpoint), "must have a unique port")
 
 
 def _with_protocol(
@@ -136,7 +136,7 @@ def _with_protocol(
     for endpoint in endpoints:
         protocol = protocols.get(endpoint.name)
         if protocol is None:
-            allowed = f"listener.security.protocol.map must say the protocol of {endpoint.name}"
+            allowed = f"listener.security.protocol.map must have the protocol of {endpoint.name}"
             yield ConfigProblem(setting, str(endpoint), allowed)
 
 

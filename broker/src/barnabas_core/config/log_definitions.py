@@ -29,46 +29,64 @@ COMPRESSION_TYPES: Final = OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip
 TIMESTAMP_TYPES: Final = OneOf(("CreateTime", "LogAppendTime"))
 
 _DIRS: Final = (
-    _D("log.dir", _LIST, ("/tmp/kafka-logs",), None, "The directories of the logs, where log.dirs is not set."),
+    _D("log.dir", _LIST, ("/tmp/kafka-logs",), None, "The directories of the logs, if log.dirs is not set."),
     _D(
         "log.dirs",
         _LIST,
         None,
         None,
-        "The directories of the logs, usually one a disk.",
+        "The directories of the logs, usually one per disk.",
         synonyms=(Synonym("log.dir"),),
     ),
-    _D("log.flush.offset.checkpoint.interval.ms", _INT, 60000, _POSITIVE, "How often recovery points are written."),
-    _D("log.flush.start.offset.checkpoint.interval.ms", _INT, 60000, _POSITIVE, "How often start offsets are written."),
-    _D("log.initial.task.delay.ms", _LONG, 30000, _ANY_MS, "How long after the start periodic work on logs begins."),
+    _D(
+        "log.flush.offset.checkpoint.interval.ms",
+        _INT,
+        60000,
+        _POSITIVE,
+        "How often recovery points are written to their checkpoint.",
+    ),
+    _D(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        _INT,
+        60000,
+        _POSITIVE,
+        "How often log start offsets are written to their checkpoint.",
+    ),
+    _D(
+        "log.initial.task.delay.ms",
+        _LONG,
+        30000,
+        _ANY_MS,
+        "How long after a broker's start the periodic work on logs begins.",
+    ),
     _D(
         "log.retention.check.interval.ms",
         _LONG,
         300000,
         _POSITIVE,
-        "How often old segments are looked for.",
+        "How often logs are checked for segments to delete.",
     ),
 )
 
 _SEGMENTS: Final = (
     _D("log.segment.bytes", _INT, 1024**3, Range(1024**2), "The largest segment file.", _CLUSTER),
-    _D("log.roll.hours", _INT, 168, _POSITIVE, "The longest time before a new segment begins. Hours."),
+    _D("log.roll.hours", _INT, 168, _POSITIVE, "The longest time before a log rolls to a new segment. Hours."),
     _D(
         "log.roll.ms",
         _LONG,
         None,
         _POSITIVE,
-        "The longest time before a new segment begins. Milliseconds.",
+        "The longest time before a log rolls to a new segment. Milliseconds.",
         _CLUSTER,
         (Synonym("log.roll.hours", HOUR_MS),),
     ),
-    _D("log.roll.jitter.hours", _INT, 0, _COUNT, "The largest random part by which the roll time is shortened. Hours."),
+    _D("log.roll.jitter.hours", _INT, 0, _COUNT, "The most random time by which the roll time is shortened. Hours."),
     _D(
         "log.roll.jitter.ms",
         _LONG,
         None,
         _ANY_MS,
-        "The largest random part by which the roll time is shortened, so that logs do not roll at once. Milliseconds.",
+        "The most random time by which log.roll.ms is shortened, so that not all logs roll together. Milliseconds.",
         _CLUSTER,
         (Synonym("log.roll.jitter.hours", HOUR_MS),),
     ),
@@ -87,7 +105,7 @@ _SEGMENTS: Final = (
         _LONG,
         60000,
         _ANY_MS,
-        "How long a removed segment's file stays, under another name, before it is deleted.",
+        "How long the renamed file of a removed segment stays before it is deleted.",
         _CLUSTER,
     ),
 )
@@ -101,28 +119,37 @@ _RETENTION_CONFIGS: Final = (
         "What happens to old segments: delete, compact, or both.",
         _CLUSTER,
     ),
-    _D("log.retention.bytes", _LONG, -1, None, "Bytes of a partition that are kept; -1 for no limit.", _CLUSTER),
+    _D(
+        "log.retention.bytes",
+        _LONG,
+        -1,
+        None,
+        "The most bytes of a partition that retention keeps; -1 for no limit.",
+        _CLUSTER,
+    ),
     _D("log.retention.hours", _INT, 168, _RETENTION, "How long records are kept; -1 for ever. Hours."),
     _D(
         "log.retention.minutes",
         _INT,
         None,
         _RETENTION,
-        "How long records are kept; -1 for ever. Minutes; before log.retention.hours.",
+        "How long records are kept; -1 for ever. Minutes; overrides log.retention.hours.",
     ),
     _D(
         "log.retention.ms",
         _LONG,
         None,
         _RETENTION,
-        "How long records are kept; -1 for ever. Milliseconds; before log.retention.minutes.",
+        "How long records are kept; -1 for ever. Milliseconds; overrides log.retention.minutes.",
         _CLUSTER,
         (Synonym("log.retention.minutes", MINUTE_MS), Synonym("log.retention.hours", HOUR_MS)),
     ),
 )
 
 _FLUSH: Final = (
-    _D("log.flush.interval.messages", _LONG, LONG_MAX, _POSITIVE, "Records after which a log is flushed.", _CLUSTER),
+    _D(
+        "log.flush.interval.messages", _LONG, LONG_MAX, _POSITIVE, "The records after which a log is flushed.", _CLUSTER
+    ),
     _D(
         "log.flush.scheduler.interval.ms",
         _LONG,
@@ -135,21 +162,27 @@ _FLUSH: Final = (
         _LONG,
         None,
         _ANY_MS,
-        "The longest that a record stays unflushed. Milliseconds.",
+        "The longest time that a record stays unflushed. Milliseconds.",
         _CLUSTER,
         (Synonym("log.flush.scheduler.interval.ms"),),
     ),
 )
 
 _CLEANER: Final = (
-    _D("log.cleaner.enable", _BOOLEAN, True, None, "Whether compaction runs. Without it compacted topics only grow."),
+    _D(
+        "log.cleaner.enable",
+        _BOOLEAN,
+        True,
+        None,
+        "Whether compaction runs; without compaction, compacted topics only grow.",
+    ),
     _D("log.cleaner.backoff.ms", _LONG, 15000, _ANY_MS, "The pause when there is nothing to compact.", _CLUSTER),
     _D(
         "log.cleaner.dedupe.buffer.size",
         _LONG,
         128 * 1024**2,
         Range(1024**2),
-        "Memory for the key map of one round of compaction. Bytes.",
+        "The memory for the key map of a compaction round. Bytes.",
         _CLUSTER,
     ),
     _D(
@@ -157,7 +190,7 @@ _CLEANER: Final = (
         _DOUBLE,
         0.9,
         Range(0.1, 1),
-        "How full the key map of compaction may get, as a share.",
+        "The largest share of the key map that a compaction round fills.",
         _CLUSTER,
     ),
     _D("log.cleaner.io.buffer.size", _INT, 512 * 1024, Range(1024), "Bytes that compaction reads at a time.", _CLUSTER),
@@ -185,7 +218,7 @@ _CLEANER: Final = (
         _LONG,
         LONG_MAX,
         _POSITIVE,
-        "The age from which on records are compacted, whatever the dirty ratio.",
+        "The age at which records must be compacted, whatever the dirty ratio.",
         _CLUSTER,
     ),
     _D(
@@ -193,7 +226,7 @@ _CLEANER: Final = (
         _DOUBLE,
         0.5,
         Range(0, 1),
-        "The uncompacted share of a log from which on it is compacted.",
+        "The dirty share of a log from which the log is compacted.",
         _CLUSTER,
     ),
 )
@@ -205,7 +238,7 @@ _RECORDS: Final = (
         _INT,
         DECOMPRESSED_BYTES_MAX,
         Range(1, DECOMPRESSED_BYTES_MAX),
-        "The largest decompressed size of one batch's records, where they are decompressed.",
+        "The largest decompressed size of a batch's records, if the broker decompresses the batch.",
         _CLUSTER,
     ),
     _D(
@@ -213,7 +246,7 @@ _RECORDS: Final = (
         _STRING,
         "producer",
         COMPRESSION_TYPES,
-        "The codec of stored batches; `producer` keeps that of the producer.",
+        "The codec of stored batches; `producer` keeps the producer's codec.",
         _CLUSTER,
     ),
     _D("compression.gzip.level", _INT, -1, Range(1, 9, also=(-1,)), "The compression level of gzip.", _CLUSTER),
@@ -224,7 +257,7 @@ _RECORDS: Final = (
         _STRING,
         "CreateTime",
         TIMESTAMP_TYPES,
-        "The timestamp of records: the producer's, or the broker's at the append.",
+        "The source of record timestamps: the producer, or the broker at the append.",
         _CLUSTER,
     ),
     _D(
@@ -248,7 +281,7 @@ _RECORDS: Final = (
         _INT,
         1,
         _POSITIVE,
-        "Replicas that must be in sync for a write with acks=all.",
+        "The number of in-sync replicas that a write with acks=all needs.",
         _CLUSTER,
     ),
     _D(
@@ -256,7 +289,7 @@ _RECORDS: Final = (
         _BOOLEAN,
         False,
         None,
-        "Whether a replica that lacks records may lead when no other is left.",
+        "Whether a replica that lacks records may become leader if no in-sync replica is left.",
         _CLUSTER,
     ),
 )

@@ -36,7 +36,7 @@ OAUTH_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         "The URL of the public keys (a JWK set) that verify tokens.",
     ),
     _D(ALLOWED_URLS, _LIST, (), None, "The URLs that keys may be fetched from; file: URLs need not be listed."),
-    _D(EXPECTED_AUDIENCE, _LIST, (), None, "Allowed audiences: a token must have one of them at least (aud)."),
+    _D(EXPECTED_AUDIENCE, _LIST, (), None, "The allowed audiences; a token must name at least one of them (aud)."),
     _D(EXPECTED_ISSUER, _STRING, None, None, "The issuer of all tokens (iss)."),
     _D(ALLOW_ANY_AUDIENCE, _BOOLEAN, False, None, "Whether tokens for any audience are accepted."),
     _D(

@@ -53,7 +53,7 @@ def _rule(match: re.Match[str]) -> PrincipalRule:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"{pattern} is no regular expression: {error}") from error
+        raise ValueError(f"{pattern} is not a regular expression: {error}") from error
     return PrincipalRule(compiled, replacement, _CASES[match[4]])
 
 

@@ -26,7 +26,7 @@ SASL_MECHANISM_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         ConfigType.PASSWORD,
         None,
         None,
-        "A mechanism's login module: for PLAIN the users' passwords (user_NAME); between brokers this broker's login.",
+        "A mechanism's login module: passwords of PLAIN users (user_NAME), and this broker's login at other brokers.",
     ),
     _SESSIONS,
     *OAUTH_CONFIGS.values(),
@@ -59,7 +59,7 @@ SASL_BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         ConfigType.INT,
         100,
         Range(0),
-        "How long the answer to a failed login is delayed, against guessing of passwords. Milliseconds.",
+        "How long the response to a failed login is delayed, to slow down password guessing. Milliseconds.",
     ),
     _D(
         "sasl.mechanism.inter.broker.protocol",

@@ -13,14 +13,14 @@ ACCESS_CONTROL: Final = (
         ConfigType.STRING,
         "",
         OneOf(("", STANDARD_AUTHORIZER, ACL_AUTHORIZER)),
-        "Whether ACLs are enforced. Both names turn on the same authorizer; without one everybody may do everything.",
+        "The authorizer that enforces ACLs, the same for both class names; if empty, all clients may do everything.",
     ),
     ConfigDefinition(
         "super.users",
         ConfigType.STRING,
         "",
         Pattern(r"\s*([^;:]+:[^;]+(;\s*|$))*", "TYPE:NAME separated by semicolons, such as User:admin;User:CN=broker"),
-        "The principals that may do everything; those of the brokers must be among them.",
+        "The principals that may do everything, including the principals of the brokers.",
     ),
     ConfigDefinition(
         "allow.everyone.if.no.acl.found",

@@ -10,13 +10,25 @@ _STRING, _LIST, _PASSWORD, _BOOLEAN = ConfigType.STRING, ConfigType.LIST, Config
 _STORE_TYPES: Final = OneOf(("PEM", "PKCS12", "JKS"))
 
 SSL_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
-    _D("ssl.keystore.type", _STRING, "JKS", _STORE_TYPES, "PEM or PKCS12; a JKS file has to be converted to PKCS12."),
+    _D(
+        "ssl.keystore.type",
+        _STRING,
+        "JKS",
+        _STORE_TYPES,
+        "The file's format: PEM or PKCS12; a JKS file must be converted.",
+    ),
     _D("ssl.keystore.location", _STRING, None, None, "The file with the broker's private key and certificates."),
     _D("ssl.keystore.password", _PASSWORD, None, None, "The password of a PKCS12 keystore."),
-    _D("ssl.key.password", _PASSWORD, None, None, "The password of the private key, where it is encrypted."),
+    _D("ssl.key.password", _PASSWORD, None, None, "The password of an encrypted private key."),
     _D("ssl.keystore.key", _PASSWORD, None, None, "The private key as PEM (PKCS#8), in place of a file."),
     _D("ssl.keystore.certificate.chain", _PASSWORD, None, None, "The broker's certificate and its chain as PEM."),
-    _D("ssl.truststore.type", _STRING, "JKS", _STORE_TYPES, "PEM or PKCS12; a JKS file has to be converted to PKCS12."),
+    _D(
+        "ssl.truststore.type",
+        _STRING,
+        "JKS",
+        _STORE_TYPES,
+        "The file's format: PEM or PKCS12; a JKS file must be converted.",
+    ),
     _D("ssl.truststore.location", _STRING, None, None, "The file with the certificate authorities that are trusted."),
     _D("ssl.truststore.password", _PASSWORD, None, None, "The password of a PKCS12 truststore."),
     _D("ssl.truststore.certificates", _PASSWORD, None, None, "The trusted authorities as PEM, in place of a file."),
@@ -41,7 +53,7 @@ SSL_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         _STRING,
         "https",
         OneOf(("https", "HTTPS", "")),
-        "Whether a broker verifies the host name of another broker that it connects to; empty means no.",
+        "Whether a broker verifies the host names of other brokers when it connects; empty means no.",
     ),
     _D("ssl.principal.mapping.rules", _STRING, "DEFAULT", None, "Rules that map a certificate's DN to a user name."),
     _D(
@@ -49,14 +61,14 @@ SSL_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         _BOOLEAN,
         False,
         None,
-        "Whether a new certificate may have another DN than the one it replaces.",
+        "Whether a new certificate may have a different DN than the old one.",
     ),
     _D(
         "ssl.allow.san.changes",
         _BOOLEAN,
         False,
         None,
-        "Whether a new certificate may lack alternative names of the one it replaces.",
+        "Whether a new certificate may lack subject alternative names of the old one.",
     ),
 )
 

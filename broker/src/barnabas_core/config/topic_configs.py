@@ -76,7 +76,7 @@ def effective_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfi
 
 
 def _throttled(value: Value) -> ThrottledReplicas:
-    assert isinstance(value, tuple), "it is a list"
+    assert isinstance(value, tuple), "the value is a list"
     return parse_throttled_replicas(value)
 
 

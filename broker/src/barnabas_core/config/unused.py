@@ -10,22 +10,22 @@ from typing import Final, NamedTuple
 from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic
 from barnabas_core.config.listener_security import without_prefix
 
-_METADATA: Final = "metadata is kept by metadata.store; there are no controller processes and no metadata log"
+_METADATA: Final = "metadata.store keeps the metadata; there are no controller processes and no metadata log"
 _ONE_LOOP: Final = "one event loop serves all connections; for more cores run more brokers"
 _OTHER_SASL: Final = "SASL works by PLAIN, SCRAM and OAUTHBEARER only"
 _NO_SASL_CLASSES: Final = "Java classes cannot run; OAUTHBEARER verifies tokens by sasl.oauthbearer.jwks.endpoint.url"
-_NO_TOKENS: Final = "brokers ask for no token of their own"
-_OPENSSL: Final = "OpenSSL is what speaks TLS here, not Java's providers"
-_ALL_LISTENERS: Final = "it is one setting for all listeners"
+_NO_TOKENS: Final = "brokers do not request tokens"
+_OPENSSL: Final = "TLS uses OpenSSL, not Java's security providers"
+_ALL_LISTENERS: Final = "the setting applies to all listeners together"
 _NO_TIERS: Final = "there is no tiered storage"
-_VERIFIED: Final = "each batch that begins a transaction is verified, and waits as long as its request may"
+_VERIFIED: Final = "each batch that begins a transaction is verified, within the timeout of its request"
 _NO_SHARE_GROUPS: Final = "there are no share groups"
 _NO_STREAMS_GROUPS: Final = "there are no streams groups"
 _CLASSIC_ONLY: Final = "groups use the classic protocol"
-_NO_QUOTAS: Final = "there are no such quotas"
+_NO_QUOTAS: Final = "quotas of this kind are not supported"
 _FIXED_WINDOWS: Final = "quotas are counted in 11 windows of one second, as by default in Kafka"
-_HTTP_METRICS: Final = "metrics are at the /metrics of http.listener"
-_NO_OLD_VERSIONS: Final = "Kafka has no such setting any more, and its records and requests of old have no place here"
+_HTTP_METRICS: Final = "metrics are served at /metrics of http.listener"
+_NO_OLD_VERSIONS: Final = "Kafka has removed this setting, and its old record and request formats are not supported"
 _PURGATORY: Final = "completed requests leave the purgatory at once"
 
 UNUSED_CONFIGS: Final[Mapping[str, str]] = {
@@ -60,31 +60,31 @@ UNUSED_CONFIGS: Final[Mapping[str, str]] = {
     "group.coordinator.cached.buffer.max.bytes": "group records are appended at once",
     "group.coordinator.background.threads": _ONE_LOOP,
     "group.coordinator.threads": _ONE_LOOP,
-    "max.incremental.fetch.session.cache.slots": "consumers' fetch sessions are declined",
-    "telemetry.max.bytes": "clients push no metrics",
+    "max.incremental.fetch.session.cache.slots": "fetch sessions of consumers are not supported",
+    "telemetry.max.bytes": "metrics of clients (KIP-714) are not supported",
     "auto.include.jmx.reporter": _HTTP_METRICS,
     "metric.reporters": _HTTP_METRICS,
     "delete.records.purgatory.purge.interval.requests": _PURGATORY,
     "fetch.purgatory.purge.interval.requests": _PURGATORY,
     "producer.purgatory.purge.interval.requests": _PURGATORY,
     "replica.socket.receive.buffer.bytes": "the system sizes the buffers between brokers",
-    "socket.connection.setup.timeout.max.ms": "replica.socket.timeout.ms bounds connecting, too",
-    "socket.connection.setup.timeout.ms": "replica.socket.timeout.ms bounds connecting, too",
+    "socket.connection.setup.timeout.max.ms": "replica.socket.timeout.ms also limits the time to connect",
+    "socket.connection.setup.timeout.ms": "replica.socket.timeout.ms also limits the time to connect",
     "num.recovery.threads.per.data.dir": "one thread recovers all logs after a crash",
     "log.cleaner.threads": "one helper process compacts one log at a time",
     "log.dir.failure.timeout.ms": "a failed log dir is reported until the controller knows of it",
-    "port": "listeners has the ports",
-    "host.name": "listeners has the hosts",
-    "advertised.port": "advertised.listeners has the ports",
-    "advertised.host.name": "advertised.listeners has the hosts",
+    "port": "the ports are in listeners",
+    "host.name": "the hosts are in listeners",
+    "advertised.port": "the ports are in advertised.listeners",
+    "advertised.host.name": "the hosts are in advertised.listeners",
     "control.plane.listener.name": _METADATA,
-    "reserved.broker.max.id": "broker ids are never made up",
-    "broker.id.generation.enable": "broker ids are never made up",
+    "reserved.broker.max.id": "broker ids are never generated",
+    "broker.id.generation.enable": "broker ids are never generated",
     "inter.broker.protocol.version": _NO_OLD_VERSIONS,
     "log.message.format.version": _NO_OLD_VERSIONS,
     "log.message.downconversion.enable": _NO_OLD_VERSIONS,
     "offsets.commit.required.acks": _NO_OLD_VERSIONS,
-    "unstable.api.versions.enable": "no unstable API version is spoken",
+    "unstable.api.versions.enable": "unstable API versions are not supported",
     "unstable.feature.versions.enable": "there are no unstable features",
 }
 
@@ -144,17 +144,17 @@ class Refusal(NamedTuple):
 REFUSED_CONFIGS: Final[Mapping[str, Refusal]] = {
     "process.roles": Refusal(
         ("", "broker", "broker,controller", "controller,broker"),
-        "must hold broker: a controller of its own does nothing",
+        "must contain broker, because separate controllers are not supported",
     ),
-    "create.topic.policy.class.name": Refusal(("",), "must be empty: policies of Java classes cannot run"),
-    "alter.config.policy.class.name": Refusal(("",), "must be empty: policies of Java classes cannot run"),
-    "client.quota.callback.class": Refusal(("",), "must be empty: Java classes cannot run"),
-    "replica.selector.class": Refusal(("",), "must be empty: consumers read from leaders only"),
-    "config.providers": Refusal(("",), "must be empty: only the file that a broker starts with has providers"),
-    "cordoned.log.dirs": Refusal(("",), "must be empty: log dirs cannot be cordoned"),
-    "remote.log.storage.system.enable": Refusal(("false",), "must be false: there is no tiered storage"),
+    "create.topic.policy.class.name": Refusal(("",), "must be empty, because Java policy classes are not supported"),
+    "alter.config.policy.class.name": Refusal(("",), "must be empty, because Java policy classes are not supported"),
+    "client.quota.callback.class": Refusal(("",), "must be empty, because Java classes are not supported"),
+    "replica.selector.class": Refusal(("",), "must be empty, because consumers read only from leaders"),
+    "config.providers": Refusal(("",), "must be empty, because only the file at a broker's start can have references"),
+    "cordoned.log.dirs": Refusal(("",), "must be empty, because log dirs cannot be cordoned"),
+    "remote.log.storage.system.enable": Refusal(("false",), "must be false, because tiered storage is not supported"),
     "transaction.two.phase.commit.enable": Refusal(
-        ("false",), "must be false: two-phase commit (KIP-939) is not supported"
+        ("false",), "must be false, because two-phase commit (KIP-939) is not supported"
     ),
 }
 
