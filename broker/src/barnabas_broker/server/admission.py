@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 MAPPED_IPV4: Final = "::ffff:"
 FULL_LOOK_S: Final = 1.0
-"""The longest time until a full listener tries to accept again; a closed connection lets it try at once."""
+"""The longest wait before a full listener tries to accept again; each closed connection triggers a try at once."""
 
 
 class ConnectionLimits(NamedTuple):

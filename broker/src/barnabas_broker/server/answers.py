@@ -21,11 +21,11 @@ from barnabas_broker.wire.parts import Part
 LATE_ANSWERS_MAX: Final = 64
 """The most outstanding responses with which a connection still reads requests."""
 LATE_BYTES_MAX: Final = 1024 * 1024
-"""The most bytes of finished responses that wait for an earlier one before reading is paused."""
+"""The limit for the bytes of finished responses that wait for an earlier one; at the limit, reading is paused."""
 
 
 class LateAnswer:
-    """The place of a deferred response in the order; `parts` is None until the response is finished.
+    """A deferred response, which keeps its place in the order of requests; `parts` is None until it is finished.
 
     `on_answer` is called when the response is finished, and `give_up` if the connection closes earlier.
     """
@@ -72,7 +72,7 @@ class Answers:
         self._late: deque[LateAnswer] = deque()
         self._late_bytes = 0
         self.deferred: list[LateAnswer] = []
-        """The deferred responses that the dispatcher has not taken yet; it takes them after each request."""
+        """The deferred responses of the current request, which the dispatcher takes after each request."""
         self._mutes = 0
         self._throttle: asyncio.TimerHandle | None = None
         """The timer of the throttle; while it is set, no request is read."""
@@ -165,7 +165,7 @@ class Answers:
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
         """Return a callback that takes the response later; an empty list means that no response is sent.
 
-        The connection reads no further request before that, unless the handler allows it with `reads_on`.
+        Until then the connection reads no further request, unless the handler sets `reads_on`.
         """
         late = LateAnswer(mutes=not reads_on)
         self._late.append(late)
@@ -202,7 +202,7 @@ class Answers:
             self._loop.call_soon(self._send_late)
 
     def _send_late(self) -> None:
-        """Send the finished responses up to the first unfinished one, and resume reading if nothing else forbids it."""
+        """Send the finished responses up to the first unfinished one; resume reading unless it must stay paused."""
         self._answers_soon = False
         if not self.is_open:
             return

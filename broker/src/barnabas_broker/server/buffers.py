@@ -53,9 +53,9 @@ class BufferPool:
     def acquire(self, needed_bytes: int, have_bytes: int, owner: object, *, must: bool = False) -> bytearray | None:
         """Return a buffer for a request of `needed_bytes`, `have_bytes` of them received; None if the limit is reached.
 
-        The first `owner` above the limit gets its buffer, and later owners have to wait, except with `must`, because
-        their received bytes would be lost. A free buffer that is large enough is taken whole. A new buffer has at most
-        twice the bytes received, or FIRST_BUFFER_BYTES if this is more.
+        The first `owner` above the limit gets its buffer, and later owners have to wait. `must` avoids the wait for an
+        owner whose received bytes would be lost. A free buffer that is large enough is taken whole. A new buffer has at
+        most twice the bytes received, or FIRST_BUFFER_BYTES if this is more.
         """
         index = next((index for index, each in enumerate(self._free) if len(each) >= needed_bytes), None)
         size = _size_for(needed_bytes, have_bytes) if index is None else len(self._free[index])

@@ -130,10 +130,10 @@ def _produce(
 def _fetch(
     answer: _Answer, limits: ClientLimits, connection: Connection, version: int, correlation_id: int
 ) -> GiveUp | None:
-    """Count the bytes of a Fetch response; if they exceed the quota, send an empty response and do not count it.
+    """Count the bytes of a Fetch response; if they exceed the quota, send an empty response, which is not counted.
 
-    `handle` limits a response to the quota of a full window, because a larger one would never be allowed. A single
-    batch may be larger than that.
+    `handle` limits a response to the quota of a full window, because a larger one would never be allowed. Only a single
+    batch may be larger.
     """
 
     def telling(parts: list[Part]) -> list[Part]:

@@ -18,7 +18,7 @@ from barnabas_broker.wire.parts import FileSlice
 PIECE_BYTES: Final = 1024 * 1024
 """The bytes read for one client before the next client's turn."""
 THREADS_PER_DEVICE: Final = 4
-"""The number of threads of each device; devices share no threads, so that a hanging disk blocks no other."""
+"""The number of threads of each device; devices share no threads, so a hanging disk does not block other disks."""
 READ_BYTES: Final = 128 * 1024
 GATHER_BYTES_MAX: Final = 128 * 1024
 """The size up to which one copy and one `send` cost less than a `send` and a `sendfile`."""
@@ -38,7 +38,7 @@ class ColdReads:
         """The buffer, shared by all connections, that gathers the parts of a small response for one `send`."""
 
     def fetch(self, piece: FileSlice, done: Callable[[int], None]) -> None:
-        """Read at most PIECE_BYTES of the slice; then call `done` with their number, even if reading failed."""
+        """Read at most PIECE_BYTES of the slice; then call `done` with the byte count, even if reading failed."""
         self.reads_total += 1
         device = os.fstat(piece.file.fileno()).st_dev
         if device not in self._devices:

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 SCRATCH_BYTES: Final = 256 * 1024
 KEPT_BYTES_MAX: Final = 1024
-"""The most bytes of an incomplete request that are kept without a buffer of the pool, which has 64 KiB."""
+"""The most bytes of an incomplete request that are kept outside the pool, whose buffers have 64 KiB or more."""
 SIZE_BYTES: Final = 4
 _unpack_size: Final = struct.Struct(">i").unpack_from
 
@@ -147,7 +147,7 @@ class Connection:
         return self._reading
 
     def looked_at(self) -> None:
-        """Count a check without activity since the last one; a client that still reads a long response is active."""
+        """Count an idle check, or reset the count after activity; a client that reads a long response is active."""
         bytes_sent = self.bytes_sent
         is_idle = not self.was_active and bytes_sent == self._bytes_sent_before
         self.idle_looks = self.idle_looks + 1 if is_idle else 0
@@ -220,7 +220,7 @@ class Connection:
             self._keep(scratch[consumed:have])
 
     def _read_what_is_whole(self) -> None:
-        """Process complete requests while the pool is exhausted; leave a longer rest in the kernel's buffer."""
+        """Process complete requests while the pool is exhausted; leave a long incomplete one in the kernel."""
         scratch, kept = self._scratch, len(self._start)
         waited_bytes = self._whole_bytes
         self._wait_for_bytes(0)
@@ -333,7 +333,7 @@ class Connection:
         self.resume()
 
     def _keep(self, rest: memoryview, *, whole: bool = False) -> None:
-        """Keep `rest`, the beginning of a request; with `whole` in a buffer for the complete request."""
+        """Keep `rest`, the beginning of a request; `whole` takes a buffer for the complete request."""
         have = len(rest)
         needed = have + 1
         if have >= SIZE_BYTES:

@@ -34,7 +34,10 @@ class ServerTls(NamedTuple):
 
     context: ssl.SSLContext
     principal_of: Callable[[bytes | None], str]
-    """A function that returns the principal of a DER certificate, or of None; it may raise CertificateRefused."""
+    """A function that returns the principal for a DER certificate, or for None if the client has no certificate.
+
+    The function may raise CertificateRefused.
+    """
 
 
 class Handshake:
@@ -147,7 +150,7 @@ class Handshakes:
             self._loop.add_writer(tls.fileno(), self._is_ready, handshake)
         except (OSError, CertificateRefused) as error:
             self._end(handshake, str(error))
-        except Exception as error:  # A bug costs this handshake, not the broker.
+        except Exception as error:  # A bug ends this handshake, not the broker.
             log.error("bug: handshake of %s", handshake.peer, exc_info=error)
             self._end(handshake, "a bug")
         else:

@@ -11,7 +11,7 @@ import h11
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 32
-"""The most open connections; their file descriptors come from the reserve, which the logs need, too."""
+"""The most open connections; their file descriptors come from a reserve that logs need, too."""
 READ_BYTES: Final = 16 * 1024
 REQUEST_S_MAX: Final = 10.0
 """The time for a request to arrive, after which the connection is closed."""
@@ -32,7 +32,7 @@ PageMaker = Callable[[], Awaitable[Page]]
 
 
 def text_page(status: HTTPStatus, text: str) -> Page:
-    """A page of plain text."""
+    """Return a page of plain text."""
     return Page(status, "text/plain; charset=utf-8", text.encode())
 
 

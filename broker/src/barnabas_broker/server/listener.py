@@ -31,11 +31,11 @@ IDLE_LOOKS: Final = 10
 """The number of idle checks within connections.max.idle.ms; counting checks saves a clock read for each request."""
 IDLE_LOOK_S_MIN: Final = 0.1
 IDLE_LOOK_S: Final = 60.0
-"""The period of idle checks without connections.max.idle.ms; max.connections needs the idle times."""
+"""The period of idle checks if connections.max.idle.ms sets no limit."""
 BETWEEN_BROKERS_BYTES: Final = 64 * 1024 * 1024
 """The bytes of buffers for requests of other brokers, if brokers have their own listener."""
 TURNED_AWAY_MAX: Final = 32
-"""The most refused sockets that wait to be closed; their file descriptors come from the reserve."""
+"""The most refused sockets that wait to be closed; their file descriptors come from a reserve."""
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -255,7 +255,7 @@ class Listener:
         self._loop.call_later(wait_s, client_socket.close)
 
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
-        """Accept again later if file descriptors or memory ran out; ignore other errors of clients that have gone."""
+        """Accept again later if descriptors or memory ran out; ignore other errors, because the client has gone."""
         if error.errno not in OUT_OF_FILES:
             return
         log.error("cannot accept connections: %s; trying again in %s s", error, ACCEPT_RETRY_S)

@@ -1,8 +1,8 @@
-"""Check whether records are in the page cache before they are sent, because `sendfile` of others blocks the event loop.
+"""Check whether records are in the page cache, because `sendfile` of uncached records blocks the event loop.
 
 `cachestat` and RWF_NOWAIT ask the kernel; on a file system that does not support them (tmpfs), all records count as
 cached. Checking the pages of 1 MiB takes 10 us or more, a tenth of the time to send them. A range found cached is
-therefore trusted for up to a second, because many consumers and followers read the same end of a log.
+therefore trusted for up to a second, because consumers and followers read the same end of a log.
 """
 
 import ctypes

@@ -24,7 +24,7 @@ SIZE_BYTES: Final = 4
 _SIZE: Final = struct.Struct(">i")
 FIRST_BUFFER_BYTES: Final = 64 * 1024
 SMALL_UNTIL_SHRUNK: Final = 256
-"""The number of small responses in a row after which a larger buffer is replaced by one of the first size."""
+"""The number of small responses in a row after which a large buffer is replaced by one of FIRST_BUFFER_BYTES."""
 RESPONSE_BYTES_MAX: Final = 2**30
 
 TlsContext = Callable[[], ssl.SSLContext | None]
@@ -208,7 +208,7 @@ class PeerLink:
             self._buffer[:rest] = bytes(memoryview(buffer)[position:have])
 
     def _another_buffer(self, needed: int) -> bytearray:
-        """Return the spare buffer if it is free and large enough, else a new buffer; allocating one is slow."""
+        """Return the spare buffer if it is free and large enough, because allocating is slow; else a new buffer."""
         spare, self._spare = self._spare, self._buffer
         if spare is not None and len(spare) >= needed and not _is_held(spare):
             return spare

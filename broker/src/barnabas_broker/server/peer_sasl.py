@@ -55,7 +55,7 @@ class _Exchange:
     async def ask(self, request: Any, version: int) -> Any:
         """Return the response to a request.
 
-        Raise OSError if the connection fails, and MalformedRequest if it is not readable.
+        Raise OSError if the connection fails, or MalformedRequest if the response is malformed.
         """
         frame = memoryview(encode_request(request, version, 0, CLIENT_ID))
         while frame:

@@ -11,12 +11,12 @@ from barnabas_core.clock import Clock, Timers
 DEADLINE_S: Final = 30.0
 """The time for a client to authenticate; Kafka allows connections.max.idle.ms, ten minutes by default."""
 SESSION_MS_MAX: Final = 100 * 365 * 24 * 3600 * 1000
-"""The longest lifetime of a session; in nanoseconds, a longer one would overflow the long of Java clients."""
+"""The longest lifetime of a session in ms; Java clients count nanoseconds in a long, which must not overflow."""
 
 TLS: Final = "TLS"
-"""The label of clients whose TLS handshake failed."""
+"""The metric label of clients whose TLS handshake failed."""
 NO_MECHANISM: Final = "none"
-"""The label of clients that were refused before they chose a mechanism."""
+"""The metric label of clients that were refused before they chose a mechanism."""
 
 
 @dataclass(slots=True)

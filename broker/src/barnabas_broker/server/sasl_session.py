@@ -131,7 +131,7 @@ class SaslSession:
             self._steps[step](connection, buffer, start, end)
         except (MalformedRequest, CloseConnection):
             raise
-        except Exception as error:  # A bug costs this connection, not the callback that read the frame.
+        except Exception as error:  # A bug in SASL closes only this connection.
             log.exception("bug: SASL of %s", connection.peer)
             raise CloseConnection("a bug in SASL") from error
 
@@ -189,7 +189,7 @@ class SaslSession:
         connection.respond([_encoded(header, answer)])
 
     def _answer(self, connection: Connection, token: bytes) -> bytes:
-        """Return the mechanism's response to a token; the last one authenticates the client.
+        """Return the mechanism's response to a token, and begin the session after the last token.
 
         Raise AuthenticationFailed.
         """

@@ -99,12 +99,12 @@ class SlowClients:
         self.closed_total = 0
 
     def began(self, client: SlowClient) -> None:
-        """Note that a part of a request has arrived."""
+        """Note that a request has begun to arrive."""
         if client not in self._began_s:
             self._began_s[client] = self._now_s()
 
     def ended(self, client: SlowClient) -> None:
-        """Note that the request is complete, or that its time starts again."""
+        """Note that no request is arriving any more."""
         self._began_s.pop(client, None)
 
     def holds_answers(self, client: SlowClient) -> None:
@@ -142,11 +142,11 @@ class SlowClients:
         )
 
     def _older(self, clients: dict[SlowClient, float], now_s: float) -> Iterable[tuple[SlowClient, float]]:
-        """Return the clients that have been waiting for longer than PATIENCE_S; the oldest come first in `clients`."""
+        """Return the entries of `clients` that are older than PATIENCE_S; the oldest entries come first."""
         return takewhile(lambda entry: now_s - entry[1] > PATIENCE_S, clients.items())
 
     def _is_late(self, client: SlowClient, age_s: float) -> bool:
-        """True if a request took too long; one that waits for the broker is late only when memory is short."""
+        """True if a request took too long; a request that waits for the broker is late only when memory is short."""
         is_costly = self._pool.is_short and client.holds_buffer
         if not client.waits_for_client:
             return is_costly and age_s > REQUEST_S_MAX
@@ -154,7 +154,7 @@ class SlowClients:
         return age_s > allowed_s + client.begun_bytes / rate
 
     def _look_who_reads(self, now_s: float) -> None:
-        """Restart the time of clients that have read something; skip recent ones unless the limit is exceeded."""
+        """Restart the time of clients that have read; look at entries older than PATIENCE_S, or all above the limit."""
         is_much = self.answer_bytes > ANSWER_BYTES_MAX
         looked_at = takewhile(lambda entry: is_much or now_s - entry[1].since_s > PATIENCE_S, self._unread.items())
         for client in [client for client, unread in looked_at if client.bytes_sent != unread.bytes_sent]:

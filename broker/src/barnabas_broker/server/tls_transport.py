@@ -130,7 +130,7 @@ class TlsTransport:
         self._loop.remove_writer(self._fd)
 
     def close(self) -> None:
-        """Close the connection with a close_notify, without waiting for that of the other side."""
+        """Close the connection with a TLS close_notify, without waiting for the other side's close_notify."""
         self._readable = None
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)

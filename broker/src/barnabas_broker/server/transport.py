@@ -25,7 +25,7 @@ class Transport(Protocol):
 
     @property
     def send(self) -> Callable[[Sent], int]:
-        """Send some of the bytes from the beginning; return how many."""
+        """Send bytes from the beginning of a buffer; return how many bytes were sent."""
         ...
 
     def peek(self, buffer: memoryview) -> int:
@@ -78,7 +78,7 @@ class PlainTransport:
         self._loop = loop
         self._socket = connected
         self._fd = connected.fileno()
-        self.receive: Callable[[memoryview], int] = connected.recv_into  # A bound method saves a call.
+        self.receive: Callable[[memoryview], int] = connected.recv_into  # A direct method saves a Python call.
         self.send: Callable[[Sent], int] = connected.send
 
     def peek(self, buffer: memoryview) -> int:
@@ -97,7 +97,7 @@ class PlainTransport:
         return self._socket.send(part, socket.MSG_MORE)
 
     def send_file(self, part: FileSlice, bytes_max: int) -> int:
-        """Send by `sendfile`; ask the socket for its descriptor, because a closed one may be reused."""
+        """Send by `sendfile`; ask the socket for its descriptor, because a closed descriptor may be reused."""
         return os.sendfile(self._socket.fileno(), part.file.fileno(), part.position, bytes_max)
 
     def call_when_readable(self, callback: Callable[[], object]) -> None:
@@ -128,7 +128,7 @@ class PlainTransport:
 
 
 async def connect(loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> socket.socket:
-    """Connect to the first of the host's addresses that accepts; raise OSError if none does."""
+    """Connect to the first of the host's addresses that accepts a connection; raise OSError if none does."""
     failure: OSError | None = None
     try:
         places = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)

@@ -19,7 +19,7 @@ def authorizer_families(authorizer: Authorizer | None) -> list[Family]:
 
 
 def _samples(authorizer: Authorizer) -> list[Sample]:
-    """Return a sample for each operation that can be authorized, and for each other one that was denied."""
+    """Return a sample for each operation and resource type, with 0 for operations that were never denied."""
     known = [Refusal(operation.name, kind.name) for kind, operations in OPERATIONS.items() for operation in operations]
     refusals = {**dict.fromkeys(known, 0), **authorizer.audit.refusals}
     return [

@@ -10,7 +10,7 @@ from barnabas_broker.server.metrics.exposition import Family, Sample
 
 
 def controller_families(environment: HandlerEnvironment) -> list[Family]:
-    """Return the families; all brokers know their values, except the elections, which a controller counts itself."""
+    """Return the families; all brokers report the same values, except for the leader elections of this broker."""
     image, prefix = environment.image, "kafka_controller_kafkacontroller_"
     return [
         _gauge(

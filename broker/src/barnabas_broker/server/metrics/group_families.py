@@ -23,7 +23,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class GroupPlace(NamedTuple):
-    """The committed offset of a group in a partition; None if the group has committed none."""
+    """The committed offset of a group in a partition; None if no offset is committed."""
 
     group_id: str
     topic_partition: TopicPartition

@@ -20,7 +20,7 @@ class TopicTotals:
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over all partitions of this broker."""
+    """The sums over all partitions of this broker."""
 
     partitions: int = 0
     led: int = 0
