@@ -280,6 +280,6 @@ def test_a_broker_whose_host_is_no_name_is_told_as_closed_at_once() -> None:
         calls = Calls()
         PeerLinks(asyncio.get_running_loop(), lambda _: ("broker..example", 9092)).open(1, calls.on_closed)
         await calls.wait_for(closed=1)
-        assert "broker..example is no host name" in calls.closed[0]
+        assert "broker..example is not a host name" in calls.closed[0]
 
     asyncio.run(run())

@@ -186,7 +186,7 @@ async def test_a_bug_in_a_mechanism_costs_that_connection_only(
             assert await client.ask(SaslAuthenticateRequest(auth_bytes=GOOD), 2) is None
         assert (await (await at.connect()).log_in()).error_code == ErrorCode.NONE
     assert not escaped
-    assert "bug: SASL of 127.0.0.1:" in caplog.text
+    assert "bug in the SASL authentication of 127.0.0.1:" in caplog.text
 
 
 @on_a_loop

@@ -147,7 +147,7 @@ def test_a_bug_in_a_handshake_costs_that_handshake_only(authority: Authority, ca
         assert not escaped
 
     asyncio.run(run())
-    assert "bug: handshake of 127.0.0.1:" in caplog.text
+    assert "bug in the TLS handshake of 127.0.0.1:" in caplog.text
 
 
 def test_without_a_certificate_a_client_is_anonymous(authority: Authority) -> None:

@@ -70,7 +70,7 @@ class Dispatcher:
         except (MalformedRequest, CloseConnection):
             raise
         except Exception as error:
-            log.exception("bug: %s v%d of %s", stats.name, version, connection.peer)
+            log.exception("bug in the handling of %s v%d from %s", stats.name, version, connection.peer)
             raise CloseConnection(f"a bug in {stats.name}") from error
         took_s = perf_counter() - began_s
         if took_s > LONGEST_PART.seconds:
@@ -142,7 +142,10 @@ class Dispatcher:
             connection.close(str(refusal))
         except Exception:
             log.exception(
-                "bug: %s v%d of %s", self.stats[header.api_key].name, header.api_version, connection.client.address
+                "bug in the handling of %s v%d from %s",
+                self.stats[header.api_key].name,
+                header.api_version,
+                connection.client.address,
             )
             connection.close()
 

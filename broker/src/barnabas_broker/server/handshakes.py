@@ -107,7 +107,7 @@ class Handshakes:
         """End handshakes that take too long, and log the failures since the last check."""
         since_s = self._loop.time() - HANDSHAKE_S_MAX
         for handshake in list(takewhile(lambda each: each.began_s < since_s, self._under_way)):
-            self._end(handshake, f"it took longer than {HANDSHAKE_S_MAX:.0f} s")
+            self._end(handshake, f"the handshake took longer than {HANDSHAKE_S_MAX:.0f} s")
         if self._failures:
             more = f"; and {len(self._failures) - NAMED_MAX} more" if len(self._failures) > NAMED_MAX else ""
             log.warning("TLS handshakes failed: %s%s", "; ".join(self._failures[:NAMED_MAX]), more)
@@ -151,7 +151,7 @@ class Handshakes:
         except (OSError, CertificateRefused) as error:
             self._end(handshake, str(error))
         except Exception as error:  # A bug ends this handshake, not the broker.
-            log.error("bug: handshake of %s", handshake.peer, exc_info=error)
+            log.error("bug in the TLS handshake of %s", handshake.peer, exc_info=error)
             self._end(handshake, "a bug")
         else:
             del self._under_way[handshake]

@@ -56,7 +56,7 @@ class HttpServer:
         try:
             self._server = await asyncio.start_server(self._serve, host, port, backlog=CONNECTIONS_MAX)
         except UnicodeError as error:  # The host name is invalid: a label is empty or too long.
-            raise OSError(f"{host} is no host name: {error}") from error
+            raise OSError(f"{host} is not a host name: {error}") from error
         return int(self._server.sockets[0].getsockname()[1])
 
     def close(self) -> None:

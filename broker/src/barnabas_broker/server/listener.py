@@ -120,7 +120,7 @@ class Listener:
         except (OSError, TypeError) as error:
             listening.close()
             if isinstance(error, TypeError):  # The host name is invalid: a label is empty or too long.
-                raise OSError(f"{host} is no host name: {error}") from error
+                raise OSError(f"{host} is not a host name: {error}") from error
             raise
         listening.setblocking(False)
         self._sockets[listening] = listener_name

@@ -98,5 +98,5 @@ def read_if_cached(piece: FileSlice, into: memoryview) -> bool:
     if have == piece.length:
         return True
     if is_cached(piece.file, piece.position + have, 1):
-        raise ConnectionAbortedError(f"file ended {piece.length - have} bytes before the slice being sent did")
+        raise ConnectionAbortedError(f"file ended {piece.length - have} bytes before the end of the slice to send")
     return False

@@ -176,7 +176,7 @@ class PeerLink:
         try:
             self._take_responses()
         except Exception:
-            log.exception("bug: handling a response of broker %d", self._broker_id)
+            log.exception("bug in the handling of a response of broker %d", self._broker_id)
             self._break("a bug in the handling of its response")
 
     def _take_responses(self) -> None:

@@ -132,7 +132,7 @@ class SaslSession:
         except (MalformedRequest, CloseConnection):
             raise
         except Exception as error:  # A bug in SASL closes only this connection.
-            log.exception("bug: SASL of %s", connection.peer)
+            log.exception("bug in the SASL authentication of %s", connection.peer)
             raise CloseConnection("a bug in SASL") from error
 
     def _check_in_time(self, connection: Connection) -> None:

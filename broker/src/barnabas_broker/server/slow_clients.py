@@ -132,13 +132,13 @@ class SlowClients:
         now_s = self._now_s()
         self._close(
             [client for client, since_s in self._older(self._began_s, now_s) if self._is_late(client, now_s - since_s)],
-            f"their requests arrived too slowly: less than {REQUEST_BYTES_A_S_MIN} bytes a second in"
+            f"requests arrived too slowly: less than {REQUEST_BYTES_A_S_MIN} bytes a second in"
             f" {REQUEST_S_MAX:.0f} s, or {SHORT_BYTES_A_S_MIN} in {PATIENCE_S:.0f} s when memory is short",
         )
         self._look_who_reads(now_s)
         self._close(
             self._unread_too_long(now_s),
-            f"they do not read their responses, and memory is short: {self.answer_bytes} bytes wait to be sent",
+            f"the clients do not read their responses, and memory is short: {self.answer_bytes} bytes wait to be sent",
         )
 
     def _older(self, clients: dict[SlowClient, float], now_s: float) -> Iterable[tuple[SlowClient, float]]:

@@ -133,7 +133,7 @@ async def connect(loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> 
     try:
         places = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
     except UnicodeError as error:  # The host name is invalid: a label is empty or too long.
-        raise OSError(f"{address[0]} is no host name: {error}") from error
+        raise OSError(f"{address[0]} is not a host name: {error}") from error
     for family, _, _, _, place in places:
         made = socket.socket(family, socket.SOCK_STREAM)
         try:

@@ -78,7 +78,7 @@ def _replicas(logs: LogManager, totals: Totals) -> list[Family]:
             totals.under_min_isr,
         ),
         "offlinereplicacount": ("Replicas on this broker that are offline because their disk failed", totals.offline),
-        "produceridcount": ("Idempotent producers whose state the partitions here keep", logs.producer_count),
+        "produceridcount": ("Idempotent producers whose state the partitions on this broker keep", logs.producer_count),
     }
     return [
         single(f"kafka_server_replicamanager_{name}", "gauge", help_text, value)
