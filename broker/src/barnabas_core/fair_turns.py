@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.loop_turns import timed
 
-# The constants below limit the work of one turn of the event loop; they are all such limits of the broker.
+# The constants below limit the work in one turn of the event loop, for the whole broker.
 
 THINGS_MAX: Final = 256
 LASTS_S: Final = 0.004
@@ -19,7 +19,7 @@ LASTS_S: Final = 0.004
 CONNECTION_S: Final = 0.005
 """The seconds for the requests that one client has sent together, after which other clients have their turn."""
 FIRST_TURN_S: Final = 0.0005
-"""The seconds for the first turn of a request; most requests need no second one, and many may share a loop turn."""
+"""The seconds for the first turn of a request; most requests need no more, and many may share a loop turn."""
 FETCHED_PARTITIONS: Final = 500
 """The partitions read in one turn for a fetch, in about 5 ms."""
 ENCODED_PARTITIONS: Final = 300
@@ -34,7 +34,7 @@ GROUP_OFFSETS: Final = 1_000
 REPORTED_LOGS: Final = 256
 """The logs in one slice of the reports of log ends."""
 WRITTEN_ITEMS: Final = 100
-"""The items that are decided and written in one transaction, in about 10 ms for topics with few partitions."""
+"""The items decided and written in one metadata transaction, in about 10 ms for topics with few partitions."""
 WRITTEN_PARTITIONS: Final = 2_000
 """The partitions of WRITTEN_ITEMS items, which take about 15 ms; a single item may have more."""
 IMAGE_DOCUMENTS: Final = 200

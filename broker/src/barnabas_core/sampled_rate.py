@@ -35,7 +35,7 @@ class SampledRate:
         self._sum += amount
 
     def wait_ms(self, limit: float, now_ms: int) -> int:
-        """Return the ms without new amounts until the rate is down to `limit` per second; 0 if it is already."""
+        """Return the ms until the rate falls to `limit` per second without new amounts; 0 below the limit."""
         self._forget(now_ms)
         if not self._samples:
             return 0

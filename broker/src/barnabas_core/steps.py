@@ -39,7 +39,7 @@ class Steps:
                 return end.value  # type: ignore[no-any-return]
             try:
                 yield awaited
-            except BaseException as error:  # For example, CancelledError is passed on to the work.
+            except BaseException as error:  # Errors such as CancelledError are passed on to the work.
                 go_on = partial(steps.throw, error)
             else:
                 go_on = steps.__next__

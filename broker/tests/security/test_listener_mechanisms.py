@@ -42,8 +42,8 @@ def test_plain_knows_the_users_of_its_line() -> None:
 @pytest.mark.parametrize(
     ("texts", "setting", "says"),
     [
-        ({}, "sasl.enabled.mechanisms", "must name one of PLAIN"),
-        ({"sasl_enabled_mechanisms": ""}, "listener.name.x.sasl.enabled.mechanisms", "must name one of PLAIN"),
+        ({}, "sasl.enabled.mechanisms", "must name at least one of PLAIN"),
+        ({"sasl_enabled_mechanisms": ""}, "listener.name.x.sasl.enabled.mechanisms", "must name at least one of PLAIN"),
         ({"sasl_enabled_mechanisms": "PLAIN"}, "listener.name.x.plain.sasl.jaas.config", "must be set"),
         (
             {"sasl_enabled_mechanisms": "PLAIN", "sasl_jaas_config": PLAIN},

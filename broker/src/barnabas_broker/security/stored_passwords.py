@@ -84,5 +84,5 @@ def _is_password(name: str) -> bool:
 
 
 def _owner(broker: str, name: str) -> bytes:
-    """Return the broker and the setting for which alone an encrypted password can be decrypted."""
+    """Return the broker and the setting to which an encrypted password is bound."""
     return f"{broker}/{name}".encode()

@@ -150,7 +150,7 @@ class Pattern:
 
 
 class Synonym(NamedTuple):
-    """A setting that provides the default of another one; its value times `factor` is in the other setting's unit."""
+    """A setting that provides the default of another setting; its value times `factor` has the other setting's unit."""
 
     name: str
     factor: int = 1

@@ -36,7 +36,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A setting of a resource; `synonyms` begins with the effective one, and a hidden or missing value is None."""
+    """A setting of a resource; the first of `synonyms` is in effect, and a hidden or missing value is None."""
 
     name: str
     value: str | None

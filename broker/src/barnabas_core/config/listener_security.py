@@ -1,4 +1,4 @@
-"""The security protocol and the security settings of each listener; its own settings override those of the broker.
+"""The security protocol and settings of each listener; settings of a listener override those of the broker.
 
 `listener.name.NAME.CONFIG` sets CONFIG for one listener, and `listener.name.NAME.MECHANISM.CONFIG` for one SASL
 mechanism of the listener (KIP-103). `LISTENER_CONFIGS` has the settings that accept such a prefix.

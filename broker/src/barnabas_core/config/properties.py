@@ -29,7 +29,10 @@ class MalformedProperties(ValueError):
 
 
 def parse_properties(text: str) -> dict[str, Property]:
-    r"""Return all properties by key. Raise MalformedProperties for a malformed `\\uXXXX`; any other text is valid."""
+    """Return all properties by key.
+
+    Raise MalformedProperties for a Unicode escape without four hexadecimal digits; any other text is valid.
+    """
     properties = {}
     for number, line in _logical_lines(text):
         key = _KEY.match(line)
@@ -45,7 +48,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     r"""Yield lines with their continuations joined, without leading blanks, comments and empty lines.
 
     Two rules are Java's own: comments and blank lines may follow while only empty continued lines have been read, and a
-    text that ends in a continuation has a last line, which may be empty (but not after \\r\\n).
+    text that ends in a continuation has a last line, which may be empty (but not after \r\n).
     """
     naturals = _LINE_END.split(text)
     last = len(naturals) - (0 if text.endswith("\r\n") else 1 if naturals[-1] else 2)

@@ -1,7 +1,7 @@
-"""The ACLs of a cluster, indexed by resource, and the decision that follows from them.
+"""The ACLs of a cluster, indexed by resource, with Kafka's rules for decisions.
 
-The rules are those of Kafka's StandardAuthorizer: any DENY wins over any ALLOW, and a resource without ACLs is open to
-everybody if `allow.everyone.if.no.acl.found` is true.
+As in Kafka's StandardAuthorizer, any DENY wins over any ALLOW, and a resource without ACLs is open to everybody if
+`allow.everyone.if.no.acl.found` is true.
 """
 
 from collections import Counter
@@ -100,7 +100,7 @@ class AclIndex:
         return is_allowed if is_about else if_none
 
     def allows_any(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """True if an ACL allows the client the operation on some resource, and no DENY covers the whole ACL."""
+        """True if an ACL allows the operation on some resource, and no DENY covers all resources of that ACL."""
         denied = set(self._of(asker, operation, resource_type, Permission.DENY))
         if AclPattern(resource_type, ANY_NAME, PatternType.LITERAL) in denied:
             return False

@@ -103,7 +103,7 @@ class Authorizer:
         self._super_users = frozenset(super_users)
         self._allow_if_none = allow_if_none
         self.rights = functools.lru_cache(ASKERS_MAX)(self._new_rights)
-        """Return the cached decisions for a principal at an address; this is called for each request."""
+        """Return the cached decisions for a principal at an address; each request calls this function."""
         self.audit = audit
 
     def _new_rights(self, principal: str, host: str) -> Rights:

@@ -40,7 +40,7 @@ def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment
     assert isinstance(names, tuple), "the setting is a list"
     problems: list[ConfigProblem] = []
     if not names or any(name not in MECHANISMS for name in names):
-        allowed = f"must name one of {', '.join(MECHANISMS)} at least, for the listener {security.name}"
+        allowed = f"must name at least one of {', '.join(MECHANISMS)} for the listener {security.name}"
         problems.append(ConfigProblem(security.setting(ENABLED), ",".join(names), allowed))
     entries = {name: jaas_entry(security, name, problems) for name in dict.fromkeys(names) if name in MECHANISMS}
     oauth = oauth_settings(security, entries[OAUTHBEARER].options, problems) if OAUTHBEARER in entries else None
@@ -51,7 +51,7 @@ def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment
 
 def _mechanism(name: str, entry: JaasEntry, oauth: OAuthSettings | None, environment: SaslEnvironment) -> Mechanism:
     if name == OAUTHBEARER:
-        # The import takes a third of the start of a broker, so only brokers with OAUTHBEARER do it.
+        # The import makes the start of a broker a third longer, so only OAUTHBEARER triggers it.
         from barnabas_broker.security.sasl.oauth_bearer import OAuthBearer
 
         assert oauth is not None, "the OAUTHBEARER settings are valid"

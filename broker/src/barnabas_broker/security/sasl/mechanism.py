@@ -4,9 +4,9 @@ from typing import NamedTuple, Protocol
 
 
 class AuthenticationFailed(Exception):
-    """The error that a client is refused; the message is for the broker's log, and the client does not get it.
+    """The error that a client is refused; the broker logs the message, and the client does not see it.
 
-    `for_client` is the error message that the specification of OAUTHBEARER sends to the client.
+    `for_client` is the message that the client gets, as the specification of OAUTHBEARER requires.
     """
 
     def __init__(self, reason: str, for_client: str | None = None) -> None:
@@ -23,7 +23,7 @@ class Identity(NamedTuple):
 
 
 class ServerToken(NamedTuple):
-    """A token of the server; with an identity it ends the dialogue."""
+    """A token of the server; a token with an identity ends the dialogue."""
 
     token: bytes
     identity: Identity | None = None

@@ -23,7 +23,7 @@ RETRY_S: Final = 0.5
 _PREFIX: Final = "scram/"
 _SECRET_KEY: Final = "secret"
 Named = tuple[str, str]
-"""The name of a user and of a mechanism."""
+"""A user name and a mechanism name."""
 
 
 class ScramUsers:
@@ -131,7 +131,7 @@ def _document(verifier: ScramCredential) -> bytes:
 
 
 def _verifier(key: str, value: bytes) -> ScramCredential | None:
-    """Return the stored credential; None if it cannot be parsed, which logs the key but not the content."""
+    """Return the stored credential; if it is invalid, log its key but not its content, and return None."""
     try:
         return parse_credential(msgspec.json.decode(value, type=str))
     except (ValueError, msgspec.MsgspecError):

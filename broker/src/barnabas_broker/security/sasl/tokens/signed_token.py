@@ -1,6 +1,6 @@
 """Verify a token (JWT, RFC 7519): its signature with PyJWT, then its times and its other claims.
 
-The algorithm must be permitted for the key (`key_set.ALGORITHMS`); the token alone does not decide.
+A token can name only an algorithm that its key permits (`key_set.ALGORITHMS`).
 """
 
 from collections.abc import Mapping, Sequence

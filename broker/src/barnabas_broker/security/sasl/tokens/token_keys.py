@@ -64,7 +64,7 @@ class TokenKeys:
             except KeysUnavailable as error:
                 if self._failures == 1:
                     log.warning(
-                        "%s: %s; trying again, with the %d known keys until then",
+                        "%s: %s; trying again; the %d known keys are still used",
                         self.url,
                         error,
                         len(self.current),

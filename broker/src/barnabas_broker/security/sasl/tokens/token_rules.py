@@ -7,7 +7,7 @@ class TokenRules(NamedTuple):
     """The required values of claims, besides the signature and the times."""
 
     audiences: tuple[str, ...]
-    """The allowed audiences, one of them required in a token; an empty tuple allows any audience."""
+    """A token must name at least one of these audiences; an empty tuple allows any audience."""
     issuer: str | None
     skew_s: int
     scope_claim: str = "scope"
