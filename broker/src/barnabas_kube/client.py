@@ -38,7 +38,7 @@ class Answer(NamedTuple):
 
 
 class NoAnswer(Exception):
-    """The error that a request got no response: no connection, a timeout or no access; the message names it."""
+    """The error that a request got no response (no connection, timeout, no access); the message names the request."""
 
 
 class StreamRefused(Exception):
@@ -165,7 +165,7 @@ class ApiClient:
             finally:
                 self._streams.discard(response)
                 response.close()
-        except (aiohttp.ClientError, OSError, NoAccess) as error:  # TimeoutError is an OSError.
+        except (aiohttp.ClientError, OSError, NoAccess) as error:  # TimeoutError is a subclass of OSError.
             raise NoAnswer(f"{what}: {str(error) or type(error).__name__}") from error
 
     def end_streams(self) -> None:

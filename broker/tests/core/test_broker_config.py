@@ -121,7 +121,11 @@ def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
         ({"log.retention.ms": "0"}, "log.retention.ms", "must be an integer, at least 1 or -1"),
         ({"log.dirs": "/a,,/b"}, "log.dirs", "must be paths separated by commas, none of them empty"),
         ({"log.dirs": ""}, "log.dirs", "must be paths separated by commas, none of them empty"),
-        ({"queued.max.request.bytes": "10"}, "queued.max.request.bytes", "must be -1 or at least 104857600, a whole"),
+        (
+            {"queued.max.request.bytes": "10"},
+            "queued.max.request.bytes",
+            "must be -1 or at least socket.request.max.bytes=104857600",
+        ),
         (
             {"max.connections.per.ip.overrides": f"h:{'9' * 11}"},
             "max.connections.per.ip.overrides",
@@ -138,7 +142,7 @@ def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
         ({"metadata.store": "kubernetes://default/a/b"}, "metadata.store", "must be text, sqlite:///PATH or kube"),
         ({"metadata.store": "kubernetes://default/De.mo"}, "metadata.store", "must be text, sqlite:///PATH or kube"),
         ({"log.dirs.placement": "random"}, "log.dirs.placement", "must be text, one of fewest-partitions, least-bytes"),
-        ({"process.roles": "controller"}, "process.roles", "must hold broker"),
+        ({"process.roles": "controller"}, "process.roles", "must contain broker"),
         (
             {"authorizer.class.name": "a.B"},
             "authorizer.class.name",
@@ -159,7 +163,7 @@ def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
         ({"listener.name.x.ssl.client.auth": "yes"}, "listener.name.x.ssl.client.auth", "must be text, one of none,"),
         ({"listener.name.x.ssl.keystore.pass": "yes"}, "listener.name.x.ssl.keystore.pass", "is no setting of a"),
         ({"remote.log.storage.system.enable": "true"}, "remote.log.storage.system.enable", "must be false"),
-        ({"listeners": ""}, "listeners", "must name one listener"),
+        ({"listeners": ""}, "listeners", "must name at least one listener"),
         ({"listeners": "localhost:9092"}, "listeners", "must be a list separated by commas, each entry NAME://"),
         ({"listeners": "PLAINTEXT://:99999"}, "listeners", "each entry must be NAME://HOST:PORT"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "listeners", "must have a unique name"),

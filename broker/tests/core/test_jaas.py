@@ -39,7 +39,7 @@ def test_the_users_of_plain_are_the_options_that_begin_so() -> None:
             "com.sun.security.auth.module.JndiLoginModule required;",
             "com.sun.security.auth.module.JndiLoginModule is no",
         ),
-        ("PlainLoginModule required;", "PlainLoginModule is no login module"),
+        ("PlainLoginModule required;", "PlainLoginModule is not a supported login module"),
         (f"{PLAIN} required", "must end in ;"),
         (f"{PLAIN} needed;", "one of required, requisite"),
         (f"{PLAIN} required; {SCRAM} required;", "exactly one"),
