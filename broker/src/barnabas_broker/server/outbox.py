@@ -72,7 +72,7 @@ class Outbox:
         self.bytes_sent += sent
         if sent == len(part):
             return True
-        rest = bytes(memoryview(part)[sent:])  # A copy, because the buffer is used again.
+        rest = bytes(memoryview(part)[sent:])  # type: ignore[arg-type]  # A copy: the buffer is reused.
         self.unsent.append(rest)
         self._held_bytes = len(rest)
         return False
