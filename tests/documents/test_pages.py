@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+from ruamel.yaml import YAML
+
 from barnabas_operator.resources.kinds import KINDS
 from barnabas_operator.resources.object_meta import GROUP
 from documents.how_to import ON_KUBERNETES, ON_ONE_MACHINE
-from documents.pages import DOCS, Run, Write, lacking, languages, not_run, row_of, runnable, steps
+from documents.pages import BLOCK, DOCS, Run, Write, lacking, languages, not_run, row_of, runnable, steps
 
 HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
 PAGES = [*sorted((DOCS / "tutorials").glob("*.md")), *HOW_TO]
@@ -32,6 +35,13 @@ def test_every_block_names_its_language() -> None:
     """A block without one would be run by nobody, and missed by nobody."""
     unknown = {str(page): found for page in PAGES if (found := set(languages(page)) - KNOWN)}
     assert unknown == {}
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
+def test_every_block_of_yaml_can_be_parsed(page: Path) -> None:
+    for block in BLOCK.finditer(page.read_text("utf-8")):
+        if block[2].partition(" ")[0] == "yaml":
+            list(YAML(typ="safe").load_all(block[3]))
 
 
 def test_every_how_to_page_with_commands_is_run_somewhere() -> None:

@@ -1,6 +1,7 @@
 """The tutorial for Kubernetes and the how-to pages do what they say, on a Kubernetes that has the images they name."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from documents.how_to import ON_KUBERNETES
 from documents.pages import DOCS
 from documents.reader import Reader
 from e2e.pods.providers import Cluster, provider
+from harness.require import require
 from local_kubernetes.helm import helm
 from local_kubernetes.images import IMAGES
 from local_kubernetes.kubectl import Kubectl
@@ -39,6 +41,7 @@ def kubernetes(tmp_path: Path) -> Iterator[Cluster]:
 @pytest.fixture
 def reader(kubernetes: Cluster, tmp_path: Path) -> Reader:
     """A reader in the folder of the sources, whose kubectl is in the namespace of the pages."""
+    require(shutil.which("kcat"), "kcat: apt-get install kcat")
     for folder in ("examples", "helm"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     own = Kubectl(kubernetes.kubectl.program, tmp_path / "kubeconfig")
