@@ -24,11 +24,12 @@ from barnabas_broker.metadata.documents import (
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.log_ends import HeldLog
 from barnabas_broker.metadata.membership.membership import ensure_cluster_id
-from barnabas_broker.metadata.model import ClusterDocument, ProducerIdsDocument
+from barnabas_broker.metadata.model import BrokerRegistration, ClusterDocument, ProducerIdsDocument
 from barnabas_broker.metadata.store.metadata_store import Document, Listing
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_core.config.broker_config import parse_broker_config
+from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.manual_clock import ManualClock
 
@@ -90,6 +91,26 @@ async def test_the_id_of_the_cluster_is_that_of_the_log_dirs_or_somebody_has_to_
     assert found is not None
     assert found.value == encode(ClusterDocument("of the log dirs"))
     await store.close()
+
+
+BROKER = BrokerRegistration(broker_id=1, incarnation_id=UUID(int=1), listeners=(Endpoint("PLAINTEXT", "host", 9092),))
+OUT_OF_RANGE = [
+    (topic_key("a"), b'"leader_epoch":7', b'"leader_epoch":-9223372036854775808'),
+    (topic_key("a"), b'"leader_epoch":7', b'"leader_epoch":2147483648'),
+    (topic_key("a"), b'"leader":1', b'"leader":-2'),
+    (topic_key("a"), b'"replicas":[1]', b'"replicas":[2147483648]'),
+    (broker_key(1), b'"broker_id":1', b'"broker_id":-1'),
+    (broker_key(1), b'"port":9092', b'"port":65536'),
+]
+
+
+@pytest.mark.parametrize(("key", "old", "new"), OUT_OF_RANGE)
+def test_a_document_with_a_number_that_no_response_can_hold_is_unreadable(key: str, old: bytes, new: bytes) -> None:
+    good = encode(a_topic("a", led(1, epoch=7)) if key == topic_key("a") else BROKER)
+    for value, unreadable in ((good, False), (good.replace(old, new), True)):
+        image = MetadataImage()
+        image.apply_listing(Listing(1, [Document(key, value, 1)]))
+        assert (key in image.unreadable) is unreadable
 
 
 async def test_no_mutated_document_ends_the_image_or_takes_another_with_it(cluster: ClusterOfNodes) -> None:

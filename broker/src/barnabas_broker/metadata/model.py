@@ -15,6 +15,17 @@ from barnabas_core.config.listeners import Endpoint
 from barnabas_core.leader_epoch import LEADER_EPOCH_MAX
 
 NO_LEADER: Final = -1
+INT16_MAX: Final = 2**15 - 1
+INT32_MAX: Final = 2**31 - 1
+PORT_MAX: Final = 2**16 - 1
+
+# A document with a number that its field in Kafka's protocol cannot hold is unreadable: otherwise every response with
+# the number would fail.
+BrokerId = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
+BrokerIdOrNone = Annotated[int, msgspec.Meta(ge=-1, le=INT32_MAX)]
+LeaderEpoch = Annotated[int, msgspec.Meta(ge=-1, le=LEADER_EPOCH_MAX)]
+Epoch = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
+Level = Annotated[int, msgspec.Meta(ge=0, le=INT16_MAX)]
 
 
 class Extensible(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -34,18 +45,18 @@ class PartitionState(Extensible, frozen=True, gc=False):
     is not in `replicas`, and whose log ends in an earlier epoch, was away at that time.
     """
 
-    replicas: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    elr: tuple[int, ...] = ()
-    partition_epoch: int = 0
+    replicas: tuple[BrokerId, ...]
+    leader: BrokerIdOrNone
+    leader_epoch: LeaderEpoch
+    isr: tuple[BrokerId, ...]
+    elr: tuple[BrokerId, ...] = ()
+    partition_epoch: Epoch = 0
     log_dirs: tuple[str, ...] = ()
-    adding_replicas: tuple[int, ...] = ()
-    removing_replicas: tuple[int, ...] = ()
-    last_known_leader: int = NO_LEADER
-    restored_epoch: int = 0
-    lacking: tuple[int, ...] = ()
+    adding_replicas: tuple[BrokerId, ...] = ()
+    removing_replicas: tuple[BrokerId, ...] = ()
+    last_known_leader: BrokerIdOrNone = NO_LEADER
+    restored_epoch: LeaderEpoch = 0
+    lacking: tuple[BrokerId, ...] = ()
 
 
 class PartReference(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -109,7 +120,7 @@ class BrokerRegistration(Extensible, frozen=True):
     empty. `inter_broker_listener` names the listener for other brokers; older versions leave it empty.
     """
 
-    broker_id: int
+    broker_id: BrokerId
     incarnation_id: UUID
     listeners: tuple[Endpoint, ...]
     rack: str | None = None
@@ -123,8 +134,13 @@ class BrokerRegistration(Extensible, frozen=True):
     is_unregistered: bool = False
     dirs_away: bool = False
     away_since: dict[UUID, str] = {}
-    features: dict[str, tuple[int, int]] = {}
+    features: dict[str, tuple[Level, Level]] = {}
     inter_broker_listener: str = ""
+
+    def __post_init__(self) -> None:
+        for each in self.listeners:
+            if not 0 <= each.port <= PORT_MAX:
+                raise ValueError(f"listener {each.name} has the port {each.port}; allowed: 0 to {PORT_MAX}")
 
 
 class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -135,7 +151,7 @@ class LogEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """
 
     partition: int
-    epoch: Annotated[int, msgspec.Meta(le=LEADER_EPOCH_MAX)]
+    epoch: LeaderEpoch
     offset: int
     known: int
     lacks: bool = False
@@ -168,7 +184,7 @@ class ClusterDocument(Extensible, frozen=True):
 class ControllerDocument(Extensible, frozen=True):
     """The broker that holds the controller lease. `epoch` rises with each change of the holder."""
 
-    broker_id: int
+    broker_id: BrokerIdOrNone
     epoch: int
 
 
