@@ -44,6 +44,9 @@ RECORD_BYTES = 9_000
 ASK_S = 20.0
 NEVER_DAMAGED = re.compile(rf"{CANARY}-0/|\.lock$|\.deleted$")
 SPARED_DOCUMENTS = re.compile(rf"^cluster$|/({CANARY}|{OFFSETS_TOPIC})\b")
+REGISTRATION = re.compile(r"^brokers/")
+"""After an unclean end, only the registration shows that the broker still has every record."""
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 DAMAGE_SHARE = 0.3
 """Of the files; a case has about a hundred."""
 REFUSAL = re.compile(
@@ -165,11 +168,18 @@ class DamagedBroker:
         share = random.choice((0, 0.1, 0.4))
         with closing(sqlite3.connect(self._home / "metadata.sqlite")) as store, store:
             for key, value in store.execute("SELECT key, value FROM documents ORDER BY key").fetchall():
-                if SPARED_DOCUMENTS.search(key) or random.random() > share:
+                is_spared = SPARED_DOCUMENTS.search(key) or (REGISTRATION.search(key) and not self._ended_in_order())
+                if is_spared or random.random() > share:
                     continue
                 found = damaged(random, "document.json", value) or b""
                 store.execute("UPDATE documents SET value = ? WHERE key = ?", (found, key))
                 yield f"document {key}: {found[:200]!r}"
+
+    def _ended_in_order(self) -> bool:
+        """True if every log dir still has the file of its clean shutdown, undamaged."""
+        files = [Path(each.name, CLEAN_SHUTDOWN) for each in self.log_dirs]
+        pairs = [(self._home / each, self._kept / "stopped" / each) for each in files]
+        return all(now.exists() and now.read_bytes() == kept.read_bytes() for now, kept in pairs)
 
     def _files(self) -> list[Path]:
         return sorted(path for log_dir in self.log_dirs for path in log_dir.rglob("*") if path.is_file())
