@@ -6,10 +6,11 @@ from operator import sub
 from pathlib import Path
 from uuid import UUID
 
+import msgspec
 import pytest
 from metadata_cluster import a_topic, led
 
-from barnabas_broker.metadata.documents import encode, topic_key
+from barnabas_broker.metadata.documents import encode, log_ends_key, topic_key
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.log_ends import (
@@ -19,12 +20,14 @@ from barnabas_broker.metadata.membership.log_ends import (
     KnownEnds,
     LogEnds,
     lacks_records,
+    part_of,
 )
-from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, PartitionState
+from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, LogEndsDocument, PartitionState
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable, Write
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_core.fair_turns import REPORTED_LOGS
+from barnabas_core.leader_epoch import LEADER_EPOCH_MAX
 from harness.manual_clock import ManualClock
 
 TOPIC = a_topic("t", led(1, epoch=3), led(1, epoch=3))
@@ -79,6 +82,13 @@ async def test_what_was_known_stays_known_while_a_partition_lacks_records(told: 
     await log_ends.tell()
     assert await told.end(0) == LogEnd(0, -1, 0, 9308, True)
     assert await told.end(1) == LogEnd(1, -1, NO_LOG, 5), "its log is gone, and what it had is known still"
+
+
+async def test_a_reported_epoch_that_no_partition_reaches_is_no_report(told: Told) -> None:
+    for epoch, found in ((LEADER_EPOCH_MAX, True), (LEADER_EPOCH_MAX + 1, False)):
+        ends = {TOPIC.topic_id: msgspec.Raw(msgspec.json.encode([LogEnd(0, epoch, 5, 5)]))}
+        await told.store.put(log_ends_key(1, part_of(TOPIC.topic_id, 0)), encode(LogEndsDocument(1, ends)))
+        assert (await told.end(0) is not None) is found
 
 
 @pytest.mark.parametrize(
