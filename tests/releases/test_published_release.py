@@ -83,9 +83,22 @@ def test_users_get_signed_images_and_the_chart_from_a_registry(registry: str, tm
     pulled = ask_helm(*pull, f"--destination={tmp_path}")
     assert pulled.returncode == 0, pulled.stderr
     assert (tmp_path / chart.name).read_bytes() == chart.read_bytes()
+    check_with_cosign(dist, [f"{registry}/{name}:{version}" for name in ("barnabas-broker", "charts/barnabas")])
     key: Any = load_pem_public_key((dist / "cosign.pub").read_bytes())
     for name, kind in (("barnabas-broker", INDEX), ("charts/barnabas", MANIFEST)):
         check_signature(registry, name, fetched(registry, f"{name}/manifests/{version}", kind), key)
+
+
+def check_with_cosign(dist: Path, references: list[str]) -> None:
+    """Run the commands of docs/reference/releases.md, if cosign is installed."""
+    cosign = shutil.which("cosign")
+    if cosign is None:
+        print("cosign is not installed: the signatures are verified by their format only")
+        return
+    trust = ["--key", "cosign.pub", "--insecure-ignore-tlog=true"]
+    subprocess.run([cosign, "verify-blob", *trust, "--signature", "SHA256SUMS.sig", "SHA256SUMS"], cwd=dist, check=True)
+    for reference in references:
+        subprocess.run([cosign, "verify", *trust, reference], cwd=dist, check=True)
 
 
 def check_signature(registry: str, name: str, manifest: bytes, key: EllipticCurvePublicKey) -> None:
