@@ -69,7 +69,7 @@ def test_users_get_signed_images_and_the_chart_from_a_registry(registry: str, tm
     dist = tmp_path / "dist"
     subprocess.run(["bash", "-c", MAKE_A_KEY], cwd=tmp_path, check=True)
     command = [sys.executable, "-m", "release", str(dist), "--images", "broker", "--publish", registry]
-    environment = {**os.environ, "SIGN_KEY": str(tmp_path / "cosign.key")}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "SIGN_KEY": str(tmp_path / "cosign.key")}
     made = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stdout + made.stderr
     sizes = re.findall(r"^\S+/barnabas-broker:\S+ (amd64|arm64): ([\d.]+) MB$", made.stdout, re.MULTILINE)

@@ -1,5 +1,6 @@
 """A release as its users get it: the chart from `dist/` runs with the images from `dist/`, and no others are known."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,7 +27,8 @@ def dist(tmp_path: Path) -> Path:
     """A release of the commit that is checked out."""
     folder = tmp_path / "dist"
     command = [sys.executable, "-m", "release", str(folder), "--images", *SERVING]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
