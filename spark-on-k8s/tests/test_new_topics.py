@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from barnabas_jobs.kafka import topics
-from barnabas_jobs.kafka.topics import Cluster, TopicMissing
+from barnabas_jobs.kafka.topics import Cluster, LeaderMissing, TopicMissing
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ranges import Bounds
 
@@ -107,3 +107,16 @@ def test_a_new_topic_that_was_deleted_since_is_told(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(cluster._admin, "unknown", 10**9)
     with pytest.raises(TopicMissing, match="topic=flights: the cluster at localhost:9092 has no such topic"):
         cluster.topic("flights")
+
+
+def test_the_bounds_of_a_topic_are_asked_again_while_a_leader_is_elected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "AdminClient", Admin)
+    monkeypatch.setattr(topics, "TIMEOUT_S", 0.2)
+    cluster = Cluster("localhost:9092")
+    cluster.create_topic("flights", 2, {})
+    flights = cluster.topic("flights")
+    monkeypatch.setattr(cluster._admin, "not_leading", 3)
+    assert cluster.bounds(flights) == {0: Bounds(0, 0), 1: Bounds(0, 0)}
+    monkeypatch.setattr(cluster._admin, "not_leading", 10**9)
+    with pytest.raises(LeaderMissing, match="topic=flights: the cluster at localhost:9092 answered"):
+        cluster.bounds(flights)

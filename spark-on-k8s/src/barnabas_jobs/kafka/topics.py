@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -29,6 +30,7 @@ NO_LEADER: Final = (
 )
 
 Answer = TypeVar("Answer")
+Asked = TypeVar("Asked")
 
 
 class TopicMissing(JobFailed):
@@ -83,7 +85,10 @@ class Cluster:
 
         The end is the last stable offset, because records of open transactions are not read.
         """
-        first, last = self._offsets(topic, OffsetSpec.earliest()), self._offsets(topic, OffsetSpec.latest())
+        first, last = (
+            self._with_leaders(partial(self._offsets, topic, spec))
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+        )
         return {partition: Bounds(first[partition], last[partition]) for partition in topic.partitions}
 
     def _offsets(self, topic: Topic, spec: OffsetSpec) -> dict[int, int]:
@@ -119,8 +124,12 @@ class Cluster:
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
         """Delete the records before these offsets, by partition."""
         wanted = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
-        for future in self._admin.delete_records(wanted).values():
-            self._answer(future, topic)
+
+        def delete() -> None:
+            for future in self._admin.delete_records(wanted).values():
+                self._answer(future, topic)
+
+        self._with_leaders(delete)
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str], replicas: int | None = None) -> None:
         """Create a topic, and wait until it can be written and read.
@@ -146,6 +155,17 @@ class Cluster:
 
     def _is_new(self, name: str) -> bool:
         return name in self._made_s and time.monotonic() - self._made_s[name] < TIMEOUT_S
+
+    def _with_leaders(self, ask: Callable[[], Asked]) -> Asked:
+        """Return the answer of the partitions' leaders, and ask again for TIMEOUT_S while an election is going on."""
+        began_s = time.monotonic()
+        while True:
+            try:
+                return ask()
+            except LeaderMissing:
+                if time.monotonic() - began_s >= TIMEOUT_S:
+                    raise
+            time.sleep(LOOK_S)
 
     def _told(self, name: str, ask: "Callable[[], Future[Answer]]") -> Answer:
         """Return the answer of a broker; ask again if a broker does not know a new topic yet."""
