@@ -71,4 +71,4 @@ def test_each_broker_is_asked_and_says_why_it_refuses(up: RunningUp) -> None:
         refused = admin.raise_metadata_version(9)
     assert refused is not None
     assert refused.code == ErrorCode.INVALID_UPDATE_VERSION
-    assert "supports 1 to 3" in str(refused)
+    assert "supports levels 1 to 3" in str(refused)
