@@ -61,7 +61,7 @@ def _parse_file(file: str, text: str) -> Iterator[Declared | ManifestError]:
             else:
                 yield replace(item, file=file, first_line=first_line)
     if empty:
-        yield ManifestError(Place(file, 1, 1), f"holds no resource; allowed: {' or '.join(_kinds())}")
+        yield ManifestError(Place(file, 1, 1), f"the file holds no resource; allowed: {' or '.join(_kinds())}")
 
 
 @lru_cache(maxsize=PARTS_KEPT_MAX)
