@@ -17,14 +17,14 @@ def metadata_families(environment: HandlerEnvironment) -> list[Family]:
         _stray_logs(
             environment,
             "barnabas_stray_logs",
-            "Logs that are not served because the metadata has no such topic, also those seen before a log dir failed",
+            "Logs that are not served because their topic is not in the metadata, also in log dirs that have failed",
             lambda total: total.logs,
             are_told_offline=True,
         ),
         _stray_logs(
             environment,
             "barnabas_stray_log_bytes",
-            "Bytes of the logs in online log dirs that are not served because the metadata has no such topic",
+            "Bytes of the logs that are not served because their topic is not in the metadata, in online log dirs",
             lambda total: total.size_bytes,
         ),
         Family(
