@@ -18,7 +18,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], list[str], int, str]] 
         abort_transaction.main,
         ["--topic=t", "--partition=0", "--producer-id=1"],
         1,
-        "t-0: the brokers refused it",
+        "t-0: the brokers refused to abort the transaction",
     ),
 }
 

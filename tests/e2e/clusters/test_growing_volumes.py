@@ -122,7 +122,7 @@ def test_a_size_that_the_storage_class_cannot_give_is_refused_at_once(api_server
     make_claim(api_server, namespace, "volume-0-castle-broker-0", "castle", rigid)
     why = f"the storage class {rigid} of its claims cannot grow volumes (allowVolumeExpansion)"
     said = dry_run(api_server, cluster_of(namespace, 2, "2Gi"))
-    assert said == f"spec.storage.volumes[0].size is 2Gi; allowed: 1Gi, as {why}"
+    assert said == f"spec.storage.volumes[0].size is 2Gi; allowed: 1Gi, because {why}"
     assert dry_run(api_server, cluster_of(namespace, 3, "1Gi")) is None, "it may always be what the claims have"
 
 

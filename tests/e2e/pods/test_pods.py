@@ -21,7 +21,7 @@ def test_a_container_that_is_killed_or_takes_too_much_memory_is_told_of_in_those
         cluster.kubectl("-n", namespace, "wait", "--for=jsonpath={.status.phase}=Failed", f"pod/{pod}", PATIENTLY)
     assert _status(cluster, namespace, "greedy")["state"]["terminated"]["reason"] == "OOMKilled"
     greedy, patient = (pod_trouble(_pod(cluster, namespace, pod)) for pod in ("greedy", "patient"))
-    assert greedy == "greedy was OOMKilled (exit 137) at a limit of 32Mi; raise spec.brokers.resources.limits.memory"
+    assert greedy == "greedy was OOMKilled (exit 137) at the limit of 32Mi; raise spec.brokers.resources.limits.memory"
     assert patient == "patient was killed (exit 137)"
 
 
