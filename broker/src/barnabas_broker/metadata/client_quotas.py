@@ -107,7 +107,7 @@ class ClientQuota(NamedTuple):
 
 
 def quota_of_client(quotas: AllQuotas, key: str, user: str, client_id: str) -> ClientQuota | None:
-    """Return the quota `key` of a client from the most specific entity that sets one, or None."""
+    """Return the quota `key` of a client from the most specific entity that sets the quota, or None."""
     for entity in (
         ((CLIENT_ID, client_id), (USER, user)),
         ((CLIENT_ID, None), (USER, user)),

@@ -122,7 +122,7 @@ def encode(document: AnyDocument) -> bytes:
 def decode(key: str, value: bytes) -> AnyDocument | None:
     """Return the document under `key`, or None if this version does not know its kind.
 
-    Raises MalformedDocument.
+    Raises MalformedDocument if the document cannot be decoded.
     """
     kind = key.partition("/")[0]
     decoder = _DECODERS.get(kind)

@@ -32,9 +32,9 @@ SUPPORTED: Final[Supported] = {
     TRANSACTION_VERSION: SupportedLevels(0, 2),
 }
 BASE: Final[Supported] = {ELR: SupportedLevels(1, 1), METADATA_LEVEL: SupportedLevels(1, 1)}
-"""The levels that a broker supports if its registration has none, because its version is older than levels."""
+"""The levels that a broker supports if its registration has none, as in versions without feature levels."""
 FIRST_LEVELS: Final[Mapping[str, int]] = {name: levels.lowest for name, levels in BASE.items()}
-"""The levels of a cluster that is older than the document of levels."""
+"""The levels of a cluster whose store has no features document, because an older version created the cluster."""
 NEW_LEVELS: Final[Mapping[str, int]] = {name: levels.highest for name, levels in SUPPORTED.items()}
 """The levels of a new cluster."""
 

@@ -2,8 +2,8 @@
 
 Documents are immutable: a change is a new document, written by compare-and-set on the version of the old one. During an
 upgrade, brokers of two versions write the same documents, and fields that the newer version adds to a document or to a
-partition's state are preserved. Fields that it adds to a listener or a log end would be lost, so new fields belong
-elsewhere.
+partition's state are preserved. Fields that the newer version adds to a listener or to a log end would be lost, so no
+version may add fields to these two.
 """
 
 from typing import Annotated, Final
@@ -19,8 +19,8 @@ INT16_MAX: Final = 2**15 - 1
 INT32_MAX: Final = 2**31 - 1
 PORT_MAX: Final = 2**16 - 1
 
-# A document with a number that its field in Kafka's protocol cannot hold is unreadable: otherwise every response with
-# the number would fail.
+# A document is unreadable if one of its numbers does not fit into the number's field in Kafka's protocol. Without this
+# check, every response with the number would fail.
 BrokerId = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
 BrokerIdOrNone = Annotated[int, msgspec.Meta(ge=-1, le=INT32_MAX)]
 LeaderEpoch = Annotated[int, msgspec.Meta(ge=-1, le=LEADER_EPOCH_MAX)]
@@ -37,12 +37,12 @@ class Extensible(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 class PartitionState(Extensible, frozen=True, gc=False):
     """The state of a partition.
 
-    `leader_epoch` rises with every election, and `partition_epoch` with every change. `elr` has the replicas that
-    left the ISR and still have every committed record (KIP-966). `lacking` has the replicas that are known to lack
-    records, until they are in sync again. During a reassignment, `replicas` includes both added and removed
-    replicas (KIP-455). `log_dirs` has the wanted log directory of each replica ("" for any), or is empty.
-    `restored_epoch` is the leader epoch in which `barnabas restore-metadata` rewrote the partition: a replica that
-    is not in `replicas`, and whose log ends in an earlier epoch, was away at that time.
+    `leader_epoch` rises with every election, and `partition_epoch` with every change. `elr` has the replicas that left
+    the ISR and still have every committed record (KIP-966). `lacking` has the replicas that are known to lack records,
+    until they are in sync again. During a reassignment, `replicas` includes both added and removed replicas (KIP-455).
+    `log_dirs` has the wanted log directory of each replica ("" for any); it is empty if no directories are wanted.
+    `restored_epoch` is the leader epoch in which `barnabas restore-metadata` rewrote the partition: a replica that is
+    not in `replicas`, and whose log ends in an earlier epoch, was away at that time.
     """
 
     replicas: tuple[BrokerId, ...]
@@ -111,13 +111,14 @@ class BrokerRegistration(Extensible, frozen=True):
     """A broker as it last started. A fenced broker leads no partition and is in no ISR.
 
     `broker_epoch` is the token of the broker's lease, so it rises with every incarnation (KIP-903). The next
-    incarnation compares `directory_ids` and `boot_id` with its own: if they are the same, or the shutdown was
-    clean, the broker still has every record that it acknowledged. Otherwise `may_lack_records` is True, and the
-    `LogEndsDocument`s of the broker show which partitions lack records. `dirs_away` is True if a log directory was
-    unavailable at the start, so a missing log may still be there. `away_since` has the ids of such directories,
-    with the boot id at their last use. `is_unregistered` marks a registration that is about to be deleted.
-    `features` has the lowest and the highest level of each supported feature; versions without levels leave it
-    empty. `inter_broker_listener` names the listener for other brokers; older versions leave it empty.
+    incarnation compares `directory_ids` and `boot_id` with its own. If all directories are present, and the boot id is
+    the same or the shutdown was clean, the broker still has every record that it acknowledged. Otherwise
+    `may_lack_records` is True, and the `LogEndsDocument`s of the broker show which partitions lack records. `dirs_away`
+    is True if a log directory was unavailable at the start, so that a missing log may be in this directory.
+    `away_since` has the ids of such directories, with the boot id at their last use. `is_unregistered` marks a
+    registration that is about to be deleted. `features` has the lowest and the highest level of each supported feature;
+    versions without levels leave it empty. `inter_broker_listener` names the listener for other brokers; older versions
+    leave it empty.
     """
 
     broker_id: BrokerId

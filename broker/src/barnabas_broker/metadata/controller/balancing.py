@@ -1,4 +1,4 @@
-"""The search for partitions that their preferred replica could lead, but does not."""
+"""The search for partitions whose preferred replica could lead, but does not."""
 
 from barnabas_broker.metadata.controller.decisions.balance import unbalanced
 from barnabas_broker.metadata.controller.decisions.partition_rules import Rules
@@ -8,7 +8,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 async def all_unbalanced(image: MetadataImage, turn: FairTurn) -> list[TopicPartition]:
-    """Return the partitions of all topics that their preferred replica could lead, but does not.
+    """Return the partitions of all topics whose preferred replica could lead the partition, but does not.
 
     Other tasks run during the search, so the caller must check each partition again before changing it.
     """

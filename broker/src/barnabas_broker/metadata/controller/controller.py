@@ -84,7 +84,7 @@ class Controller:
         self._suspicious = False
         self._brokers_changed = True
         self._beat = False
-        """True if a heartbeat is due, at which the leases are checked."""
+        """True if it is time for the next heartbeat, which checks the leases."""
         self._changed_topics: set[str] = set()
         self._next_expiry_ms: int | None = None
         self._balance_at_s = 0.0
@@ -316,7 +316,7 @@ def _fenced(registration: BrokerRegistration) -> BrokerRegistration:
 
 
 def _admitted(registration: BrokerRegistration) -> BrokerRegistration:
-    """Return the unfenced registration, without `may_lack_records`, which the partitions now show."""
+    """Unfence the registration, and clear `may_lack_records`, because the partitions now show the losses."""
     return msgspec.structs.replace(registration, fenced=False, may_lack_records=False)
 
 

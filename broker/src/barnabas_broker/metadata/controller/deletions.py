@@ -20,7 +20,7 @@ from barnabas_core.errors import ApiError
 FINISHED_AFTER_MS: Final = 5_000
 """The age of a tombstone at which the controller deletes the topic, because the tombstone's writer has not done so."""
 KEPT_MS: Final = 600_000
-"""The least age of a tombstone at its removal. All brokers must have been alive together for as long."""
+"""The least age of a tombstone at its removal, and the time for which all brokers must have been alive together."""
 KEPT_MAX: Final = 10_000
 """The number of tombstones that are kept while a broker is down.
 
@@ -61,7 +61,7 @@ async def delete_documents(
 
 
 class Deletions:
-    """The controller's part in the deletion of topics."""
+    """The controller's work on the deletion of topics."""
 
     def __init__(self, image: MetadataImage, transitions: Transitions, clock: Clock) -> None:
         self._image = image
@@ -115,7 +115,8 @@ class Deletions:
         due = [key for key in old if all_alive or self._image.parts[key].topic_id in known]
 
         def decide(left: Sequence[str]) -> dict[str, Planned | ApiError]:
-            unnamed = self._unnamed()  # Another broker may have written a topic that refers to a part.
+            # Another broker may have written a topic document that refers to a part of `due`.
+            unnamed = self._unnamed()
             return {key: Planned(key, None) for key in left if key in unnamed}
 
         if due:

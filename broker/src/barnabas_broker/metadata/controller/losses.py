@@ -13,7 +13,7 @@ from barnabas_core.fair_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 LACKING_RECORDS: Final = "barnabas.partitions.lacking.records"
-"""The read-only topic config that shows lost partitions to Kafka's tools; absent if none are lost."""
+"""The read-only topic config that shows lost partitions to Kafka's tools; absent if no partition is lost."""
 NAMED_MAX: Final = 100
 LINES_MAX: Final = 20
 

@@ -56,7 +56,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 log = logging.getLogger(__name__)
 
 UNREGISTRATION_MS: Final = 5_000
-"""The duration of the lease for an unregistration, for which a broker that starts may have to wait."""
+"""The lease duration in an unregistration. A broker that starts meanwhile may have to wait this long."""
 
 ACLS_OF_PATTERN_MAX: Final = 5_000
 """The most ACLs of one resource pattern, so that their document fits into a Kubernetes object."""

@@ -22,7 +22,7 @@ from barnabas_core.topic_partition import TopicPartition
 PartitionOutcome = PartitionState | ApiError
 
 DecidePartition = Callable[[TopicPartition, TopicDocument, Rules], PartitionState]
-"""The function that returns the next state of a topic's partition, or the present one. It may raise ApiError."""
+"""The function that returns the next or the unchanged state of a topic's partition, or raises ApiError."""
 
 DecideState = Callable[[PartitionState, Rules], PartitionState]
 

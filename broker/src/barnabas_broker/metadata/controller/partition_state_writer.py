@@ -39,7 +39,7 @@ class PartitionStateWriter:
     async def change_isr(self, changes: Sequence[IsrChange]) -> dict[TopicPartition, PartitionState | ApiError]:
         """Write the ISRs that leaders propose; return the new state of each partition, or the error.
 
-        After REQUEST_TIMED_OUT the change may have been written; after any other error it has not been.
+        After REQUEST_TIMED_OUT the ISR may have been written; after any other error the ISR is unchanged.
         """
         proposed = {change.topic_partition: change for change in changes}
 
@@ -71,7 +71,7 @@ class PartitionStateWriter:
                 log.warning("%s depends on broker %d, whose log lacks records: %s", which, self._broker_id, outcome)
 
     async def overtake(self, ahead: Mapping[TopicPartition, LogAhead]) -> None:
-        """Adopt the leader epochs of this broker's logs where they are later than those in the metadata."""
+        """Elect leaders for partitions in which this broker's log has a later leader epoch than the metadata."""
         known_ends = KnownEnds(self._image)
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
@@ -115,7 +115,7 @@ class PartitionStateWriter:
     ) -> dict[TopicPartition, ApiError | None]:
         """Elect leaders; return for each partition None, or the error that prevented the election.
 
-        If `partitions` is None, all partitions are tried, and the result leaves out those that need no
+        If `partitions` is None, all partitions are tried, and the result leaves out the partitions that need no
         election.
         """
         known_ends = KnownEnds(self._image)
@@ -140,7 +140,10 @@ class PartitionStateWriter:
     async def alter_reassignments(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, may_change_factor: bool = True
     ) -> dict[TopicPartition, ApiError | None]:
-        """Start reassignments, or cancel those without targets; return for each partition None, or the error."""
+        """Start a reassignment of each partition, or cancel the present one if the targets are None.
+
+        Returns for each partition None, or the error.
+        """
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]

@@ -13,7 +13,7 @@ BLOCK_SIZE: Final = 1000
 
 
 async def allocate_block(store: MetadataStore, first_free: int, now_ms: int) -> range:
-    """Return the next block of ids, which no other caller gets. Raises StoreUnavailable.
+    """Return the next block of ids, which no other caller gets. Raises StoreUnavailable if the store does not answer.
 
     The block is written to the store before it is returned. All ids are at least `first_free`, because the store
     may have been put back to an older copy. If the document is lost or unreadable, the ids continue from the time

@@ -118,7 +118,7 @@ class Transitions:
         return left
 
     async def _catch_up(self, conflicts: Sequence[VersionConflict]) -> None:
-        """Bring the image to the versions that conflicted.
+        """Bring the image up to the versions with which the writes conflicted.
 
         A document may be gone without an event of the watch, if somebody edited the store's file by hand.
         """

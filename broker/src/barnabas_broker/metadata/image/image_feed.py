@@ -99,7 +99,7 @@ class ImageFeed:
             await self._sleep(RETRY_S)
 
     async def probe(self) -> None:
-        """Ask for the store's latest revision, so that the watchdog sees a feed that hangs while nothing changes."""
+        """Ask for the store's latest revision, so that the watchdog notices a hanging feed if no document changes."""
         with contextlib.suppress(StoreUnavailable):
             self._known_revision = max(self._known_revision, await self._store.latest_revision())
 

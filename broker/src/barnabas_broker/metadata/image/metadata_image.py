@@ -139,7 +139,7 @@ class MetadataImage(ShownDocuments):
         self._listeners.append(listener)
 
     async def reached(self, revision: int) -> None:
-        """Wait until the image holds everything up to `revision`."""
+        """Wait until the image holds all changes up to `revision`."""
         if self.revision < revision:
             await self._waiters.reached(revision)
 
@@ -157,7 +157,8 @@ class MetadataImage(ShownDocuments):
             if not self.has(document):
                 self._put(*document, pending)
         pending.seen_alive |= pending.brokers
-        for key in [key for key in self._stored if key not in present]:  # Tombstones must come before removals.
+        # Removals come last, because the listed tombstones show which topics were deleted.
+        for key in [key for key in self._stored if key not in present]:
             self._remove(key, pending)
         self._finish(listing.revision, pending)
 
@@ -331,7 +332,8 @@ class MetadataImage(ShownDocuments):
         if isinstance(document, TopicDocument | TopicPartDocument):
             return
         if isinstance(document, TombstoneDocument):
-            self._look_at_topics(pending)  # The tombstone, which is removed now, proves that its topic was deleted.
+            # Update the topics before the tombstone is removed: the tombstone proves that its topic was deleted.
+            self._look_at_topics(pending)
         if self._is_deleted(document):
             self.lost.pop(key, None)
             self.hide(key, document, pending)
@@ -348,7 +350,8 @@ class MetadataImage(ShownDocuments):
         if isinstance(document, TombstoneDocument):
             buried = self.buried.get(document.name)  # A tombstone stays until its topic's document is deleted.
             return buried is None or buried.topic_id != document.topic_id
-        return isinstance(document, LogEndsDocument)  # A broker writes its missing log ends again.
+        # Missing log ends need no restoration, because their broker writes them again.
+        return isinstance(document, LogEndsDocument)
 
     def _finish(self, revision: int, pending: Pending) -> None:
         self._look_at_topics(pending)

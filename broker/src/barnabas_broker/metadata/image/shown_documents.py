@@ -31,9 +31,9 @@ class ShownDocuments:
         self.broker_configs: dict[str, Mapping[str, str]] = {}
         self.tombstones: dict[UUID, TombstoneDocument] = {}
         self.next_producer_id = 0
-        """The first unused producer id, by the highest value that the store has shown."""
+        """The first producer id that no broker has allocated, as the store last showed it."""
         self.log_ends: dict[str, LogEndsDocument] = {}
-        """The log-end documents by key. Listeners are not notified of their changes."""
+        """The log-end documents by key. Listeners are not notified when log-end documents change."""
         self.acls: dict[str, AclsDocument] = {}
         """The ACL documents by key."""
 

@@ -20,5 +20,5 @@ _MENDED_BY: Final[Mapping[str, str]] = {
 
 
 def what_to_do(key: str) -> str:
-    """Return what writes the document again if no running broker knows its content."""
+    """Return the advice for an unreadable document whose content no running broker knows."""
     return _MENDED_BY[key.partition("/")[0]]

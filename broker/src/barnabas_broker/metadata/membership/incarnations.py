@@ -8,12 +8,11 @@ from barnabas_broker.metadata.model import BrokerRegistration
 def may_lack_records(previous: BrokerRegistration, registration: BrokerRegistration, was_clean: bool) -> bool:
     """True if a restarted broker may have lost records that its previous incarnation acknowledged (KIP-966).
 
-    No records are lost after a clean shutdown, or if the machine was not rebooted, because the page cache then
-    still has all written data. Both require that all log directories are present. Without a clean shutdown, a
-    directory that was away counts as damaged if the machine was rebooted since the last use of the directory.
-    Losses of an earlier incarnation count until the controller has processed them, and so does a log that this
-    start truncated after a failed sync (`registration.may_lack_records`). `log_ends` shows which partitions lack
-    records.
+    No records are lost if all log directories are present, and either the shutdown was clean or the machine was not
+    rebooted: without a reboot, the page cache still has all written data. Without a clean shutdown, a directory that
+    was unavailable before counts as damaged if the machine was rebooted since the last use of the directory. Losses of
+    an earlier incarnation count until the controller has processed them. A log that this start truncated after a failed
+    sync counts as a loss, too (`registration.may_lack_records`). `log_ends` shows which partitions lack records.
     """
     present = set(registration.directory_ids)
     has_all_dirs = set(previous.directory_ids) <= present

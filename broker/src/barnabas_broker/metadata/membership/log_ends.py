@@ -114,7 +114,7 @@ def _entries(document: LogEndsDocument | None, topic_id: UUID) -> Mapping[int, L
 
 
 def _decoded(raw: msgspec.Raw) -> tuple[LogEnd, ...]:
-    """Return the decoded log ends, or none if they are unreadable, in which case their broker writes them again."""
+    """Return the decoded log ends, or none if the JSON is unreadable. Its broker then writes the log ends again."""
     try:
         return _ENDS.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -226,7 +226,7 @@ class LogEnds:
         return Write(key, encode(document) if topics or unknown else None)
 
     async def _collected(self, *, starts: bool) -> dict[int, dict[UUID, list[LogEnd]]]:
-        """Return the log ends by document number and topic id, in no order."""
+        """Return the log ends by document number and topic id, in no particular order."""
         known = KnownEnds(self._image)
         found: dict[tuple[UUID, int], LogEnd] = {}
         async for topic in self._in_turns(list(self._image.topics.values())):
@@ -250,14 +250,17 @@ class LogEnds:
         return self._image.topic_name(topic_id) is None and topic_id not in self._image.tombstones
 
     async def _in_turns(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
-        """Yield the things, with pauses in which other tasks run."""
+        """Yield the items, with pauses in which other tasks run."""
         for number, thing in enumerate(things):
             if number % REPORTED_LOGS == REPORTED_LOGS - 1:
                 await self._pause()
             yield thing
 
     def _not_found_again(self, topic: TopicDocument, known: KnownEnds) -> Iterator[LogEnd]:
-        """Yield NO_LOG for each partition that this broker reported before; the caller replaces existing logs."""
+        """Yield NO_LOG for each partition that this broker reported before.
+
+        The caller replaces NO_LOG by the log end of each log that the broker still has.
+        """
         for number, state in enumerate(topic.partitions):
             end = known.find(self._broker_id, topic.topic_id, number) if self._broker_id in state.replicas else None
             if end is not None:

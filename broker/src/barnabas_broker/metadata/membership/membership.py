@@ -146,7 +146,7 @@ class Membership:
         return not is_late and now_ms >= self._punctual_from_ms
 
     async def join(self) -> None:
-        """Register this broker as fenced, and make it the controller if there is none.
+        """Register this broker as fenced, and make it the controller if the controller lease is free.
 
         Waits while an earlier incarnation may still hold the broker's lease. Raises
         ApiError(DUPLICATE_BROKER_REGISTRATION) if another process keeps the lease.
@@ -174,9 +174,10 @@ class Membership:
         await image.until(is_admitted)
 
     async def keep(self) -> None:
-        """Renew the leases until `leave` is called. Raises as `join` does.
+        """Renew the leases until `leave` is called.
 
-        If the store does not answer, the next round tries again.
+        If the store does not answer, the next round tries again. Raises ApiError(DUPLICATE_BROKER_REGISTRATION) if this
+        broker lost its lease, and another process keeps the lease.
         """
         while True:
             self.passes += 1
@@ -192,7 +193,7 @@ class Membership:
                     log.warning("the metadata store does not answer, leases are not renewed meanwhile: %s", error)
 
     async def try_for_controller(self) -> None:
-        """Take the controller lease now if its holder has stopped. Raises StoreUnavailable."""
+        """Take the controller lease at once if the lease is free. Raises StoreUnavailable."""
         async with self._turns:
             if self._lease is not None:
                 await self._hold_control()
@@ -276,7 +277,7 @@ class Membership:
             log.warning(
                 "other brokers believed that broker %d was dead; it registers again", self._registration.broker_id
             )
-            self._was_clean = True  # This process has lost no record since its start.
+            self._was_clean = True  # The process ran on, so no acknowledged record is lost.
             self._registration = msgspec.structs.replace(self._registration, may_lack_records=False)
             await self.join()
 
@@ -298,7 +299,7 @@ class Membership:
         except LeaseLost:
             log.warning("broker %d is no longer the controller", self._registration.broker_id)
         lease = await self._store.acquire_lease(CONTROLLER_LEASE, self._holder, self._session_ms)
-        self._controller_lease = lease  # Listeners of the announcement read this field.
+        self._controller_lease = lease  # Listeners read this field once the controller document is written.
         try:
             if lease is not None:
                 await self._announce(lease)

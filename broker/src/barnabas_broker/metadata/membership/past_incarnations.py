@@ -1,7 +1,8 @@
 """The partitions that were written after a broker was fenced or began to shut down.
 
-A writer changes a partition by compare-and-set, and its image has everything that was written before the partition. So
-a writer that can still change such a partition knows that the broker was fenced.
+A writer changes a partition by compare-and-set, so its image must have the latest state of the partition, and
+everything that was written before. Therefore every writer that can change such a partition knows that the broker was
+fenced.
 """
 
 from barnabas_broker.metadata.documents import broker_key, topic_key
@@ -36,7 +37,10 @@ class PastIncarnations:
                 self._out_since.pop(broker_id, None)
 
     def is_past(self, broker_id: int, topic: TopicDocument, partition: int) -> bool:
-        """True if the partition was written after the broker was fenced or began to shut down, and is not lost."""
+        """True if the partition was written after the broker was fenced or began to shut down.
+
+        False for a partition whose documents are lost, because the store may have been put back.
+        """
         since = self._out_since.get(broker_id)
         if since is None or topic_key(topic.name) in self._image.lost:
             return False

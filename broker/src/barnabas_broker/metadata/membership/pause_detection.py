@@ -43,7 +43,7 @@ class PauseDetection:
         self._is_looking = False
 
     def start(self) -> None:
-        """Start the detection. Until then the process counts as suspended."""
+        """Start the detection. The process counts as suspended until this method is called."""
         self._awake_until_s = self._clock.monotonic_s() + self._limit_s
         self._timers.call_later(self._limit_s / TICKS_IN_LIMIT, self._tick)
 

@@ -34,7 +34,7 @@ def stray_topics(image: MetadataImage) -> list[StrayTopic]:
 
 
 def refusals(image: MetadataImage, names: Collection[str]) -> dict[str, TopicDocument | ApiError]:
-    """Return an error for each of these names that belongs to a topic with lost metadata."""
+    """Return an error for each name in `names` that belongs to a topic with lost or unreadable metadata."""
     found: dict[str, TopicDocument | ApiError] = {
         each.name: _logs_are_kept(each) for each in stray_topics(image) if each.name in names
     }

@@ -97,18 +97,21 @@ class MetadataStore(Protocol):
         ...
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
-        """Write one document; return its version, which may be the old one if nothing changed.
+        """Write one document; return its version, which may stay the same if the content did not change.
 
-        Raises VersionConflict.
+        Raises VersionConflict if `expected_version` is given and differs from the stored version.
         """
         ...
 
     async def delete(self, key: str, expected_version: int | None = None) -> int:
-        """Delete one document, if it exists; return the revision of the deletion. Raises VersionConflict."""
+        """Delete one document, if it exists; return the revision of the deletion.
+
+        Raises VersionConflict if `expected_version` is given and differs from the stored version.
+        """
         ...
 
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
-        """Write many documents at the cost of one; return for each write its revision, or its conflict."""
+        """Write many documents in one call; return for each write its revision, or its conflict."""
         ...
 
     async def latest_revision(self) -> int:
@@ -116,7 +119,10 @@ class MetadataStore(Protocol):
         ...
 
     def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
-        """Yield every change after `from_revision`, once and in order, without an end. Raises HistoryCompacted."""
+        """Yield every change after `from_revision`, once and in order, without an end.
+
+        Raises HistoryCompacted if the store no longer keeps all of these changes.
+        """
         ...
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
@@ -134,8 +140,8 @@ class MetadataStore(Protocol):
     async def leases(self, prefix: str) -> Sequence[Lease]:
         """Return all leases whose name begins with `prefix`, except leases whose holder has certainly ended.
 
-        Expired leases are included, because a renewal may be under way. A lease that this process has not
-        followed so far may seem to begin now.
+        Expired leases are included, because a renewal may be under way. A lease that this process sees for the first
+        time may seem to begin at this moment.
         """
         ...
 

@@ -1,6 +1,6 @@
 """The interface of the store for a cluster's secrets: SCRAM credentials, which must not be in the metadata.
 
-The tests in `secret_conformance` apply to both stores.
+The tests in `secret_conformance` apply to every implementation.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -28,7 +28,8 @@ class SecretStore(Protocol):
     def follow(self) -> AsyncIterator[Secrets]:
         """Yield the changes since the last `read`, and later changes within a minute, until `close` is called.
 
-        Raises HistoryCompacted, too. After an exception, the caller must read all secrets again.
+        Raises HistoryCompacted if the store no longer keeps the changes since the last `read`. After an exception, the
+        caller must read all secrets again.
         """
         ...
 

@@ -111,16 +111,19 @@ def check_new_topic_configs(view: ClusterView, configs: Mapping[str, str], store
 def _differing_configs(view: ClusterView, overrides: Overrides) -> list[BrokerConfig]:
     """Return the broker configs that a topic's configs must not contradict.
 
-    They are the defaults of all brokers, and the configs of each broker that overrides a setting in CONTRADICTED.
-    The config files of other brokers are unknown here: a broker whose file contradicts a topic's setting ignores
-    that setting, and logs it.
+    These configs are the defaults of all brokers, and the configs of each broker that overrides a setting in
+    CONTRADICTED. This broker does not know the config files of other brokers. A broker whose config file contradicts a
+    topic's setting ignores the topic's setting and logs a warning.
     """
     differ = [broker for broker in _with_own(view, overrides) if not CONTRADICTED.isdisjoint(overrides[broker])]
     return [_usable(view, each, overrides).config for each in {ALL_BROKERS: None, **dict.fromkeys(differ)}]
 
 
 def decide_alter_broker(view: ClusterView, broker: str, changes: Sequence[ConfigChange]) -> dict[str, str]:
-    """Return the new dynamic configs of one broker, or of all brokers (ALL_BROKERS). Raises ApiError."""
+    """Return the new dynamic configs of one broker, or of all brokers (ALL_BROKERS).
+
+    Raises ApiError if the broker is not registered, or a change is invalid.
+    """
     if broker != ALL_BROKERS and broker not in map(str, view.racks):
         message = f"No broker has the id '{broker}'; the registered brokers are {list(view.racks)}."
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
@@ -188,7 +191,10 @@ def _check_dynamic(broker: str, names: Sequence[str]) -> None:
 
 
 def _check_min_isr(broker: str, changes: Sequence[ConfigChange]) -> None:
-    """Raise ApiError if min.insync.replicas could differ between brokers, because ELRs depend on it (KIP-966)."""
+    """Raise ApiError if the changes could give brokers different values of min.insync.replicas.
+
+    ELRs require the same value on all brokers (KIP-966).
+    """
     operations = {change.operation for change in changes if change.name == MIN_ISR}
     if broker == ALL_BROKERS and ConfigOperation.DELETE in operations:
         message = f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled."

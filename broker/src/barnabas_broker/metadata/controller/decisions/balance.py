@@ -1,4 +1,4 @@
-"""The partitions that their preferred replica could lead, but does not."""
+"""The partitions whose preferred replica could lead, but does not."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,7 +14,7 @@ def wants_preferred(state: PartitionState, rules: Rules) -> bool:
 
 
 def unbalanced(topics: Iterable[TopicDocument], rules: Rules) -> Iterator[TopicPartition]:
-    """Yield the partitions that their preferred replica could lead, but does not."""
+    """Yield the partitions whose preferred replica could lead, but does not."""
     for topic in topics:
         for number, state in enumerate(topic.partitions):
             if wants_preferred(state, rules):

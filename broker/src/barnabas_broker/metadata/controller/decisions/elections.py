@@ -1,7 +1,7 @@
 """The election of a partition's leader (KIP-966).
 
-The candidates are the members of the ISR, then the eligible leader replicas, then the last known leader: such a replica
-has every committed record, or no replica has more of them. In an unclean election, which needs
+The candidates are the members of the ISR, then the eligible leader replicas, then the last known leader. Each of these
+replicas has every committed record, or at least as many as any other replica. In an unclean election, which needs
 `unclean.leader.election.enable` or an administrator's request, the replica with the longest known log leads, even if it
 lacks committed records.
 """
@@ -25,7 +25,7 @@ class ElectionType(IntEnum):
 
 
 def choose_leader(state: PartitionState, rules: Rules) -> int:
-    """Return the current leader if it may stay, else the best candidate, else NO_LEADER."""
+    """Return the current leader if it may keep leading, else the best candidate, else NO_LEADER."""
     if state.leader in state.isr and rules.may_lead(state.leader):
         return state.leader
     unclean = [sorted(state.replicas, key=rules.log_end, reverse=True)] if rules.unclean else []
@@ -68,8 +68,8 @@ def led_by(state: PartitionState, leader: int, rules: Rules) -> PartitionState:
     """Return `state` with this leader in the next leader epoch; a leader from outside the ISR becomes its only member.
 
     If the leader has every committed record, the other eligible leader replicas stay eligible as long as the ISR is
-    below min.insync.replicas. After an unclean election no replica counts as lacking records, because the log of
-    the new leader decides.
+    below min.insync.replicas. After an unclean election no replica counts as lacking records, because all replicas then
+    copy the log of the new leader.
     """
     if leader == NO_LEADER:
         last_known = state.last_known_leader if state.leader == NO_LEADER else state.leader

@@ -13,8 +13,8 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 def remove_fenced(state: PartitionState, rules: Rules) -> PartitionState:
     """Return the partition without fenced brokers in its ISR; return `state` itself if nothing changes.
 
-    Brokers that are shutting down leave the ISR as well, as long as another member remains. If no eligible replica
-    is alive, the partition has no leader until one is back.
+    Brokers that are shutting down leave the ISR as well, as long as another member remains. If no eligible replica is
+    alive, the partition has no leader until an eligible replica is alive again.
     """
     if state.leader in state.isr and not state.elr and all(map(rules.may_lead, state.isr)):
         return state
@@ -26,7 +26,7 @@ def remove_fenced(state: PartitionState, rules: Rules) -> PartitionState:
 def remove_dead(state: PartitionState, rules: Rules) -> PartitionState:
     """Return the result of `remove_fenced`, or `state` itself if all members of the ISR are alive.
 
-    A controlled shutdown moves the partitions of its broker itself, so a write by the controller would only cause
+    A broker in a controlled shutdown moves its partitions itself, so a write by the controller would only cause
     conflicts.
     """
     if state.leader in state.isr and not state.elr and all(map(rules.is_alive, state.isr)):
@@ -76,23 +76,22 @@ def relies_on(state: PartitionState, broker: int) -> bool:
 
 
 def counts_on(state: PartitionState, broker: int, failed_epoch: int) -> bool:
-    """True if a replica whose log failed in leader epoch `failed_epoch` has to give up its place in the partition.
+    """True if a partition has to change because a replica's log failed in leader epoch `failed_epoch`.
 
     A `failed_epoch` of -1 is before every leader epoch. The log may lack acknowledged records when it is available
-    again, so the replica has to leave the ISR and the ELR. The leader epoch has to rise, because a fetch from
-    before the failure could bring the replica back into the ISR. If no other replica has all committed records, the
-    replica keeps its place.
+    again, so the replica has to leave the ISR and the ELR, unless no other replica has all committed records. The
+    leader epoch has to rise, because a fetch from before the failure could bring the replica back into the ISR.
     """
     members = {*state.isr, *state.elr}
     return state.leader_epoch <= failed_epoch or (broker in members and len(members) > 1)
 
 
 def resign(state: PartitionState, broker: int, failed_epoch: int, rules: Rules) -> PartitionState:
-    """Return the partition after a broker's log failed in leader epoch `failed_epoch`; `state` itself if unaffected.
+    """Return the partition after a broker's log failed in leader epoch `failed_epoch`.
 
-    The log may lack records when it is available again, so the broker is no candidate until it is in sync. If no
-    other replica has all committed records, the broker stays the leader in a new leader epoch, and serves the
-    partition once its log is available.
+    The log may lack records when it is available again, so the broker is no candidate until it is in sync. If no other
+    replica has all committed records, the broker stays the leader in a new leader epoch, and serves the partition once
+    its log is available. Returns `state` itself if the partition need not change.
     """
     if not counts_on(state, broker, failed_epoch):
         return state

@@ -42,8 +42,10 @@ def check_topic(topic: TopicDocument, change: IsrChange) -> None:
 def decide_isr_change(state: PartitionState, change: IsrChange, rules: Rules) -> PartitionState:
     """Return the partition with the proposed ISR, which may also complete a reassignment.
 
-    The partition epoch rises even if the ISR does not change, so that no earlier proposal can take effect later.
-    Raises ApiError: FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, INVALID_REQUEST, INELIGIBLE_REPLICA.
+    The partition epoch rises even if the ISR does not change, so that no earlier proposal can take effect later. Raises
+    ApiError if the proposal is based on another leader epoch (FENCED_LEADER_EPOCH) or partition epoch
+    (INVALID_UPDATE_VERSION), lacks the leader or has a broker that is no replica (INVALID_REQUEST), or has a broker
+    that may not be in the ISR (INELIGIBLE_REPLICA).
     """
     _check_epochs(state, change)
     if state.leader not in change.isr or not change.isr.keys() <= set(state.replicas):

@@ -16,7 +16,7 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 class LogAhead(NamedTuple):
     """A leader epoch of a replica's log that is later than the leader epoch in the metadata.
 
-    While `waits` is True, the partition stays unchanged until the other replicas are alive.
+    While `waits` is True, the partition stays unchanged until all registered replicas are alive.
     """
 
     epoch: int
@@ -26,9 +26,9 @@ class LogAhead(NamedTuple):
 def overtake(state: PartitionState, ahead: LogAhead, rules: Rules) -> PartitionState:
     """Return the partition led by the replica with the longest log, in a leader epoch above that of every log.
 
-    `rules.log_ends` must come from the registered incarnations. Replicas whose logs end where the leader's log ends
-    are in sync; all others have to fetch first. Replicas that lack records are no candidates. Returns `state`
-    itself if the metadata is not behind `ahead`, or other replicas are awaited.
+    `rules.log_ends` must come from the registered incarnations. Replicas whose logs end where the leader's log ends are
+    in sync; all others have to fetch first. Replicas that lack records are no candidates. Returns `state` itself if the
+    metadata is not behind `ahead`, if no live replica is a candidate, or while the partition waits for other replicas.
     """
     if ahead.epoch <= state.leader_epoch:
         return state

@@ -20,7 +20,8 @@ def decide_reassignment(
     """Return the partition with a reassignment to `targets`, the preferred leader first; None cancels a reassignment.
 
     A reassignment in progress is replaced: replicas that it added are dropped unless they are in `targets`. Raises
-    ApiError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS.
+    ApiError if `targets` is not a valid set of replicas, if the replication factor would change although it must not,
+    or if no reassignment is in progress that could be cancelled.
     """
     original = [replica for replica in state.replicas if replica not in state.adding_replicas]
     if targets is None:

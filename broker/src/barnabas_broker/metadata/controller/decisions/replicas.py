@@ -32,7 +32,10 @@ def place(view: ClusterView, partitions: int, replication_factor: int, random: R
 
 
 def place_added(view: ClusterView, existing: Sequence[PartitionState], added: int) -> list[PartitionState]:
-    """Return more partitions of a topic, placed in continuation of the existing ones. Raises as `place` does."""
+    """Return more partitions of a topic, placed in continuation of the existing partitions.
+
+    Raises ApiError(INVALID_REPLICATION_FACTOR) if there are too few brokers.
+    """
     replication_factor = replication_factor_of(existing[0])
     brokers = _candidates(view, replication_factor)
     start_index = start_index_for_added(brokers, existing[0].replicas[0])
@@ -43,13 +46,16 @@ def place_added(view: ClusterView, existing: Sequence[PartitionState], added: in
 
 
 def _with_a_live_one(view: ClusterView, replicas: list[int], number: int) -> list[int]:
-    """Return the replicas, with a live broker as the first one if none of the replicas is alive."""
+    """Return the replicas; if none of them is alive, a live broker replaces the first replica."""
     live = view.live_brokers
     return replicas if any(broker in live for broker in replicas) else [live[number % len(live)], *replicas[1:]]
 
 
 def _candidates(view: ClusterView, replication_factor: int) -> list[int]:
-    """Return the brokers for new replicas: live brokers, or all registered ones if too few are alive."""
+    """Return the brokers for new replicas: live brokers, or all registered brokers if too few are alive.
+
+    Raises ApiError(INVALID_REPLICATION_FACTOR) if too few brokers are registered, or no broker is alive.
+    """
     live, registered = list(view.live_brokers), list(view.racks)
     if replication_factor > len(registered) or not live:
         message = (

@@ -67,10 +67,10 @@ def decide_update_features(
 ) -> dict[str, int]:
     """Return all levels after the updates. Raises ApiError(INVALID_UPDATE_VERSION) if one of the updates is refused.
 
-    `registered` includes brokers that are not alive, because a broker that does not support a level could not
-    return. `split_topics` are stored in several documents, which versions of a lower metadata level would read as
-    topics with fewer partitions. `open_transactions` prevent a downgrade of `transaction.version`, after which
-    other rules would end them. A feature at level 0 is left out of the result.
+    `registered` includes brokers that are not alive, because a broker that does not support a finalized level could not
+    start again. `split_topics` are stored in several documents, which versions of a lower metadata level would read as
+    topics with fewer partitions. A downgrade of `transaction.version` is refused while there are `open_transactions`,
+    because the lower version ends transactions by other rules. A feature at level 0 is left out of the result.
     """
     levels = dict(finalized)
     for update in with_implied(finalized, updates):

@@ -1,7 +1,7 @@
 """The requests of the metadata store to the API server.
 
-StoreUnavailable means that the API server has not processed a request: there was no connection, no time, no permission,
-or an error of the server.
+StoreUnavailable means that the API server did not answer in time, was overloaded, denied permission, or failed. If
+there was no answer, a write may have happened nevertheless.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from barnabas_kube.client import SILENCE_S, Answer, ApiClient, NoAnswer, StreamR
 REQUEST_S: Final = 3.0
 """The timeout of a request. It is shorter than a session, so that a lease renewal can be repeated in time."""
 BULK_S: Final = 20.0
-"""The timeout of listings, which may have tens of MB."""
+"""The timeout of listings, whose answers may have tens of MB."""
 RETRY_AFTER_S: Final = 1.0
 ANSWER_S: Final = 0.5
 """The time that must remain for the answer before a request is repeated."""
@@ -59,7 +59,8 @@ class ApiRequests:
     ) -> AsyncGenerator[list[bytes], None]:
         """Yield the lines of a streamed body as they arrive, until the server ends the body.
 
-        Raises StoreUnavailable and HistoryCompacted.
+        Raises HistoryCompacted if the API server no longer keeps the watched revision, and StoreUnavailable for other
+        errors.
         """
         try:
             async with aclosing(self._client.stream(path, query, silence_s)) as stream:
@@ -77,7 +78,7 @@ class ApiRequests:
 
 
 def _check(what: str, answer: Answer) -> None:
-    """Raise StoreUnavailable if the server has not processed the request."""
+    """Raise StoreUnavailable if the server is overloaded, denied permission, or failed."""
     refused = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
     if answer.status in refused or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise StoreUnavailable(f"{what}: {answer.status} {parse_status(answer.body).message}")

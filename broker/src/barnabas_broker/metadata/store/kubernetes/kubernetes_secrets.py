@@ -150,6 +150,6 @@ def _missing(name: str) -> str:
 
 
 def _expect(name: str, answer: Answer) -> None:
-    """Raise StoreUnavailable if the API server refuses the request, such as for a Secret above 1 MiB."""
+    """Raise StoreUnavailable if the API server refuses the request, for example because the Secret exceeds 1 MiB."""
     if answer.status != HTTPStatus.OK:
         raise StoreUnavailable(f"Secret {name}: {answer.status} {parse_status(answer.body).message}")

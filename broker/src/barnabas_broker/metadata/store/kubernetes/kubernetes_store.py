@@ -1,7 +1,8 @@
 """The metadata store in Kubernetes, with a custom resource for each document and a Lease for each lease.
 
-The resource version of an object is both the version of its document and the revision of the store: etcd raises it with
-every write, and one watch over all documents of a cluster reports changes in this order.
+The resource version of an object is both the version of its document and the revision of the store. Every write to etcd
+gets a higher resource version, and one watch over all documents of a cluster reports changes in the order of their
+resource versions.
 """
 
 import asyncio
@@ -131,7 +132,7 @@ class KubernetesStore:
     async def _conflict(self, key: str, expected_version: int) -> VersionConflict:
         found = await self.get(key)
         actual = ABSENT if found is None else found.version
-        if actual == expected_version:  # Then status 422 means an invalid object, not a conflict.
+        if actual == expected_version:  # The versions agree, so status 422 meant an invalid object.
             raise StoreUnavailable(f"{key}: the API server refuses the new value of version {actual}")
         return VersionConflict(key, expected_version, actual)
 

@@ -125,7 +125,7 @@ def _renewal(known: _Renewal | None, found: LeaseObject, now_ms: int) -> _Renewa
 
 
 def token_of(found: LeaseObject) -> int:
-    """Return the token of a lease, or 0, which no holder has, if somebody has damaged the annotation."""
+    """Return the token of a lease. A damaged annotation counts as token 0, which no holder has."""
     text = found.metadata.annotations.get(TOKEN, "")
     return int(text) if text.isascii() and text.isdigit() else 0
 

@@ -65,7 +65,7 @@ def secrets_in(found: SecretObject) -> tuple[dict[str, bytes], list[str]]:
 
 
 def parse_secret(body: bytes) -> SecretObject:
-    """Return the Secret in the body of an answer. Raises StoreUnavailable."""
+    """Return the Secret in the body of an answer. Raises StoreUnavailable if the body is invalid."""
     try:
         return msgspec.json.decode(body, type=SecretObject)
     except msgspec.MsgspecError as error:
@@ -75,7 +75,8 @@ def parse_secret(body: bytes) -> SecretObject:
 def secret_after(line: bytes) -> SecretObject | None:
     """Return the Secret in a line of a watch, or None after a deletion.
 
-    Raises HistoryCompacted and StoreUnavailable.
+    Raises HistoryCompacted if the API server no longer keeps the watched revision, and StoreUnavailable for other
+    errors.
     """
     try:
         event = msgspec.json.decode(line, type=_Event)

@@ -20,7 +20,7 @@ _RING: Final = b"!"
 
 
 class Answer(Enum):
-    """The state of a process, as a signal to it shows."""
+    """The state of a process, found out by sending a signal to the process."""
 
     ALIVE = "alive"
     GONE = "gone"
@@ -56,9 +56,9 @@ class ChangeSignal:
 
 
 def ring(address: str) -> Answer:
-    """Wake the process at `address`, and return whether it is alive.
+    """Wake the process at `address`; return whether the process is alive.
 
-    UNKNOWN may also mean that this process has no file descriptors left.
+    The result is UNKNOWN if the socket is missing, or if this process has no file descriptors left.
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as bell:

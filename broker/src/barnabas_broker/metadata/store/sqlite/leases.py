@@ -40,8 +40,8 @@ def _ended(lease: Lease, address: str, now_ms: int) -> bool:
 def renew(connection: sqlite3.Connection, lease: Lease, now_ms: int) -> Lease:
     """Renew a lease from now on. Raises LeaseLost if another holder has had the lease in the meantime.
 
-    The renewal is not synced, so that no process waits for the disk while it holds the only write lock. A power
-    failure may undo the renewal, but it ends the lease anyway.
+    The renewal is not synced, so that no process waits for the disk while it holds the only write lock. A power failure
+    may undo the renewal, but the reboot ends all leases anyway.
     """
     renewed = lease._replace(expires_at_ms=now_ms + lease.duration_ms)
     with unsynced(connection), transaction(connection):

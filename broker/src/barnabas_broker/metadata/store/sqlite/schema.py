@@ -28,7 +28,7 @@ _FROM_1_TO_2: Final = """
 ALTER TABLE watchers ADD COLUMN boot_id TEXT NOT NULL DEFAULT '';
 ALTER TABLE revision ADD COLUMN untrimmed_bytes INTEGER NOT NULL DEFAULT 0
 """
-"""The migration from format 1. Running brokers of the version before can use format 2, but cannot start with it."""
+"""The migration from format 1. A broker of the previous version can keep using format 2, but cannot start with it."""
 _SCRIPTS: Final[Mapping[int, str]] = {0: _TABLES, 1: _FROM_1_TO_2}
 """The scripts that create the present tables, by the format of the file."""
 
@@ -49,7 +49,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch the file to WAL mode; retry while another process does the same, because SQLite does not wait then."""
+    """Switch the file to WAL mode; retry while another process switches it, because SQLite fails instead of waiting."""
     deadline_s = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
@@ -87,7 +87,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def unsynced(connection: sqlite3.Connection) -> Iterator[None]:
-    """Skip the sync of commits in a block, which then reach the disk, in order, with the next synced commit."""
+    """Do not sync the commits of a block; the next synced commit writes them to the disk, in order."""
     connection.execute("PRAGMA synchronous = NORMAL")
     try:
         yield
