@@ -2,8 +2,8 @@
 
 A client whose connection ends reconnects at once if it still takes this broker for a leader. On Kubernetes such a
 connection may go to a pod that no longer exists, so the client waits for `socket.connection.setup.timeout.ms`, 30 s in
-librdkafka. A client that got NOT_LEADER_OR_FOLLOWER looks for the new leader instead. So a stopping broker serves until
-no client sends requests for partitions that have moved.
+librdkafka. A client that gets NOT_LEADER_OR_FOLLOWER looks for the new leader instead. So a stopping broker answers
+requests until no client sends requests for partitions that have moved.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ from typing import Final
 from barnabas_core.clock import Clock
 
 QUIET_S: Final = 0.5
-"""The number of seconds without refused requests after which clients have moved; clients retry within 0.5 s."""
+"""The seconds without refused requests after which all clients count as moved, because clients retry within 0.5 s."""
 DRAIN_S: Final = 3.0
 """The maximum wait in seconds, because a client may never stop sending requests."""
 PAUSE_S: Final = 0.05

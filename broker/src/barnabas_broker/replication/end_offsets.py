@@ -1,6 +1,6 @@
 """The end offsets of partitions that other brokers lead, requested with ListOffsets like a consumer.
 
-The coordinator needs them for the lag of its groups, which may read partitions of other brokers.
+The lag of a consumer group is computed from these end offsets, because a group may read partitions of any broker.
 """
 
 import asyncio

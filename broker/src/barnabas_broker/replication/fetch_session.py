@@ -32,7 +32,7 @@ DOUBLINGS_MAX: Final = 20
 FAILURES_TOLD: Final = 7
 """The number of consecutive failures, over about a second, after which a warning is logged."""
 FAILURES_TOLD_EACH: Final = 3600
-"""The number of failures between two further log lines, about an hour if `replica.fetch.backoff.ms` is 1 s."""
+"""The number of failures between two later log lines, about an hour if `replica.fetch.backoff.ms` is 1 s."""
 NOT_ASKED: Final = -1
 UNKNOWN_LAG: Final = -1
 

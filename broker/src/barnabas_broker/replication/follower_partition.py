@@ -53,7 +53,8 @@ class FollowerPartition:
     def named(self, wanted: FetchPartition, broker_epoch: int, now_ms: int) -> FetchResult | None:
         """Record the fetch offset of a follower; return a result if the follower's log diverges from the leader's.
 
-        Raises ApiError and StorageError.
+        Raises ApiError if this broker does not lead, the follower is no replica, or the log lacks the fetch offset, and
+        StorageError.
         """
         self.wanted = wanted
         self.is_waiting = False
@@ -81,9 +82,9 @@ class FollowerPartition:
         return self.partition.log.log_end_offset > self.wanted.fetch_offset
 
     def read(self, length_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
-        """Return records from the fetch offset on, None if the log has no more or the first batch is too large.
+        """Return records from the fetch offset on, None if the log has no more records or the first batch is too large.
 
-        Raises ApiError and StorageError.
+        Raises ApiError if this broker does not lead or the follower is no replica, and StorageError.
         """
         partition, wanted = self.partition, self.wanted
         partition.check_readable(wanted.current_leader_epoch)
@@ -121,7 +122,8 @@ class FollowerPartition:
     def refused(self, error: ApiError) -> FetchResult:
         """Return the result for an error.
 
-        For OFFSET_OUT_OF_RANGE the field for the last stable offset has the log end offset, which followers need.
+        In a result with OFFSET_OUT_OF_RANGE, the field for the last stable offset has the log end offset, to which a
+        follower truncates its log.
         """
         self.is_waiting = False
         if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:

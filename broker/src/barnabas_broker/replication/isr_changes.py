@@ -5,7 +5,7 @@ time. The addition of a replica to an ISR that is large enough waits `JOINS_TOGE
 causes few writes for each topic. The writes of additions and the urgent writes do not wait for each other.
 
 A partition learns of a written proposal from the metadata image, and of a refused proposal from `isr_change_refused`.
-If the outcome of a write is unknown, the known ISR is written again, after which the proposal cannot take effect.
+If the outcome of a write is unknown, the known ISR is written again, so that the proposal can no longer take effect.
 """
 
 import logging

@@ -76,7 +76,7 @@ class LeaderState:
         self.pending_isr: frozenset[int] | None = None
         """The proposed ISR, which may have been written, None if no proposal is pending."""
         self.is_refused = False
-        """True if the last proposal was refused; then only a change of the metadata or `check_isr` allows another."""
+        """True if the last proposal was refused; the next one waits for a change of the metadata or `check_isr`."""
         self.followers: dict[int, FollowerProgress] = {}
         self._is_eligible = is_eligible
         self._take_replicas(state.replicas, now_ms)
@@ -142,8 +142,9 @@ class LeaderState:
         """Return the ISR with all replicas that may join it, None if no replica may join.
 
         A replica may join if its incarnation is eligible, and its log reaches the high watermark and the start of the
-        leader epoch. A replica that lagged must also have advanced since, because the high watermark stops while the
-        ISR is too small. No replica may join while a proposal is pending, or after a refused proposal.
+        leader epoch. A replica that was found to lag must also have advanced beyond its log end offset of that time,
+        because the high watermark stops while the ISR is too small. No replica may join while a proposal is pending, or
+        after a refused proposal.
         """
         if self.pending_isr is not None or self.is_refused or len(self.isr) > len(self.followers):
             return None

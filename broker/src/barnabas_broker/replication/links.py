@@ -1,4 +1,4 @@
-"""The interface for connections to other brokers, which answer requests in the order of the requests.
+"""The interface for connections to other brokers. Each broker answers its requests in order.
 
 `server.peer_link` implements the interface with sockets; tests replace the sockets by a simulated network.
 """

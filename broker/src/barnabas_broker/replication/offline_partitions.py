@@ -42,7 +42,7 @@ class OfflinePartitions:
         self._resign = resign
         self._rounds = FairRounds(clock, timers, lookup.partitions, self._follow_log_dir)
         self._full: set[str] = set()
-        """The log dirs that were logged as full, and have not been logged as having free space since then."""
+        """The log dirs that are full according to the last log line about each of them."""
 
     @contextmanager
     def using(self, name: str | None, index: int, topic_id: bytes | None = None) -> Iterator[Partition]:

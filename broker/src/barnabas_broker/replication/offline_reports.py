@@ -27,7 +27,7 @@ class OfflineReports(Generic[Found]):
         self._writes = False
 
     def propose(self, found: Mapping[TopicPartition, Found]) -> None:
-        """Report partitions, for example with the leader epochs in which their logs failed."""
+        """Queue reports about partitions, and write the queue unless a write is in flight."""
         self._found.update(found)
         if not self._writes:
             self._writes = True

@@ -167,11 +167,11 @@ class Partition(Replica):
             self._leadership.committed(state, now_ms)
         self._set_what_it_takes()
         self._advance_high_watermark(now_ms)
-        self._propose_joining()  # Followers that have caught up may send no fetch soon.
+        self._propose_joining()  # A caught-up follower may not send another fetch for some time.
         self._wake_all()
 
     def resign(self) -> None:
-        """Stop leading; waiting appends fail with NOT_LEADER_OR_FOLLOWER, and waiting fetches are answered again."""
+        """Stop leading; waiting appends fail with NOT_LEADER_OR_FOLLOWER, and waiting fetches are tried again."""
         self._resign()
         self._set_what_it_takes()
         self._wake_all()
@@ -187,7 +187,7 @@ class Partition(Replica):
 
     def _lead(self, state: PartitionState, now_ms: int) -> None:
         broker_id, is_eligible = self._environment.broker_id, self._environment.is_eligible
-        self.log.compaction.lower_to(self.log.log_end_offset)  # Records that the old leader did not replicate are lost.
+        self.log.compaction.lower_to(self.log.log_end_offset)  # The old leader's log may have been longer.
         self._leadership = LeaderState(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
 
     def check_readable(self, current_leader_epoch: int) -> None:
@@ -221,9 +221,9 @@ class Partition(Replica):
     def append_as_leader(self, batch: memoryview, header: BatchHeader, now_ms: int) -> LogAppend:
         """Append a checked batch and wake waiting requests; `now_ms` is the wall-clock time.
 
-        Raises ApiError for a wrong sequence, timestamp or size, or if this replica does not lead, and StorageError.
+        Raises ApiError if the sequence, timestamp or size is wrong or this replica does not lead, and StorageError.
         """
-        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:  # Inspection finds too early timestamps.
+        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:  # The inspection refuses early timestamps.
             allowed = f"message.timestamp.after.max.ms={self.log.config.timestamp_after_max_ms}"
             message = f"the timestamp {header.max_timestamp_ms} is too far after the broker's time {now_ms}; {allowed}"
             raise ApiError(ErrorCode.INVALID_TIMESTAMP, message)

@@ -72,7 +72,7 @@ class RecordLog:
         hosted.when_committed(offset + 1, done)
 
     def when_committed(self, partition: int, done: Callable[[ApiError | None], object]) -> None:
-        """Call `done(None)` once all records that the log has now are committed, `done(error)` if that is unknown."""
+        """Call `done(None)` once all present records are committed, or `done(error)` if the outcome is unknown."""
         try:
             hosted = self._replicas.lookup.find(self._topic, None, partition)
             hosted.check_readable(-1)
@@ -84,9 +84,9 @@ class RecordLog:
     def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValueSlice | None]:
         """Yield the last value of each key in each slice of the log, from the start to the current end of the log.
 
-        A slice takes about a millisecond. After a None a thread reads from the disk, and the caller continues when
-        `on_ready` is called. The slices reach beyond the high watermark, because the high watermark of a new leader may
-        be too low. Raises ApiError and StorageError.
+        A slice takes about a millisecond. A None means that a thread is reading from the disk; the caller must then
+        wait until `on_ready` is called. The slices reach beyond the high watermark, because the high watermark of a new
+        leader may be too low. Raises ApiError and StorageError.
         """
         hosted = self._replicas.lookup.find(self._topic, None, partition)
         hosted.check_readable(-1)

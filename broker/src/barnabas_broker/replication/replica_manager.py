@@ -98,12 +98,12 @@ class ReplicaManager:
         """Check all replicas that are not served, some in each turn of the event loop.
 
         The check loads logs that are available again, creates logs that could not be created before, and repeats the
-        reports about the other replicas.
+        reports about replicas that still cannot be served.
         """
         self._returns.begin()
 
     def _look_again(self, record: ReplicaRecord) -> None:
-        """Check one replica that is not served, unless its record is outdated."""
+        """Check one replica that is not served, unless a newer `ReplicaRecord` has replaced `record`."""
         if self._has_stopped or self.states.get(record.topic_partition) is not record:
             return
         if record.partition is None:
@@ -261,11 +261,11 @@ class ReplicaManager:
         topic_partition = TopicPartition(topic.name, index)
         if self.states.get(topic_partition) is None:
             record = self.states.begin(topic_partition, topic.topic_id, Trigger.ASSIGNED)
-            if is_internal(topic.name):  # The coordinator loads the partition in this turn.
+            if is_internal(topic.name):  # The coordinator loads the partition in the same turn of the event loop.
                 self._make(record)
 
     def _make_some(self) -> None:
-        """Create as many partitions as one turn of the event loop allows, unless the next turn is scheduled to."""
+        """Create as many partitions as one turn of the event loop allows, unless `_make_next` is scheduled already."""
         if not self._is_making:
             self._make_next()
 

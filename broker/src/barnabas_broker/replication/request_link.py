@@ -19,7 +19,10 @@ class RequestLink:
         return self._reason is not None
 
     async def ask(self, request: bytes | bytearray) -> memoryview:
-        """Send a framed request; return the response without its size. Raises ConnectionError."""
+        """Send a framed request; return the response without its size.
+
+        Raises ConnectionError if the connection fails.
+        """
         if self._reason is not None:
             raise ConnectionError(self._reason)
         asked: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()

@@ -1,9 +1,10 @@
 """The policy for logs of partitions that are not assigned to this broker.
 
 A log is deleted if the metadata has a tombstone with the log's topic id, or has a topic document that is not older than
-the log and assigns the partition to other brokers. An empty log without a topic id, after a power cut, is deleted, too.
-All other logs stay in place as stray logs, because an older copy of the metadata may have been restored, or a document
-deleted by hand. `barnabas restore-metadata` restores topics of stray logs, `barnabas forget-topic` writes tombstones.
+the log and assigns the partition to other brokers. An empty log without a topic id, as a power cut may leave behind, is
+deleted, too. All other logs stay in place as stray logs, because an older copy of the metadata may have been restored,
+or somebody may have deleted a document by hand. `barnabas restore-metadata` restores topics of stray logs, `barnabas
+forget-topic` writes tombstones.
 """
 
 import logging
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def assigned_partition(image: MetadataImage, broker_id: int, topic_id: UUID, number: int) -> TopicPartition | None:
-    """Return the partition with this topic id and number, None if it is not assigned to this broker."""
+    """Return the partition with this topic id and number, None if the partition is not assigned to this broker."""
     document = image.topics.get(image.topic_name(topic_id) or "")
     if document is None or number >= len(document.partitions):
         return None
@@ -75,7 +76,7 @@ class StrayLogPolicy:
         self._logs = logs
         self._image = image
         self._refused: set[str] = set()
-        """The logs whose removal has failed since the last sweep began."""
+        """The logs that could not be removed since the last sweep began."""
         self._told: set[str] = set()
 
     @property

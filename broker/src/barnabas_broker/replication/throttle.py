@@ -16,7 +16,7 @@ PAUSE_S_MIN: Final = 0.01
 class Throttle:
     """The token bucket; `rate` returns the limit in bytes per second.
 
-    The tokens may become negative, because the size of a read or a response is known only afterwards.
+    The tokens may become negative, because the size of a response is known only after records were read or fetched.
     """
 
     def __init__(self, clock: Clock, rate: Callable[[], int]) -> None:
