@@ -1,7 +1,6 @@
 """The construction of large responses in several turns of the event loop.
 
-Encoding the elements of an array takes about half as long as making them, so each element is encoded in the turn that
-makes it.
+Each element of an array is encoded in the turn that creates it, because encoding all elements takes a long time, too.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable

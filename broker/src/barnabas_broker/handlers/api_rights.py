@@ -30,7 +30,8 @@ class Need(NamedTuple):
     when: tuple[str, tuple[int, ...]] | None = None
     """A field of the element or of the request, and the values of the field for which the right is needed."""
     or_on_cluster: AclOperation | None = None
-    """The operation on the cluster whose right suffices instead; None if there is no such operation."""
+    """An operation on the cluster; a client that may perform it does not need the right. None means no such
+    operation."""
 
     @property
     def code(self) -> ErrorCode:
@@ -56,8 +57,8 @@ class ApiRights(NamedTuple):
 
     needs: tuple[Need, ...] = ()
     answers: Mapping[str, str] = {}
-    """The array of the request by array of the response, if the names differ. `outer.inner` is an inner array, and
-    `a+b` is two arrays."""
+    """The name of an array in the response, and the name of the array in the request whose elements it answers, if the
+    two names differ. `outer.inner` is an inner array, and `a+b` stands for two arrays."""
     names_each: bool = False
     """True if a response that refuses the whole request also lists every element."""
     refused: Mapping[str, object] = {}

@@ -52,7 +52,7 @@ further batches."""
 
 
 class Appender(msgspec.Struct):
-    """Appends the batches of one request, in order; `late` collects the results if at least one has to wait."""
+    """Appends the batches of one request, in order; `late` collects the results if at least one batch has to wait."""
 
     environment: HandlerEnvironment
     channel: Channel

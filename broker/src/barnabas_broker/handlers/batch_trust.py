@@ -2,9 +2,9 @@
 
 Kafka checks the records of all batches. This broker checks those of the first batches of a connection, and later only
 those of batches with an implausible header, because a client that writes wrong headers does so repeatedly. After one
-invalid batch all batches of the connection are checked. While the helper process is busy, a first batch is accepted
-unchecked, and the next batch is checked instead. Invalid batches are counted by client id, and logged once for each
-client and topic.
+invalid batch all batches of the connection are checked. If the helper process is busy, one of the first batches may be
+accepted unchecked; a later batch is then checked instead. Invalid batches are counted by client id, and logged once for
+each client and topic.
 """
 
 import logging

@@ -111,6 +111,6 @@ class RawHandler(Protocol):
     ) -> GiveUp | None:
         """Handle a request; return None, or a callback to call if the connection closes before the response.
 
-        Raises MalformedRequest and CloseConnection.
+        Raises MalformedRequest if the request cannot be decoded, and CloseConnection to close the connection.
         """
         ...

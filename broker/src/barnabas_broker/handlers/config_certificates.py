@@ -18,7 +18,7 @@ async def check_certificates(
 ) -> None:
     """Raise ApiError if a listener of this broker cannot use the certificates in `overrides`.
 
-    Configs of other brokers are not checked, because only these brokers can read the files.
+    Configs of other brokers are not checked, because this broker cannot read the certificate files of other brokers.
     """
     is_own = resource.type is ConfigResourceType.BROKER and resource.name == str(environment.broker_id)
     check, config = environment.check_certificates, environment.config

@@ -1,4 +1,7 @@
-"""CreateAcls (30), v1 to v3: creates ACLs, each on its own; SECURITY_DISABLED without an authorizer."""
+"""CreateAcls (30), v1 to v3: creates ACLs, each independently of the others.
+
+The error is SECURITY_DISABLED without an authorizer.
+"""
 
 from typing import Any
 

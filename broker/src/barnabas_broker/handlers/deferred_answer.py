@@ -21,7 +21,7 @@ def answer_of(start: Callable[[Callable[[Answer], object]], object]) -> Answer |
     def answer(value: Answer) -> None:
         if not waiting:
             given.append(value)
-        elif not waiting[0].done():  # A closed connection has cancelled the future.
+        elif not waiting[0].done():  # The future is done if a closed connection has cancelled it.
             waiting[0].set_result(value)
 
     start(answer)

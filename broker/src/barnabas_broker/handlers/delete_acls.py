@@ -1,4 +1,7 @@
-"""DeleteAcls (31), v1 to v3: deletes the ACLs that match a filter; SECURITY_DISABLED without an authorizer."""
+"""DeleteAcls (31), v1 to v3: deletes the ACLs that match a filter.
+
+The error is SECURITY_DISABLED without an authorizer.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final

@@ -87,7 +87,10 @@ class _PartitionDeletion:
 
 
 def _delete(partition: Partition, offset: int) -> int:
-    """Delete records on the leader; return the log start offset that all replicas must reach. Raises ApiError."""
+    """Delete records on the leader; return the log start offset that all replicas must reach.
+
+    Raises ApiError if the offset is out of range, or if the records of the partition cannot be deleted.
+    """
     partition.check_writable(all_replicas=False)
     if CleanupPolicy.DELETE not in partition.log.config.cleanup_policies:
         topic = partition.topic_partition.topic
@@ -114,7 +117,7 @@ class _Wait:
 
     @property
     def lists(self) -> list[WaitList]:
-        """The wait lists of the partitions whose followers have not deleted yet."""
+        """The wait lists of the partitions whose followers have not deleted the records yet."""
         return list(self._unknown)
 
     def try_complete(self, changed: WaitList) -> bool:

@@ -52,7 +52,7 @@ def _may_delete(environment: HandlerEnvironment, rights: Rights, asked: str | UU
 
 
 def _refused(environment: HandlerEnvironment, rights: Rights, asked: str | UUID) -> TopicResult:
-    """Return the refusal of a topic; a topic id gets the topic's name only if the client may describe the topic."""
+    """Return the refusal of a topic; a refused topic id gets the name only if the client may describe the topic."""
     if isinstance(asked, str):
         return TopicResult(name=asked, topic_id=NO_ID, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     name = environment.image.topic_name(asked)

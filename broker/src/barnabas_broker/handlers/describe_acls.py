@@ -1,4 +1,7 @@
-"""DescribeAcls (29), v1 to v3: lists the ACLs that match a filter; SECURITY_DISABLED without an authorizer."""
+"""DescribeAcls (29), v1 to v3: lists the ACLs that match a filter.
+
+The error is SECURITY_DISABLED without an authorizer.
+"""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
 """DescribeCluster (60), v0 to v2: the cluster id, the controller and the brokers.
 
-A request (v1) can only ask for the endpoints of brokers, because controllers have no addresses of their own. A v2
+A v1 request has an endpoint type; only brokers are allowed, because controllers have no addresses of their own. A v2
 request may include fenced brokers (KIP-1073).
 """
 
@@ -19,7 +19,7 @@ BROKER_ENDPOINTS: Final = 1
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    """Describe the cluster; UNSUPPORTED_ENDPOINT_TYPE for the endpoints of controllers (KIP-919)."""
+    """Describe the cluster; the error is UNSUPPORTED_ENDPOINT_TYPE for the endpoints of controllers (KIP-919)."""
     asked = request.include_cluster_authorized_operations
     if context.api_version >= 1 and request.endpoint_type != BROKER_ENDPOINTS:
         return DescribeClusterResponse(

@@ -24,7 +24,7 @@ Node = DescribeQuorumResponse.Node
 def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
-    """Describe partition 0 of `__cluster_metadata`; UNKNOWN_TOPIC_OR_PARTITION for all other partitions."""
+    """Describe partition 0 of `__cluster_metadata`; other partitions have the error UNKNOWN_TOPIC_OR_PARTITION."""
     return DescribeQuorumResponse(
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -56,7 +56,7 @@ def _partition(environment: HandlerEnvironment, topic: str, number: int) -> Part
         error_code=ErrorCode.NONE,
         error_message=None,
         leader_id=controller,
-        leader_epoch=image.controller_epoch & EPOCH_MAX,  # An epoch has 31 bits, but the store's token has more.
+        leader_epoch=image.controller_epoch & EPOCH_MAX,  # The controller epoch may exceed Kafka's 31 bits.
         high_watermark=image.revision,
         current_voters=[_leader(environment)] if controller != NO_CONTROLLER else [],
         observers=[

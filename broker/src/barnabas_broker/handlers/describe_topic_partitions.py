@@ -65,7 +65,7 @@ def _sees(rights: Rights, name: str) -> bool:
 def _places(
     environment: HandlerEnvironment, names: list[str], refused: Collection[str], first: Place
 ) -> Iterator[Place]:
-    """Yield the partitions of the pages from `first` on; a topic that does not exist or is refused counts as one."""
+    """Yield the partitions of the pages from `first` on; a missing or refused topic counts as one partition."""
     for name in names[bisect_left(names, first.name) :]:
         document = None if name in refused else environment.image.topics.get(name)
         count = 1 if document is None else len(document.partitions)

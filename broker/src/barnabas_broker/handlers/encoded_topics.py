@@ -1,7 +1,8 @@
 """The cache of topics in the encoded form of Metadata responses.
 
 Clients request the same topics repeatedly, and encoding 2,000 partitions takes 50 ms. After a change of a topic all
-clients request it at once: their requests share one encoding, which each continues in its turns of the event loop.
+clients request the topic at once. Their requests share one encoding: each request encodes further partitions in its
+turns of the event loop.
 """
 
 from collections.abc import Callable, Iterable
@@ -38,7 +39,7 @@ class Form(NamedTuple):
 
 
 class EncodedTopic(NamedTuple):
-    """A topic in encoded form, as an element of a Metadata answer."""
+    """A topic in encoded form, as an element of a Metadata response."""
 
     document: TopicDocument
     live: frozenset[int]
@@ -55,12 +56,12 @@ class _BegunTopic:
         self.whole: EncodedTopic | None = None
 
     def is_of(self, document: TopicDocument, form: Form) -> bool:
-        """True if neither the topic nor the form has changed since the encoding began."""
+        """True if neither the topic nor its Form has changed since the encoding began."""
         return self.document is document and self.form == form
 
 
 LookUp = Callable[[str], tuple[TopicDocument, Form] | None]
-"""A function that returns the current topic of a name with its form, or None if the topic does not exist."""
+"""A function that returns the topic of a name and the Form in which to encode it; None if the topic does not exist."""
 _Key = tuple[str, int, frozenset[int]]
 
 

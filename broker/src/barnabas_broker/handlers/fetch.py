@@ -87,7 +87,7 @@ class ConsumerFetch:
             self._reader = _RefusingReader(self._reader, topics)
 
     def begin(self) -> GiveUp | None:
-        """Read the partitions of the request; return a callback that gives up if the answer must wait, else None."""
+        """Read the partitions of the request. If the answer must wait, return a callback that drops the request."""
         if sum(len(topic.partitions) for topic in self._request.topics) > FETCHED_PARTITIONS:
             self._respond = self._channel.defer()
             self._environment.attempt(self._read_in_slices())
@@ -165,7 +165,7 @@ class ConsumerFetch:
         self._answer()
 
     def _answer(self) -> None:
-        self._end_wait = None  # Break the reference cycle, because frozen objects are never collected.
+        self._end_wait = None  # Break the reference cycle, because gc never collects objects frozen by gc.freeze.
         respond = self._respond or self._channel.respond
         respond(encode_fetch_response(self._correlation_id, self._version, self._results))
 
@@ -279,7 +279,7 @@ class _RefusingReader:
         self._refused = refused
 
     is_urgent: Final = True
-    """A response with a refusal is sent at once."""
+    """True, because a response with a refusal is sent at once."""
 
     @property
     def bytes_read(self) -> int:

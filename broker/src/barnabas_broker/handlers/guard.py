@@ -90,7 +90,7 @@ def _has(rights: Rights, need: Need, request: Any, element: Any, environment: Ha
 
 
 def _resource(need: Need, element: Any, environment: HandlerEnvironment) -> str | None:
-    """Return the name of the resource; None for an unknown topic id, for which the handler has an error."""
+    """Return the name of the resource; None for an unknown topic id, because the handler returns its own error."""
     if need.resource_type is ResourceType.CLUSTER:
         return CLUSTER_NAME
     if need.field.endswith("[]"):

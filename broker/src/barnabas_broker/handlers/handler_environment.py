@@ -1,4 +1,4 @@
-"""The environment of the handlers: the parts of the broker that they use."""
+"""The broker's objects that handlers use, such as the metadata image, the replicas and the coordinators."""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
@@ -44,7 +44,7 @@ class IgnoredConfig(NamedTuple):
 
 @dataclass(slots=True)
 class HandlerEnvironment:
-    """The parts of the broker that handlers use.
+    """The broker's objects that handlers use, such as the metadata image, the replicas and the coordinators.
 
     `config` is replaced when dynamic broker configs change; all other fields stay the same.
     """

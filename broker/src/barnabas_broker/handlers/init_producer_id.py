@@ -2,7 +2,7 @@
 
 Without a transactional id, the producer gets a new producer id with epoch 0. With a transactional id, the epoch
 increases, which fences all earlier producers with this id, and their open transaction is aborted. From v3 on a producer
-sends its current producer id and epoch (KIP-360); from v4 on it knows PRODUCER_FENCED.
+sends its current producer id and epoch (KIP-360); from v4 on the producer knows the error PRODUCER_FENCED.
 """
 
 from typing import Final
@@ -40,7 +40,7 @@ async def handle(
 
 
 def _check_right(rights: Rights, transactional_id: str | None) -> None:
-    """Raise ApiError unless the client may use the transactional id, or without one may write idempotently."""
+    """Raise ApiError unless the client may use the transactional id, or may write idempotently if the id is None."""
     if transactional_id is not None:
         if not rights.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

@@ -58,7 +58,7 @@ class _Waiting(NamedTuple):
     reason is not an exception, because the traceback of an exception would keep the response in memory."""
 
     def go_on(self) -> None:
-        if not self.is_there.done():  # The waiting task may be cancelled.
+        if not self.is_there.done():  # The future is done if its task was cancelled.
             self.is_there.set_result(None)
 
     def end(self, why: str) -> None:

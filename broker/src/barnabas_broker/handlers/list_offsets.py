@@ -83,7 +83,7 @@ async def _look_up(
 
 
 async def find_offset(partition: Partition, timestamp_ms: int, offset_max: int, turn: FairTurn) -> Found:
-    """Return the first offset below `offset_max` that has this timestamp or a later one.
+    """Return the first offset below `offset_max` whose record has the given timestamp or a later timestamp.
 
     Special timestamps, such as -1 (latest), select an offset directly. Raises ApiError for an undefined special
     timestamp.

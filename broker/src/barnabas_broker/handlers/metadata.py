@@ -73,7 +73,7 @@ def _visible(
 
 
 def _forms(environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest) -> Callable[[str], Form]:
-    """Return a function from topic names to the form of the topic in the response."""
+    """Return a function from the name of a topic to the Form in which the topic is encoded."""
     version, live = context.api_version, environment.image.live
     if not request.include_topic_authorized_operations:
         form = Form(version, NOT_ASKED, live)
@@ -140,7 +140,7 @@ def _answer(
 ) -> MetadataResponse:
     """Make the response; `prepared` holds the topics that were encoded in earlier turns.
 
-    Topics that have changed since then are encoded again, up to ENCODED_PARTITIONS partitions.
+    Topics that have changed after they were encoded are encoded again, up to ENCODED_PARTITIONS partitions in total.
     """
     image = environment.image
     form_of = _forms(environment, context, request)

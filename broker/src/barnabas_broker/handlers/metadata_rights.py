@@ -16,7 +16,7 @@ Wanted = MetadataRequest.MetadataRequestTopic
 
 
 def narrow(environment: HandlerEnvironment, rights: Rights, request: MetadataRequest) -> list[TopicResponse]:
-    """Remove the topics that the client may not see or create; return a refusal for each that was named."""
+    """Remove the topics that the client may not see or create; return refusals of topics that the request names."""
     if request.topics is None:
         names = [
             name for name in environment.image.topics if rights.may_see(AclOperation.DESCRIBE, ResourceType.TOPIC, name)

@@ -8,8 +8,8 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_core.errors import ApiError, ErrorCode
 
 STRICT_SINCE: Final[Mapping[int, int]] = {19: 6, 20: 5, 37: 3}
-"""The first versions of CreateTopics, DeleteTopics and CreatePartitions with an error above the quota; earlier versions
-are only throttled."""
+"""The first versions of CreateTopics, DeleteTopics and CreatePartitions that return an error above the quota; earlier
+versions are only throttled."""
 
 NameT = TypeVar("NameT")
 
@@ -41,7 +41,7 @@ class MutationCharge(Generic[NameT]):
                 self._limited.count(cost)
 
     def throttle_ms(self, outcomes: Mapping[NameT, object]) -> int:
-        """Return the throttle time for the response, after the charge of failed topics was given back."""
+        """Give back the charge for topics that failed, and return the throttle time for the response."""
         if self._limited is None:
             return 0
         for name, outcome in outcomes.items():

@@ -118,8 +118,8 @@ async def _read(
 ) -> list[_Topic]:
     """Return the requested topics, or all topics with committed offsets.
 
-    Raises ApiError if this broker does not coordinate the group. The offsets are copied at once, because another broker
-    may coordinate the group and change them in a later turn.
+    Raises ApiError if this broker does not coordinate the group. The offsets are copied at once, because they may
+    change, or may move to another broker, before a later turn of the event loop.
     """
     rights = rights_of(environment, context.client)
     committed = dict(environment.groups.committed(group_id))

@@ -15,7 +15,9 @@ EpochEndOffset = TopicResult.EpochEndOffset
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Return for each partition the largest epoch up to the requested one, and its end offset; -1 if there is none.
+    """Return for each partition the largest epoch up to the requested epoch, and the end offset of that epoch.
+
+    Both are -1 if no such epoch exists.
 
     If compaction has left a gap after the epoch, the end offset is the first offset after the gap, because the next
     epoch may have begun anywhere in the gap.

@@ -1,4 +1,4 @@
-"""A Produce request that waits for some of its results, which `appender` completes.
+"""A Produce request that waits for some of its results; `appender` adds the missing results.
 
 The place of a result is the index of its batch in the request.
 """

@@ -35,7 +35,7 @@ class Refusals:
         return self._response(**values, **self._own_fields(self._struct))
 
     def of_elements(self, array: str, refused: Iterable[tuple[object, ErrorCode]]) -> tuple[str, list[Any]]:
-        """Return the name of the response's array for an array of the request, and the refused elements for it."""
+        """Return the name of the response's array that answers an array of the request, and its refused elements."""
         field = next(each for each in self._arrays(self._struct) if self._source(each) == array)
         assert field.struct is not None, "the elements of the array must be structs"
         return field.name, [self._element(field.struct, source, code) for source, code in refused]
@@ -50,7 +50,7 @@ class Refusals:
         return [self._element(field.struct, each, code) for each in found]
 
     def _element(self, struct: schema.Struct, source: object, code: ErrorCode) -> Any:
-        """Return a refused element; its inner elements have errors only if it has no error field."""
+        """Return a refused element; inner elements have errors only if the refused element has no error field."""
         values: dict[str, object] = {each.name: code for each in struct.fields if each.name in _CODES}
         arrays = [] if values else self._arrays(struct)
         is_plain = isinstance(source, _PLAIN)
@@ -69,7 +69,7 @@ class Refusals:
         return {each.name: self._fields[each.name] for each in struct.fields if each.name in self._fields}
 
     def _arrays(self, struct: schema.Struct) -> list[schema.Field]:
-        """Return the arrays whose elements have an error field, or an inner array that does."""
+        """Return the arrays whose elements have an error field, or have inner elements with an error field."""
         return [
             each for each in struct.fields if each.is_array and each.struct is not None and self._tells(each.struct)
         ]

@@ -1,7 +1,7 @@
 """The handlers by API key; `wire.apis` has their versions, and a test checks that both tables have the same keys.
 
-Message handlers are imported when they are first used, because they and their messages would take a third of the
-broker's start.
+Message handlers are imported when they are first used, because importing all handlers and messages would take a third
+of the broker's start-up time.
 """
 
 import functools

@@ -28,7 +28,7 @@ class AskedTopic(Protocol):
 def lacking(
     environment: HandlerEnvironment, rights: Rights, operation: AclOperation, topics: Sequence[AskedTopic]
 ) -> frozenset[AskedTopicKey]:
-    """Return the topics to which the client has no right, and cache the others for its next requests.
+    """Return the topics to which the client has no right, and cache the allowed topics for its next requests.
 
     An unknown topic id is not refused, because the handler answers it with an error.
     """

@@ -10,7 +10,7 @@ from barnabas_core.errors import ErrorCode
 
 
 async def outcome(start: Callable[[Callable[[Decision], object]], object], *, knows_fenced: bool) -> Decision:
-    """Return the committed decision of the coordinator; for old clients PRODUCER_FENCED is INVALID_PRODUCER_EPOCH."""
+    """Return the committed decision of the coordinator; old clients get INVALID_PRODUCER_EPOCH for PRODUCER_FENCED."""
     decision: Decision = await awaited(start)
     if decision.error is ErrorCode.PRODUCER_FENCED and not knows_fenced:
         return decision._replace(error=ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -18,7 +18,10 @@ async def outcome(start: Callable[[Callable[[Decision], object]], object], *, kn
 
 
 async def id_if_lacking(environment: HandlerEnvironment, transactional_id: str, *, if_unknown: bool) -> int:
-    """Return a new producer id if the coordinator may need one, else NO_PRODUCER_ID. Raises ApiError."""
+    """Return a new producer id if the coordinator may need one, else NO_PRODUCER_ID.
+
+    Raises ApiError if no producer id can be allocated.
+    """
     if environment.transactions.lacks_id(transactional_id, if_unknown=if_unknown):
         return await environment.producer_ids.next_id()
     return NO_PRODUCER_ID

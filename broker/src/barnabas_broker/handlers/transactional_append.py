@@ -32,7 +32,7 @@ _TRY_AGAIN: Final[Mapping[ErrorCode, ErrorCode]] = dict.fromkeys(
     ),
     ErrorCode.NOT_ENOUGH_REPLICAS,
 )
-"""The coordinator errors that producers do not expect from Produce, with the error on which producers retry."""
+"""The errors of the coordinator that Produce does not return, each with an error that makes the producer retry."""
 
 
 class BatchAppender(Protocol):
@@ -64,7 +64,10 @@ class BatchAppender(Protocol):
 def append_in_transaction(
     appender: BatchAppender, partition: Partition, batch: memoryview, header: BatchHeader, place: int
 ) -> ProduceResult | None:
-    """Append a transactional batch; return the result, or None if it comes later. Raises ApiError and StorageError."""
+    """Append a transactional batch; return the result, or None if it comes later.
+
+    Raises ApiError if the batch is refused, and StorageError if the disk fails.
+    """
     if appender.request.transactional_id is None:
         message = "the request has a transactional batch, but no transactional id"
         raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message)

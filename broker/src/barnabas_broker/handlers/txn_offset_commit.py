@@ -126,7 +126,7 @@ def _offsets(environment: HandlerEnvironment, request: TxnOffsetCommitRequest) -
 
 
 def _known_error(code: ErrorCode, version: int) -> ErrorCode:
-    """Return the error code that a client of this version knows."""
+    """Convert an error code to a code that clients of the given version know."""
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
         return ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.NETWORK_EXCEPTION or (

@@ -1,4 +1,4 @@
-"""The floor that authenticates clients and authorizes their requests.
+"""The authentication of clients, and the authorization of their requests.
 
-Authorization is pure; credentials come from the metadata floor.
+Authorization does no IO; `barnabas_broker.metadata` stores the SCRAM credentials.
 """

@@ -35,7 +35,10 @@ class StoredPasswords:
         self._unreadable: set[str] = set()
 
     async def sealed(self, broker: str, configs: OptionalTexts) -> OptionalTexts:
-        """Return a broker's settings with each password encrypted for the metadata. Raise StoreUnavailable."""
+        """Return a broker's settings with each password encrypted for the metadata.
+
+        Raise StoreUnavailable if the encryption key cannot be read.
+        """
         passwords = {name: text for name, text in configs.items() if text and _is_password(name)}
         if not passwords:
             return configs
@@ -43,7 +46,10 @@ class StoredPasswords:
         return {**configs, **{name: self._seal(cipher, broker, name, text) for name, text in passwords.items()}}
 
     async def opened(self, config: BrokerConfig) -> BrokerConfig:
-        """Return the config with the decrypted passwords of this broker. Raise StoreUnavailable."""
+        """Return the config with the decrypted passwords of this broker.
+
+        Raise StoreUnavailable if the encryption key cannot be read.
+        """
         own = config.broker_overrides
         sealed = {name: text for name, text in own.items() if text.startswith(_SEALED) and _is_password(name)}
         if not sealed:

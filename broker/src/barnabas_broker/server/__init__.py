@@ -1,1 +1,1 @@
-"""The sockets of the event loop: accept, frame, dispatch and send for Kafka clients; HTTP for metrics and probes."""
+"""Accept Kafka clients, dispatch their requests and send the responses; serve metrics and probes over HTTP."""

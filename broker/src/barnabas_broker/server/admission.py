@@ -32,7 +32,7 @@ def plain_address(address: str) -> str:
 
 
 class Admission:
-    """The counts of open connections, and the remaining connection creations.
+    """The counts of open connections, and the number of connections that may be created now.
 
     `protected_listener` is None if brokers and clients share a listener.
     """

@@ -21,7 +21,7 @@ from barnabas_broker.wire.parts import Part
 LATE_ANSWERS_MAX: Final = 64
 """The most outstanding responses with which a connection still reads requests."""
 LATE_BYTES_MAX: Final = 1024 * 1024
-"""The limit for the bytes of finished responses that wait for an earlier one; at the limit, reading is paused."""
+"""The limit for the bytes of finished responses that wait for an earlier response; reading pauses at the limit."""
 
 
 class LateAnswer:
@@ -165,7 +165,7 @@ class Answers:
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
         """Return a callback that takes the response later; an empty list means that no response is sent.
 
-        Until then the connection reads no further request, unless the handler sets `reads_on`.
+        The connection reads no further request before the response is finished, unless `reads_on` is True.
         """
         late = LateAnswer(mutes=not reads_on)
         self._late.append(late)

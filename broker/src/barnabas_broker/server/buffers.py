@@ -1,4 +1,4 @@
-"""A pool of buffers for requests that have not arrived whole: grown only as bytes arrive, and bounded in total.
+"""A pool of buffers for incomplete requests; a buffer grows only as bytes arrive, and the pool has a size limit.
 
 An idle connection holds no buffer. The size of a buffer depends on the bytes that have arrived, not on the size that
 the request announces. Connections that get no buffer wait in a queue; a few are woken per turn of the loop while memory
@@ -42,7 +42,7 @@ class BufferPool:
 
     @property
     def is_short(self) -> bool:
-        """True if an owner waits, or the next one would have to wait."""
+        """True if an owner waits, or the next owner would have to wait."""
         return self.is_exhausted or bool(self._waiting)
 
     @property

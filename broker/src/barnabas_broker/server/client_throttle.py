@@ -1,4 +1,4 @@
-"""Throttle clients that exceed a quota: the response carries the throttle time, and the connection is muted for it.
+"""Throttle clients that exceed a quota: the response has the throttle time, for which the connection is muted.
 
 The dispatcher calls the handlers of Produce and Fetch through this module only while quotas exist, so a cluster without
 quotas pays nothing. The response to a Produce or Fetch carries the throttle time for the time spent on earlier
@@ -63,7 +63,7 @@ def throttled(api_key: int, handler: RawHandler) -> RawHandler:
 def throttle_message(
     environment: HandlerEnvironment, connection: Connection, header: RequestHeader, response: Any
 ) -> None:
-    """Throttle the client, and write the throttle time into the response; a handler may have set a longer one."""
+    """Mute the client, and write the throttle time into the response; a longer time in the response remains."""
     throttle_ms = getattr(response, "throttle_time_ms", 0)
     limits = _limits_of(environment, connection, header)
     if limits is not None:
@@ -74,7 +74,7 @@ def throttle_message(
 
 
 def count_time(environment: HandlerEnvironment, connection: Connection, header: RequestHeader, took_s: float) -> None:
-    """Count the time that the handler took for the client's request_percentage quota."""
+    """Charge the duration of the handler to the client's request_percentage quota."""
     limits = _limits_of(environment, connection, header)
     if limits is not None:
         _count_time(limits, took_s)

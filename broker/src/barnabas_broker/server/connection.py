@@ -200,7 +200,7 @@ class Connection:
         return 0
 
     def _read_after_start(self) -> None:
-        """Receive behind the kept bytes of an incomplete request, and process both."""
+        """Receive bytes after the kept bytes of an incomplete request, and process the kept and the received bytes."""
         self._wait_for_bytes(0)
         scratch, start = self._scratch, self._start
         kept = len(start)
@@ -278,7 +278,7 @@ class Connection:
         self._process_partial()
 
     def _process_partial(self) -> None:
-        """Dispatch the complete requests of the partial buffer; keep the rest, in a larger buffer if needed."""
+        """Dispatch the complete requests of the partial buffer; keep the bytes of an incomplete request."""
         partial = self._partial
         if partial is None:
             self._process_start()
@@ -384,12 +384,12 @@ class Connection:
             self._transport.ignore_readable()
 
     def resume(self) -> None:
-        """Read again if nothing else forbids it, beginning with requests that have already been received."""
+        """Read again unless another reason to pause remains; begin with requests that have already been received."""
         if self.is_closed or self._reading or self._starved or self._others_first or self.answers.must_go_first:
             return
         self._reading = True
         self._transport.call_when_readable(self._readable)
-        self._slow_clients.ended(self)  # The broker did not read, so the client is not to blame for the time.
+        self._slow_clients.ended(self)  # The broker had paused reading, so the client was not slow.
         try:
             self._process_partial()
             if self._start or self._partial is not None:

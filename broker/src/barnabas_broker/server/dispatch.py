@@ -88,9 +88,10 @@ class Dispatcher:
         late.give_up = give_up
 
     def _answer_message(self, connection: Connection, header: RequestHeader, body: memoryview) -> GiveUp | None:
-        """Decode and handle a request; return the callback for a connection that closes before the response.
+        """Decode and handle a request; return a callback that cancels the response if the connection closes earlier.
 
-        Cancelling the plain future of a JoinGroup stops no work, because other code sets its result.
+        The callback is None unless the handler has returned a future, as for JoinGroup. Cancelling the future stops no
+        work, because other code sets its result.
         """
         if not API_SPECS[header.api_key].supports(header.api_version):
             self._refuse_version(connection, header)

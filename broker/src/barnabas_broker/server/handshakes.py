@@ -41,7 +41,7 @@ class ServerTls(NamedTuple):
 
 
 class Handshake:
-    """One unfinished handshake: `done` is called with the transport and the principal, or `failed` if it fails."""
+    """One unfinished handshake, which calls `done` with the transport and the principal, or calls `failed`."""
 
     __slots__ = ("began_s", "done", "failed", "peer", "principal_of", "tls")
 

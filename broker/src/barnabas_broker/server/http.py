@@ -11,7 +11,7 @@ import h11
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 32
-"""The most open connections; their file descriptors come from a reserve that logs need, too."""
+"""The most open connections; they use the few file descriptors that are not set aside for segments and clients."""
 READ_BYTES: Final = 16 * 1024
 REQUEST_S_MAX: Final = 10.0
 """The time for a request to arrive, after which the connection is closed."""

@@ -35,7 +35,8 @@ IDLE_LOOK_S: Final = 60.0
 BETWEEN_BROKERS_BYTES: Final = 64 * 1024 * 1024
 """The bytes of buffers for requests of other brokers, if brokers have their own listener."""
 TURNED_AWAY_MAX: Final = 32
-"""The most refused sockets that wait to be closed; their file descriptors come from a reserve."""
+"""The most refused sockets that wait to be closed; they use the few file descriptors that are not set aside for
+segments and clients."""
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -107,7 +108,7 @@ class Listener:
     def bind(self, listener_name: str, host: str, port: int) -> int:
         """Bind the address without accepting; return the port, which the system chooses if `port` is 0.
 
-        Raise OSError.
+        Raise OSError if the address cannot be bound.
         """
         family = socket.AF_INET6 if ":" in host or not host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)

@@ -1,8 +1,8 @@
 """Check whether records are in the page cache, because `sendfile` of uncached records blocks the event loop.
 
 `cachestat` and RWF_NOWAIT ask the kernel; on a file system that does not support them (tmpfs), all records count as
-cached. Checking the pages of 1 MiB takes 10 us or more, a tenth of the time to send them. A range found cached is
-therefore trusted for up to a second, because consumers and followers read the same end of a log.
+cached. Checking the pages of 1 MiB takes 10 us or more, a tenth of the time to send them. The result for a cached range
+is therefore kept for up to a second; consumers and followers often read the same range at the end of a log.
 """
 
 import ctypes
@@ -71,13 +71,13 @@ def is_cached(file: SendableFile, position: int, length: int) -> bool:
 def _is_read(descriptor: int, position: int) -> bool:
     """True if the page of the byte is cached.
 
-    Since Linux 6.10 this check makes the kernel read a missing page, so it asks for one byte only.
+    Since Linux 6.10 this check makes the kernel read a missing page, so the check requests only one byte.
     """
     try:
         os.preadv(descriptor, (_PROBE,), position, os.RWF_NOWAIT)
     except BlockingIOError:
         return False
-    except OSError:  # RWF_NOWAIT is unsupported, or the disk has failed, which sending the slice reports.
+    except OSError:  # RWF_NOWAIT is unsupported, or the disk has failed; sending the slice then raises the error.
         return True
     return True
 

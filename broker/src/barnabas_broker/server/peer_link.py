@@ -180,7 +180,7 @@ class PeerLink:
             self._break("a bug in the handling of its response")
 
     def _take_responses(self) -> None:
-        """Pass the complete responses to their callbacks; move the rest to the front of a large enough buffer."""
+        """Pass complete responses to their callbacks; move an incomplete response to the front of a buffer."""
         position, have, buffer = 0, self._have, self._buffer
         needed = SIZE_BYTES
         while have - position >= SIZE_BYTES:

@@ -91,7 +91,8 @@ def begin_session(listener: SaslListener, connection: Connection) -> None:
 class SaslSession:
     """The dispatch of a connection until it has authenticated.
 
-    After that the dispatcher takes over. If the session has an end, this dispatch remains, and checks each request.
+    Later requests go directly to the dispatcher, unless the session has an end. SaslSession then checks the end before
+    each request.
     """
 
     def __init__(self, listener: SaslListener, dispatch: Dispatch, request_bytes_max: int) -> None:
@@ -191,7 +192,7 @@ class SaslSession:
     def _answer(self, connection: Connection, token: bytes) -> bytes:
         """Return the mechanism's response to a token, and begin the session after the last token.
 
-        Raise AuthenticationFailed.
+        Raise AuthenticationFailed if the client is refused.
         """
         assert self._dialogue is not None, "a mechanism was chosen"
         answer = self._dialogue.respond(token)

@@ -30,7 +30,7 @@ NAMED_MAX: Final = 3
 
 
 class SlowClient(Protocol):
-    """The part of a connection that `SlowClients` needs."""
+    """The methods and properties of a connection that `SlowClients` needs."""
 
     @property
     def peer(self) -> str:
@@ -154,7 +154,10 @@ class SlowClients:
         return age_s > allowed_s + client.begun_bytes / rate
 
     def _look_who_reads(self, now_s: float) -> None:
-        """Restart the time of clients that have read; look at entries older than PATIENCE_S, or all above the limit."""
+        """Restart the time of clients that have read since the last check.
+
+        Check all clients if the unsent responses exceed ANSWER_BYTES_MAX, otherwise only clients older than PATIENCE_S.
+        """
         is_much = self.answer_bytes > ANSWER_BYTES_MAX
         looked_at = takewhile(lambda entry: is_much or now_s - entry[1].since_s > PATIENCE_S, self._unread.items())
         for client in [client for client, unread in looked_at if client.bytes_sent != unread.bytes_sent]:

@@ -78,7 +78,7 @@ class PlainTransport:
         self._loop = loop
         self._socket = connected
         self._fd = connected.fileno()
-        self.receive: Callable[[memoryview], int] = connected.recv_into  # A direct method saves a Python call.
+        self.receive: Callable[[memoryview], int] = connected.recv_into  # Calling recv_into directly saves a call.
         self.send: Callable[[Sent], int] = connected.send
 
     def peek(self, buffer: memoryview) -> int:

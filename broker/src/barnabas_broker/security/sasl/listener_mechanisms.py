@@ -35,7 +35,7 @@ class SaslEnvironment(NamedTuple):
 
 
 def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment) -> Mapping[str, Mechanism]:
-    """Return the enabled mechanisms of a SASL listener by name. Raise InvalidConfig."""
+    """Return the enabled mechanisms of a SASL listener by name. Raise InvalidConfig if a setting is invalid."""
     names = security.value(ENABLED)
     assert isinstance(names, tuple), "the setting is a list"
     problems: list[ConfigProblem] = []

@@ -36,7 +36,10 @@ class Login(Protocol):
         ...
 
     def next_token(self, challenge: bytes) -> bytes | None:
-        """Return the next token to send, or None at the end; the first challenge is empty. Raise LoginFailed."""
+        """Return the next token to send, or None at the end; the first challenge is empty.
+
+        Raise LoginFailed if the server refuses the login or violates the protocol.
+        """
         ...
 
 
@@ -99,7 +102,7 @@ class ScramLogin:
 def login_between_brokers(config: BrokerConfig, new_nonce: Callable[[], str]) -> Callable[[], Login] | None:
     """Return a function that creates logins for the listener between brokers; None without SASL.
 
-    Raise InvalidConfig.
+    Raise InvalidConfig if the settings of the login are invalid.
     """
     security = config.listener_security(config.listeners.inter_broker)
     if not security.protocol.has_sasl:

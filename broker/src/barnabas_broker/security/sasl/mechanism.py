@@ -4,7 +4,7 @@ from typing import NamedTuple, Protocol
 
 
 class AuthenticationFailed(Exception):
-    """The error that a client is refused; the broker logs the message, and the client does not see it.
+    """The error that a client is refused; the broker logs the message, but does not send it to the client.
 
     `for_client` is the message that the client gets, as the specification of OAUTHBEARER requires.
     """
@@ -35,7 +35,7 @@ class Dialogue(Protocol):
     """One attempt of a client to authenticate."""
 
     def respond(self, token: bytes) -> ServerToken:
-        """Handle the client's next token. Raise AuthenticationFailed."""
+        """Handle the client's next token. Raise AuthenticationFailed if the client is refused."""
         ...
 
 

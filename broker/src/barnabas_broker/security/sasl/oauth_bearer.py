@@ -46,7 +46,7 @@ class OAuthBearer:
         return OAuthBearerDialogue(self)
 
     def identity_of(self, token: str) -> Identity:
-        """Return the user of a token. Raise InvalidToken."""
+        """Return the user of a token. Raise InvalidToken if a check of the token fails."""
         try:
             return identity_of(token, self._keys.current, self._rules, self._now_ms())
         except UnknownKey:
@@ -62,7 +62,7 @@ class OAuthBearerDialogue:
         self._refusal: str | None = None
 
     def respond(self, token: bytes) -> ServerToken:
-        """Handle the client's next message. Raise AuthenticationFailed."""
+        """Handle the client's next message. Raise AuthenticationFailed if the client is refused."""
         if self._refusal is not None:
             raise AuthenticationFailed(self._refusal, INVALID_TOKEN)
         message = parse_client_message(token)
@@ -77,7 +77,10 @@ class OAuthBearerDialogue:
 
 
 def parse_client_message(token: bytes) -> ClientMessage:
-    """Return the token and the user as which the client asks to act. Raise AuthenticationFailed."""
+    """Return the token and the user as which the client asks to act.
+
+    Raise AuthenticationFailed if the message is too large or malformed.
+    """
     if len(token) > MESSAGE_BYTES_MAX:
         raise AuthenticationFailed(f"the message is larger than {MESSAGE_BYTES_MAX} bytes")
     match = _MESSAGE.fullmatch(token.decode("utf-8", "replace"))

@@ -24,7 +24,10 @@ class Plain:
         return self
 
     def respond(self, token: bytes) -> ServerToken:
-        """Check a token of the form `authzid NUL user NUL password`. Raise AuthenticationFailed."""
+        """Check a token of the form `authzid NUL user NUL password`.
+
+        Raise AuthenticationFailed if the token is malformed, or if the user or the password is wrong.
+        """
         authorized_as, user, password = _parts(token)
         known = self._digests.get(user, _NOBODY)
         # Digests have equal lengths; the time of comparing passwords would reveal their length.

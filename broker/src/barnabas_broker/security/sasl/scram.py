@@ -80,7 +80,7 @@ class ScramDialogue:
         self._server_first = ""
 
     def respond(self, token: bytes) -> ServerToken:
-        """Handle the client's next message. Raise AuthenticationFailed."""
+        """Handle the client's next message. Raise AuthenticationFailed if the client is refused."""
         try:
             return self._challenge(token) if self._first is None else self._verdict(self._first, token)
         except MalformedScram as error:
@@ -89,7 +89,7 @@ class ScramDialogue:
     def _challenge(self, token: bytes) -> ServerToken:
         self._first = first = parse_client_first(token)
         self._known = self._mechanism.credential_of(first.user)
-        made_up = self._mechanism.made_up(first.user)  # Unknown users must take equally long.
+        made_up = self._mechanism.made_up(first.user)  # Known users must take as long as unknown users.
         self._asked = self._known or made_up
         self._nonce = first.nonce + self._mechanism.new_nonce()
         salt = b64encode(self._asked.salt).decode()

@@ -50,7 +50,10 @@ class ServerFirst(NamedTuple):
 
 
 def parse_client_first(token: bytes) -> ClientFirst:
-    """Parse a client's first message. Raise MalformedScram, also for channel binding, which no listener supports."""
+    """Parse a client's first message.
+
+    Raise MalformedScram if the syntax is wrong, or if the client requests channel binding, which is not supported.
+    """
     match = _CLIENT_FIRST.fullmatch(_text(token))
     if match is None:
         raise MalformedScram("the first message must be n,[a=NAME],n=USER,r=NONCE")
@@ -60,7 +63,7 @@ def parse_client_first(token: bytes) -> ClientFirst:
 
 
 def parse_client_final(token: bytes) -> ClientFinal:
-    """Parse a client's final message. Raise MalformedScram."""
+    """Parse a client's final message. Raise MalformedScram if the syntax is wrong."""
     match = _CLIENT_FINAL.fullmatch(_text(token))
     if match is None:
         raise MalformedScram("the final message must be c=BASE64,r=NONCE,p=BASE64")
@@ -68,7 +71,7 @@ def parse_client_final(token: bytes) -> ClientFinal:
 
 
 def parse_server_first(token: bytes) -> ServerFirst:
-    """Parse a server's first message. Raise MalformedScram."""
+    """Parse a server's first message. Raise MalformedScram if the syntax is wrong."""
     match = _SERVER_FIRST.fullmatch(_text(token))
     if match is None:
         raise MalformedScram("a server's first message must be r=NONCE,s=BASE64,i=NUMBER")

@@ -50,7 +50,10 @@ class ScramUsers:
         return self._shapes.get(mechanism, Counter[SaltShape]()).keys()
 
     async def load(self, new_secret: bytes) -> None:
-        """Read all credentials, and the shared secret, which the first broker stores. Raise StoreUnavailable."""
+        """Read all credentials and the shared secret; create the secret if no broker has created it yet.
+
+        Raise StoreUnavailable if the secret store does not respond.
+        """
         secret = await self._store.create(_SECRET_KEY, msgspec.json.encode(new_secret.hex()))
         self.secret = bytes.fromhex(msgspec.json.decode(secret, type=str))
         await self._read_all()
@@ -69,7 +72,7 @@ class ScramUsers:
             await self._read_all_when_it_answers()
 
     async def change(self, changes: Mapping[Named, ScramCredential | None]) -> None:
-        """Store and apply changes; None deletes a credential. Raise StoreUnavailable."""
+        """Store and apply changes; None deletes a credential. Raise StoreUnavailable if the store does not respond."""
         await self._store.write(
             {_key(*name): None if verifier is None else _document(verifier) for name, verifier in changes.items()}
         )

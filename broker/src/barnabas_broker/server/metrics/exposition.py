@@ -34,12 +34,12 @@ class Family(NamedTuple):
     samples: Callable[[], Iterable[Sample | None]]
     """A function that returns the samples; None stands for a step that has no sample.
 
-    Other work runs after each METRIC_SAMPLES steps, so the function must iterate over a copy of what can change.
+    Other work runs after each METRIC_SAMPLES steps, so the function must iterate over a copy of data that can change.
     """
 
 
 def single(name: str, kind: str, help_text: str, value: float) -> Family:
-    """Return a family with one sample without labels, and the value at this moment."""
+    """Return a family with one sample, which has the given value and no labels."""
     return Family(name, kind, help_text, lambda: [Sample("", value)])
 
 

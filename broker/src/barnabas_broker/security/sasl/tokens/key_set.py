@@ -42,7 +42,10 @@ class _KeySet(msgspec.Struct):
 
 
 def parse_key_set(text: bytes) -> tuple[TokenKey, ...]:
-    """Return the public keys for signatures, and ignore other entries. Raise InvalidKeySet."""
+    """Return the public keys for signatures, and ignore other entries.
+
+    Raise InvalidKeySet if the text is malformed or has no such key.
+    """
     if len(text) > KEY_SET_BYTES_MAX:
         raise InvalidKeySet(f"the JWK set is larger than {KEY_SET_BYTES_MAX} bytes")
     try:

@@ -27,7 +27,7 @@ class UnknownKey(InvalidToken):
 
 
 def identity_of(token: str, keys: Sequence[TokenKey], rules: TokenRules, now_ms: int) -> Identity:
-    """Return the user of a token and the end of its validity. Raise InvalidToken."""
+    """Return the user of a token and the end of its validity. Raise InvalidToken if a check of the token fails."""
     if len(token) > TOKEN_BYTES_MAX:
         raise InvalidToken(f"the token is larger than {TOKEN_BYTES_MAX} bytes")
     try:

@@ -47,7 +47,7 @@ class TokenKeys:
         self._missed.set()
 
     async def load(self) -> None:
-        """Fetch and use the current keys. Raise KeysUnavailable."""
+        """Fetch and use the current keys. Raise KeysUnavailable if the fetch fails."""
         try:
             self.current = await self._fetch()
         except KeysUnavailable:
