@@ -1,4 +1,4 @@
-"""The clock and timer interfaces; the app passes the real ones, and tests and simulations pass their own."""
+"""The clock and timer interfaces; the broker uses the machine's clocks, and tests and simulations replace them."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -9,7 +9,7 @@ class Clock(Protocol):
     """A wall clock and a monotonic clock."""
 
     def now_ms(self) -> int:
-        """Return the wall-clock time in milliseconds since the Unix epoch; it can be set forwards or back."""
+        """Return the wall-clock time in milliseconds since the Unix epoch; an administrator can set the clock back."""
         ...
 
     def monotonic_s(self) -> float:

@@ -1,7 +1,7 @@
 """Kafka's error codes, and the exception that carries one to the client in a response.
 
-Failures are of three kinds. An `ApiError` is a response, and is not logged as an error. A failure of the environment,
-such as a failed disk, is an exception of the floor that detects it, and is caught in one place. A bug is an `assert`.
+Failures are of three kinds. An `ApiError` is a response, and is not logged as an error. A failure of a disk, a
+connection or a store is an exception of the package that detects the failure. A bug is an `assert`.
 """
 
 from enum import IntEnum

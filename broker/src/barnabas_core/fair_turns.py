@@ -49,10 +49,7 @@ SENT_BYTES: Final = 256 * 1024
 RECEIVED_BYTES: Final = 1024 * 1024
 """The bytes received per turn on one link to another broker."""
 APPENDED_BYTES: Final = 4 * 1024 * 1024
-"""The bytes of fetched records that a follower appends in one turn; only a follower far behind fetches more.
-
-With a smaller limit, new records would be appended before earlier ones are committed.
-"""
+"""The bytes of fetched records that a follower appends in one turn; only a follower far behind fetches more."""
 
 T = TypeVar("T")
 

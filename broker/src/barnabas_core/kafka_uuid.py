@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-_RESERVED_MAX: Final = 100  # Kafka reserves the first hundred.
+_RESERVED_MAX: Final = 100  # Kafka reserves the smallest uuids.
 
 
 def to_text(uuid: UUID) -> str:
@@ -19,7 +19,7 @@ def from_text(text: str) -> UUID:
 
 
 def random_uuid(random_bits: Callable[[int], int]) -> UUID:
-    """Return a new uuid from `random_bits(count)`, which is not reserved and whose text does not begin with a dash.
+    """Return a new uuid from the bits that `random_bits(count)` returns; its text does not begin with a dash.
 
     A leading dash would look like an option on a command line (KAFKA-12469).
     """

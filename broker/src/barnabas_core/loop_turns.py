@@ -18,7 +18,7 @@ SHORT_S: Final = 0.001
 
 
 class LongestPart:
-    """The longest part of the current turn.
+    """The longest piece of work in the current turn of the event loop.
 
     Hot paths that already measure their time compare it with `seconds` themselves.
     """
@@ -29,11 +29,11 @@ class LongestPart:
         self.now_s: Callable[[], float] = float
         """The clock in seconds, set by the selector that measures turns."""
         self.seconds = SHORT_S
-        """The seconds of the longest part, reset after each turn in which they rose."""
+        """The seconds of the longest piece of work, reset to SHORT_S after each turn that raised them."""
         self.what = NOTHING_NAMED
 
     def took(self, what: str, seconds: float) -> None:
-        """Note that the part `what` took the given seconds."""
+        """Note that the work with the name `what` took the given seconds."""
         if seconds > self.seconds:
             self.seconds = seconds
             self.what = what

@@ -17,7 +17,7 @@ def is_marked(metadata: str) -> bool:
 
 
 def says_nothing(metadata: str, member_id: str) -> bool:
-    """True if a client committed without metadata of a user; franz-go commits its member id as metadata."""
+    """True if the user of the client set no metadata; franz-go then commits its member id as metadata."""
     return metadata in ("", END, member_id)
 
 

@@ -13,7 +13,8 @@ class NoAccess(Exception):
 class Access(NamedTuple):
     """The address of the API server, its TLS context, and the token of this process.
 
-    `read_token` is called before each request, because tokens change; it returns None if a client certificate is used.
+    `read_token` is called before each request, because tokens change; the function returns None if there is no token,
+    as with a client certificate.
     """
 
     server: str
@@ -22,7 +23,10 @@ class Access(NamedTuple):
 
 
 def token_file(path: Path) -> Callable[[], str]:
-    """Return a function that reads the token, which the kubelet replaces before it expires; it raises NoAccess."""
+    """Return a function that reads the token, which the kubelet replaces before the token expires.
+
+    The function raises NoAccess if the file cannot be read.
+    """
 
     def read() -> str:
         try:

@@ -111,7 +111,7 @@ class ApiClient:
         *,
         timeout_s: float,
     ) -> Answer:
-        """Return the response to one request. Raise NoAnswer."""
+        """Return the response to one request. Raise NoAnswer if there is no response in time."""
         what = f"{method} {self._access.server}{path}"
         try:
             async with asyncio.timeout(timeout_s):
@@ -136,7 +136,7 @@ class ApiClient:
             return Answer(response.status, await response.read())
 
     def _open(self) -> aiohttp.ClientSession:
-        """Return the open session; after `close`, raise a ClientError, because aiohttp raises another error."""
+        """Return the open session. After `close`, raise a ClientError instead of aiohttp's RuntimeError."""
         if self._session.closed:
             raise aiohttp.ClientConnectionError("this client is closed")
         return self._session
@@ -148,7 +148,10 @@ class ApiClient:
     async def stream(
         self, path: str, query: Mapping[str, str], silence_s: float = SILENCE_S
     ) -> AsyncGenerator[list[bytes], None]:
-        """Yield the lines of a body as they arrive, until the server ends the body. Raise NoAnswer or StreamRefused."""
+        """Yield the lines of a body as they arrive, until the server ends the body.
+
+        Raise StreamRefused if the response is an error, and NoAnswer if the connection fails or stays silent too long.
+        """
         what = f"GET {self._access.server}{path}"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s)
         try:

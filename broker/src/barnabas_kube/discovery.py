@@ -13,7 +13,7 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 def find_access(environment: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> Access:
     """Return the access from the file in KUBECONFIG, or from the pod's service account without KUBECONFIG.
 
-    Raise NoAccess.
+    Raise NoAccess if the file is invalid, or if this process runs neither in a pod nor with KUBECONFIG.
     """
     kubeconfig = environment.get("KUBECONFIG")
     if kubeconfig:

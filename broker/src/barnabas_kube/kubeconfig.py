@@ -60,7 +60,10 @@ class _Kubeconfig(msgspec.Struct, rename="kebab"):
 
 
 def read_kubeconfig(path: Path) -> Access:
-    """Return the server and the user of the current context, with a certificate or a token. Raise NoAccess."""
+    """Return the server and the user of the current context, with a certificate or a token.
+
+    Raise NoAccess if the file, its context or its certificates are invalid.
+    """
     try:
         config = msgspec.convert(YAML(typ="safe").load(path), _Kubeconfig)
     except (OSError, YAMLError, msgspec.ValidationError) as error:

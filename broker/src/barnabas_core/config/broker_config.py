@@ -324,7 +324,7 @@ def _contradictions(values: Mapping[str, Value], texts: Texts) -> Iterable[Confi
 
 
 def _special_values(values: Mapping[str, Value], listeners: Listeners) -> dict[str, object]:
-    """Return the fields that do not simply have the value of their setting."""
+    """Return the fields whose name differs from their setting, or whose value is computed."""
     log_dirs = tuple(dict.fromkeys(_entries(values["log.dirs"])))
     return {
         "broker_id": values["node.id"],

@@ -133,7 +133,7 @@ class Only:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A check that a text, or each entry of a list, matches a regular expression in full; `meaning` describes it."""
+    """A check that a text, or each entry of a list, fully matches a regular expression, which `meaning` explains."""
 
     regex: str
     meaning: str

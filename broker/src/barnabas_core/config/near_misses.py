@@ -32,7 +32,7 @@ _UNITS: Final[Mapping[str, tuple[Mapping[str, int], int]]] = {
     ".hours": (_MILLISECONDS, 3_600 * _SECOND),
     ".bytes": (_BYTES, 1),
 }
-"""The factor of each unit, and of the config's own unit, by the ending of the config's name."""
+"""The units that a text may have, and the unit of the config itself, by the ending of the config's name."""
 
 
 def did_you_mean(name: str, known: Mapping[str, object], aliases: Mapping[str, str]) -> str:

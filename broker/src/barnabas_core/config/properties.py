@@ -47,8 +47,8 @@ def parse_properties(text: str) -> dict[str, Property]:
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     r"""Yield lines with their continuations joined, without leading blanks, comments and empty lines.
 
-    Two rules are Java's own: comments and blank lines may follow while only empty continued lines have been read, and a
-    text that ends in a continuation has a last line, which may be empty (but not after \r\n).
+    As in Java, comments and blank lines may follow a continued line that is empty. A text that ends in a continuation
+    has a last line, which may be empty, unless the text ends with \r\n.
     """
     naturals = _LINE_END.split(text)
     last = len(naturals) - (0 if text.endswith("\r\n") else 1 if naturals[-1] else 2)

@@ -1,7 +1,7 @@
 """Kafka's settings that have no effect here, so that an existing server.properties can be used unchanged.
 
-A setting that only tunes a missing part is accepted with a warning. A setting that would promise a missing function,
-such as a policy, is refused unless it is switched off.
+A setting that only tunes a missing feature is accepted with a warning. A setting that turns on a missing feature, such
+as a policy, is refused.
 """
 
 from collections.abc import Iterable, Mapping
