@@ -37,7 +37,10 @@ class Asking:
     _silent: set[int] = field(default_factory=set)
 
     def ask_any(self, request: Request) -> Answer:
-        """Send the request to any broker, and to others if the broker does not respond. Raise ClusterUnreachable."""
+        """Send the request to any broker, and to other brokers if that broker does not respond.
+
+        Raise ClusterUnreachable if TRIES brokers, or all known brokers, fail to respond.
+        """
         for _ in range(TRIES):
             with reachable():
                 broker_id, outcome = self.client.connections.run(self._any, request)
@@ -72,7 +75,7 @@ class Asking:
         self.failures.append(Failure(name, broker_id, str(reason) or type(reason).__name__))
 
     def refused(self, request: Request, broker_id: int, parts: Iterable[tuple[int, str]]) -> None:
-        """Note each error code in a response once, with the first affected part and the number of others."""
+        """Note each error code in a response once, with the first affected group or partition and a count of others."""
         names: dict[int, list[str]] = {}
         for code, name in parts:
             if code != ErrorCode.NONE:
@@ -84,7 +87,7 @@ class Asking:
     def meet(self, broker_ids: Sequence[int]) -> None:
         """Learn the addresses of brokers that joined after the last refresh of the metadata.
 
-        Raise ClusterUnreachable.
+        Raise ClusterUnreachable if a new refresh fails.
         """
         with reachable():
             self.client.meet(broker_ids)
@@ -103,7 +106,7 @@ class Asking:
         return broker_id, await _outcome(self._send(broker_id, request))
 
     async def _together(self, asked: Sequence[tuple[int, Request]]) -> list[Answer | KafkaError]:
-        """Send all requests before waiting for the first response; runs in the client's thread."""
+        """Send all requests before waiting for the first response; this coroutine runs in the client's thread."""
         futures = [self._send(broker_id, request) for broker_id, request in asked]
         return [await _outcome(future) for future in futures]
 

@@ -14,9 +14,10 @@ Item = TypeVar("Item")
 GROUPS_A_REQUEST: Final = 100
 PARTITIONS_A_REQUEST: Final = 2_000
 MANY_GROUPS_VERSION: Final = 8
-"""The first version of OffsetFetch for many groups (KIP-709), used because version 10 names topics by id."""
+"""The first version of OffsetFetch for many groups (KIP-709); later versions are not used, because version 10 replaces
+topic names by topic ids."""
 OFFSET_VERSION: Final = 1
-"""The lowest usable version of ListOffsets, because version 0 returns lists of segments."""
+"""The lowest usable version of ListOffsets, because version 0 returns lists of offsets."""
 
 
 ISOLATION_VERSION: Final = 2
@@ -29,7 +30,7 @@ def describe_groups(group_ids: Iterable[str]) -> list[Any]:
 
 
 def fetch_offsets(group_ids: Iterable[str], *, many: bool) -> list[Any]:
-    """Return the requests for all committed offsets of groups; each request has one group unless `many`."""
+    """Return the requests for all committed offsets of groups; each request has one group unless `many` is True."""
     if many:
         of_group = OffsetFetchRequest.OffsetFetchRequestGroup
         return [

@@ -1,7 +1,7 @@
 """Read a file of Kafka's client properties (`--command-config`) into settings of kafka-python.
 
-An unknown property about security is refused, because nobody should believe that it has an effect. Other unknown
-properties are ignored.
+An unknown property about security is refused, because a user could wrongly rely on its effect. Other unknown properties
+are ignored.
 """
 
 import argparse
@@ -40,12 +40,12 @@ class CommandConfig(NamedTuple):
 
     @property
     def authenticates(self) -> bool:
-        """True if the client presents a user or a certificate. Raise SecurityFileError."""
+        """True if the client presents a user or a certificate. Raise SecurityFileError if the file cannot be read."""
         found = _read(self.file)
         return found.get(PROTOCOL, "").startswith("SASL_") or KEY in found
 
     def settings(self) -> Mapping[str, Any]:
-        """Return the current settings for a new client. Raise SecurityFileError."""
+        """Return the current settings for a new client. Raise SecurityFileError if the file cannot be used."""
         try:
             return _settings(_read(self.file))
         except _Invalid as error:
@@ -64,7 +64,7 @@ def add_command_config(parser: argparse.ArgumentParser) -> None:
 
 
 def command_config(text: str) -> Credentials:
-    """Return the file that the option names, if it is valid now. Raise argparse.ArgumentTypeError."""
+    """Return the file that the option names. Raise argparse.ArgumentTypeError if the file is invalid."""
     found = CommandConfig(Path(text))
     try:
         found.settings()

@@ -22,7 +22,7 @@ class ClusterUnreachable(Exception):
 
 @contextmanager
 def reachable() -> Iterator[None]:
-    """Turn the client's errors about connections and timeouts into ClusterUnreachable."""
+    """Raise ClusterUnreachable in place of any KafkaError, such as a timeout."""
     try:
         yield
     except KafkaError as error:
@@ -35,7 +35,8 @@ class Connections(KafkaConnectionManager):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)  # type: ignore[no-untyped-call]
         self.failing: Final[dict[object, BaseException]] = {}
-        """The brokers whose last connection failed, with the first reason, because a later try may only time out."""
+        """The brokers whose last connection failed, with the reason of the first failure, because later tries may only
+        time out."""
         self._mover: int | None = None
 
     @property
@@ -69,7 +70,7 @@ class AdminClient(KafkaAdminClient):
     """kafka-python's admin client, extended by requests for which the library has no method."""
 
     def __init__(self, **settings: Any) -> None:
-        """Connect; a client that cannot connect leaves no thread behind. Raise ClusterUnreachable."""
+        """Connect to a broker. Raise ClusterUnreachable, without leaving a thread, if no broker accepts the client."""
         try:
             super().__init__(kafka_client=self._network, **settings)  # type: ignore[no-untyped-call]
         except KafkaError as error:
@@ -87,17 +88,23 @@ class AdminClient(KafkaAdminClient):
         return self.network
 
     def ask(self, request: Any, broker_id: int | None = None) -> Any:
-        """Return the response of the given broker, or of any broker. Raise KafkaError."""
+        """Return the response of the given broker, or of any broker. Raise KafkaError if the request fails."""
         return self.connections.run(self.connections.send, request, broker_id)
 
     def meet(self, broker_ids: Iterable[int]) -> None:
-        """Refresh the metadata if a broker is unknown, because requests go only to known brokers. Raise KafkaError."""
+        """Refresh the metadata if a broker is unknown, because requests go only to known brokers.
+
+        Raise KafkaError if the refresh fails.
+        """
         if any(self.connections.cluster.broker_metadata(broker_id) is None for broker_id in broker_ids):
             self.connections.run(self.connections.cluster.refresh_metadata)
 
 
 def connected_client(bootstrap: str, timeout_s: float, client_id: str, security: Credentials = IN_CLEAR) -> Any:
-    """Return a client connected to one of `host:port[,host:port]`. Raise ClusterUnreachable."""
+    """Return a client connected to one of `host:port[,host:port]`.
+
+    Raise ClusterUnreachable if no address responds, or if a file with a password or settings cannot be used.
+    """
     try:
         secured = security.settings()
     except SecurityFileError as error:

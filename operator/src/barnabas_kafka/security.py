@@ -20,7 +20,7 @@ class Credentials(Protocol):
         ...
 
     def settings(self) -> Mapping[str, Any]:
-        """Return the current settings for a new client. Raise SecurityFileError."""
+        """Return the current settings for a new client. Raise SecurityFileError if a file cannot be used."""
         ...
 
 
@@ -40,7 +40,7 @@ class Sasl(NamedTuple):
     password_file: Path
 
     def password(self) -> str:
-        """Return the current password from the file, without the line end. Raise SecurityFileError."""
+        """Return the password in the file, without the line end. Raise SecurityFileError if the file cannot be read."""
         try:
             return self.password_file.read_text(encoding="utf-8", errors="replace").rstrip("\r\n")
         except OSError as error:
@@ -60,7 +60,7 @@ class Security(NamedTuple):
         return self.sasl is not None or (self.tls is not None and self.tls.cert_file is not None)
 
     def settings(self) -> Mapping[str, Any]:
-        """Return the current settings for a new client. Raise SecurityFileError."""
+        """Return the current settings for a new client. Raise SecurityFileError if a file cannot be used."""
         protocol = ("SASL_" if self.sasl is not None else "") + ("SSL" if self.tls is not None else "PLAINTEXT")
         found: dict[str, Any] = {"security_protocol": protocol}
         if self.tls is not None:
