@@ -115,7 +115,7 @@ class Rounds:
         return evaluate(asking, readings, self._history, self.clocks.now_s())
 
     def _tell_refusal(self, refusal: str) -> None:
-        """Log once that brokers refuse their configs; missing rights are no failure of the cluster."""
+        """Log once that brokers refuse to report their configs; missing rights are no failure of the cluster."""
         if refusal and refusal != self._refusal:
             log.warning(WITHOUT_RETENTION, SETTING, refusal)
         self._refusal = refusal
@@ -133,7 +133,7 @@ class Rounds:
         self._cut_off = cut_off
 
     def _tell(self, text: str) -> None:
-        """Log a failure once while it stays the same, and once that it is over."""
+        """Log a failure once until it changes, and log once that all requests are answered again."""
         if text and text != self._reported:
             log.warning("%s", text)
         elif self._reported and not text:

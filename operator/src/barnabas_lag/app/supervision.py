@@ -39,7 +39,8 @@ class Supervised:
     def watch(self, hang_after_s: float, look_s: float = LOOK_S) -> None:
         """Start the thread, and return when `stop` is set or the thread fails; `failure` has the reason.
 
-        Time is counted in looks, so a process that was suspended does not count as hanging.
+        The time without progress is counted in pauses of `look_s`, not by a clock, so a process that was suspended does
+        not count as hanging.
         """
         self._thread.start()
         seen, looks = self._progress(), 0

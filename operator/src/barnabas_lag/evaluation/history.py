@@ -61,7 +61,7 @@ class History:
         self._without_members_since_s: dict[str, float] = {}
 
     def look(self, readings: Readings, now_s: float) -> None:
-        """Add the readings of a round, and forget what no longer exists."""
+        """Add the readings of a round, and forget groups and partitions that no longer exist."""
         self._forget(gone(self._readings.partitions, readings.partitions))
         self._readings = readings
         topics = group_lag.by_topic(readings.partitions)
@@ -180,7 +180,7 @@ class History:
         return GroupLags(reading.members, lags, topics, self._offsets_expire_s(group_id, now_s))
 
     def _status(self, progress: Progress | None, now_s: float, *, has_members: bool) -> Status:
-        """Return the status of a partition, OK without a commit, because the rules judge only commits."""
+        """Return the status of a group in a partition; OK without a commit: Burrow's rules judge only commits."""
         return Status.OK if progress is None else status(progress, now_s, self._patience_s, has_members=has_members)
 
     def _offsets_expire_s(self, group_id: str, now_s: float) -> float | None:

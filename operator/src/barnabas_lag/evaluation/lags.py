@@ -19,7 +19,7 @@ class PartitionLag(NamedTuple):
     end: int
     lag: int
     lead: int
-    """The number of records between the oldest one and the next to read; if negative, so many were deleted unread."""
+    """The number of records between the oldest and the next one to read; if negative, how many were deleted unread."""
     seconds: float | None
     retention_percent: float
     """The unread share of the retained records in percent; at 100 unread records are being deleted."""

@@ -39,9 +39,9 @@ class Progress:
     looked_s: float
     moves: tuple[float, ...]
     behind_since_s: float | None
-    """The time when lag was first seen after the last commit and after the last time without lag; None without lag.
+    """The time when lag was first seen after both the last commit and the last round without lag; None without lag.
 
-    It moves forward by the time in which nobody answered.
+    A period without answers is added, so that the period does not count as lag.
     """
     waits_s: tuple[float, ...] = ()
     """The seconds for which lag had been seen before each of the last moves."""
@@ -117,7 +117,7 @@ def status(progress: Progress, now_s: float, patience_s: float, *, has_members: 
 
     Commits that do not move the offset cannot be seen. So a group without progress has the status STALL if
     `has_members`, that is, members read the partition, and STOP otherwise. `patience_s` is the shortest time before
-    either. Times without unread records, or without answers, do not count.
+    STALL or STOP. Times without unread records, or without answers, do not count.
     """
     if progress.behind_since_s is None:
         return Status.OK

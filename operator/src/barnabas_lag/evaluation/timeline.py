@@ -1,8 +1,8 @@
 """The growth of a partition's log over time, which dates records without reading them.
 
-A point (offset, time) says that every record below the offset was written by then, and no other before. Points come
-from the end of the log in each round. For older records they come from ListOffsets, which returns the first record with
-at least a given timestamp.
+A point (offset, time) says that every record below the offset was written at or before the time, and every other record
+at or after it. Points come from the end of the log in each round. For older records they come from ListOffsets, which
+returns the first record with at least a given timestamp.
 """
 
 from array import array
@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 POINTS_MAX: Final = 128
 POINTS_KEPT: Final = 96
 KEPT_GAP: Final = 0.2
-"""The largest gap that removing points may leave, as a share of its age."""
+"""The largest time between two points that the removal of points may leave, as a share of its age."""
 ASKED_GAP: Final = 0.05
-"""The largest gap around the next record of a group that needs no further request, as a share of its age."""
+"""The largest time between the points around a record that needs no further request, as a share of its age."""
 GAP_MIN_S: Final = 1.0
 
 
@@ -58,7 +58,7 @@ class Timeline:
             self._thin(now_s)
 
     def written_s(self, offset: int) -> float | None:
-        """Return when the record at this offset was written; None if that is before all points, or not yet."""
+        """Return when the record at this offset was written; None if it is older than all points or not yet written."""
         after = bisect_right(self._offsets, offset)
         if after in (0, len(self)):
             return None
@@ -67,7 +67,7 @@ class Timeline:
         return low + share * (high - low)
 
     def question(self, offset: int, now_s: float) -> float | None:
-        """Return the time to ask about for a more exact write time of the record, or None if that is exact enough."""
+        """Return the time to ask about for a more exact write time of the record, or None if no request is needed."""
         after = bisect_right(self._offsets, offset)
         if not self or after == len(self):
             return None
@@ -92,7 +92,7 @@ class Timeline:
         self._insert_found(after, at, min(max(time_s, low), high), offset)
 
     def _insert_found(self, index: int, found: int, time_s: float, asked: int) -> None:
-        """Insert a point; if the record itself was found, another point says that it was written by then."""
+        """Insert a point; if the record itself was found, insert another point after the record, with the same time."""
         self._insert(index, found, time_s)
         if found == asked:
             self._insert(index + 1, found + 1, time_s)
@@ -111,7 +111,10 @@ class Timeline:
         self._times.insert(index, time_s)
 
     def _thin(self, now_s: float) -> None:
-        """Remove points while the gaps stay small for their age, and then the oldest, which can be asked for again."""
+        """Remove points while the gaps stay small for their age.
+
+        Then remove the oldest points, which ListOffsets can replace.
+        """
         kept = [len(self) - 1]
         for index in range(len(self) - 2, 0, -1):
             older = self._times[index - 1]

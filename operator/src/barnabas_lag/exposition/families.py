@@ -1,4 +1,4 @@
-"""The metric families of a cluster, created one at a time, so that only one is in memory twice."""
+"""The metric families of a cluster, created one at a time to save memory."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from barnabas_lag.exposition.catalogue import Metric
 from barnabas_lag.exposition.limits import Limits, Shown, shown
 
 Row = tuple[tuple[str, ...], float | None]
-"""The values of the labels, and the number, None if nothing is exported."""
+"""The label values and the number of a sample; a sample whose number is None is not exported."""
 
 OF_PARTITION: Final[Mapping[Metric, Callable[[PartitionReading], float | None]]] = {
     catalogue.CURRENT_OFFSET: lambda part: part.end,

@@ -1,7 +1,7 @@
 """The limits on the number of exported series.
 
-Detail is left out first, in a stable order: by name, with groups without members last, because often thousands of them
-are left over.
+Detail is left out first, in a stable order: by name, with groups without members last, because often thousands of
+abandoned groups exist.
 """
 
 from collections.abc import Mapping

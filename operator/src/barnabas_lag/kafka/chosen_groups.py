@@ -37,7 +37,7 @@ def read_chosen(
     """Read all committed offsets of these groups.
 
     `topics_before` has the topics of each group in the previous round, for groups that do not answer now. Raises
-    ClusterUnreachable.
+    ClusterUnreachable if no broker answers.
     """
     metadata = asking.ask_any(MetadataRequest(topics=[ASKED], allow_auto_topic_creation=False))
     broker_ids = [each.node_id for each in metadata.brokers]

@@ -14,7 +14,7 @@ STABLE: Final = "Stable"
 CONSUMERS: Final = "consumer"
 """The protocol type of consumers; the assignments of other types, such as Kafka Connect's, are no partitions."""
 KEPT_BYTES_MAX: Final = 32 << 20
-"""The bytes of kept assignments, about 280,000 partitions, since most assignments stay the same between rounds."""
+"""The largest size of the cache of assignments in bytes, enough for about 280,000 partitions."""
 ENTRY_BYTES: Final = 300
 PARTITION_BYTES: Final = 112
 """The measured bytes of an assignment and of each of its partitions."""

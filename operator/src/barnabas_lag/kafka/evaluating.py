@@ -9,11 +9,14 @@ from barnabas_lag.evaluation.readings import Readings
 from barnabas_lag.kafka.offsets import answers
 
 QUESTIONS_A_ROUND: Final = 8
-"""The number of times that a round asks for write times; the next round asks for the others."""
+"""The largest number of times that a round asks for write times; the next round asks for the remaining ones."""
 
 
 def evaluate(asking: Asking, readings: Readings, history: History, now_s: float) -> Evaluation:
-    """Evaluate these readings and the history; `now_s` is in seconds since the epoch. Raises ClusterUnreachable."""
+    """Evaluate these readings and the history; `now_s` is in seconds since the epoch.
+
+    Raises ClusterUnreachable if no request can be sent.
+    """
     history.look(readings, now_s)
     for _ in range(QUESTIONS_A_ROUND):
         questions = history.questions(now_s)

@@ -30,7 +30,8 @@ class OffsetsRetention:
     def seconds(self, asking: Asking, broker_ids: Sequence[int]) -> float | None:
         """Return the shortest retention of all brokers, or None if no broker reports it.
 
-        Brokers are asked once in ASKED_EVERY_S, even after a failure. Raises ClusterUnreachable.
+        Brokers are asked once in ASKED_EVERY_S, even after a failure. Raises ClusterUnreachable if no request can be
+        sent.
         """
         if self._steady_s() - self._asked_s >= ASKED_EVERY_S:
             self._ask(asking, broker_ids)

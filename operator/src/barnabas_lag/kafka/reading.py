@@ -22,7 +22,10 @@ class Filters(NamedTuple):
 
 
 def read_cluster(asking: Asking, filters: Filters, retention: OffsetsRetention) -> Readings:
-    """Read committed offsets, then stable offsets, then log ends, so that none is ahead. Raises ClusterUnreachable."""
+    """Read committed offsets, then stable offsets, then log ends, so that no committed offset is ahead of its log end.
+
+    Raises ClusterUnreachable if no broker answers.
+    """
     metadata = asking.ask_any(MetadataRequest(topics=None, allow_auto_topic_creation=False))
     broker_ids = [each.node_id for each in metadata.brokers]
     asking.meet(broker_ids)
