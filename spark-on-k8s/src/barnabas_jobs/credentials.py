@@ -33,7 +33,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Names(NamedTuple):
-    """The names of a property in the two client libraries."""
+    """The names of a property in librdkafka and in kafka-python."""
 
     librdkafka: tuple[str, ...]
     kafka_python: tuple[str, ...]
@@ -51,7 +51,7 @@ NAMES: Final[Mapping[str, Names]] = {
 
 
 def use_command_config(file: Path) -> None:
-    """Make all clients of this run use the properties of the file. Raises BadOption."""
+    """Make all clients of this run use the properties of the file. Raises BadOption if the file is not usable."""
     given = _read(file)
     for name in given:
         if name not in ALLOWED:
@@ -67,14 +67,17 @@ def use_command_config(file: Path) -> None:
 
 
 def for_librdkafka() -> dict[str, str]:
-    """Return the settings for librdkafka, read from the file now. Raises BadOption."""
+    """Read the properties file, and return the settings for librdkafka. Raises BadOption if the file is not usable."""
     given = _now()
     found = {own: value for name, value in given.items() if name in NAMES for own in NAMES[name].librdkafka}
     return found | ({HOST_NAMES: given[HOST_NAMES] or "none"} if HOST_NAMES in given else {})
 
 
 def for_kafka_python() -> dict[str, Any]:
-    """Return the settings for kafka-python, read from the file now. Raises BadOption."""
+    """Read the properties file, and return the settings for kafka-python.
+
+    Raises BadOption if the file is not usable.
+    """
     given = _now()
     found: dict[str, Any] = {
         own: value for name, value in given.items() if name in NAMES for own in NAMES[name].kafka_python
@@ -83,7 +86,7 @@ def for_kafka_python() -> dict[str, Any]:
 
 
 def for_spark() -> dict[str, str]:
-    """Return the options of Spark's Kafka connector, which reads the values from the file itself."""
+    """Return the options of Spark's Kafka connector; they refer to the file, so they contain no secret."""
     file = os.environ.get(VARIABLE)
     if file is None:
         return {}
@@ -116,7 +119,10 @@ def _read(file: Path) -> dict[str, str]:
 
 
 def _login(file: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's name and password if the protocol uses SASL. Raises BadOption."""
+    """Return the user's name and password, or nothing without SASL.
+
+    Raises BadOption if the SASL properties are wrong.
+    """
     if not given.get("security.protocol", "").startswith("SASL_"):
         return {}
     if "sasl.mechanism" not in given:

@@ -61,7 +61,7 @@ JARS: Final = (
     ),
 )
 
-# The AWS jars have half a gigabyte, so only archives in S3 fetch them. Their version is that of pyspark's Hadoop.
+# Only archives in S3 need these large jars. The version of hadoop-aws is that of pyspark's Hadoop.
 S3_JARS: Final = (
     Jar(
         "org.apache.hadoop",
@@ -102,9 +102,9 @@ def is_of_image(folder: Path) -> bool:
 
 
 def jars(folder: Path, wanted: Sequence[Jar] = JARS) -> list[Path]:
-    """Return the paths of the jars in the folder, fetch missing ones, and check all checksums.
+    """Fetch the jars that the folder lacks, check the checksums of all jars, and return their paths.
 
-    Raises ConnectorMissing.
+    Raises ConnectorMissing if a jar cannot be fetched or has a wrong checksum.
     """
     if lacking := [jar for jar in wanted if not (folder / jar.file).is_file()]:
         _fetch(folder, lacking)

@@ -41,7 +41,7 @@ class DriverPod:
 
     @classmethod
     def here(cls, environment: Mapping[str, str]) -> Self | None:
-        """Return the pod of this process, or None if the environment names no pod."""
+        """Return the pod of this process, or None if the environment variables do not name it."""
         names = ("BARNABAS_POD_NAMESPACE", "BARNABAS_POD_NAME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
         given = [environment.get(name, "") for name in names]
         if not all(given):

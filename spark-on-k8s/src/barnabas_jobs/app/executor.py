@@ -34,7 +34,10 @@ def run_executor() -> None:
 
 
 def executor_command(java_program: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the command line of the executor's JVM, with JVM options in Spark's order. Raises BadOption."""
+    """Return the command line of the executor's JVM, with the options SPARK_JAVA_OPT_N in the order of N.
+
+    Raises BadOption if an environment variable is missing.
+    """
     memory = _given("SPARK_EXECUTOR_MEMORY", environment)
     found = (JAVA_OPTION.fullmatch(name) for name in environment)
     options = sorted((each for each in found if each), key=lambda each: int(each[1]))
@@ -55,7 +58,10 @@ def executor_command(java_program: str, environment: Mapping[str, str]) -> list[
 
 
 def local_folder(environment: Mapping[str, str]) -> str:
-    """Return the first of Spark's local folders, for temporary files. Raises BadOption."""
+    """Return the first of Spark's local folders, for temporary files.
+
+    Raises BadOption if SPARK_LOCAL_DIRS is missing.
+    """
     return _given("SPARK_LOCAL_DIRS", environment).split(",", maxsplit=1)[0]
 
 

@@ -44,9 +44,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_job(request: Request, pod: DriverPod | None) -> Ending:
-    """Parse the options of a job, start Spark, and run the job. Raises JobFailed, BadOption.
+    """Parse the options of a job, start Spark, and run the job.
 
-    The caller holds `sigterm_raises`. Options are parsed first, because a start of Spark takes seconds.
+    Raises BadOption for a wrong option, and JobFailed if the job fails. The caller must be in a `sigterm_raises` block.
+    Options are parsed first, because a start of Spark takes seconds.
     """
     job = JOBS[request.job].load()
     options = parse(job.Options, request.words)

@@ -23,9 +23,9 @@ DEFAULTS: Final = {
 
 
 def session(master: str, jars_folder: Path, conf: Mapping[str, str], *, s3: bool = False) -> SparkSession:
-    """Start a Spark session, or return the running one. Raises ConnectorMissing.
+    """Start a Spark session, or return the running one. Raises ConnectorMissing if Java or a jar is missing.
 
-    Python workers use this Python interpreter. `s3` adds Hadoop's client for S3.
+    Python workers use the Python interpreter of this process. `s3` adds Hadoop's client for S3.
     """
     java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -50,14 +50,14 @@ class LinesPage:
 
 
 class Field(ProgressColumn):
-    """A column with one of the texts of a bar."""
+    """A column that shows one field of a bar as text."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self._name = name
 
     def render(self, task: Task) -> Text:
-        """Return the text of the task's field."""
+        """Return the field of this bar as text."""
         return Text(str(task.fields.get(self._name, "")), style="cyan")
 
 
@@ -72,7 +72,7 @@ class BarsPage:
         self._bars.start()
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """Show the records of the phase and the stages; `last` stops the bars."""
+        """Update the bar of the phase and the bar of all stages; `last` stops the display."""
         if progress.phase not in self._phases:
             self._phases[progress.phase] = self._bars.add_task(progress.phase, total=None)
         self._show(self._phases[progress.phase], progress.records, _pace(progress))

@@ -4,8 +4,9 @@ Every 1,000 ledger files are copied into one pack, as `packs/00000000.json`, so 
 `compact` copies all entries into the first pack.
 
 A run writes and syncs its data files, and then commits them by adding one ledger file. Adding a ledger file is atomic,
-and fails if another writer has added a file with this number. Data files that no entry names do not count. The next
-run commits an entry with the number that their writer would use, and then removes them.
+and fails if another writer has added a file with this number. Data files that no entry names do not count. The next run
+first commits an empty entry with the number that the interrupted run would use, so that the interrupted run can no
+longer commit, and then removes the files.
 """
 
 import uuid
@@ -150,13 +151,13 @@ class ArchiveFolder:
         return found
 
     def _names(self, run: str, ledger: LedgerSums) -> bool:
-        """True if an entry that was committed after the survey names the run."""
+        """True if an entry that was committed after the ledger was read names the run."""
         return any(entry.run == run for entry in self._entries(ledger.count))
 
     def sweep(self, runs: Iterable[str], entries: int) -> None:
-        """Remove these runs and partial files, and make the missing packs.
+        """Remove the folders of these runs and all partial files, and make the missing packs.
 
-        The caller is the writer, and has committed a fence.
+        The caller must be the archive's writer, and must have committed the fence if `Leftovers` asks for one.
         """
         for run in runs:
             self.store.remove(run)

@@ -80,7 +80,7 @@ class Looks(NamedTuple):
 
     @property
     def offsets(self) -> Offsets:
-        """Return the lower recovery point and high watermark of both listings, and the higher clean offset.
+        """Return the lower recovery point and high watermark of the two listings, and the higher clean offset.
 
         The log may have been truncated or compacted between the listings.
         """
@@ -224,7 +224,7 @@ def _decoded(path: Path, decode: Callable[[str], Decoded]) -> Decoded | None:
 def unreadable(log_dirs: Sequence[LogDir]) -> list[Stray]:
     """Return the partition folders that cannot be listed, and the checkpoints that cannot be read.
 
-    Only problems in two looks count, because a broker may change the files meanwhile.
+    A problem counts only if two listings in a row show it, because a broker may change the files meanwhile.
     """
     return _seen_twice(log_dirs, _unreadable_in)
 
@@ -254,7 +254,7 @@ def _unreadable_in(log_dir: LogDir) -> Iterator[Stray]:
 def strays(log_dirs: Sequence[LogDir]) -> list[Stray]:
     """Return the files that belong to no partition.
 
-    Only files in two looks count, because a broker may move files meanwhile.
+    A file counts only if two listings in a row show it, because a broker may move files meanwhile.
     """
     return _seen_twice(log_dirs, _strays_in)
 

@@ -13,15 +13,15 @@ from barnabas_jobs.planning.errors import JobFailed
 OF_RUN: Final = ".run"
 """The file in a report that names its run; the writer of a report holds a lock on the file."""
 BEFORE: Final = ".before"
-"""The folder in a report that holds the replaced report of an earlier try until that is removed."""
+"""The folder in a new report that holds the report of an earlier try until the earlier report is removed."""
 
 
 @contextmanager
 def new_report(path: str, run: str | None) -> Iterator[Path]:
     """Yield a temporary folder, which gets the name `path` when the block ends.
 
-    Raises JobFailed if another run has made a report there, or writes one. A report of an earlier try of the same run,
-    whose driver was killed before it could report its end, is replaced once the new report is complete.
+    Raises JobFailed if another run has made a report at `path`, or is writing one. A report of an earlier try of the
+    same run, whose driver was killed before it could report its end, is replaced once the new report is complete.
     """
     final = Path(path).absolute()
     try:

@@ -21,7 +21,7 @@ class RestoreNotes:
         self._in_archive = in_archive
 
     def check_writable(self) -> None:
-        """Raise JobFailed unless the notes can be written, before the restore makes anything."""
+        """Raise JobFailed unless the notes can be written, before the restore changes the cluster."""
         try:
             self._store.make(RESTORES)
         except JobFailed as failure:
@@ -43,7 +43,8 @@ class RestoreNotes:
     def keep_plan(self, name: str, into_id: str, plan: bytes) -> None:
         """Store the plan for the runs that continue this restore.
 
-        Raises JobFailed if another run has stored one: a store without locks lets two runs get this far.
+        Raises JobFailed if another run has stored one, because two runs may begin the same restore in a store without
+        locks.
         """
         if not self._store.add(_plan(name, into_id), plan):
             raise JobFailed(f"another run of the restore name={name} has begun; wait until that run has ended")

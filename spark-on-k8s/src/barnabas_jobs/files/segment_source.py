@@ -53,7 +53,10 @@ class SegmentTask(InputPartition):
         return self.base_offset == self.replica.segments[-1]
 
     def again(self) -> "SegmentTask":
-        """Return the task with the present segments and offsets of the log, which may have been truncated."""
+        """Return the task with the present segments and offsets of the log.
+
+        The log may have been truncated since it was listed.
+        """
         with suppress(OSError):
             looks = looked_at_alone(self.replica)
             now = self.replica._replace(segments=looks.now.segments or (self.base_offset,), offsets=looks.offsets)
@@ -205,7 +208,7 @@ def _decompress(codec: str, data: bytes) -> bytes:
 
 
 def _snappy_bytes(data: bytes) -> int:
-    """Return the length of the decompressed data, with which a snappy block begins."""
+    """Return the decompressed length, which a snappy block states in its first bytes."""
     value = 0
     for number, byte in enumerate(data[:5]):
         value |= (byte & 0x7F) << 7 * number
@@ -250,7 +253,7 @@ class Rows:
         return self._filled(len(problems), columns)
 
     def _filled(self, count: int, columns: dict[str, Any]) -> Any:
-        """Return an Arrow record batch of these columns, the segment's place, and nulls in the other columns."""
+        """Return an Arrow record batch of these columns and the segment's place; all other columns are null."""
         import pyarrow
 
         replica = self._task.replica

@@ -34,7 +34,7 @@ from barnabas_jobs.spark.standing import reported
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of `archive`.
 
-    `commit_records` bounds the records of a commit, and so those that an interrupted run has to read again.
+    `commit_records` bounds the records of a commit, and so the records that must be read again after an interruption.
     """
 
     RULES: ClassVar = (
@@ -94,7 +94,7 @@ def run(
 ) -> Result:
     """Archive up to the present end of the topic; a continuous run goes on until `stopping` or a signal.
 
-    Raises JobFailed. Earlier commits of the run stay.
+    Raises JobFailed on failure; the commits made before the failure stay.
     """
     cluster = Cluster(options.bootstrap)
     topic = cluster.topic(options.topic)
@@ -118,7 +118,7 @@ def run(
 
 
 class Begun(NamedTuple):
-    """The sums of the ledger at the beginning of the run, because its entries would take too much memory.
+    """The sums of the ledger at the beginning of the run; all of its entries would take too much memory.
 
     `ends` holds the offset after the last archived one by partition, and grows with the run.
     """
@@ -196,7 +196,7 @@ def _delete_archived(job: Run) -> dict[int, int]:
         job.folder,
         generation,
         verify.Live(job.cluster, job.topic, job.cluster.bounds(job.topic)),
-        only_shared=True,  # Every run compares, so only the offsets that both have are compared.
+        only_shared=True,  # Each run compares, so it reads only the offsets that both topic and archive hold.
     )
     if not compared.fine:
         raise JobFailed(

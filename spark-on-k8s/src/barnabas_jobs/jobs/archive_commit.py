@@ -37,8 +37,8 @@ class Written(NamedTuple):
 def write(job: Run, number: int, records: DataFrame, offsets: int | None = None) -> Written:
     """Write records to a new folder, and count what the files hold.
 
-    `offsets` is the number of offsets in the whole run, for its progress. Raises JobFailed, after it has removed the
-    folder.
+    `offsets` is the number of offsets in the whole run, for the progress. If writing fails, remove the folder and raise
+    JobFailed.
     """
     run_folder = job.folder.new_run(job.topic.topic_id, number)
     try:
@@ -49,7 +49,7 @@ def write(job: Run, number: int, records: DataFrame, offsets: int | None = None)
                     job.columns.added(true) if job.columns else true, job.folder.store.url(run_folder)
                 )
             files = job.folder.synced(run_folder)
-            if not files:  # The folder holds only aborted transactions, so no ledger entry will name it.
+            if not files:  # The ranges have no committed record, so no ledger entry will name the folder.
                 job.folder.store.remove(run_folder)
             paths = [job.folder.store.url(file.path) for file in files]
             found = counts(job.spark, job.folder.data, paths)
@@ -72,7 +72,7 @@ def _check_all_found(run_folder: str, given: int, found: int) -> None:
 def commit(job: Run, number: int, written: Written, ranges: list[OffsetRange], lost: list[LostRange]) -> Entry:
     """Commit the files with a ledger entry.
 
-    Raises JobFailed if they do not fit the ranges, or the topic was created again.
+    Raises JobFailed if the files do not fit the ranges, or the topic was created again.
     """
     partitions = [_archived(each, written.found.get(each.partition)) for each in ranges]
     made = entry(

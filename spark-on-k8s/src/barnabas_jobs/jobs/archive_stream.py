@@ -20,7 +20,7 @@ from barnabas_jobs.spark.records import read_to, stream_of_topic
 
 POLL_S: Final = 0.2
 LATE_S: Final = 3600.0
-"""The time after which a failure no longer counts as a failed start, since a Job counts its tries over months."""
+"""The time after which a failure is not a failed start, because a Kubernetes Job counts its failures over months."""
 
 
 class Stream:
@@ -68,7 +68,7 @@ class Stream:
             while query.isActive and not self._stopping.wait(POLL_S):
                 self._progress.read = read_to(query, self._job.topic.name)
             if query.isActive:
-                with self._busy:  # The lock waits for the commit of the running batch, and no other batch begins.
+                with self._busy:  # A batch holds the lock, so the query stops between two batches.
                     query.stop()
             if self._failed is not None:
                 raise self._failed

@@ -135,7 +135,10 @@ def run(
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], float] = time.time,
 ) -> Result:
-    """Read every file of the log dirs once, and write the report. Raises JobFailed."""
+    """Read every file of the log dirs once, and write the report.
+
+    Raises JobFailed if the files cannot be read or the report cannot be written.
+    """
     log_dirs = parse_log_dirs(options.log_dirs)
     check(log_dirs)
     listed = replicas(log_dirs, options.topics)
@@ -199,7 +202,7 @@ def _key(row: Row) -> Key:
 
 
 def _clean_until(listed: Sequence[Looks]) -> dict[TopicPartition, int]:
-    """Return the highest offset by partition up to which one of its replicas is compacted."""
+    """Return, for each partition, the highest offset up to which one of its replicas is compacted."""
     found: dict[TopicPartition, int] = {}
     for each in listed:
         if each.clean_until is not None:
@@ -269,7 +272,7 @@ def _of_log_dir(kind: str, stray: Stray) -> Finding:
 
 
 class Comparison(NamedTuple):
-    """The findings about replicas, and at how many committed and uncommitted offsets replicas differ."""
+    """The findings about replicas, and the numbers of committed and uncommitted offsets at which replicas differ."""
 
     findings: list[Finding]
     differing: int

@@ -118,7 +118,7 @@ def _remove_replaced(job: Compaction, generation: Generation) -> int:
 
 
 def _joined(job: Compaction, number: int, generation: Generation, group: Sequence[Entry]) -> Entry:
-    """Join the files of a group, and commit the entry. Raises JobFailed, after it has removed the joined files."""
+    """Join the files of a group, and commit the entry. If joining fails, remove the new files and raise JobFailed."""
     run_folder = job.folder.new_run(generation.topic_id, number)
     files = [file for entry in group for file in entry.files]
     wanted = records_of(generation, group)

@@ -124,7 +124,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
-    """Read the commits, look up the end offsets of the logs at their times, and write the report. Raises JobFailed."""
+    """Read the commits, look up the end of the log at the times of some commits, and write the report.
+
+    Raises JobFailed if the commits cannot be read, or if a named group or topic has no commits.
+    """
     cluster = Cluster(options.bootstrap)
     now_ms = int(clock() * 1000)
     failures = spark_failures(f"reading {CONSUMER_OFFSETS}")
@@ -222,7 +225,7 @@ def _result(options: Options, records: dict[str, int], looked: _Looked, rolled: 
 
 
 def _check_there(option: str, found: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise JobFailed if a named group or topic has no commits, because the objective would count as met."""
+    """Raise JobFailed if a named group or topic has no commits, because otherwise the objective would count as met."""
     if lacking := [each for each in wanted if each not in found]:
         there = ", ".join(each for each in found if each not in wanted) or "none"
         raise JobFailed(

@@ -1,7 +1,8 @@
 """`restore`: write archived records into a topic, each to its partition, with its timestamp and headers, exactly once.
 
-A restore stores a plan: the selected records, and the end offset of each target partition before the first of them. A
-run that continues the restore compares the plan with the present end offsets, and writes the remaining records.
+A restore stores a plan: the selected records, and the end offset of each target partition before the first record is
+written. A run that continues the restore compares the plan with the present end offsets, and writes the remaining
+records.
 """
 
 import sys
@@ -239,9 +240,9 @@ def _plan(options: Options, target: _Target, entries: int, selected: list[Select
 
 
 def _write(records: DataFrame, bootstrap: str, plan: Plan, target: _Target) -> list[Row]:
-    """Write the records, and start again if a dead executor held shuffle data and all tasks have ended.
+    """Write the records; if an executor dies with shuffle data, start again once all tasks have ended.
 
-    Raises JobFailed after STARTS_MAX starts, Spark's default for a stage.
+    Raises JobFailed after STARTS_MAX starts, the number of attempts that Spark by default makes of a stage.
     """
     for start in range(1, STARTS_MAX + 1):
         try:
@@ -266,7 +267,7 @@ def _check(
     options: Options,
     clock: Callable[[], float],
 ) -> None:
-    """Check the target, or the topic that would be created."""
+    """Raise Refused if the target, or the topic that would be created, would not store the records unchanged."""
     now_ms = int(clock() * 1000)
     if cluster.has(name):
         target = TargetTopic(name, len(cluster.topic(name).partitions), cluster.settings(name))

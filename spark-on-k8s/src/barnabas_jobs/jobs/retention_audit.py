@@ -44,7 +44,7 @@ SCHEMA = (
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of `retention-audit`.
 
-    `retention_ms` is another setting, for which the report says what it would delete.
+    `retention_ms` is another value of the setting; the report says how much this value would delete.
     """
 
     bootstrap: Bootstrap
@@ -77,7 +77,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
     """Read all records of the topics once, and write the report.
 
-    Raises JobFailed. If only some topics cannot be read, the report lists them in `unread`.
+    Raises JobFailed if a named topic is missing, or if no topic can be read. If only some topics cannot be read, the
+    report lists them in `unread`.
     """
     cluster = Cluster(options.bootstrap)
     now_ms = int(clock() * 1000)

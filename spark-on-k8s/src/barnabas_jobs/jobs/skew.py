@@ -90,7 +90,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
     """Read all records of the topics once, and write the report.
 
-    Raises JobFailed. If only some topics cannot be read, the report lists them in `unread`.
+    Raises JobFailed if a named topic is missing, or if no topic can be read. If only some topics cannot be read, the
+    report lists them in `unread`.
     """
     cluster = Cluster(options.bootstrap)
     found = placement_of(options.bootstrap)

@@ -36,7 +36,7 @@ def read_in_turn(
 
 
 def records_of(cluster: Cluster, names: Sequence[str]) -> int:
-    """Return the number of offsets in all topics, without those of topics that cannot be asked."""
+    """Return the number of offsets in all topics; a topic whose offsets cannot be read counts as 0."""
     return sum(_records(cluster, name) for name in names)
 
 
@@ -49,7 +49,7 @@ def _records(cluster: Cluster, name: str) -> int:
 
 
 def _read(cluster: Cluster, topic: Topic, read: Callable[[Topic, Sequence[OffsetRange]], Report]) -> Report:
-    """Read a topic, and again if its oldest records were deleted meanwhile, which makes Spark fail."""
+    """Read a topic; read it again if Spark fails because the oldest records were deleted meanwhile."""
     if topic.leaderless:
         partitions = ", ".join(map(str, topic.leaderless))
         raise JobFailed(f"topic={topic.name}: the partitions {partitions} have no leader")
@@ -68,7 +68,7 @@ def _lost_records(before: dict[int, Bounds], now: dict[int, Bounds]) -> bool:
 
 
 def _unread(cluster: Cluster, name: str, found: Topic | None, failure: JobFailed) -> Unread:
-    """Return why a topic was not read. Raises JobFailed if no broker answers, because the topic may be fine."""
+    """Return why a topic was not read. Raises JobFailed if no broker answers: the topic itself may be readable."""
     is_gone = _is_gone(cluster, name, found)
     return Unread(topic=name, why="the topic was deleted meanwhile" if is_gone else str(failure), is_gone=is_gone)
 

@@ -19,7 +19,7 @@ class Stopping:
         self.ended_by: SignalName | None = None
 
     def stop(self, number: int, _: FrameType | None) -> None:
-        """Set the event; the first signal counts."""
+        """Set the event; `ended_by` names the first signal."""
         if not self.event.is_set():
             self.ended_by = "SIGTERM" if number == Signals.SIGTERM else "SIGINT"
         self.event.set()

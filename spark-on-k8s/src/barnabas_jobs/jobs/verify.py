@@ -44,7 +44,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class PartitionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition: the offsets on each side, the compared offsets, and the number of records on each side in these."""
+    """A partition: the offsets on each side, the compared offsets, and how many compared records each side has."""
 
     partition: int
     archived: tuple[int, int]
@@ -67,7 +67,7 @@ class Difference(msgspec.Struct, frozen=True):
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a comparison; `differences` has the first differing records.
 
-    `shorter_partitions` are those whose topic ends before their archive: the topic has lost its last records.
+    `shorter_partitions` end earlier in the topic than in the archive: the topic has lost its last records.
     """
 
     topic: str
@@ -135,7 +135,7 @@ def compare(
 ) -> Result:
     """Compare the offsets that both sides have, or all records with `match=order`, and count the records in all files.
 
-    With `only_shared` only the compared data pages are read.
+    With `only_shared`, archived records at other offsets are only counted.
     """
     spans = generation.spans()
     archived = of_files(spark, folder.data, folder.paths(generation))
@@ -188,7 +188,7 @@ def _sides(
 
 
 def _placed(records: DataFrame, side: str, match: Match) -> DataFrame:
-    """Return side, partition, position and content hash of each record, and the column `inside`."""
+    """Return side, partition, position and content hash of each record, and in `inside` whether it is compared."""
     if match == "offset":
         position, content = F.col("offset"), fingerprint("timestampType")
     else:

@@ -1,6 +1,6 @@
 """The configs that a new topic would have.
 
-kafka-python asks, because librdkafka drops the configs from the answer.
+The request is sent with kafka-python, because librdkafka drops the configs from the response.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The placement of replicas on brokers and log dirs.
 
-kafka-python asks, because librdkafka has no such request.
+kafka-python sends the requests, because librdkafka lacks DescribeLogDirs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from barnabas_jobs.planning.placement import LogDir, Placement, Replica
 
 
 def placement_of(bootstrap: str, timeout_ms: int = TIMEOUT_MS) -> Placement:
-    """Return the present placement. Raises JobFailed."""
+    """Return the present placement. Raises JobFailed if brokers do not answer or return an error."""
     with admin_client(bootstrap, "brokers do not report what is in their log dirs", timeout_ms) as admin:
         return _placement(admin)
 

@@ -1,8 +1,9 @@
 """A wait until nobody writes to a topic, because requests of a dead driver or executor may still arrive.
 
 A task gives up after SILENT_S without an acknowledgement, so after QUIET_S without a new record no earlier task writes
-any more. QUIET_S is also longer than a slow replica can hold up the high watermark, which is the end that consumers
-see: `replica.lag.time.max.ms`, 30 s by default, and half of that until the leader checks.
+any more. QUIET_S is also longer than the time for which a slow replica can hold back the high watermark, the end that
+consumers see. By default this time is at most 45 s: `replica.lag.time.max.ms`, and half as long again until the leader
+checks its replicas.
 """
 
 import time

@@ -26,7 +26,7 @@ By default librdkafka looks for a new controller only every five minutes.
 NO_LEADER: Final = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_LEADER_EPOCH,  # The broker has not yet learned that it leads.
+    KafkaError.UNKNOWN_LEADER_EPOCH,  # The broker has not yet learned that it leads the partition.
 )
 
 Answer = TypeVar("Answer")
@@ -38,7 +38,7 @@ class TopicMissing(JobFailed):
 
 
 class LeaderMissing(JobFailed):
-    """A partition whose leader, by the metadata, does not lead it yet or no longer."""
+    """A partition without a leader, or whose leader in the metadata does not yet or no longer lead it."""
 
 
 class Topic(NamedTuple):
@@ -60,7 +60,7 @@ class Cluster:
         self.bootstrap = bootstrap
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **ASKING, **for_librdkafka()})
         self._made_s: dict[str, float] = {}
-        """The times at which this object created topics, which some brokers may not know yet."""
+        """The time at which this object created each of its topics; some brokers may not know a new topic yet."""
         self._topics(CONNECT_S)
 
     def topic(self, name: str) -> Topic:

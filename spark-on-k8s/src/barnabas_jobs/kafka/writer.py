@@ -24,7 +24,7 @@ POLL_S: Final = 0.1
 REASON_S: Final = 1.0
 POLLED: Final = 5000
 """The number of records after which the task polls for acknowledgements, so that the queue does not fill up."""
-# The memory of records that wait to be sent. Below these limits the topic's own max.message.bytes decides.
+# The memory for unsent records, and the largest message: so large that only the topic's max.message.bytes decides.
 BUFFER_KBYTES: Final = 262_144
 LARGEST_MESSAGE: Final = 250_000_000
 PRODUCER: Final = {
@@ -106,7 +106,7 @@ class TopicWriter:
     def _skip_what_is_there(self, partition: int, records: Iterator[Record], is_again: bool) -> int:
         """Skip the records that are already written, and return their number.
 
-        Raises NotWritten if the last one differs.
+        Raises NotWritten if another client has written to the partition.
         """
         consumer = Consumer({"bootstrap.servers": self.bootstrap, **CONSUMER, **for_librdkafka()})
         try:
@@ -180,7 +180,7 @@ def _headers(headers: Iterable[Mapping[str, Any]]) -> list[tuple[str, bytes | No
 
 
 def _kept(record: Record) -> tuple[Any, ...]:
-    """Return the fields of a record in the form of `_read`."""
+    """Return timestamp, key, value and headers of a record, as `_read` does."""
     _, timestamp_ms, key, value, headers = record
     return timestamp_ms, key, value, _headers(headers or ())
 

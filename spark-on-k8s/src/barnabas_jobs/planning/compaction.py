@@ -58,7 +58,7 @@ def joining_entry(number: int, group: Sequence[Entry], last: Entry, files: list[
 
 
 def fencing_entry(number: int, last: Entry, now_ms: int) -> Entry:
-    """Return an empty entry, which takes its number from interrupted runs."""
+    """Return an empty entry; once it is committed, interrupted runs cannot commit an entry with this number."""
     return Entry(
         number=number,
         topic=last.topic,

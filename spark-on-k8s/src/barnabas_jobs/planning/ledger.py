@@ -47,7 +47,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     `number` counts from 0 without a gap. `topic_id` distinguishes the topic from later ones of its name. `schema` is
     the schema of the column `json`, and `mismatched` the number of values that do not fit it. An entry without ranges
-    is a fence, or has `joins`: its files then replace those of the entries from the first number to before the second.
+    is a fence, or has `joins` = (first, end): its files then replace the files of the entries `first` to `end` - 1.
     """
 
     number: int

@@ -7,7 +7,7 @@ import msgspec
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule between two options; `allowed` says in words which values keep it.
+    """A rule between two options; `allowed` says in words which values keep the rule.
 
     `ordered`: if both are given, `option` is less than `other`. `needs`: if `option` is given, `other` is true.
     `excludes`: at most one of them is true.

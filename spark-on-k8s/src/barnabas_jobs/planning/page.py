@@ -25,7 +25,7 @@ def time_text(time_ms: int) -> str:
 
 
 class Bar(NamedTuple):
-    """A bar with `text` after it; a bar that is over the bound has another colour."""
+    """A bar with `text` after it; the bar is red if the value is over the bound."""
 
     label: str
     value: float

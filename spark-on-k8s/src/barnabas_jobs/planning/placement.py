@@ -29,8 +29,9 @@ class Replica(NamedTuple):
 class Placement:
     """The placement of a cluster: live brokers with their racks, online log dirs, and their replicas.
 
-    `rows` has the brokers of each partition in their order, and `leaders` the leaders. Partitions that are
-    `left_alone` count with their bytes but do not move, because a replica is offline, out of sync or already moving.
+    `rows` has the replica list of each partition, preferred leader first, and `leaders` the present leaders. Partitions
+    that are `left_alone` count with their bytes but do not move, because a replica is offline, out of sync or already
+    moving.
     """
 
     racks: Mapping[int, str | None]

@@ -11,7 +11,7 @@ class Amount(msgspec.Struct, frozen=True):
 
     @property
     def fraction(self) -> float | None:
-        """The finished part, from 0 to 1; None if the total is unknown."""
+        """The finished share, from 0 to 1; None if the total is unknown."""
         return None if self.total is None else min(1.0, self.done / self.total) if self.total else 1.0
 
     def __str__(self) -> str:

@@ -30,7 +30,7 @@ class Bounds(NamedTuple):
 
 
 def offsets_behind(ends: Sequence[Mapping[int, int]], log: Mapping[int, Bounds]) -> int:
-    """Return the number of offsets in the log beyond all of these ends, without deleted ones."""
+    """Return the number of offsets that the log still holds from the highest of these ends on."""
     found = 0
     for partition, bounds in log.items():
         reached = max(each.get(partition, 0) for each in ends)
@@ -90,6 +90,6 @@ def first_of(ranges: list[OffsetRange], offsets_max: int) -> list[OffsetRange]:
 
 
 def overlap(one: OffsetRange, bounds: Bounds) -> OffsetRange:
-    """Return the offsets that are in both, an empty range if there are none."""
+    """Return the offsets that are in both ranges, or an empty range if there are none."""
     start = max(one.start, bounds.earliest)
     return OffsetRange(one.partition, start, max(start, min(one.end, bounds.latest)))

@@ -130,7 +130,7 @@ class _Planning:
         return found
 
     def do(self, move: _Move) -> None:
-        """Add the move to the plan; the replica moves no further."""
+        """Add the move to the plan; the plan does not move this replica again."""
         size = self._held[move.giver].pop(move.partition)
         self._dirs[move.giver] -= size
         self._dirs[move.taker] += size
@@ -163,7 +163,8 @@ class _Planning:
     def _pairs(self) -> Iterator[_Pair]:
         """Yield the pairs of log dirs between which a replica should move.
 
-        A broker counts with the part of its bytes that moves between its own log dirs cannot even out.
+        The squared bytes of a broker with n log dirs have the weight 1 - 1/n. Its evenly filled log dirs add the
+        missing 1/n, so every broker counts the same, whatever its number of log dirs.
         """
         share = {broker: 1 - 1 / len(dirs) for broker, dirs in self._dirs_of.items() if dirs}
         for giver, more in self._dirs.items():

@@ -1,11 +1,11 @@
-"""The config of a topic, or of one that would be created."""
+"""The configs of a topic that exists or would be created."""
 
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 
 class Origin(IntEnum):
-    """The origin of a value, with the numbers of the protocol."""
+    """The origin of a config value, with the numbers of the Kafka protocol."""
 
     UNKNOWN = 0
     TOPIC = 1

@@ -44,7 +44,7 @@ def chosen(records: DataFrame, groups: Sequence[str], topics: Sequence[str]) -> 
 
 
 def committed_names(records: DataFrame, column: str, wanted: Sequence[str]) -> list[str]:
-    """Return the wanted groups or topics that have commits or tombstones, and a few others."""
+    """Return the wanted groups or topics that have commits or tombstones, and a few others for an error text."""
     if not wanted:
         return []
     names = chosen(records, [], []).select(column).distinct()
@@ -76,8 +76,8 @@ def with_lags(commits: DataFrame, lags: Sequence[tuple[int, int, int | None, flo
 def with_group_lags(commits: DataFrame) -> DataFrame:
     """Return the commits with the lag of the group, and of the group in the topic, at the time of each commit.
 
-    This is the sum of the last known lags of all partitions, or null if the commit's own lag is unknown. All commits
-    of a group are in one partition of the log, so their offsets give their order.
+    Each lag is the sum of the last known lags of all partitions, or null if the commit's own lag is unknown. All
+    commits of a group are in one partition of `__consumer_offsets`, so their offsets give their order.
     """
     own = Window.partitionBy(*KEY).orderBy(*PLACE)
     last = F.coalesce(F.last("lag", ignorenulls=True).over(own.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0))

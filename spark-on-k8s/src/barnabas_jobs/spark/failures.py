@@ -39,7 +39,7 @@ STAGE_LOST: Final = "has failed the maximum allowable number of times"
 
 
 class StageLost(JobFailed):
-    """A failure because an executor died with shuffle data of a stage; a new Spark job reads them again."""
+    """A failure because an executor died with shuffle data of a stage; a new Spark job reads the records again."""
 
 
 @contextmanager
@@ -63,7 +63,10 @@ def spark_failures(doing: str) -> Iterator[None]:
 
 
 def _is_of_lost_java(error: Exception) -> bool:
-    """True if the Java process has ended: the first failing call has no Java trace, later ones have no connection."""
+    """True if the Java process has ended.
+
+    The first call that fails then has no Java stack trace, and later calls have no connection.
+    """
     is_lost = type(error) is Py4JError and LOST.fullmatch(str(error)) is not None
     return is_lost or isinstance(error, Py4JNetworkError | ConnectionError)
 
@@ -79,7 +82,7 @@ def _text(error: Exception) -> str:
 
 
 def _cause(text: str) -> str:
-    """Return the error text of our own task, or else the last cause in Spark's text without stack traces."""
+    """Return the text of an exception of this package, or else the last cause in Spark's text without stack traces."""
     if ours := OURS.search(text):
         return ours[1]
     lines = [

@@ -39,7 +39,8 @@ class JobSums:
     def seen(self, jobs: Sequence[SparkJob], listed: Collection[int]) -> Seen:
         """Return the sums with these jobs, which are not in the sums yet; the phase is that of the last named job.
 
-        `listed` has the numbers of the jobs that Spark still lists. Spark never lists a forgotten job again.
+        `listed` has the numbers of the jobs that Spark still lists. Other numbers are forgotten, because Spark never
+        lists such a job again.
         """
         running = [job for job in jobs if not job.ended]
         for job in jobs:

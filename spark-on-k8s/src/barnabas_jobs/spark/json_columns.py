@@ -40,11 +40,11 @@ class JsonColumns(NamedTuple):
 
     @property
     def ddl(self) -> str:
-        """The schema in the form of the ledger."""
+        """The schema as Spark's DDL, as in the ledger."""
         return self.schema.toDDL()
 
     def added(self, records: DataFrame) -> DataFrame:
-        """Return the records with both columns.
+        """Return the records with the columns `json` and `json_fits`.
 
         `json_fits` is null if the record has no value, and `json` is null if the value does not fit. With
         `on_mismatch=fail`, Spark fails at the first value that does not fit.
@@ -64,7 +64,7 @@ class JsonColumns(NamedTuple):
 def read_schema(path: str) -> StructType:
     """Read the schema from a file, as a JSON Schema of an object or as Spark's DDL (`a INT NOT NULL, b STRING`).
 
-    Raises JobFailed.
+    Raises JobFailed if the file cannot be read or has neither form.
     """
     try:
         text = Path(path).read_text(encoding="utf-8").strip()

@@ -27,8 +27,8 @@ BATCH: Final = {
 }
 """The settings for Arrow batches: some thousand rows, fewer if they are large, because a task holds a batch in memory.
 
-To count bytes, Spark asks all vectors for their size after each row, and a vector of lists then walks over all nulls at
-its end. So lists must not be null.
+After each row, Spark asks the Arrow vector of each column for its size. For a column of lists, the vector then walks
+over all nulls at its end, which is slow, so lists must not be null.
 """
 ONE_TASK_EACH: Final = {"spark.speculation": "false", "spark.stage.maxConsecutiveAttempts": "1"}
 """The settings that keep Spark from starting a second task of a partition while the first one still writes.
@@ -56,8 +56,8 @@ class Writer(Protocol):
 def write_by_partition(records: DataFrame, sizes: Mapping[int, int], writer: Writer) -> list[Row]:
     """Write records in one task for each partition, and return their COUNTS.
 
-    `sizes` is the number of records of each partition. The largest partition begins first, because the last task runs
-    alone. All records of a task share one number, by which Spark sorts without comparing rows.
+    `sizes` is the number of records of each partition. The largest partition begins first, so that no long task is left
+    to run alone at the end. A task has only records of one partition, so Spark sorts them by their offset alone.
     """
     tasks = {each: task for task, each in enumerate(sorted(sizes, key=lambda each: -sizes[each]))}
     by_partition = F.lit([tasks.get(each, 0) for each in range(max(sizes, default=0) + 1)])

@@ -1,6 +1,7 @@
 """The phases of a job as descriptions and tags of Spark jobs, for those who watch the job.
 
-Spark counts the records that its tasks read. A phase whose tasks write elsewhere counts its records itself.
+Spark counts the records that its tasks read. A phase that reports other numbers, such as records written to Kafka,
+counts its records itself.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,7 +38,10 @@ def of_tag(tag: str) -> Phase | None:
 
 
 def records_done(name: str) -> int | None:
-    """Return the number that a phase counts itself, or None if Spark counts. Raises JobFailed."""
+    """Return the number of records that a phase counts itself, or None if Spark counts them.
+
+    Raises JobFailed if the phase cannot count.
+    """
     return _done[name]() if name in _done else None
 
 

@@ -25,7 +25,7 @@ EARLIEST_MS: Final = -2_208_988_800_000  # The time is 1900-01-01T00:00:00Z.
 TASK_RECORDS: Final = 500_000
 """The largest number of offsets in a task; a long partition would otherwise keep one core busy alone."""
 FIRST_READERS: Final = "spark.sql.sources.useV1SourceList"
-"""The setting with the sources that Spark reads through its V1 interface, where Kafka's reader counts no records."""
+"""The setting with the sources that Spark reads through its V1 interface, in which Kafka's reader counts no records."""
 TOO_OLD: Final = "timestamp before the year 1900"
 
 
@@ -73,7 +73,7 @@ def stream_of_topic(
 
 
 def read_to(query: StreamingQuery, topic: str) -> dict[int, int]:
-    """Return the offset up to which finished batches have read, by partition, even if there was no record."""
+    """Return the offset up to which finished batches have read each partition, even if they read no record."""
     done = query.lastProgress
     if done is None or not done.sources[0].endOffset:
         return {}

@@ -66,7 +66,7 @@ def lags(moments: Sequence[Moment], ends: Mapping[TopicPartition, Ends], ask: As
 
 
 class _Search(NamedTuple):
-    """The search for the time when the next record was written: after `low_ms`, if known, and not after `high_ms`."""
+    """The search for the time when the record after a commit was written: after `low_ms`, if known, up to `high_ms`."""
 
     moment: Moment
     low_ms: int | None
@@ -82,7 +82,7 @@ class _Search(NamedTuple):
 
     @property
     def next_ms(self) -> int:
-        """The time to ask about next: further and further back at first, then the middle."""
+        """The time to ask about next: further back each time until `low_ms` is known, then halfway to `high_ms`."""
         if self.low_ms is None:
             return max(0, self.high_ms - self.step_ms)
         return (self.low_ms + self.high_ms) // 2

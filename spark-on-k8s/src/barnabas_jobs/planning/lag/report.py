@@ -98,8 +98,8 @@ class Day(msgspec.Struct, frozen=True, kw_only=True):
 class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
     """A group in the report.
 
-    `kept` is None without an objective. `missed` counts commits above the objective, and the present lag if that is
-    above it.
+    `kept` is None without an objective. `missed` counts the commits with a lag above the objective, plus 1 if the
+    present lag is above the objective.
     """
 
     group: str

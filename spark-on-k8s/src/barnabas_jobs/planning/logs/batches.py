@@ -20,14 +20,14 @@ from barnabas_jobs.planning.logs.problems import (
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
 LENGTH_OFFSET: Final = 12
-"""The bytes of base offset and length, which the length itself does not count."""
+"""The bytes of the fields base offset and length, which the value of length does not include."""
 LENGTH_MIN: Final = HEADER_BYTES - LENGTH_OFFSET
 CRC_START: Final = 21
 MAGIC: Final = 2
 CHUNK_BYTES: Final = 4 << 20
 
 Read = Callable[[int, int], bytes]
-"""A function from position and length to the bytes of a file, fewer at its end."""
+"""A function from position and length to the bytes of a file, fewer at the end of the file."""
 
 
 class Batch(NamedTuple):
@@ -49,9 +49,9 @@ class Batch(NamedTuple):
 class SegmentExtent(NamedTuple):
     """The facts about a segment that are known before it is read.
 
-    A torn end of an active segment is not damage, because a batch is being written, or a crash tore it. Below the
-    recovery point `flushed_until` all batches were flushed, so a torn one is damage. `has_gaps` is true if compaction
-    may have removed offsets.
+    A torn end of an active segment is not damage, because a batch is being written, or a crash tore it. All batches
+    below the recovery point `flushed_until` were flushed, so a torn batch among them is damage. `has_gaps` is true if
+    compaction may have removed offsets.
     """
 
     base_offset: int
@@ -70,7 +70,7 @@ class Window:
         self._chunk = memoryview(b"")
 
     def at(self, position: int, length: int) -> memoryview:
-        """Return bytes of the file, fewer at its end."""
+        """Return `length` bytes from `position` on, fewer at the end of the file."""
         place = position - self._start
         if place < 0 or place + length > len(self._chunk):
             self._chunk = memoryview(self._read(position, max(length, CHUNK_BYTES)))
@@ -79,7 +79,7 @@ class Window:
 
 
 def walk(window: Window, extent: SegmentExtent, index_positions: Sequence[int]) -> Iterator[Batch | Problem]:
-    """Yield each batch, and the problems in them; after damage continue at the next batch in the index."""
+    """Yield the batches and their problems; after damage continue at the next batch that the index names."""
     position, next_offset, epoch = 0, extent.base_offset, -1
     while position < extent.size_bytes:
         found = _batch_at(window, position, extent, next_offset)

@@ -16,7 +16,7 @@ OFFSET_ENTRY: Final = struct.Struct(">ii")
 TIME_ENTRY: Final = struct.Struct(">qi")
 """The largest timestamp (ms) up to a batch, and an offset of that batch relative to the segment's base offset."""
 NAMED_MAX: Final = 10
-"""The largest number of reported entries for each file."""
+"""The largest number of wrong entries that are reported for each index file."""
 
 
 class Entry(NamedTuple):
@@ -62,8 +62,8 @@ def index_positions(data: bytes) -> list[int]:
 def wrong_in_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Iterator[Problem]:
     """Yield the first wrong entries of an offset index.
 
-    An entry means that its offset is not before its position in the segment. Kafka's followers have written one entry
-    for several batches, so the offset may be that of a later batch.
+    In a right entry a batch begins at the position, and its base offset is not above the entry's offset. The offset may
+    be in a later batch, because Kafka's followers have written one entry for several batches.
     """
     found = _wrong_offsets(_entries(data, OFFSET_ENTRY), base_offset, batches)
     for place, offset, detail in islice(_with_size(data, OFFSET_ENTRY, found), NAMED_MAX):

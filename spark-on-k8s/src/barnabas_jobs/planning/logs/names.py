@@ -49,7 +49,7 @@ def segment_file(offset: int, suffix: str) -> str:
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:
-    """Parse the name of a segment's file, or return None if the name is another one."""
+    """Parse the name of a segment's file; return None for any other name."""
     match = _SEGMENT_FILE.fullmatch(name)
     return SegmentFile(int(match[1]), match[2]) if match else None
 

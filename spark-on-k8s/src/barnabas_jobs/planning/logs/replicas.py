@@ -68,10 +68,10 @@ class SegmentRead(NamedTuple):
 
 
 class LogRead(NamedTuple):
-    """A replica as the audit read it, with the lower checkpointed offsets of two looks, before and after.
+    """A replica as the audit read it, with the lower of the checkpointed offsets before and after the reading.
 
-    `lost_sight` has the segments that vanished meanwhile; their neighbours' offsets are not compared. `stopped` has
-    the segments that could not be read completely.
+    `lost_sight` has the segments that vanished meanwhile; the segments before and after such a gap are not compared
+    with each other. `stopped` has the segments that could not be read completely.
     """
 
     place: Place
@@ -107,7 +107,7 @@ class LogRead(NamedTuple):
 
 
 def wrong_over_segments(log: LogRead) -> Iterator[Finding]:
-    """Yield findings about segments that do not continue the previous one."""
+    """Yield findings about segments whose offsets or epochs do not continue those of the previous segment."""
     for one, two in pairwise(log.segments):
         if any(one.segment <= gone <= two.segment for gone in log.lost_sight):
             continue
@@ -167,7 +167,7 @@ def comparison_spans(logs: Sequence[LogRead], clean_until: int) -> list[tuple[st
     """Return a span to compare for each replica of a partition; none if there are fewer than two replicas.
 
     A span has the log dir, topic, partition, the first offset to compare, the offset up to which this replica is
-    committed, and this offset of all replicas.
+    committed, and the same offset for each replica of the partition.
     """
     if len(logs) < 2:
         return []

@@ -16,7 +16,7 @@ CONTROL_BIT: Final = 0x20
 ABORT: Final = 0
 COMMIT: Final = 1
 ENTRY: Final = struct.Struct(">hqqqq")
-"""A version, producer id, first offset of the transaction, offset of the marker, and last stable offset."""
+"""An index entry: version, producer id, first offset of the transaction, offset of the marker, last stable offset."""
 ENTRY_VERSION: Final = 0
 _KEY: Final = struct.Struct(">hh")
 
@@ -90,7 +90,7 @@ class SegmentTransactions:
 
 
 def _kind(data: memoryview) -> int | None:
-    """Return the marker type, the second number in the key of the first record, or None if there is none."""
+    """Return the marker type, the second number in the key of the first record, or None if the key cannot be read."""
     try:
         _, position = varint(data, HEADER_BYTES)
         _, position = varint(data, position + 1)
