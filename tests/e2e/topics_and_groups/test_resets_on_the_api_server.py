@@ -85,7 +85,7 @@ def test_a_group_with_members_is_refused_or_waited_for(world: ResetWorld) -> Non
     world.declare(BACK)
     status, reason, message = world.look()
     assert (status, reason) == ("False", "GroupActive")
-    assert message.startswith(f"group {world.name} has 1 member: pod at 127.0.0.1; allowed: stop them")
+    assert message.startswith(f"group {world.name} has 1 member: pod at 127.0.0.1; allowed: stop the members")
     world.change({**BACK, "whenActive": "Wait"})
     assert world.look()[:2] == ("False", "WaitingForMembers")
     assert world.committed() == (COMMITTED, "")

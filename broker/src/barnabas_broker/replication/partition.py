@@ -121,11 +121,11 @@ class Partition(Replica):
         self._segment_bytes = config.segment_bytes
         stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
         self._timestamp_after_max_ms = LONG_MAX if stamps else config.timestamp_after_max_ms
-        self._set_what_it_takes()
+        self._update_accepted_acks()
         self._advance_high_watermark(monotonic_ms(self._environment.clock))
 
-    def _set_what_it_takes(self) -> None:
-        """Compute the accepted `acks`: none for an internal topic, so that `check_writable` checks each append."""
+    def _update_accepted_acks(self) -> None:
+        """Compute the accepted `acks` (none for an internal topic), and if the high watermark may advance."""
         leads = self.is_leader and self.failure is None
         acks = ANY_ACKS if self.isr_size >= self.isr_size_min else LEADER_ACKS
         self.accepted_acks = acks if leads and not is_internal(self.topic_partition.topic) else NO_ACKS
@@ -135,7 +135,7 @@ class Partition(Replica):
         """Take the partition offline: all requests fail with KAFKA_STORAGE_ERROR until `come_back` is called."""
         self.failure = failure
         self.failed_epoch = self.leader_epoch
-        self._set_what_it_takes()
+        self._update_accepted_acks()
         self._fail_waiting(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
         self._wake_all()
 
@@ -165,7 +165,7 @@ class Partition(Replica):
             self.isr_expands += len(state.isr) > len(previous.isr)
             self.isr_shrinks += len(state.isr) < len(previous.isr)
             self._leadership.committed(state, now_ms)
-        self._set_what_it_takes()
+        self._update_accepted_acks()
         self._advance_high_watermark(now_ms)
         self._propose_joining()  # A caught-up follower may not send another fetch for some time.
         self._wake_all()
@@ -173,7 +173,7 @@ class Partition(Replica):
     def resign(self) -> None:
         """Stop leading; waiting appends fail with NOT_LEADER_OR_FOLLOWER, and waiting fetches are tried again."""
         self._resign()
-        self._set_what_it_takes()
+        self._update_accepted_acks()
         self._wake_all()
 
     def _resign(self) -> None:
