@@ -49,7 +49,7 @@ class SyncFailed(OSError):
 
 
 class HalfDone(OSError):
-    """A failure between several steps that can be neither finished nor undone: the log has to be loaded again."""
+    """A failure in the middle of an operation that can be neither finished nor undone: the log must be loaded again."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error.errno, error.strerror, error.filename)
@@ -57,7 +57,7 @@ class HalfDone(OSError):
 
 @contextmanager
 def half_done() -> Iterator[None]:
-    """Raise an OSError in the `with` block as HalfDone."""
+    """Turn an OSError of the `with` block into HalfDone."""
     try:
         yield
     except OSError as error:

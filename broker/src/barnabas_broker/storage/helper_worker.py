@@ -45,7 +45,7 @@ WAIT_S_MAX: Final = 3600.0
 SIGN_OF_LIFE_S: Final = 10.0
 """The interval at which the process sends signs of life during long work."""
 OOM_SCORE: Final = 500
-"""The OOM score that makes the kernel kill this process before the broker; only a compaction round is lost then."""
+"""The OOM score that makes the kernel kill this process before the broker; only the current request is then lost."""
 
 
 class Worker:

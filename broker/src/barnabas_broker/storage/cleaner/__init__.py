@@ -7,7 +7,7 @@ segment.
 
 Differences from Kafka: the last batch of a new segment stays even if it is empty, so that recovery after a crash can
 see which old segments the new one replaces. A tombstone gets its delete horizon only once its key is in the map. A
-batch whose records cannot be decoded stays unchanged and is counted. A failed partition is retried after a pause that
-doubles up to 15 minutes (KAFKA-19895). A marker that must stay keeps its record, from which recovery learns the
-producer epoch; Kafka empties such a marker.
+batch whose records cannot be decoded stays unchanged, and a metric counts such batches. A failed partition is retried
+after a pause that doubles up to 15 minutes (KAFKA-19895). A transaction marker that must stay keeps its record, from
+which recovery learns the producer epoch; Kafka empties such a marker.
 """

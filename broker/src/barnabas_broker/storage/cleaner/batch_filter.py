@@ -42,8 +42,9 @@ class BatchFilter:
     def cleaned(self, batch: ReadBatch, *, must_stay: bool) -> Cleaned:
         """Return the bytes to write for `batch`, or None if the batch is dropped.
 
-        A batch that loses all its records leaves an empty batch if `must_stay`. A batch that cannot be decoded stays
-        unchanged, so that the rest of the log can be compacted.
+        A batch that loses all its records is written without records if `must_stay`, or if it is the last batch of an
+        active producer; otherwise it is dropped. A batch that cannot be decoded stays unchanged, so that the rest of
+        the log can be compacted.
         """
         header = batch.header
         kept_count: int = header.record_count
@@ -66,7 +67,7 @@ class BatchFilter:
         return header.producer_id >= 0 and self._rules.last_offsets.get(header.producer_id) == header.last_offset
 
     def _cleaned_marker(self, batch: ReadBatch, must_stay: bool) -> tuple[int, Cleaned]:
-        """Keep a marker while its transaction has batches, and for delete.retention.ms after that (KAFKA-8522)."""
+        """Keep a marker while the log has batches of its transaction, then for delete.retention.ms (KAFKA-8522)."""
         header, rules = batch.header, self._rules
         ended = self._transactions.end(header)
         is_needed = ended.has_batches or header.base_offset >= rules.end_offset

@@ -41,7 +41,7 @@ def _dirty_batches(files: FileSystem, request: MapKeys, pace: Pacer) -> Iterator
 
 
 def _add(offsets: OffsetMap, batch: ReadBatch, request: MapKeys) -> int | None:
-    """Add the keys of a batch. Return the offset of the first record that does not fit, or None."""
+    """Add the keys of a batch. Return the offset of the first record whose key does not fit into the map, or None."""
     base_offset = batch.header.base_offset
     try:
         _, records = unpacked_records(batch.chunk, batch.start, batch.header, request.unpacked_bytes_max)

@@ -87,7 +87,7 @@ class LogCleaner:
 
     @property
     def helper_starts(self) -> int:
-        """The number of starts of the helper process; more than a few mean that the process keeps dying."""
+        """The number of starts of the helper process, which is stopped when it has no requests, and started again."""
         return self._helper.starts
 
     def start(
@@ -245,7 +245,10 @@ class LogCleaner:
         self._count(cleaned)
 
     async def _swap(self, dirty: DirtyLog, group: list[Segment], base_offset: int, mapped_end: int) -> None:
-        """Rename the files on the event loop, so that the log cannot change; sync the directory in a thread."""
+        """Rename the files on the event loop, so that the log cannot change meanwhile.
+
+        Then sync the directory in a thread.
+        """
         log = dirty.log
         self._check_unchanged(dirty, group)
         log.compaction.superseded_below(mapped_end)

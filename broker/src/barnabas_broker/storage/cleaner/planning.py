@@ -34,10 +34,10 @@ class DirtySection(NamedTuple):
 def dirty_section(log: Log, stable_offset: int, now_ms: int) -> DirtySection:
     """Return the section of the log that a round would compact.
 
-    The section has whole segments without the active one. It ends at `stable_offset`, at the recovery point, or before
-    records younger than `min.compaction.lag.ms`. Above the recovery point a power failure could lose the newest value
-    of a key after compaction removed the older one. Raises OSError or InvalidBatch if the timestamps of a segment
-    cannot be read.
+    The section has whole segments below `stable_offset` and the recovery point, without the active segment. It ends
+    before the first segment with records younger than `min.compaction.lag.ms`. Above the recovery point, a power
+    failure could lose the newest value of a key after compaction has removed the older value. Raises OSError or
+    InvalidBatch if the timestamps of a segment cannot be read.
     """
     start = max(log.log_start_offset, log.compaction.clean_until or 0)
     safe_end, config = min(stable_offset, log.syncs.recovery_point), log.config

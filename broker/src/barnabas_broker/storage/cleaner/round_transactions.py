@@ -1,4 +1,4 @@
-"""The transactions that a compaction round has met so far. Batches must come in the order of their offsets."""
+"""The transactions that a compaction round has read so far. Batches must come in the order of their offsets."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -13,7 +13,7 @@ class Ended(NamedTuple):
     aborted: AbortedTransaction | None
     """The entry of the transaction index, or None if the transaction was committed."""
     has_batches: bool
-    """True if the round has met batches of the transaction, so that consumers may still need the marker."""
+    """True if the round has read batches of the transaction, so that consumers may still need the marker."""
 
 
 class RoundTransactions:
@@ -22,7 +22,7 @@ class RoundTransactions:
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(aborted, key=_first_offset, reverse=True)
         self._aborted: dict[int, AbortedTransaction] = {}
-        """The aborted transaction of each producer id that the round has reached last."""
+        """The latest aborted transaction that the round has reached, by producer id."""
         self._met: set[int] = set()
         """The ids of producers with a transactional batch after their last marker."""
 

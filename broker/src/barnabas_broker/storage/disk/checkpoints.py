@@ -104,9 +104,9 @@ def decode_clean_mark(data: bytes) -> int:
 class LastIncarnation(NamedTuple):
     """The broker's previous run: the broker epochs that its clean shutdown markers may hold.
 
-    `machine_ran_on` is False if the machine has been rebooted since, so that unsynced data may be lost. `cut_dirs` are
-    the log dirs that were offline in the previous run and last used before an earlier reboot, so that their unsynced
-    data may be lost in any case.
+    `machine_ran_on` is False if the machine has been rebooted since that run, so that unsynced data may be lost.
+    `cut_dirs` are the log dirs that were already offline in that run, and were last used before an earlier reboot of
+    the machine; their unsynced data may be lost in any case.
     """
 
     mark_epochs: tuple[int, ...] = (NO_EPOCH,)

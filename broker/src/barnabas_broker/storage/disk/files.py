@@ -46,7 +46,7 @@ class LogFile(Protocol):
         ...
 
     def rewrite(self, position: int) -> None:
-        """Write the bytes from `position` on again, because a failed sync may have marked them as written."""
+        """Write the bytes from `position` on again, because a failed sync may have marked their pages as written."""
         ...
 
     def truncate(self, length: int) -> None:
@@ -118,7 +118,10 @@ class FileSystem(Protocol):
         ...
 
     def lock(self, path: str) -> LogFile:
-        """Lock a file while the result is referenced. Raises BlockingIOError if another process holds the lock."""
+        """Lock a file until the last reference to the result is dropped.
+
+        Raises BlockingIOError if another process holds the lock.
+        """
         ...
 
 

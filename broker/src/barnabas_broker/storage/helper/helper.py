@@ -1,4 +1,4 @@
-"""The broker's side of the helper process, which is started by a request when none is running."""
+"""The broker's side of the helper process. A request starts the process if it is not running."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ IDLE_S: Final = 60.0
 
 
 class HelperDied(Exception):
-    """The end of the helper process before it has answered. The next request starts another process."""
+    """The end of the helper process before it has answered a request. The next request starts another process."""
 
 
 class Helper:
@@ -101,7 +101,7 @@ class Helper:
 
 
 class _Running:
-    """A helper process; `ended` is done when the process has ended."""
+    """A helper process. The task `ended` is done when the process has ended."""
 
     def __init__(self, process: asyncio.subprocess.Process, lives: Callable[[], None]) -> None:
         self.process = process

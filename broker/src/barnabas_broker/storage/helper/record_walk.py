@@ -25,7 +25,7 @@ _NULL: Final = 1
 
 
 def unpacked_records(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> tuple[bytes, list[WalkedRecord]]:
-    """Decompress and parse the records of the batch at `start`. Raises BrokenRecords."""
+    """Decompress and parse the records of the batch at `start`. Raises BrokenRecords if they are invalid."""
     if header.compression != Codec.NONE and not header.record_count:
         return b"", []
     data, position, end = unpacked(batch, start, header, bytes_max)
@@ -33,7 +33,10 @@ def unpacked_records(batch: bytes, start: int, header: BatchHeader, bytes_max: i
 
 
 def unpacked(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> tuple[bytes, int, int]:
-    """Return the decompressed records of the batch at `start`, with start and end position. Raises BrokenRecords."""
+    """Return bytes with the decompressed records of the batch at `start`, and where the records start and end.
+
+    Raises BrokenRecords if the records cannot be decompressed.
+    """
     end = start + header.size_bytes
     if header.compression == Codec.NONE:
         return batch, start + HEADER_BYTES, end

@@ -62,7 +62,7 @@ class MapKeys:
 
 
 class KeysMapped(NamedTuple):
-    """The response to `MapKeys`: the map has all keys below `end_offset`, and is kept for later `CleanSegments`."""
+    """The response to `MapKeys`. The map has all keys below `end_offset`; the helper keeps it for `CleanSegments`."""
 
     end_offset: int
     keys: int
@@ -106,7 +106,7 @@ class InspectBatch:
     keeps_times: bool
     """True if the topic keeps the timestamps of the producer (CreateTime)."""
     headers_max: int = RECORDS_BYTES_MAX
-    """The largest number of headers in all records; the event loop sets a low limit, the helper a high one."""
+    """The largest total number of record headers; checks on the event loop have a lower limit."""
 
 
 class Inspected(NamedTuple):
@@ -119,8 +119,8 @@ class Inspected(NamedTuple):
 class Refused(NamedTuple):
     """The response for an invalid batch: an ErrorCode and its message.
 
-    `record_errors` names the invalid records, unless the whole batch is invalid (KIP-467). Each invalid record has a
-    message, or None if many records before it have one. `is_broken` is True if the bytes cannot be parsed as records.
+    `record_errors` names the invalid records, unless the whole batch is invalid (KIP-467). Only the first 100 invalid
+    records have messages; later ones have None. `is_broken` is True if the bytes cannot be parsed as records.
     """
 
     code: int

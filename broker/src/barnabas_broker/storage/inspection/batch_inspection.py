@@ -31,7 +31,7 @@ NAMED_MAX: Final = 3
 MESSAGES_MAX: Final = 100
 """The largest number of rejected records with their own messages; the others have the batch's message."""
 RECORD_ERRORS_MAX: Final = 10_000
-"""The largest number of rejected records that a response lists; with more, the whole batch is rejected."""
+"""The largest number of rejected records that a response lists; if there are more, it lists none of them."""
 INT64: Final = struct.Struct(">q")
 _ANY_TIME_MS: Final = 2**63 - 1
 
@@ -91,7 +91,7 @@ def _level(codec: Codec | None, config: LogConfig) -> int | None:
 def inspect_batch(request: InspectBatch) -> Inspected | Refused:
     """Check a batch with a valid header; return the batch to store, or the reasons for its refusal.
 
-    Raises TooManyHeaders if the request limits the number of headers.
+    Raises TooManyHeaders if the records have more headers than the request allows.
     """
     try:
         return _inspected(request, parse_header(request.batch, 0))

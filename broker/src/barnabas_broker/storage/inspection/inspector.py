@@ -42,7 +42,7 @@ _ATTEMPTS: Final = 2
 
 
 class BatchRefused(ApiError):
-    """A batch with invalid records: those in `record_errors`, or all of them.
+    """A batch with invalid records. `record_errors` lists them; if it is empty, the whole batch is invalid.
 
     `is_broken` is True if the bytes cannot be parsed as records.
     """
@@ -58,7 +58,7 @@ class CannotInspect(ApiError):
 
 
 class BatchInspector:
-    """The checks of clients' batches, in a helper process that compaction does not use because its rounds are long."""
+    """The checks of clients' batches. They have their own helper process, because compaction rounds are long."""
 
     def __init__(self, helper: Helper, clock: Clock, timeout: Timeout) -> None:
         self._helper = helper
@@ -67,10 +67,10 @@ class BatchInspector:
         self._bytes_kept = 0
 
     def inspect_now(self, batch: bytes, config: LogConfig) -> Inspected | None:
-        """Check a batch that `is_quick` and has a valid header; return what to store. Raises BatchRefused.
+        """Check a batch with a valid header on the event loop, if `is_quick` allows it.
 
-        Returns None if the helper has to check the batch, because it cannot be decompressed within the limits of the
-        event loop, or because its records have too many headers.
+        Raises BatchRefused if the batch is invalid. Returns None if the helper has to check the batch, because it
+        cannot be decompressed within the limits of the event loop, or because its records have too many headers.
         """
         header = parse_header(batch, 0)
         is_packed = header.compression != Codec.NONE
@@ -103,7 +103,10 @@ class BatchInspector:
         self._bytes_kept -= len(batch)
 
     async def inspect(self, batch: bytes, config: LogConfig) -> Inspected:
-        """Inspect a batch in the helper process. Raises BatchRefused and CannotInspect."""
+        """Inspect a batch in the helper process.
+
+        Raises BatchRefused if it is invalid, CannotInspect if the helper fails.
+        """
         return _accepted(await self._ask(inspection(batch, config, self._clock.now_ms())))
 
     async def stop(self) -> None:
@@ -111,7 +114,10 @@ class BatchInspector:
         await self._helper.stop()
 
     async def _ask(self, request: InspectBatch) -> Response:
-        """Ask the helper, and ask again if it dies, because another batch may have killed it. Raises CannotInspect."""
+        """Ask the helper. If it dies, ask again, because another batch may have killed it.
+
+        Raises CannotInspect if the helper dies again, or does not answer in time.
+        """
         reason = ""
         for _ in range(_ATTEMPTS):
             try:

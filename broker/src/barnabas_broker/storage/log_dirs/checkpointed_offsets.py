@@ -9,7 +9,9 @@ from barnabas_core.topic_partition import TopicPartition
 def offset_of_each(
     logs: dict[TopicPartition, Log], offset_of: Callable[[Log], int | None]
 ) -> dict[TopicPartition, int]:
-    """Return an offset of each log that has one. A thread may call this while the event loop adds and removes logs.
+    """Return the offset of each log, without logs for which `offset_of` returns None.
+
+    A thread may call this function while the event loop adds and removes logs.
 
     The dictionary is copied in one step. A list of its items would not be atomic, because the garbage collector may
     run.

@@ -1,7 +1,7 @@
 """The choice among logs of one partition in several log dirs, because only one log can be used.
 
 A power failure may restore the directory of a deleted topic although another log dir already has the log of a newer
-topic of that name, because nothing orders the syncs of two directories.
+topic of that name, because the two directories are synced independently.
 """
 
 from collections import defaultdict

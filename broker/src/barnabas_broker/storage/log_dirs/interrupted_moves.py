@@ -1,4 +1,4 @@
-"""The completion of moves between log dirs that were interrupted by the end of the broker."""
+"""The completion of moves between log dirs that a stop of the broker interrupted."""
 
 import logging
 from collections.abc import Iterable, Sequence

@@ -26,7 +26,7 @@ from barnabas_core.log_dir_placement import LogDirLoad
 from barnabas_core.topic_partition import TopicPartition
 
 FULL_BELOW_BYTES: Final = 1 << 20
-"""The free space below which a log dir counts as full, because the largest usual batch does not fit."""
+"""The free space below which a log dir counts as full: about the default of max.message.bytes."""
 MEASURED_MS: Final = 1_000
 
 
@@ -59,7 +59,7 @@ class LogDir:
         self.logs: dict[TopicPartition, Log] = {}
         self.failure: StorageError | None = None
         self.last_failure: StorageError | None = None
-        """The latest failure, which is kept for waiting requests when the dir is online again."""
+        """The latest failure, which is also kept after the log dir is online again."""
         self.directory_id: UUID | None = None
         self.was_clean = False
         """True if the previous broker process shut down cleanly; known once the logs are loaded."""
@@ -78,7 +78,7 @@ class LogDir:
         self._begun: set[TopicPartition] = set()
         """New logs whose checkpoints may still hold entries of an earlier log with the same name."""
         self._gone: set[TopicPartition] = set()
-        """Logs that were removed while a checkpoint that may hold them was being written."""
+        """The logs that were removed while a checkpoint was being written, because the checkpoint may contain them."""
 
     log_dir = property(lambda self: self.path)
     directory = property(lambda self: self.path)
@@ -164,7 +164,10 @@ class LogDir:
 
     @disk_access
     def offsets(self, file_name: str) -> dict[TopicPartition, int]:
-        """Return the offsets in a checkpoint. A missing or damaged checkpoint is empty, so recovery reads more."""
+        """Return the offsets in a checkpoint. A missing or damaged checkpoint counts as empty.
+
+        Recovery then has to read more of the logs.
+        """
         try:
             offsets = decode_offsets(self._files.read(f"{self.path}/{file_name}"))
         except (FileNotFoundError, ValueError):
@@ -188,7 +191,7 @@ class LogDir:
 
         If they do, the log must take no records before `checkpoint_anew` has rewritten the checkpoints.
         """
-        is_gone = topic_partition in self._gone  # The next checkpoint clears `_gone`, so `_gone` is read first.
+        is_gone = topic_partition in self._gone  # `_gone` is read first, because a thread may clear it.
         is_known = is_gone or any(topic_partition in offsets for offsets in self._written.copy().values())
         if is_known:
             self._begun.add(topic_partition)
@@ -201,7 +204,7 @@ class LogDir:
     def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
         """Return calls that write the checkpoints, to be run in a thread.
 
-        The calls raise StorageError, also if the log dir is offline.
+        The calls raise StorageError if the disk fails or the log dir is offline.
         """
         calls = (
             self.checkpoint_recovery_points,
@@ -213,7 +216,7 @@ class LogDir:
         return [partial(self._call_online, call) for call in calls]
 
     def _call_online(self, call: Callable[[], None]) -> None:
-        """Run `call`, or raise the failure of an offline dir, which may lack logs while they are loaded."""
+        """Run `call`. Raise the failure of the log dir if it is offline, because its logs may not be loaded yet."""
         if (failure := self.failure) is not None:
             raise failure
         call()
@@ -221,7 +224,7 @@ class LogDir:
     def checkpoint_high_watermarks(self, high_watermark_of: HighWatermarkOf) -> None:
         """Write the current high watermarks of the log dir's logs. Raises StorageError.
 
-        A log keeps its stored high watermark while no partition uses it, for example after its log dir came back
+        A log whose high watermark is not known keeps the stored one, for example right after its log dir came back
         online.
         """
         with self._writing:
@@ -238,7 +241,7 @@ class LogDir:
     def checkpoint_recovery_points(self) -> None:
         """Write the current recovery points, because a truncation may have lowered one. Raises StorageError.
 
-        The next start assumes that everything below a recovery point was synced, and truncates nothing there.
+        The next start assumes that everything below a recovery point was synced, and truncates nothing below it.
         """
         with self._writing:
             self._write_offset_of_each(file_names.RECOVERY_POINTS, lambda log: log.syncs.recovery_point)
@@ -269,16 +272,17 @@ class LogDir:
             self._begun -= begun
 
     def _checkpoint_log_starts(self) -> None:
-        """Write the log start offsets that deleted records have raised, if they have changed. Raises StorageError.
+        """Write the log start offsets above the first segment's base offset, if they have changed. Raises StorageError.
 
-        A start resets a log that ends below its stored start offset, so truncating a log must lower the stored offset.
+        When the broker starts, it empties a log that ends below its stored start offset, so truncating a log must lower
+        the stored offset.
         """
         self._checkpoint_if_changed(file_names.LOG_START_OFFSETS, raised_start)
 
     def checkpoint_clean_offsets(self) -> None:
         """Write the offset up to which each log is compacted, if it has changed. Raises StorageError.
 
-        Keys below this offset are not compared again, so truncating a log must lower the stored offset.
+        The next round looks for new keys only above this offset, so truncating a log must lower the stored offset.
         """
         self._checkpoint_if_changed(file_names.CLEAN_OFFSETS, lambda log: log.compaction.clean_until)
 
@@ -304,7 +308,8 @@ class LogDir:
     def take_clean_offsets(self) -> list[Log]:
         """Set the offset up to which each loaded log is compacted. Raises StorageError.
 
-        Returns the logs that end below that offset. They take no appends before the checkpoint has been rewritten.
+        Returns the logs that end below their checkpointed offset. These logs take no appends before the checkpoint has
+        been rewritten.
         """
         offsets = self.offsets(file_names.CLEAN_OFFSETS).items()
         return [log for key, offset in offsets if (log := self.logs.get(key)) and log.load_clean_offset(offset)]
@@ -326,7 +331,7 @@ class LogDir:
         self._written[file_name] = offsets
 
     def _check_complete(self) -> None:
-        """Raise the failure of an offline dir without its logs, in case the write began before the failure."""
+        """Raise the failure of a log dir that went offline after the write began, because its logs are not complete."""
         if (failure := self.failure) is not None and not self.has_all_logs:
             raise failure
 

@@ -15,8 +15,8 @@ WISHES_MAX: Final = 100_000
 class LogDirChoice:
     """The choice of the log dir that a client prefers (KIP-113), or else by `log.dirs.placement`.
 
-    Preferences are kept in memory only, as in Kafka. The oldest are dropped when there are too many, because a
-    preferred replica may never be created.
+    Preferences are kept in memory only, as in Kafka. When there are too many, the oldest preferences are dropped,
+    because some of the replicas may never be created.
     """
 
     def __init__(self, log_dirs: Sequence[LogDir], clock: Clock, placement: str, headroom_bytes: int) -> None:
@@ -37,7 +37,7 @@ class LogDirChoice:
         raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"log dir {path} is unknown; the broker has {allowed}")
 
     def prefer(self, topic_partition: TopicPartition, path: str) -> None:
-        """Set the preferred log dir of a partition; the last one counts. Raises ApiError as `at` does."""
+        """Set or replace the preferred log dir of a partition. Raises ApiError if the log dir is unknown or offline."""
         wanted = self.at(path).path
         self.forget(topic_partition)
         self._wishes[topic_partition] = wanted

@@ -97,9 +97,10 @@ class LogDirLoader:
         _logger.info("%s: loaded %d logs after %s, %d bytes checked", log_dir.path, len(found), after, recovered_bytes)
 
     def _write_what_is_found(self, log_dir: LogDir, *, is_rewritten: bool) -> None:
-        """Write the checkpoints of the loaded logs, or later if the disk is full.
+        """Write the checkpoints of the loaded logs; if the disk is full, they are written later.
 
-        Truncated logs take no appends until then. The start continues, because retention and deletions can free space.
+        Truncated logs take no appends before the checkpoints are written. The start of the broker continues on a full
+        disk, because retention and deletions can free space.
         """
         try:
             log_dir.checkpoint_clean_offsets()
@@ -117,7 +118,10 @@ class LogDirLoader:
         return sum(each.size_bytes for each in entries if each.name.endswith(file_names.LOG))
 
     def _load_log(self, log_dir: LogDir, place: LogPlace, on_recovered: Callable[[int], None]) -> None:
-        """Load a log, and leave out a damaged one. Raises LogDirFailed and Exhausted, which end the loading."""
+        """Load a log, or leave it out if it is damaged.
+
+        Raises LogDirFailed or Exhausted if the log dir cannot be used.
+        """
         try:
             log = open_log(self._environment, place, self._clock.now_ms(), on_recovered)
             if self._is_of_a_topic(log):
@@ -132,9 +136,9 @@ class LogDirLoader:
     def _is_of_a_topic(self, log: Log) -> bool:
         """True if the log belongs to a topic; otherwise its directory is removed or set aside.
 
-        An empty directory is left over from a failed creation, and another log dir may have the log now. A log without
-        records needs no topic id, because any topic of that name can use it. A log with records becomes stray unless
-        its topic is known.
+        An empty directory is removed, because it is left over from a failed creation, and another log dir may have the
+        log. A log without records needs no topic id, because any topic of that name can use it. A log with records and
+        without a topic id becomes stray, unless its name identifies the topic.
         """
         if log.topic_id is None and self._is_removed(log):
             return False

@@ -13,7 +13,7 @@ def online_log(log_dirs: Iterable[LogDir], topic_partition: TopicPartition) -> L
     """Return the log of a partition, or None if no online log dir has it."""
     for log_dir in log_dirs:
         log = log_dir.logs.get(topic_partition)
-        if log is not None and log_dir.is_online:  # A thread may be loading an offline dir.
+        if log is not None and log_dir.is_online:  # A thread may be loading the logs of an offline log dir.
             return log
     return None
 
@@ -25,6 +25,6 @@ def kept_by(log_dirs: Iterable[LogDir], log: Log) -> Kept:
 
 
 def committed_in(log_dir: LogDir) -> dict[TopicPartition, int]:
-    """Return the checkpointed high watermarks of existing logs, without deleted logs. Raises StorageError."""
+    """Return the checkpointed high watermarks of the logs in a log dir, also of damaged logs. Raises StorageError."""
     offsets = log_dir.offsets(file_names.HIGH_WATERMARKS)
     return {key: offset for key, offset in offsets.items() if key in log_dir.logs or key in log_dir.damaged}

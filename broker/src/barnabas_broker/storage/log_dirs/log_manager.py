@@ -63,7 +63,7 @@ class LogManager:
     ) -> None:
         self.log_dirs = [LogDir(environment.files, path) for path in settings.log_dirs]
         self.truncated = TruncatedLogs()
-        truncated = WeakMethod(self._truncated)  # A weak reference lets the log dir locks be freed at once.
+        truncated = WeakMethod(self._truncated)  # A strong reference would keep the log dirs locked.
         self.on_sync_due: Callable[[UnsyncedLog], object] = sync_now
         """The callback for a log that has to be synced because of `flush.messages`."""
         due = WeakMethod(self._sync_due)
@@ -96,11 +96,11 @@ class LogManager:
         return {key: log for log_dir in self.log_dirs if log_dir.is_online for key, log in log_dir.logs.items()}
 
     def online_logs(self) -> list[Log]:
-        """Return the online logs as a list, so that callers can pause while they go through it."""
+        """Return the online logs as a list, which does not change while the caller iterates over it."""
         return [log for log_dir in self.log_dirs if log_dir.is_online for log in log_dir.logs.values()]
 
     def unflushed_logs(self) -> list[Log]:
-        """Return the logs that may have records to sync; `due_flush` decides for each log."""
+        """Return the logs that may have records to sync. The `due_flush` of each log decides whether a sync is due."""
         unflushed, all_are_here = self._environment.unflushed, all(each.is_online for each in self.log_dirs)
         logs = {each: self.get(each) for each in list(unflushed)}
         for topic_partition in [each for each, log in logs.items() if log is None and all_are_here]:
@@ -127,7 +127,7 @@ class LogManager:
         return online_log(self.log_dirs, topic_partition)
 
     def has_lost(self, topic_partition: TopicPartition) -> bool:
-        """True if no log dir has the log, although all log dirs are online."""
+        """True if all log dirs are online, and none of them has the log, not even a damaged one."""
         is_missing = all(each.is_online and topic_partition not in each.logs for each in self.log_dirs)
         return is_missing and self.damage_of(topic_partition) is None
 
@@ -136,7 +136,10 @@ class LogManager:
         return next((each.damaged[topic_partition] for each in self.log_dirs if topic_partition in each.damaged), None)
 
     def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
-        """Return the log of a partition, or None. A log of another topic with the same name is set aside."""
+        """Return the log of a partition, or None.
+
+        The log of another topic with the same name is renamed to `-stray`.
+        """
         self._make_room(topic_partition, topic_id)
         log = self.get(topic_partition)
         if log is not None:
@@ -145,7 +148,7 @@ class LogManager:
         return log
 
     def _make_room(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        """Set aside a log of another topic with the same name. Raises StorageError."""
+        """Rename the log of another topic with the same name to `-stray`. Raises StorageError."""
         log = self.get(topic_partition)
         if log is not None and log.topic_id not in (None, topic_id):
             self.set_aside(topic_partition, "the log belongs to another topic of that name")
@@ -159,9 +162,9 @@ class LogManager:
             self._forget(log)
 
     def _forget(self, log: Log) -> None:
-        """Drop a log whose directory is renamed.
+        """Drop a log whose directory has been renamed.
 
-        A log dir that is being loaded may have a log of an earlier topic with the same name, which stays.
+        The log of an earlier topic with the same name stays, if its log dir is still being loaded.
         """
         for log_dir in self.log_dirs:
             if log_dir.logs.get(log.topic_partition) is log:
@@ -175,9 +178,9 @@ class LogManager:
     ) -> dict[TopicPartition, Log]:
         """Open all log dirs and load their logs. A log dir that fails goes offline.
 
-        Raises LogDirRefused if no log dir is left. Raises it also if a log dir is locked or belongs to another broker,
-        because a start without that log dir would lose its logs. A clean shutdown marker counts only if
-        `last_incarnation` wrote it.
+        Raises LogDirRefused if all log dirs have failed. Raises LogDirRefused also if one log dir is locked or belongs
+        to another broker, because a start without that log dir would lose its logs. A clean shutdown marker counts only
+        if the previous run of the broker (`last_incarnation`) wrote it.
         """
         self._loader.last_incarnation = last_incarnation
         self._on_each_online_dir(lambda log_dir: log_dir.open(self._identity, self._new_uuid))
@@ -231,7 +234,8 @@ class LogManager:
     ) -> Log:
         """Create a log in `log_dir` (a path), or in the preferred log dir, or else by `log.dirs.placement`.
 
-        Raises StorageError if the log exists but could not be loaded, and ApiError if no log dir can take it.
+        Raises StorageError if the disk fails, or if the log exists but could not be loaded. Raises ApiError if no log
+        dir can take the log.
         """
         damage = self.damage_of(topic_partition)
         if damage is not None:
@@ -261,7 +265,10 @@ class LogManager:
         return log
 
     def prefer(self, topic_partition: TopicPartition, log_dir: str) -> None:
-        """Set the preferred log dir of a log that does not exist yet (KIP-113). Raises ApiError as `at` does."""
+        """Set the preferred log dir of a log that does not exist yet (KIP-113).
+
+        Raises ApiError if the log dir is unknown or offline.
+        """
         self._choice.prefer(topic_partition, log_dir)
 
     def delete(self, topic_partition: TopicPartition) -> None:
@@ -282,7 +289,10 @@ class LogManager:
             self._environment.trash.add(deleted, self._clock.now_ms())
 
     def fail_dir(self, error: StorageError) -> set[TopicPartition]:
-        """Take the log dir of `error` offline, and return its partitions. The same error counts only once."""
+        """Take the log dir of `error` offline, and return its partitions; return none if it is offline already.
+
+        An error that has been reported before has no effect.
+        """
         for log_dir in self.log_dirs:
             if log_dir.path == error.log_dir and log_dir.is_online and error is not log_dir.last_failure:
                 affected = set(log_dir.logs)
@@ -310,7 +320,7 @@ class LogManager:
         return is_back
 
     def _set_aside_replaced(self, log_dir: LogDir) -> None:
-        """Set aside the logs of a returning log dir whose partitions were created in another log dir meanwhile."""
+        """Rename logs of a returning log dir to `-stray` if other log dirs have created their partitions meanwhile."""
         for topic_partition in [each for each in log_dir.logs if self.get(each) is not None]:
             self.strays.set_aside(log_dir.logs.pop(topic_partition), "the partition is in another log dir now")
 

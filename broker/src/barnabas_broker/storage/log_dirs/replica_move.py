@@ -1,8 +1,8 @@
 """The move of a log to another log dir while it is in use (AlterReplicaLogDirs, KIP-113), in small steps.
 
 The steps are `begin`, `copy` until the lag is small, `sync` in a thread, `copy` again, and `swap`. The copy grows in a
-`-future` directory, which takes the log's name at the end. After a crash before the swap the old log is used; after a
-crash during the swap, the complete copy.
+`-future` directory, which takes the log's name at the end. After a crash, the broker uses the log if it still has its
+name, or else the complete copy.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from barnabas_broker.storage.segments.segment import Segment
 
 
 class ReplicaMove:
-    """The copy of a log in another log dir. Raises StorageError for the log dir that failed: source or target."""
+    """The move of a log to another log dir. A StorageError names the log dir that failed: the source or the target."""
 
     def __init__(self, environment: LogEnvironment, log: Log, log_dir: str, unique: UUID) -> None:
         self.log = log
@@ -33,7 +33,7 @@ class ReplicaMove:
         self._unindexed: dict[Segment, None] = {}
         """The copied segments whose indexes `sync` still has to copy."""
         self._synced_bytes: dict[Segment, int] = {}
-        """The synced bytes of each segment's copy."""
+        """The number of synced bytes in the copy of each segment."""
         self._truncations = log.truncations
         self._is_called_off = False
         self.is_kept = False
@@ -125,8 +125,8 @@ class ReplicaMove:
     def sync(self) -> None:
         """Sync all copied data and copy the indexes. Runs in a thread, between calls of `copy`.
 
-        Retention or compaction may remove a segment meanwhile; the next `copy` removes the segment's copy. After
-        `abandon` all files of the copy may be gone.
+        Retention or compaction may remove a segment during the call; the next `copy` removes the segment's copy. A
+        missing file is no error after `abandon`, which deletes the copy.
         """
         try:
             self._sync_copies()
@@ -148,14 +148,15 @@ class ReplicaMove:
     def swap(self, now_ms: int) -> Log:
         """Copy the remaining bytes, replace the log with the copy, and return the new log. The call blocks.
 
-        The whole copy is synced, also segments that were rolled since `sync`, because its recovery point is its end.
-        The directory of the copy is synced before the log is renamed, and the log is renamed before the copy takes its
-        name, so that a power failure leaves one of them. If a disk fails, the log stays in its place. Otherwise the old
-        files are removed after `file.delete.delay.ms`.
+        The whole copy is synced, including the segments that were rolled after `sync`, because the recovery point of
+        the new log is its end. The directory of the copy is synced before the log is renamed, and the log is renamed
+        before the copy takes its name, so that a power failure leaves either the log or the complete copy. If the
+        target's disk fails, the log gets its name back. After a swap, the old files are removed after
+        `file.delete.delay.ms`.
         """
         log, files = self.log, self._environment.files
         self.copy(log.size_bytes)
-        producers = log.producers  # Memory has the last five batches of each producer.
+        producers = log.producers  # The new log takes over the producers in memory.
         log.write_pending()
         self._copy_indexes(log.segments.active)
         self._copy_file(log.known_producers.snapshots.latest_path.rsplit("/", 1)[1])
@@ -176,9 +177,9 @@ class ReplicaMove:
         return moved
 
     def _go_back(self, home: str) -> None:
-        """Rename the log back to its home. If the disk fails, the copy is kept and the log counts as deleted.
+        """Rename the log back to its own name. If the disk fails, the copy is kept and the log counts as deleted.
 
-        Raises LogDirFailed, also for a full disk, because a deleted log must take no more records.
+        Raises LogDirFailed if the disk fails or is full, because a deleted log must take no more records.
         """
         self.is_kept = True
         try:

@@ -35,10 +35,10 @@ class ReplicaMoves:
         self._log_dirs = log_dirs
         self.under_way: dict[TopicPartition, ReplicaMove] = {}
         self.interrupted: dict[TopicPartition, str] = {}
-        """The target of each move that the end of the broker interrupted; the move has to be started again."""
+        """The target of each move that a stop of the broker has interrupted; the move has to be started again."""
 
     def start(self, topic_partition: TopicPartition, log_dir: str) -> ReplicaMove | None:
-        """Start to move a log to the log dir at a path; return None if the log is there already.
+        """Start to move a log to the log dir at a path; return None if that log dir has the log already.
 
         A new move replaces the current one. Raises StorageError, and ApiError if the log or the log dir is unknown, or
         if the log dir is offline or already has a directory of the log's name.
@@ -59,7 +59,7 @@ class ReplicaMoves:
         return move
 
     def _check_free(self, log_dir: str, topic_partition: TopicPartition) -> None:
-        """Raise ApiError if the directory for the finished copy already exists. Raises StorageError."""
+        """Raise ApiError if the directory for the finished copy already exists, and StorageError if the disk fails."""
         directory = f"{log_dir}/{topic_partition}"
         try:
             is_there = self._environment.files.exists(directory)
@@ -86,7 +86,7 @@ class ReplicaMoves:
             target.checkpoint_anew()
 
     def finish(self, move: ReplicaMove) -> Log:
-        """Swap in the copy when its lag is small. The returned log must be used from now on."""
+        """Swap in the copy when its lag is small. The returned log replaces the old log."""
         topic_partition = move.log.topic_partition
         source, target = self._choice.at(move.log.log_dir), self._choice.at(move.log_dir)
         log = target.logs[topic_partition] = move.swap(self._clock.now_ms())

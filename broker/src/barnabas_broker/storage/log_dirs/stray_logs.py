@@ -26,7 +26,7 @@ _DELETE_DELAY_MS: Final = 60_000
 
 
 class StrayLog(NamedTuple):
-    """A stray log as it was found. A long topic name is cut."""
+    """A stray log as it was found on the disk. A long topic name is shortened."""
 
     topic_partition: TopicPartition
     topic_id: UUID | None
@@ -49,7 +49,7 @@ def marked_directory(environment: LogEnvironment, log_dir: str, topic_partition:
 
 
 class StrayLogs:
-    """The stray logs of all log dirs. For an offline log dir, they are the logs last seen."""
+    """The stray logs of all log dirs. For an offline log dir, these are the logs that were found before it failed."""
 
     def __init__(self, environment: LogEnvironment, clock: Clock, log_dirs: Sequence[LogDir]) -> None:
         self._environment = environment
@@ -93,7 +93,7 @@ class StrayLogs:
         self._by_directory[log.directory] = stray
 
     def damaged_id(self, log_dir: LogDir, topic_partition: TopicPartition) -> UUID | None:
-        """Return the topic id of a log that could not be loaded, or None if the id is damaged, too.
+        """Return the topic id of a log that could not be loaded, or None if the id is missing or damaged.
 
         Raises StorageError.
         """

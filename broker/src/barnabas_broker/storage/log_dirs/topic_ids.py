@@ -1,8 +1,8 @@
 """The topic ids of logs (`partition.metadata`), which prevent a later topic of the same name from using a log.
 
 A sync for each new log would block the event loop, so a thread syncs the ids about a second later, unless a flush of
-the log does. A power failure before the sync loses the id. The log's name then identifies the topic, if only one topic
-can have had that name. If the disk is full, the id is written once there is space.
+the log syncs its id before. A power failure before the sync loses the id. The log's name then identifies the topic, if
+only one topic can have had that name. If the disk is full, the id is written once the disk has space.
 """
 
 import logging
@@ -37,7 +37,7 @@ class TopicIds:
     def give_again(self, log: Log, topic_id: UUID) -> None:
         """Assign the topic id to an older log, whose id a power failure may have lost.
 
-        Raises StorageError, but not DiskFull.
+        If the disk is full, the id is written later. Raises StorageError if the disk fails.
         """
         if log.topic_id == topic_id:
             return
@@ -70,7 +70,7 @@ class TopicIds:
     def sync_call(self, log: Log) -> Callable[[], None]:
         """Return a call that syncs the topic id of a log, to be run in a thread.
 
-        The method and the call raise StorageError; after DiskFull the id stays unwritten for a later call.
+        Both this method and the returned call raise StorageError. After DiskFull, a later `sync_call` writes the id.
         """
         if log in self._unwritten and log.topic_id is not None:
             _write(log, log.topic_id)

@@ -10,7 +10,7 @@ class CompactionBounds:
         self.clean_until: int | None = None
         """The end offset of the last finished round of compaction; None if there was none."""
         self.superseded_until = 0
-        """The offset below which compaction, here or on a leader, may have removed records.
+        """The offset below which compaction, on this broker or on a leader, may have removed records.
 
         The newer records that superseded the removed ones are below this offset, too.
         """

@@ -15,7 +15,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 
 class AppendPosition(NamedTuple):
-    """The end of a log, which the next batch has to follow: offset, epoch, and whether the log is empty."""
+    """The end of a log, which the next batch has to continue: its offset and epoch, and whether the log is empty."""
 
     offset: int
     epoch: int
@@ -29,7 +29,7 @@ def fetched_batches(records: memoryview, end: AppendPosition, leader_epoch_max: 
     begin below the log's end, because the leader may have deleted the first records of that batch. An incomplete last
     batch is left out. If a batch has an epoch above `leader_epoch_max`, it and all later batches are left out, because
     a leader that has lost its epoch may send the records of its successor (KAFKA-18723). Raises ApiError
-    CORRUPT_MESSAGE if a batch cannot follow.
+    CORRUPT_MESSAGE if a batch has an invalid header or CRC, or does not continue the batch before it.
     """
     headers: list[BatchHeader] = []
     offset, epoch, _ = end

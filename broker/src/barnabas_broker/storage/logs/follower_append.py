@@ -14,12 +14,11 @@ def append_as_follower(
     """Append the complete batches that the leader sent, and return their size in bytes (see `fetched_batches`).
 
     If compaction on the leader has removed records, the newer records that superseded them are below the leader's high
-    watermark. A later truncation below that offset restarts the log from nothing, as after compaction on this broker.
-    No in-sync replica is ever truncated so far. The offset is lost in a crash
-    (`docs/explanation/storage-guarantees.md`).
+    watermark. A later truncation below that high watermark empties the log, as after compaction on this broker; an
+    in-sync replica is never truncated below it. A crash loses this limit (`docs/explanation/storage-guarantees.md`).
 
-    Raises ApiError CORRUPT_MESSAGE before any change if a batch cannot follow, and another ApiError while a truncation
-    is incomplete. After a StorageError the log has the batches up to its last roll.
+    Raises ApiError CORRUPT_MESSAGE before any change if a batch does not continue the log, and another ApiError while a
+    truncation is incomplete. After a StorageError the log has only the batches before the failed write.
     """
     log.known_producers.check_not_held_back()
     active, start_offset = log.segments.active, log.log_start_offset
@@ -38,7 +37,7 @@ def append_as_follower(
             log.append_fetched(records[:position], headers, leader_high_watermark)
         else:
             _append_rolling(log, records, headers, leader_high_watermark, now_ms)
-    finally:  # A full disk may have stored only some batches.
+    finally:  # After an error, the log may have some of the batches.
         if log.log_end_offset >= log.syncs.due_at:
             log.await_sync(end_offset)
     log.increment_log_start_offset(start_offset)
@@ -54,7 +53,7 @@ def _has_room(log: Log, headers: list[BatchHeader], size_bytes: int, now_ms: int
 def _append_rolling(
     log: Log, records: memoryview, headers: list[BatchHeader], high_watermark: int, now_ms: int
 ) -> None:
-    """Append the batches in runs, and roll a new segment wherever one is due."""
+    """Append the batches in runs, and roll a segment before each batch that needs a new one."""
     run: list[BatchHeader] = []
     run_start = position = 0
     for header in headers:
@@ -75,8 +74,9 @@ def _append_rolling(
 def _roll_to(log: Log, header: BatchHeader, now_ms: int) -> None:
     """Roll a segment at the log's end, even if compaction has removed the offsets before the next batch.
 
-    Recovery can then see whether a segment has lost its end. If no index entry can express an offset so far ahead, the
-    new segment begins with the batch, and everything before is synced. An empty active segment is deleted.
+    From the base offset of the next segment, recovery then sees whether a segment has lost its end. If no index entry
+    can express an offset so far ahead, the new segment begins with the batch, and all records before it are synced. An
+    empty active segment is deleted.
     """
     active = log.segments.active
     if header.last_offset - log.log_end_offset > RELATIVE_OFFSET_MAX:

@@ -1,10 +1,10 @@
 """The start offset of each leader epoch, by which followers truncate (KIP-101, KIP-279).
 
 The checkpoint is valid below the recovery point. Above the recovery point, recovery reads the epochs from the batches.
-The checkpoint is synced before the recovery point moves, so entries that may be lost never replace safe ones.
+The checkpoint is synced before the recovery point moves, so a power failure loses no epoch below the recovery point.
 
-Compaction may have removed the first batches of an epoch. Its remaining batches then suggest a start offset that is too
-high, with which a follower would keep records of another leader.
+Compaction may have removed the first batches of an epoch. The offset of its first remaining batch is then above its
+start offset. If the epoch counted as starting there, a follower would keep records of another leader.
 """
 
 from bisect import bisect_right
@@ -44,9 +44,9 @@ class LeaderEpochs:
         self._entries = self._saved
         self._saving = Lock()
         self._begun = self._done = self._cleared = self._abandoned = 0
-        """The numbers of the last saves that were begun, done, cleared and abandoned.
+        """The numbers of the last save begun, the last save done, and the last saves before a `clear` and an `abandon`.
 
-        A save is skipped unless its number is above the last three numbers.
+        A save runs only if its number is above the last three of these numbers.
         """
 
     @classmethod
@@ -94,8 +94,8 @@ class LeaderEpochs:
     def recovered(self, found: Iterable[FoundEpoch]) -> None:
         """Assign the epochs that recovery has found above the recovery point.
 
-        An epoch in the checkpoint begins where the checkpoint says. If compaction has removed all batches of earlier
-        epochs in the checkpoint, the epoch begins where the first of those epochs began.
+        An epoch that is in the checkpoint keeps its start offset. If compaction has removed all batches of the epochs
+        before it, the epoch begins at the start offset of the first removed epoch.
         """
         saved = dict(self._saved)
         for epoch, start_min, start_max in found:
@@ -108,7 +108,7 @@ class LeaderEpochs:
         self._entries = [entry for entry in self._entries if entry.start_offset < end_offset]
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget the epochs that end at or before `start_offset`; the epoch at `start_offset` begins there now."""
+        """Forget the epochs that end at or before `start_offset`, and let the first remaining epoch begin there."""
         first = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset) - 1
         if first >= 0:
             self._entries = [EpochStart(self._entries[first].epoch, start_offset), *self._entries[first + 1 :]]
@@ -128,7 +128,7 @@ class LeaderEpochs:
         self._abandoned = self._begun
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest known epoch up to `epoch`, and its end offset, or (-1, -1) if it is unknown."""
+        """Return the largest known epoch up to `epoch` and its end offset; (-1, -1) if no known epoch is as high."""
         if epoch < 0 or not self._entries or epoch > self.latest_epoch:
             return UNKNOWN
         if epoch == self.latest_epoch:

@@ -2,7 +2,8 @@
 
 `Log` has the offsets and everything that changes the log. Its base class in `log_files` has the files and syncs them.
 `follower_append`, `truncation` and `timestamp_lookup` are larger operations on a log; `log_loader` loads a log from
-disk. All methods raise StorageError (`disk_access`), or ApiError if the request is at fault.
+disk. Methods raise StorageError if the disk fails (`disk_access`), unless they are documented to raise OSError. They
+raise ApiError if the request is wrong.
 """
 
 from collections.abc import Collection, Iterator
@@ -119,12 +120,12 @@ class Log(LogFiles):
                 if header.attributes & CONTROL_BIT:
                     controls = controls or control_batches(run, headers)
                     record_control(producers, self.segments.active, next(controls), header)
-                    producers.transactions.stable_until(high_watermark)  # The call forgets ended transactions.
+                    producers.transactions.stable_until(high_watermark)  # This call also forgets ended transactions.
                 else:
                     producers.record(header, header.base_offset, header.max_timestamp_ms)
 
     def skip_to(self, offset: int) -> None:
-        """Move the log's end up to `offset`, over offsets that compaction has removed, after syncing the log."""
+        """Sync the log, then move its end up to `offset`, over offsets that compaction has removed."""
         self.flush()
         self.log_end_offset = offset
         self.syncs.synced_until(offset, offset)
@@ -206,8 +207,8 @@ class Log(LogFiles):
     def replace_segments(self, old: list[Segment], cleaned_offsets: Collection[int], now_ms: int) -> None:
         """Replace `old` segments by compacted ones, whose synced `.cleaned` files are in the directory.
 
-        The active segment is not replaced. A crash leaves either the old or the new segments, and so does any error
-        except LogDirFailed.
+        The active segment must not be among the `old` segments. A crash leaves either the old or the new segments, and
+        so does any error except LogDirFailed.
         """
         due_ms = now_ms + self._config.file_delete_delay_ms
         self._removal.swap(old, cleaned_offsets, self._config, due_ms)
@@ -263,9 +264,9 @@ class Log(LogFiles):
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
         """Delete all segments, the highest first, so that the log begins and ends at `offset`.
 
-        A new segment above all records is created before the last old one is deleted; if a power failure comes in
-        between, recovery removes the new segment. A new segment below the end of the old records is created after the
-        deletion, because it would hide or overlap old records.
+        If `offset` is at or above the end of the first segment, the new segment is created before the first segment is
+        deleted; after a power failure between these steps, recovery removes the new segment. Otherwise the new segment
+        is created after the deletion, because it would hide or overlap old records.
         """
         self.truncations += 1
         first, new = self.segments.first, self._new_segment(offset, now_ms)
@@ -288,11 +289,11 @@ class Log(LogFiles):
             self.log_start_offset = offset
 
     def load_epochs(self) -> None:
-        """Load the epochs in the loading thread, because the event loop needs the latest epochs at startup."""
+        """Load the leader epochs while a thread loads the log, so that the event loop need not read the file later."""
         self._latest_epoch = self.epochs.latest_epoch
 
     def found(self, topic_id: UUID | None, *, after_crash: bool) -> None:
-        """Set the topic id, and whether the log is loaded after a crash; both are known before segments are read."""
+        """Set the topic id, and whether the log is loaded after a crash, before its segments are read."""
         self.topic_id, self.was_recovered = topic_id, after_crash
 
     def recovered(self, recovery_point: int, end_offset: int, epochs: list[FoundEpoch]) -> None:
@@ -300,7 +301,7 @@ class Log(LogFiles):
         self.syncs.recovered(min(recovery_point, self.log_end_offset), end_offset)
         self.log_end_offset, self.was_recovered = end_offset, True
         self._load_epochs(recovery_point).recovered(epochs)
-        self.known_producers.snapshots.remove_after(recovery_point)  # The replay must read all later markers.
+        self.known_producers.snapshots.remove_after(recovery_point)  # The replay reads the markers above this offset.
         self._load_producers()
         self._ends_at(self.log_end_offset)
         self._mark_unflushed()
@@ -321,7 +322,7 @@ class Log(LogFiles):
             self._environment.truncated(self)
 
     def await_checkpoint(self) -> None:
-        """Take no appends until the checkpoints are rewritten, because they have entries of an earlier log."""
+        """Take no appends until the checkpoints are rewritten, because they may have entries of an earlier log."""
         self.known_producers.hold_back(until_checkpointed=True)
         self._environment.truncated(self)
 
@@ -333,7 +334,7 @@ class Log(LogFiles):
         return checkpointed > self.log_end_offset
 
     def take_over(self, log: "Log", producers: ProducerStates) -> None:
-        """Take over the compaction bounds of the copied log, and its producers."""
+        """Take over the compaction bounds of the log that was copied, and its producers."""
         self.known_producers.states = producers
         self.compaction = log.compaction
 
@@ -347,7 +348,7 @@ class Log(LogFiles):
         return self.known_producers.replay(self.log_dir, self.directory, self.log_start_offset, self.log_end_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest known epoch up to `epoch` and its end offset, or (-1, -1) if it is unknown."""
+        """Return the largest known epoch up to `epoch` and its end offset; (-1, -1) if no known epoch is as high."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     @disk_access

@@ -18,7 +18,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class LogEnvironment:
-    """The dependencies and limits of logs. A `Segment` uses the part in `SegmentEnvironment`."""
+    """The dependencies and limits of logs. A `Segment` uses only the attributes of `SegmentEnvironment`."""
 
     files: FileSystem
     open_files: OpenFiles
@@ -29,11 +29,11 @@ class LogEnvironment:
     """The largest size of a segment, even if `segment.bytes` is higher; a larger batch gets its own segment."""
     index_pages: IndexPages = field(default_factory=IndexPages)
     unflushed: dict[TopicPartition, None] = field(default_factory=dict)
-    """The logs that have rolled or have a `flush.ms`; no other log can be due for a sync."""
+    """The logs that have rolled a segment or have a `flush.ms`; no other log can be due for a sync."""
     producer_count: ProducerCount = field(default_factory=ProducerCount)
     truncated: Callable[[TruncatedLog], object] = complete_truncation
     """A callback for a log that takes no appends until its truncation is complete (`truncated_logs`)."""
     disk_threads: DiskThreads = field(default_factory=DiskThreads)
     """The threads for blocking disk calls, by log dir."""
     sync_due: Callable[[UnsyncedLog], object] = sync_now
-    """A callback for a log with unsynced `flush.messages`, called at each append until they are synced."""
+    """A callback for a log that has reached `flush.messages`; each append calls it until the records are synced."""

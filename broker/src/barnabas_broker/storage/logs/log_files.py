@@ -96,9 +96,9 @@ class LogFiles:
     def promises_synced(self, *, before: bool) -> bool:
         """True if every record is synced before it is acknowledged, now and later. Called for a checkpoint in a thread.
 
-        `before` is True if the checkpoint already has the log. If `flush.messages` rises at the same time, either the
-        event loop sees the promise and continues to sync, or this method sees the new value, because each of them
-        writes its own value before it reads the other's.
+        `before` is True if the checkpoint already has the log. The event loop may raise `flush.messages` at the same
+        time. This method sets the promise to sync before it reads `flush.messages`, and the event loop sets
+        `flush.messages` before it reads the promise, so at least one of them sees the change of the other.
         """
         if self._config.flush_messages != 1:
             return False
@@ -135,13 +135,13 @@ class LogFiles:
         return self.log_end_offset if self.syncs.unsynced_from is None else self.syncs.unsynced_from
 
     def await_sync(self, offset: int) -> None:
-        """Acknowledge nothing from `offset` on before a sync, because `flush.messages` are unsynced."""
+        """Acknowledge nothing from `offset` on before a sync, because `flush.messages` is reached."""
         self.syncs.wait_from(offset)
         self._environment.sync_due(self)
 
     @property
     def takes_appends(self) -> bool:
-        """True unless a truncation is incomplete."""
+        """True unless a truncation is incomplete, or the checkpoints must be rewritten first."""
         return not self.known_producers.are_held_back
 
     @disk_access
@@ -161,7 +161,7 @@ class LogFiles:
     def flush_job(self, offset: int | None = None) -> FlushJob | None:
         """Return a job that syncs the log below `offset` (the end of a batch), or all of the log by default.
 
-        Returns None if that part is synced already.
+        Returns None if these records are synced already.
         """
         end = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
         if end <= self.syncs.recovery_point:
@@ -186,7 +186,10 @@ class LogFiles:
         return self.segments.starting_at(recovery_point - 1 if may_be_cut else recovery_point)
 
     def due_flush(self, now_ms: int) -> FlushJob | None:
-        """Return a sync of the rolled segments, or of the whole log after `flush.ms`, to be passed to `flushed`."""
+        """Return a sync of the rolled segments, or of the whole log after `flush.ms`. Returns None if no sync is due.
+
+        The caller runs the sync and passes it to `flushed`.
+        """
         if self.syncs.recovery_point == self.log_end_offset:
             self._flushed_ms = now_ms
         elif now_ms - self._flushed_ms >= self._config.flush_ms:
@@ -221,7 +224,7 @@ class LogFiles:
         return self._with_cut(job) if self.truncations or self.was_recovered else job
 
     def _with_cut(self, job: FlushJob | None) -> FlushJob:
-        """Add syncs of a truncated end and of the file names, which a start after a clean shutdown does not check."""
+        """Add syncs of truncated files and the directory, which a start after a clean shutdown does not check."""
         segments = [each for each in self._unsynced_segments() if self.files.exists(each.path(file_names.LOG))]
         calls: list[Callable[[], None]] = [each.file.sync for each in segments]
         calls.append(partial(self.files.sync_dir, self.directory))
@@ -241,14 +244,14 @@ class LogFiles:
         self.release_files()
 
     def close(self) -> None:
-        """Block until everything is synced. The log can be used again."""
+        """Sync everything and close the files; the next use opens them again. The call blocks."""
         job = self.closing_job()
         if job:
             job.run()
         self.closed()
 
     def abandon(self) -> None:
-        """Stop writing after a failure of the log dir, because another object will own the files."""
+        """Stop writing after a failure of the log dir, because a new `Log` will own the files."""
         if self._epochs is not None:
             self._epochs.abandon()
         self.release_files()

@@ -117,8 +117,9 @@ def _superseded_until(log: Log, place: LogPlace) -> int:
 def _first_segment(environment: LogEnvironment, place: LogPlace, now_ms: int) -> Segment:
     """Return a segment at offset 0 whose files are created at the first append, because many partitions stay empty.
 
-    Checkpoint entries for a log without files belong to an earlier log with the same name, or a power failure has lost
-    the files. With a checkpointed offset as its start, the log would count as having all earlier records.
+    The checkpointed offsets of a log without files are not used: they belong to an earlier log with the same name, or a
+    power failure has lost the files. A log that began at a checkpointed offset would count as having all earlier
+    records.
     """
     return Segment(environment, place.directory, 0, place.config, SegmentSizes(0, None, None, now_ms))
 
@@ -126,7 +127,7 @@ def _first_segment(environment: LogEnvironment, place: LogPlace, now_ms: int) ->
 def _as_after_clean_shutdown(
     environment: LogEnvironment, place: LogPlace, segments: list[Segment], snapshots: ProducerSnapshots
 ) -> Log:
-    """Return the log as if everything were synced, with the recovery point at its end."""
+    """Return the log with its recovery point at its end, as after a clean shutdown."""
     end = max(place.recovery_point or 0, segments[-1].base_offset)
     offsets = LogOffsets(max(place.log_start_offset, segments[0].base_offset), end, end)
     return Log(

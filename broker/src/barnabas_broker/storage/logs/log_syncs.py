@@ -1,4 +1,4 @@
-"""The parts of a log that are on the disk, and the parts that wait for a sync."""
+"""The recovery point of a log, and the records that have to be synced before they are acknowledged."""
 
 from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.storage.segments.segments import Segments
@@ -43,8 +43,8 @@ class LogSyncs:
     def _bound(self) -> None:
         """Compute `due_at`. The first records of a log are always synced before they are acknowledged.
 
-        A log that is empty after a power failure has therefore lost no acknowledged record. A log that restarts from
-        nothing counts as new, because a power failure may lose the name of its first segment.
+        A log that is empty after a power failure has therefore lost no acknowledged record. A log that was emptied
+        counts as new, because a power failure may lose the name of its first segment.
         """
         is_bound = self._is_promised or self.recovery_point <= self._segments.first.base_offset
         self.due_at = self.recovery_point + (1 if is_bound else self._flush_messages)
@@ -55,7 +55,10 @@ class LogSyncs:
         self._bound()
 
     def withdraw_promise(self) -> None:
-        """Withdraw the promise, which no checkpoint has now. Called in a thread; the next sync updates `due_at`."""
+        """Withdraw the promise to sync, because the checkpoint no longer lists the log.
+
+        Called in a thread; the next sync updates `due_at`.
+        """
         self._is_promised = False
 
     def wait_from(self, offset: int) -> None:

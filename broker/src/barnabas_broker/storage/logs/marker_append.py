@@ -12,7 +12,7 @@ def append_marker(
 ) -> int:
     """Append a marker as a follower appends batches, and return its offset. Raises StorageError.
 
-    Raises ApiError before any change if the epoch is too old.
+    Raises ApiError before any change if the leader epoch, producer epoch or coordinator epoch is too old.
     """
     check_marker(log.producers.producers.get(marker.producer_id), marker, transaction_version)
     log.epochs.check_may_begin(leader_epoch)

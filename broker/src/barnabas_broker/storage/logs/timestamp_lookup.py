@@ -18,7 +18,7 @@ from barnabas_core.fair_turns import FairTurn
 UNPACKED_BYTES_MAX: Final = 64 << 20
 """The largest decompressed size of a batch that is searched for a timestamp."""
 ON_LOOP_BYTES_MAX: Final = 64 * 1024
-"""The largest uncompressed batch that is searched on the event loop, which takes about 5 ms at most."""
+"""The largest uncompressed batch that is searched on the event loop; the search takes about 5 ms at most."""
 HEADERS_IN_A_STEP: Final = 1_000
 
 
@@ -31,7 +31,7 @@ class TimestampOffset(NamedTuple):
 
 
 class BatchSearch:
-    """A batch that may hold the record. `run` can be called in a thread."""
+    """The search of a batch for the first record with a timestamp. `run` can be called in a thread."""
 
     def __init__(self, log: Log, file: LogFile, batch: FoundBatch, timestamp_ms: int) -> None:
         self.log_dir = log.log_dir
@@ -83,7 +83,7 @@ async def _in_thread(log: Log, search: BatchSearch) -> TimestampOffset | None:
 
 
 async def _first_since(log: Log, timestamp_ms: int, offset: int, turn: FairTurn) -> TimestampOffset | None:
-    """Search from the batch with `offset` on; repeat a step after a truncation."""
+    """Search from the batch with `offset` on. Repeat a step if the log was truncated during the step."""
     while offset < log.log_end_offset:
         await turn.give_way()
         truncations, offset = log.truncations, max(offset, log.log_start_offset)
@@ -108,9 +108,9 @@ def _largest_timestamp_at(log: Log, offset: int) -> tuple[int, int, int]:
 
 @disk_access
 def _timestamp_step(log: Log, timestamp_ms: int, offset: int) -> tuple[BatchSearch | None, int]:
-    """Return the next batch that may have a record with this or a later timestamp, and the offset after it.
+    """Return the next batch that may have a record with this or a later timestamp, and the offset for the next step.
 
-    The batch is None if this step found none. Raises StorageError.
+    A step reads a limited number of batch headers; the batch is None if the step has found none. Raises StorageError.
     """
     segment = log.segments.starting_at(offset)[0]
     end = log.segments.end_offset(segment, log.log_end_offset)

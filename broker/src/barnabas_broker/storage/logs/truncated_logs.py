@@ -2,7 +2,8 @@
 
 After a restart, everything below a checkpointed recovery point counts as synced. A log that was truncated below its
 recovery point therefore takes no appends until the truncation and the lower recovery point are on the disk. One write
-of the checkpoint does that for all logs of a log dir. Then the producers are loaded from the last remaining snapshot.
+of the checkpoints covers all truncated logs of a log dir. After the write, the producers are loaded from the last
+remaining snapshot.
 
 A new log waits in the same way if the checkpoints have an earlier log with its name.
 """
@@ -23,7 +24,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class TruncatedLog(Protocol):
-    """The part of a `Log` that completes its truncation."""
+    """The attributes of a `Log` that are needed to complete its truncation."""
 
     topic_partition: TopicPartition
     log_dir: str
@@ -36,7 +37,7 @@ class TruncatedLog(Protocol):
 
     @property
     def takes_appends(self) -> bool:
-        """True unless a truncation is incomplete."""
+        """True unless a truncation is incomplete, or the checkpoints must be rewritten first."""
         ...
 
     def producer_replay(self) -> ProducerReplay:
@@ -45,7 +46,7 @@ class TruncatedLog(Protocol):
 
 
 class DirOfLogs(Protocol):
-    """The part of a `LogDir` that completes truncations of its logs."""
+    """The attributes of a `LogDir` that are needed to complete the truncations of its logs."""
 
     @property
     def logs(self) -> Mapping[TopicPartition, TruncatedLog]:
@@ -58,7 +59,7 @@ class DirOfLogs(Protocol):
 
 
 class CutLog(NamedTuple):
-    """A log and its number of truncations. Work for the log is void once it is truncated again."""
+    """A log and its number of truncations. A sync or replay for the log is void once the log is truncated again."""
 
     log: TruncatedLog
     truncations: int
@@ -70,7 +71,7 @@ class CutLog(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """True if the log has not been truncated since."""
+        """True if the log has not been truncated since this object was created."""
         return self.log.truncations == self.truncations
 
     @property
@@ -103,8 +104,9 @@ def cut_jobs(logs: Sequence[CutLog]) -> list[FlushJob]:
 def _cut_job(log: TruncatedLog) -> FlushJob | None:
     """Return the sync of the truncated file and its directory, or None for a new log.
 
-    Without this sync, a power failure could restore truncated records before a later segment. It could also restore the
-    files of a log that has restarted from nothing, although the checkpoints no longer say what compaction had removed.
+    Without this sync, a power failure could restore truncated records before a later segment. The power failure could
+    also restore the files of a log that was emptied, although the checkpoints no longer say what compaction had
+    removed.
     """
     active = log.segments.active
     if not log.files.exists(active.path(file_names.LOG)):
@@ -143,7 +145,7 @@ class TruncatedLogs:
         self._waiting[log] = None
 
     def take(self, log_dir: DirOfLogs) -> list[CutLog]:
-        """Remove and return the waiting logs of a log dir; `put_back` adds logs again that could not be completed.
+        """Remove and return the waiting logs of a log dir; `put_back` adds logs again.
 
         A log that a thread is still loading continues to wait. Deleted logs disappear, because only weak references are
         kept.

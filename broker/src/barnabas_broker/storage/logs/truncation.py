@@ -9,8 +9,8 @@ def truncate_to(log: Log, offset: int) -> None:
     """Truncate the log to `offset`. Raises StorageError.
 
     Epochs without records are dropped, too, because a leader may have begun an epoch and written nothing. A log that is
-    truncated below its compacted end restarts from nothing, because compaction has removed older values for newer ones
-    that are dropped now, and the leader still has the older values.
+    truncated within its compacted section is emptied. Compaction has removed older values of keys whose newer values
+    are truncated, so the follower must fetch the older values from the leader again.
     """
     if offset >= log.log_end_offset:
         log.epochs.truncate_from_end(log.log_end_offset)

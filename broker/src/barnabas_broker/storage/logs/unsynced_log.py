@@ -1,4 +1,4 @@
-"""A log with unsynced `flush.messages`, which acknowledges no more records before a sync."""
+"""A log that has reached `flush.messages`, and acknowledges no more records before a sync."""
 
 from typing import Protocol
 
@@ -18,7 +18,7 @@ class UnsyncedLog(Protocol):
         ...
 
     def flushed(self, job: FlushJob) -> None:
-        """Note that a thread has run the job."""
+        """Raise the recovery point after a thread has run the job."""
         ...
 
     def flush(self, offset: int | None = None) -> None:

@@ -17,7 +17,7 @@ from barnabas_broker.wire.record_batch import CONTROL_BIT
 from barnabas_core.errors import ApiError, ErrorCode
 
 Replayed = tuple[Segment, Iterable[FoundBatch]]
-"""A segment with its batches after the snapshot."""
+"""A segment, and its batches from the offset of the snapshot on."""
 
 
 class ProducerReplay:
@@ -31,7 +31,7 @@ class ProducerReplay:
 
     @disk_access
     def run(self) -> None:
-        """Bring `states` to the log's end. The call blocks. Raises StorageError."""
+        """Apply the batches up to the log's end to `states`. The call blocks. Raises StorageError."""
         _replay(self.states, self._segments)
 
 
@@ -68,7 +68,7 @@ class LogProducers:
         return self.states
 
     def replay(self, log_dir: str, directory: str, log_start_offset: int, log_end_offset: int) -> ProducerReplay:
-        """Return the replay that a thread has to run before `reloaded`."""
+        """Return the replay that a thread has to run before `reloaded` is called."""
         offset, states = self._from_snapshot(log_start_offset, log_end_offset)
         return ProducerReplay(log_dir, directory, states, list(self._batches_from(offset)))
 
@@ -97,7 +97,10 @@ class LogProducers:
         self.snapshots.remove_after(end_offset)
 
     def hold_back(self, *, until_checkpointed: bool = False) -> None:
-        """Take no appends until the producers are loaded again, and on request until the checkpoints are written."""
+        """Take no appends until the producers are loaded again.
+
+        With `until_checkpointed`, the log also waits until the checkpoints are rewritten.
+        """
         self.states, self.are_held_back = None, True
         self.await_checkpoint |= until_checkpointed
 

@@ -16,7 +16,7 @@ def check_marker(producer: Producer | None, marker: Marker, transaction_version:
     """Raise ApiError unless the marker may follow the state of its producer.
 
     A late marker must not end the producer's next transaction. With transaction.version 2 each transaction has its own
-    epoch, which identifies a late marker. A repeated marker has nothing to end.
+    epoch, which identifies a late marker. A repeated marker is harmless, because its transaction has ended already.
     """
     epoch = marker.producer_epoch
     if min(marker.producer_id, epoch) < 0:

@@ -50,7 +50,7 @@ class ProducerSnapshots:
             self.offsets.append(offset)
 
     def keep_only(self, offsets: Iterable[int]) -> None:
-        """Remove the snapshots at other offsets, but not the newest snapshot."""
+        """Remove the snapshots whose offsets are not in `offsets`, except the newest snapshot."""
         kept = set(offsets)
         for offset in self.offsets[:-1]:
             if offset not in kept:

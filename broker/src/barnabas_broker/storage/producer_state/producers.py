@@ -193,7 +193,7 @@ class ProducerStates:
             self.transactions.begin(header.producer_id, base_offset)
 
     def record_marker(self, marker: Marker, offset: int, timestamp_ms: int) -> AbortedTransaction | None:
-        """Update the producer's state after a marker was appended at `offset`; return an aborted transaction."""
+        """Update the producer's state after a marker was appended; return the transaction if it was aborted."""
         producer_id, epoch = marker.producer_id, marker.producer_epoch
         self.verifications.ended(producer_id, epoch)
         producer = self.producers.pop(producer_id, None) or self._new(producer_id, epoch)
@@ -209,7 +209,7 @@ class ProducerStates:
         return AbortedTransaction(producer_id, ended.first_offset, offset, ended.last_stable_offset)
 
     def _new(self, producer_id: int, epoch: int) -> Producer:
-        """Return a new producer. If there are too many, forget the one that has been idle for the longest time."""
+        """Return a new producer. If there are too many, forget the producer that has been idle for the longest time."""
         self._count.add(1)
         known = len(self.producers)
         if known >= PARTITION_MAX or (known >= PARTITION_MIN and self._count.is_too_large):
@@ -239,7 +239,7 @@ class ProducerStates:
         return {producer_id: kept[-1].last_offset for producer_id, kept in batches if kept}
 
     def epochs_without_batches(self) -> dict[int, int]:
-        """Return the epoch of each producer without batches since a marker, by producer id."""
+        """Return the epoch of each producer that has no batch with its current epoch, by producer id."""
         return {each.producer_id: each.epoch for each in self.producers.values() if not each.packed}
 
     def snapshot(self) -> list[SnapshotEntry]:

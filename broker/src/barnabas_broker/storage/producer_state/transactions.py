@@ -1,6 +1,6 @@
-"""The transactions of a partition that are open, or whose marker is not committed yet.
+"""The transactions of a partition that are open, or whose marker is not below the high watermark yet.
 
-They determine the last stable offset, up to which read_committed consumers read.
+These transactions determine the last stable offset, up to which read_committed consumers read.
 """
 
 from collections import deque
@@ -44,7 +44,7 @@ class Transactions:
         return EndedTransaction(first, next(iter(self._open.values()), marker_offset + 1))
 
     def stable_until(self, high_watermark: int) -> int:
-        """Return the last stable offset. A marker counts only once it is committed."""
+        """Return the last stable offset. A transaction has ended once its marker is below the high watermark."""
         if self.first_unstable_offset >= high_watermark:
             return high_watermark
         while self._ended and self._ended[0][1] < high_watermark:

@@ -1,7 +1,7 @@
 """The verifications of transactions by the coordinator, for which a producer's first batch has to wait.
 
-Without them, a late batch could begin a transaction again after its end, and nobody would end it (KIP-890). A marker
-voids the verification.
+Without a verification, a late batch could begin a transaction again after its end, and no marker would end the
+transaction (KIP-890). A marker voids the verification.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Verification:
 
 
 class Verifications:
-    """The verifications by producer id. A batch without its verification must be verified again."""
+    """The verifications by producer id. A batch whose verification was removed must be verified again."""
 
     __slots__ = ("_open",)
 

@@ -57,7 +57,10 @@ def _read(file: LogFile, position: int, length: int, end: int) -> memoryview:
 
 
 def valid_header(chunk: bytes | memoryview, place: int, position: int, end: int, offset_min: int) -> BatchHeader:
-    """Return the header at `place` of `chunk`, at byte `position` of a segment up to `end`. Raises InvalidBatch."""
+    """Return the header of the batch at `place` of `chunk`, which is byte `position` of its segment.
+
+    Raises InvalidBatch if the header is invalid, or if the batch does not end at or before byte `end`.
+    """
     if len(chunk) - place < HEADER_BYTES:
         raise InvalidBatch(
             position, f"{len(chunk) - place} bytes are left, less than a header's {HEADER_BYTES}", torn=True

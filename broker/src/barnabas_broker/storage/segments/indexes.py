@@ -75,7 +75,7 @@ class SparseIndex:
         return self._read(count) if count < self.count else None
 
     def count_up_to(self, target: int, field: int = 0) -> int:
-        """Return the number of entries with a `field` of at most `target`."""
+        """Return the number of entries whose field number `field` is at most `target`."""
         entry = self._entry
         if self._tail and entry.unpack_from(self._tail)[field] <= target:
             return self._written + self._bisect(self._tail, target, field)
@@ -106,7 +106,7 @@ class SparseIndex:
             file.truncate(0)
 
     def is_sane(self, last_second_max: int) -> bool:
-        """True if the file can be this index: whole entries that rise from the first to the last within bounds."""
+        """True if the file has only whole entries, and its first and last entries are in order and within bounds."""
         file = self._files.open_file(self.path)
         if file.size_bytes() != self._written * self._entry.size:
             return False

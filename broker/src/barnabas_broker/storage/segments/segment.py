@@ -1,4 +1,4 @@
-"""One segment: the `.log` file and the indexes of a base offset. The file is opened when it is used.
+"""One segment of a log: the `.log` file and its indexes. The `.log` file is opened at its first use.
 
 All methods raise OSError, or `InvalidBatch` if the log is damaged; `Log` turns both into a StorageError.
 """
@@ -86,9 +86,9 @@ class Segment:
         self.transactions = TransactionIndex(environment.files, path, sizes.transaction_index_bytes)
 
     def make(self, then: Callable[[], None] = lambda: None) -> None:
-        """Create the file of a new segment at once: its name shows the log's end after other segments are deleted.
+        """Create the `.log` file at once, because its name shows the log's end after other segments are deleted.
 
-        After an OSError, also in `then`, no file is left, because an empty file within the log would hide later
+        After an OSError, also from `then`, the file is removed, because an empty file within the log would hide later
         records.
         """
         try:
@@ -157,7 +157,7 @@ class Segment:
             self.indexes.seal()
 
     def _observe_from(self, offset: int, chunk_bytes: int, *, crc_from: int = NO_CRC) -> Iterator[FoundBatch]:
-        """Update the indexes: remove the entries from `offset` on, and add the batches of the file from there on."""
+        """Update the indexes: remove the entries from `offset` on, and add the batches from `offset` on."""
         self._room = NO_ROOM
         for batch in self._scan(self._trusted_position(offset), chunk_bytes, crc_from=crc_from):
             header = batch.header
@@ -167,7 +167,10 @@ class Segment:
             yield batch
 
     def _trusted_position(self, offset: int) -> int:
-        """Return the position of the last indexed batch below `offset`. Clear a wrong index and return 0."""
+        """Return the position of the last indexed batch below `offset`.
+
+        If the index is wrong, clear it and return 0.
+        """
         entry = self.indexes.truncate_to(offset)
         try:
             if (
@@ -241,7 +244,10 @@ class Segment:
         )
 
     def _measure_room(self, config: LogConfig) -> None:
-        """Compute the bounds for the next appends, unless a segment without timestamps rolls by the clock alone."""
+        """Compute the bounds for the next appends.
+
+        A segment without timestamps has none, because it rolls by the clock.
+        """
         if self.size_bytes and self._first_timestamp_ms >= 0:
             self._room = SegmentRoom(
                 config,
@@ -322,11 +328,12 @@ class Segment:
     def recover(self, recovery_point: int) -> Iterator[BatchHeader]:
         """Check the batches from the recovery point on, including the CRC; cut the file before the first invalid batch.
 
-        Batches below the recovery point were synced, so an invalid one means damage, and InvalidBatch is raised.
+        Batches below the recovery point were synced. Raises InvalidBatch if one of them is invalid, unless the file
+        ends inside the batch.
         """
         self._looked_into = True
         self._clear_wrong_indexes()
-        self.transactions.truncate_to(recovery_point)  # The replay adds the later transactions again.
+        self.transactions.truncate_to(recovery_point)  # The replay adds the removed transactions again.
         end_offset = self.base_offset
         try:
             for batch in self._observe_from(recovery_point, SCAN_CHUNK_BYTES, crc_from=recovery_point):
@@ -341,7 +348,7 @@ class Segment:
         self._write_indexes()
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the batches that do not end before `offset`. After an OSError except HalfDone nothing has changed."""
+        """Cut off the batches that end at `offset` or later. After an OSError except HalfDone nothing has changed."""
         found = self.find(offset)
         if found:
             with half_done():

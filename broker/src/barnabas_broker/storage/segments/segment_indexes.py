@@ -127,10 +127,10 @@ class SegmentIndexes:
         return max(entries_left - 1, 0) * self._interval_bytes
 
     def truncate_to(self, offset: int) -> IndexedBatch | None:
-        """Remove the entries of batches that do not end before `offset`; return the last remaining entry, or None.
+        """Remove the entries of batches that end at `offset` or later; return the last remaining entry, or None.
 
-        The caller has to observe the batches again from that entry, or from the start. The time index has the largest
-        timestamp up to that entry, so no timestamp is missed.
+        The caller has to call `observe` for the batches from that entry on, or for all batches if no entry remains. The
+        time index has the largest timestamp up to that entry, so no timestamp is missed.
         """
         relative = offset - self._base_offset - 1
         self.offsets.truncate(self.offsets.count_up_to(relative))

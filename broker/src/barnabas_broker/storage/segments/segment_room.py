@@ -6,7 +6,7 @@ from barnabas_core.config.log_config import LogConfig
 
 
 class SegmentRoom(NamedTuple):
-    """The bounds within which a batch fits into the segment under `config`; beyond them all rules are checked."""
+    """The bounds within which a batch fits into the segment under `config`; outside, all roll rules are checked."""
 
     config: LogConfig | None
     size_bytes_max: int
@@ -15,4 +15,4 @@ class SegmentRoom(NamedTuple):
 
 
 NO_ROOM: Final = SegmentRoom(None, 0, 0, 0)
-"""The bounds that no batch fits, so that all rules are checked at the next append."""
+"""The bounds within which no batch fits, so that all roll rules are checked at the next append."""

@@ -1,7 +1,8 @@
 """The replacement of old segments by compacted ones. A crash at any moment neither loses nor repeats records.
 
-`.cleaned` files are incomplete, and the next start removes them. Complete and synced files are renamed to `.swap`; from
-then on the swap is finished, now or at the next start. The old files are removed only after that.
+`.cleaned` files are incomplete, and the next start removes them. Complete and synced files are renamed to `.swap`, and
+the old files are removed only after this rename. If a crash interrupts the swap after the rename, the next start
+finishes the swap.
 """
 
 from collections.abc import Iterable

@@ -17,7 +17,7 @@ _VERSION: Final = 0
 class AbortedTransaction(NamedTuple):
     """An aborted transaction, with its marker at `last_offset`.
 
-    When the marker was written, all transactions below `last_stable_offset` were decided.
+    When the marker was written, all transactions below `last_stable_offset` had ended.
     """
 
     producer_id: int
@@ -76,7 +76,7 @@ class TransactionIndex:
             self._files.open_file(self.path).sync()
 
     def _load(self) -> bytearray:
-        """Read the entries, and cut the file before the first that a crash has torn or left out of order."""
+        """Read the entries, and cut the file before the first entry that is incomplete, invalid or out of order."""
         if self._entries is None:
             data = bytearray(self._files.open_file(self.path).read_at(0, self._written_bytes))
             whole = last = 0
