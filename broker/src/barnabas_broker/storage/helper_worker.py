@@ -64,7 +64,7 @@ class Worker:
         }
 
     def answer(self, request: Request) -> Response:
-        """Return the response, which is a `Failed` after an error. Raises only SystemExit."""
+        """Return the response, which is a `Failed` after an error. Raises SystemExit if the broker has ended."""
         try:
             return self._answers[type(request)](request)
         except (OSError, InvalidBatch) as error:

@@ -9,7 +9,7 @@ SLOT_BYTES: Final = 24
 """The size of an offset and a 128-bit hash of the key; equal hashes of two keys are too rare to matter."""
 _NUMBERS: Final = 3
 _ROOM: Final = 1.1
-"""The factor by which the wanted number of slots is raised, because it is rounded down to a prime afterwards."""
+"""The factor that raises the number of slots, because the number is rounded down to a prime afterwards."""
 
 
 class OffsetMap:

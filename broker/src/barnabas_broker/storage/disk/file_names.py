@@ -33,7 +33,7 @@ META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 SYNC_FAILED: Final = ".sync-failed"
-"""The mark of a log dir whose data has to be rewritten after a failed sync. Kafka has no such file."""
+"""The marker file of a log dir whose data must be rewritten after a failed sync. Kafka has no such file."""
 
 FUTURE_DIR: Final = "-future"
 DELETED_DIR: Final = "-delete"
@@ -47,7 +47,7 @@ _PARTITION_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+?)-(\d+)(?:\.[0-9a-f]{32}(-
 
 
 class SegmentFile(NamedTuple):
-    """A name like `00000000000000000042.index.deleted`; `state` is `""`, `.deleted`, `.cleaned` or `.swap`."""
+    """A file name like `00000000000000000042.index.deleted`; `state` is `""`, `.deleted`, `.cleaned` or `.swap`."""
 
     offset: int
     suffix: str

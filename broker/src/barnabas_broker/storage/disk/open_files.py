@@ -20,7 +20,7 @@ class HoldsFile(Protocol):
 class OpenFiles:
     """The segments with an open file, at most `files_max`, replaced by the second-chance algorithm.
 
-    A lock guards the list, because a thread loads a log dir that comes back while the event loop uses other log dirs.
+    A lock guards the object, because a thread loads a log dir that comes back while the event loop uses other log dirs.
     """
 
     def __init__(self, files_max: int) -> None:

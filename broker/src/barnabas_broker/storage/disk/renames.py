@@ -7,7 +7,10 @@ from barnabas_broker.storage.errors import half_done
 
 
 def rename_all(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
-    """Rename each old path to its new path. An OSError undoes all renames; HalfDone means that undoing them failed."""
+    """Rename each old path to its new path; undo all renames after an OSError.
+
+    Raises HalfDone if a rename cannot be undone.
+    """
     for number, (old, new) in enumerate(names):
         try:
             files.rename(old, new)
@@ -17,7 +20,7 @@ def rename_all(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
 
 
 def _rename_back(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
-    """Undo the renames in reverse order, so that after a crash only the first of them are done."""
+    """Undo the renames in reverse order, so that after a crash only the first renames are done."""
     for old, new in reversed(names):
         with half_done():
             files.rename(new, old)

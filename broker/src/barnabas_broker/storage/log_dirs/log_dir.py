@@ -76,7 +76,7 @@ class LogDir:
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
         """The checkpoints as they are on the disk, by file name."""
         self._begun: set[TopicPartition] = set()
-        """New logs whose checkpoints may still hold entries of an earlier log with the same name."""
+        """The new logs for which the checkpoints may still hold entries of an earlier log with the same name."""
         self._gone: set[TopicPartition] = set()
         """The logs that were removed while a checkpoint was being written, because the checkpoint may contain them."""
 
@@ -101,7 +101,10 @@ class LogDir:
         return sum(log.size_bytes for log in self.logs.values())
 
     def load(self, now_ms: int) -> LogDirLoad:
-        """Return the load for placement. Log sizes are up to a second old, because measuring many logs takes time."""
+        """Return the load for the choice of a log dir.
+
+        Log sizes are up to a second old, because measuring many logs takes time.
+        """
         if not 0 <= now_ms - self._measured.at_ms < MEASURED_MS:
             sizes = [log.size_bytes for log in self.logs.values()]
             self._measured = _Measured(now_ms, len(sizes), sizes.count(0), sum(sizes))
@@ -116,7 +119,11 @@ class LogDir:
 
     @disk_access
     def open(self, identity: BrokerIdentity, new_uuid: Callable[[], UUID]) -> None:
-        """Create and lock the directory, and check that this broker owns it. Raises LogDirRefused, LogDirFailed."""
+        """Create and lock the directory, and check that this broker owns it.
+
+        Raises LogDirRefused if another process has locked the directory or another broker owns it. Raises another
+        StorageError if the disk fails or meta.properties is damaged.
+        """
         self._files.make_dir(self.path)
         try:
             self._lock = self._files.lock(f"{self.path}/{file_names.LOCK}")
@@ -331,7 +338,7 @@ class LogDir:
         self._written[file_name] = offsets
 
     def _check_complete(self) -> None:
-        """Raise the failure of a log dir that went offline after the write began, because its logs are not complete."""
+        """Raise the failure of a log dir that went offline after the write began, because some logs may be missing."""
         if (failure := self.failure) is not None and not self.has_all_logs:
             raise failure
 

@@ -134,7 +134,7 @@ class LogDirLoader:
             log_dir.damaged[place.topic_partition] = error
 
     def _is_of_a_topic(self, log: Log) -> bool:
-        """True if the log belongs to a topic; otherwise its directory is removed or set aside.
+        """True if the log belongs to a topic; otherwise its directory is removed or renamed to `-stray`.
 
         An empty directory is removed, because it is left over from a failed creation, and another log dir may have the
         log. A log without records needs no topic id, because any topic of that name can use it. A log with records and

@@ -18,7 +18,10 @@ class BrokerIdentity(NamedTuple):
 
 
 def checked_owner(files: FileSystem, log_dir: str, identity: BrokerIdentity, new_uuid: Callable[[], UUID]) -> UUID:
-    """Return the id of this broker's log dir; a new dir gets an id. Raises OSError, LogDirFailed and LogDirRefused."""
+    """Return the id of this broker's log dir; a new dir gets an id.
+
+    Raises OSError. Raises LogDirFailed if meta.properties is damaged, and LogDirRefused if another broker owns the dir.
+    """
     path = f"{log_dir}/{file_names.META_PROPERTIES}"
     if not files.exists(path):
         meta = MetaProperties(identity.cluster_id, identity.node_id, new_uuid())

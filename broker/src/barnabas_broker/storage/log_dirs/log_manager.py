@@ -289,7 +289,7 @@ class LogManager:
             self._environment.trash.add(deleted, self._clock.now_ms())
 
     def fail_dir(self, error: StorageError) -> set[TopicPartition]:
-        """Take the log dir of `error` offline, and return its partitions; return none if it is offline already.
+        """Take the log dir of `error` offline, and return its partitions, or none if it was offline already.
 
         An error that has been reported before has no effect.
         """

@@ -151,7 +151,7 @@ class ReplicaMove:
         The whole copy is synced, including the segments that were rolled after `sync`, because the recovery point of
         the new log is its end. The directory of the copy is synced before the log is renamed, and the log is renamed
         before the copy takes its name, so that a power failure leaves either the log or the complete copy. If the
-        target's disk fails, the log gets its name back. After a swap, the old files are removed after
+        target's disk fails, the log gets its name back. After a successful swap, the old files are removed after
         `file.delete.delay.ms`.
         """
         log, files = self.log, self._environment.files

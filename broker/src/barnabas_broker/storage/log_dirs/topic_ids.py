@@ -1,7 +1,7 @@
 """The topic ids of logs (`partition.metadata`), which prevent a later topic of the same name from using a log.
 
 A sync for each new log would block the event loop, so a thread syncs the ids about a second later, unless a flush of
-the log syncs its id before. A power failure before the sync loses the id. The log's name then identifies the topic, if
+the log has synced its id. A power failure before the sync may lose the id. The log's name then identifies the topic, if
 only one topic can have had that name. If the disk is full, the id is written once the disk has space.
 """
 

@@ -15,7 +15,8 @@ def append_as_follower(
 
     If compaction on the leader has removed records, the newer records that superseded them are below the leader's high
     watermark. A later truncation below that high watermark empties the log, as after compaction on this broker; an
-    in-sync replica is never truncated below it. A crash loses this limit (`docs/explanation/storage-guarantees.md`).
+    in-sync replica is never truncated that far. A crash of the broker loses this high watermark
+    (`docs/explanation/storage-guarantees.md`).
 
     Raises ApiError CORRUPT_MESSAGE before any change if a batch does not continue the log, and another ApiError while a
     truncation is incomplete. After a StorageError the log has only the batches before the failed write.

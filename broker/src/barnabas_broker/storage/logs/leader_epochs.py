@@ -3,8 +3,8 @@
 The checkpoint is valid below the recovery point. Above the recovery point, recovery reads the epochs from the batches.
 The checkpoint is synced before the recovery point moves, so a power failure loses no epoch below the recovery point.
 
-Compaction may have removed the first batches of an epoch. The offset of its first remaining batch is then above its
-start offset. If the epoch counted as starting there, a follower would keep records of another leader.
+Compaction may have removed the first batches of an epoch. If the epoch then began at its first remaining batch, a
+follower would keep records of another leader.
 """
 
 from bisect import bisect_right
@@ -108,7 +108,7 @@ class LeaderEpochs:
         self._entries = [entry for entry in self._entries if entry.start_offset < end_offset]
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget the epochs that end at or before `start_offset`, and let the first remaining epoch begin there."""
+        """Forget the epochs that end at or before `start_offset`, and move the start of the next epoch up to it."""
         first = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset) - 1
         if first >= 0:
             self._entries = [EpochStart(self._entries[first].epoch, start_offset), *self._entries[first + 1 :]]

@@ -125,7 +125,7 @@ class Log(LogFiles):
                     producers.record(header, header.base_offset, header.max_timestamp_ms)
 
     def skip_to(self, offset: int) -> None:
-        """Sync the log, then move its end up to `offset`, over offsets that compaction has removed."""
+        """Sync the log, then move its end up to `offset`, past offsets that compaction has removed."""
         self.flush()
         self.log_end_offset = offset
         self.syncs.synced_until(offset, offset)

@@ -23,7 +23,10 @@ class LogSyncs:
     def __init__(self, segments: Segments, recovery_point: int) -> None:
         self.recovery_point = recovery_point
         self.on_disk_until = recovery_point
-        """The end of the data that may be on the disk, and that a power failure may restore after a truncation."""
+        """The end offset of the records that may be on the disk.
+
+        A power failure may restore these records after a truncation.
+        """
         self.unsynced_from: int | None = None
         """The first offset to sync before an acknowledgement if `flush.messages` is reached, else None."""
         self.due_at = recovery_point

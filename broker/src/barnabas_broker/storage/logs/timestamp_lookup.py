@@ -1,7 +1,7 @@
 """The search for a record by timestamp: first the segment, then the batch by the time index, then the record.
 
-The search gives way to the event loop after each segment, because the first use of a segment opens its files. A large
-or compressed batch is searched in a thread.
+After each segment, the search lets the event loop run other tasks, because the first use of a segment opens its files.
+A large or compressed batch is searched in a thread.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ def _largest_timestamp_at(log: Log, offset: int) -> tuple[int, int, int]:
 
 @disk_access
 def _timestamp_step(log: Log, timestamp_ms: int, offset: int) -> tuple[BatchSearch | None, int]:
-    """Return the next batch that may have a record with this or a later timestamp, and the offset for the next step.
+    """Return the next batch that may have a record with this or a later timestamp, and the next step's offset.
 
     A step reads a limited number of batch headers; the batch is None if the step has found none. Raises StorageError.
     """

@@ -19,7 +19,7 @@ class HoldsPage(Protocol):
 
 
 class IndexPages:
-    """The indexes with a cached page, at most `pages_max`. A lock guards the list, because threads load logs, too."""
+    """The indexes with a cached page, at most `pages_max`. A lock guards the cache, because threads load logs, too."""
 
     def __init__(self, pages_max: int = PAGES_MAX) -> None:
         self._pages_max = pages_max

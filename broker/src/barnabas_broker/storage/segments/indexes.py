@@ -57,7 +57,7 @@ class SparseIndex:
             self._page = NO_PAGE
 
     def drop_page(self) -> None:
-        """Drop the cached page. `IndexPages` may call this in another thread."""
+        """Drop the cached page. `IndexPages` may call this method in another thread."""
         self._page = NO_PAGE
 
     def last(self) -> tuple[int, int] | None:

@@ -157,7 +157,7 @@ class Segment:
             self.indexes.seal()
 
     def _observe_from(self, offset: int, chunk_bytes: int, *, crc_from: int = NO_CRC) -> Iterator[FoundBatch]:
-        """Update the indexes: remove the entries from `offset` on, and add the batches from `offset` on."""
+        """Replace the index entries from `offset` on by entries for the file's batches, and yield these batches."""
         self._room = NO_ROOM
         for batch in self._scan(self._trusted_position(offset), chunk_bytes, crc_from=crc_from):
             header = batch.header
