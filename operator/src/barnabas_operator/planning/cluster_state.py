@@ -14,8 +14,8 @@ ReplicaIds = tuple[int, ...]
 class TopicState:
     """One topic of the cluster. `overrides` holds only the configs that are set on the topic itself.
 
-    `partitions` holds the current replicas of each partition. During a reassignment these are the replicas being added
-    and removed as well, and `moving` holds the target replicas.
+    `partitions` holds the current replicas of each partition. During a reassignment the replicas that are being added
+    or removed are included, and `moving` holds the target replicas.
     """
 
     topic_id: str
@@ -61,7 +61,7 @@ class Trouble:
 class StrayLog:
     """A log that a broker keeps but does not serve, because the cluster metadata does not contain its topic.
 
-    `offline` is True if the log dir is offline; then `size_bytes` is the size that was seen last.
+    `offline` is True if the log dir is offline, so that `size_bytes` is the last known size.
     """
 
     broker_id: int
@@ -75,7 +75,7 @@ class StrayLog:
 
 
 class MetadataVersions(NamedTuple):
-    """The levels of `barnabas.metadata.version`: the finalized one, and the highest that the broker supports."""
+    """The levels of `barnabas.metadata.version`: the finalized level, and the highest that one broker supports."""
 
     finalized: int
     offered: int
@@ -109,7 +109,7 @@ class ClusterState:
     metadata_versions: MetadataVersions | None = None
 
     def with_brokers(self, count: int) -> Self:
-        """Return the state with all brokers from id `count` on marked as leaving, dead brokers included."""
+        """Return the state with all brokers whose id is `count` or higher marked as leaving, dead brokers included."""
         holders = (broker for topic in self.topics.values() for row in topic.partitions for broker in row)
         known = (*self.racks, *self.registered, *holders)
         return replace(self, declared=count, leaving=frozenset(broker for broker in known if broker >= count))
@@ -120,10 +120,10 @@ class ClusterState:
         return replace(self, topics={**self.topics, **changed})
 
     def awaiting(self, count: int, informed: Mapping[int, str | None]) -> Self:
-        """Return the state with the brokers marked as awaited that have to join, or lack their settings or rack.
+        """Return the state with its awaited brokers: brokers that have not joined, or lack their settings or rack.
 
         `informed` holds the declared rack of each broker that has its settings. Only a cluster without topics waits for
-        all brokers below `count`, so that its first topics are spread over all of them.
+        brokers to join (all ids below `count`), so that its first topics are spread over all brokers.
         """
         behind = (broker for broker, rack in self.racks.items() if informed.get(broker, "") not in (None, rack))
         new = frozenset[int]() if self.topics else frozenset(range(count)) - self.registered

@@ -23,13 +23,13 @@ class DesiredState(NamedTuple):
     groups: tuple[ConsumerGroup, ...] = ()
     removed_groups: tuple[ConsumerGroup, ...] = ()
     named: NamedRebalance | None = None
-    """The rebalance plan that the annotation of the Cluster names."""
+    """The rebalance plan that the annotation `barnabas.dev/rebalance` of the Cluster names."""
     users: tuple[User, ...] = ()
     removed_users: tuple[User, ...] = ()
 
     @property
     def resources(self) -> tuple[Resource, ...]:
-        """All resources of all kinds, with those that are no longer declared."""
+        """All resources of all kinds, including resources that are no longer declared."""
         kept = (*self.groups, *self.removed_groups, *self.users, *self.removed_users)
         return (self.cluster, *self.topics, *self.removed, *kept)
 

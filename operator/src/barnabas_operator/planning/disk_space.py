@@ -43,9 +43,10 @@ class Disks:
         return max(0, self.sizes.get(partition, 0) - held)
 
     def room_bytes(self, broker: int) -> int:
-        """Return the free bytes of the broker's emptiest log dir, less the bytes that moves between log dirs still add.
+        """Return the free bytes of the broker's log dir with the most free bytes.
 
-        The result is 0 if the broker did not answer.
+        Bytes that moves between log dirs still have to copy count as used. The result is 0 if the broker did not
+        answer.
         """
         spaces = self.spaces.get(broker, ())
         return max((space.room_bytes - self._coming_bytes(broker, space) for space in spaces), default=0)

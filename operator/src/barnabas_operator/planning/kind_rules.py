@@ -23,7 +23,7 @@ class KindRules(NamedTuple):
     """The functions of one kind, called only with resources of that kind."""
 
     review: Callable[[Any, Any, AdmissionContext], Verdict] = _allowed
-    """Review the wanted resource; the second argument is the stored one, or None if it is new or cannot be read."""
+    """Review the first argument, the wanted resource. The second is the stored resource, None if new or unreadable."""
     warnings: Callable[[Json | None, Json | None], Iterable[str]] = _nothing
     """Return warnings about a change from an old object (None on creation) to a new object (None on deletion)."""
     events: Callable[[Any, Json], Iterable[Said]] = _nothing

@@ -1,7 +1,7 @@
 """Leader election with a Lease of `coordination.k8s.io`, by the rules of client-go.
 
-No clocks of different machines are compared: a lease has expired when an observer has not seen it change for its
-duration, by the observer's own monotonic clock.
+The clocks of different machines are never compared. To an observer, a lease has expired if the lease has not changed
+for `leaseDurationSeconds` by the observer's own monotonic clock.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ RENEW_S: Final = 10.0
 RETRY_S: Final = 1.0
 """The time between two renewals by the holder, and between two reads by another operator.
 
-Together with the duration it means that another operator takes over within 15 s.
+With `DURATION_S` and this interval, another operator takes over within 15 s.
 """
 
 

@@ -134,7 +134,7 @@ def selector(cluster: str) -> Mapping[str, str]:
     """Return the labels that select only the pods of the brokers.
 
     A StatefulSet copies these labels to its claims, which have no owner. The label `app.kubernetes.io/instance` must
-    not be among them, because Argo CD tracks objects by it and would prune the claims.
+    not be among them, because Argo CD tracks objects by this label and would prune the claims.
     """
     return {NAME_LABEL: "barnabas-broker", CLUSTER_LABEL: cluster}
 

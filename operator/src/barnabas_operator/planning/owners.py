@@ -29,5 +29,5 @@ def owned_by(owner: Resource, name: str) -> Refusal:
 
 
 def _age(resource: Resource) -> tuple[bool, str]:
-    created = resource.metadata.creation_timestamp  # RFC 3339 times in UTC sort as texts.
+    created = resource.metadata.creation_timestamp  # RFC 3339 times in UTC can be sorted as strings.
     return created is None, created or ""

@@ -1,4 +1,4 @@
-"""The annotation with which a Cluster asks for a rebalance, or for the plan of a MaintenanceJob with job `skew`."""
+"""The annotation of a Cluster that approves a rebalance, or names the MaintenanceJob whose plan it requests."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class SkewPlan(msgspec.Struct, frozen=True):
 
 
 class NamedRebalance(NamedTuple):
-    """The MaintenanceJob that the annotation names, with its plan or, if it has no plan, the reason for that.
+    """The MaintenanceJob that the annotation names, with its plan or the reason why there is no valid plan.
 
     `unlisted` is the number of planned partitions that did not fit into the status of the MaintenanceJob.
     """
@@ -54,7 +54,7 @@ class NamedRebalance(NamedTuple):
 
 
 def named_run(cluster: Cluster) -> str | None:
-    """Return the name of the MaintenanceJob whose plan the Cluster asks for, or None."""
+    """Return the name of the MaintenanceJob in the annotation of the Cluster, or None if the annotation names none."""
     return _run_of(cluster.metadata.annotations)
 
 

@@ -23,7 +23,7 @@ from barnabas_operator.resources.resource import Resource
 UNDER_WAY: Final = frozenset(
     {DELETING, HOLDS_REPLICAS, OTHER_RUN, PODS_ENDING, REPLICAS_MOVING, RUNNING, WAITING_FOR_ADDRESSES}
 )
-"""The reasons of work in progress. Messages with them count the remaining work, so only the first becomes an Event."""
+"""The reasons of work in progress. Messages count the remaining work, so only the first message becomes an Event."""
 QUIET: Final = frozenset({CLUSTER_NOT_READY, PAUSED})
 
 
@@ -35,16 +35,16 @@ def status_events(resource: Resource, before: Json, now: str) -> list[dict[str, 
 
 
 def _not_ready(resource: Resource, before: Json) -> Iterator[Said]:
-    """Yield why the resource is not ready, unless an earlier Event has reported the same reason.
+    """Yield an Event that says why the resource is not ready, if the reason or the message is new.
 
-    A new message with the same reason is reported again unless the reason is one of `UNDER_WAY`.
+    A new message with the same reason gets no Event if the reason is one of `UNDER_WAY`.
     """
     conditions = resource.conditions
     ready = condition_of(conditions, READY)
     if ready is None or ready.status == "True" or ready.reason in QUIET:
         return
     if condition_of(conditions, ready.reason) is not None:
-        return  # Another condition with this reason as its type gets the Event.
+        return  # The condition whose type equals the reason gets the Event instead.
     was = condition_before(before, READY)
     is_under_way = ready.reason in UNDER_WAY
     if was.get("reason") != ready.reason:
@@ -54,7 +54,7 @@ def _not_ready(resource: Resource, before: Json) -> Iterator[Said]:
 
 
 def _losses(resource: Resource, before: Json) -> Iterator[Said]:
-    """Yield lost records, deleted claims and logs set aside, each time that the message of the condition changes."""
+    """Yield an Event for lost records, deleted claims or logs set aside when the message of the condition changes."""
     conditions = resource.conditions
     for kind in (RECORDS_LOST, LOGS_SET_ASIDE, CLAIMS_DELETED):
         reported = condition_of(conditions, kind)

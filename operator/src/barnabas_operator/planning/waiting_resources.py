@@ -1,4 +1,4 @@
-"""Resources whose Cluster cannot be reached now: which of them may be deleted, and what the others report."""
+"""The deletion and the status of resources whose Cluster cannot be reached now."""
 
 from typing import Final
 

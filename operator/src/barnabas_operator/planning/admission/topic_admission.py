@@ -29,7 +29,7 @@ class _Applied(msgspec.Struct):
 
 
 def review_topic(wanted: Topic, before: Topic | None, context: AdmissionContext) -> Verdict:
-    """Review a Topic against the state of the cluster, with brokers that restart counted as alive.
+    """Review a Topic against the state of the cluster; brokers that are down count as alive.
 
     If no broker has answered yet, or the Topic is paused, only the rules that hold in every cluster are checked.
     """
@@ -76,7 +76,7 @@ def _decreased(wanted: Topic, before: Topic | None) -> str | None:
 
 
 def _elsewhere(wanted: Topic, before: Topic | None) -> Iterator[str]:
-    """Yield refusals of a change to the topic's name or cluster, because another topic needs another resource."""
+    """Yield refusals of changes to `topicName` and `cluster`, because a Topic cannot switch to another topic."""
     was, now = (before or wanted).spec, wanted.spec
     if was.topic_name != now.topic_name:
         had = was.topic_name or "leave it out"
@@ -130,7 +130,7 @@ def no_spare_replica(wanted: Topic, _before: Topic | None, context: AdmissionCon
 
 
 def lost_nulls(wanted: Topic, _before: Topic | None, _context: AdmissionContext) -> str | None:
-    """Return a warning about nulls in the config, which `kubectl apply` keeps in its annotation only."""
+    """Return a warning about nulls in the config that `kubectl apply` has dropped; its annotation keeps the nulls."""
     applied = foreign_json(wanted.metadata.annotations.get(APPLIED, "{}"), _Applied) or _Applied()
     lost = [name for name, value in applied.spec.config.items() if value is None and name not in wanted.spec.config]
     if not lost:

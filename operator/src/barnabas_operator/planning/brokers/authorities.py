@@ -26,14 +26,14 @@ BROKEN_SECRET: Final = "BrokenSecret"
 TRUSTED_FIRST: Final = dt.timedelta(days=30)
 """The time for which a new authority is trusted before it signs."""
 LAST_MOMENT: Final = dt.timedelta(days=1)
-"""The time before the old authority expires from which its successor signs in any case."""
+"""The minimum time for which the new authority signs before the old authority expires."""
 
 Data = Mapping[str, bytes]
 """The content of a Secret."""
 
 
 class AuthoritySecrets(NamedTuple):
-    """The content of the two Secrets of an authority, None for a missing Secret, and the annotations of the first."""
+    """The content of both Secrets of an authority (None if missing), and the annotations of the Secret with the key."""
 
     key: Data | None
     certificate: Data | None
@@ -43,7 +43,7 @@ class AuthoritySecrets(NamedTuple):
 class AuthorityPlan(NamedTuple):
     """The authority that signs, the trusted certificates, and the content of the two Secrets.
 
-    `marks` are the annotations of the first Secret. `given` are the names of the Secrets that the user provides.
+    `marks` are the annotations of the Secret with the key. `given` are the names of the Secrets that the user provides.
     """
 
     signer: Authority
@@ -65,7 +65,7 @@ class _Keys(NamedTuple):
 def plan_authority(
     name: str, found: AuthoritySecrets, now: dt.datetime, new_password: Callable[[], str]
 ) -> AuthorityPlan | Refusal:
-    """Return the wanted state of an authority, or a refusal if its Secrets are broken; `name` is its first Secret."""
+    """Return the wanted state of an authority, or a refusal if its Secrets are broken; Secret `name` holds the key."""
     asked = asked_by(found.marks, now)
     if found.key is None and found.certificate is None:
         keys = _Keys(Authority.create(name, now).pem)
@@ -78,7 +78,7 @@ def plan_authority(
 
 
 def _read(secret: Data, now: dt.datetime) -> _Keys:
-    """Read the Secret with the keys. Raises KeyError and ValueError."""
+    """Read the keys in a Secret. Raise KeyError if an entry is missing, and ValueError if an entry is invalid."""
     first, *others = certificates_in(secret["ca.crt"].decode())
     signer = Authority(Pem(secret["ca.key"].decode(), pem_of([first])), now).pem
     following = secret.get("next.key")
@@ -130,7 +130,7 @@ def _plan(keys: _Keys, found: AuthoritySecrets, now: dt.datetime, new_password: 
 
 
 def for_clients(before: Data | None, certificates: Sequence[x509.Certificate], new_password: Callable[[], str]) -> Data:
-    """Return the content of the second Secret: the certificates as PEM and as PKCS12."""
+    """Return the content of the Secret for clients: the certificates as PEM and as PKCS12."""
     found, trusted = before or {}, pem_of(certificates).encode()
     if found.get("ca.crt") == trusted and {"ca.p12", "ca.password"} <= found.keys():
         return found

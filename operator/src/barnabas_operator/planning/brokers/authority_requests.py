@@ -22,7 +22,7 @@ RENEW: Final = "barnabas.dev/force-renew"
 REPLACE: Final = "barnabas.dev/force-replace"
 ASKED: Final = "true"
 DONE: Final = "done"
-"""The last value of an annotation; the next write removes the annotation."""
+"""The value of an annotation whose request has been carried out; the next write removes the annotation."""
 STEP: Final = dt.timedelta(hours=1)
 """The time between two steps, in which clients fetch `ca.crt` and then their own certificates."""
 _TRUSTED: Final = "trusted since "

@@ -35,7 +35,7 @@ def brokers_claimed(claims: Iterable[BrokerClaim]) -> int:
 
 
 def brokers_holding(state: ClusterState | None, count: int) -> int:
-    """Return the number of brokers, at least `count`, with which every registered broker with replicas stays."""
+    """Return the number of brokers to keep: at least `count`, and enough for all registered brokers with replicas."""
     beyond = {broker for broker in state.registered if broker >= count} if state is not None else set()
     if state is None or not beyond:
         return count
@@ -49,7 +49,7 @@ def claims_to_empty(claims: Iterable[BrokerClaim], broker_id: int) -> list[Broke
 
 
 def claims_in_use_again(claims: Iterable[BrokerClaim], places: int) -> list[BrokerClaim]:
-    """Return the claims that are marked as emptied although their broker, below `places`, exists again."""
+    """Return the claims marked as emptied whose broker exists again, because its id is below `places`."""
     return [claim for claim in claims if claim.is_emptied and claim.broker_id < places]
 
 
@@ -74,7 +74,7 @@ def claims_to_erase(cluster: Cluster, claims: Iterable[BrokerClaim]) -> list[Bro
 
 
 def named(claims: Sequence[BrokerClaim]) -> str:
-    """Return the name of the first claim, and the number of the others."""
+    """Return the name of the first claim and the number of other claims, for a message."""
     first = min(claim.name for claim in claims)
     return first if len(claims) == 1 else f"{first} and {len(claims) - 1} more"
 

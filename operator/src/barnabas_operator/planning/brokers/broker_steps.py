@@ -104,7 +104,7 @@ def next_step(
 def step_without_restarts(
     wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None, *, unbalanced: bool = False
 ) -> BrokerStep | Refusal | None:
-    """Return the next step while `rolling.pause` is set, which is no restart; a refusal names brokers to restart."""
+    """Return the next step except restarts while `rolling.pause` is set; a refusal names the brokers to restart."""
     to_restart = [broker for broker in brokers if broker.is_changed or broker.lacks_volume]
     calm = [broker._replace(is_changed=False, lacks_volume=False) for broker in brokers]
     step = next_step(wanted, calm, state, unbalanced=unbalanced)
@@ -124,7 +124,10 @@ def _turn(broker_id: int) -> int:
 def _release(
     outdated: BrokerView, missing: frozenset[int], brokers: Sequence[BrokerView], state: ClusterState | None
 ) -> RestartBroker | Refusal:
-    """Restart the broker that blocks the StatefulSet, without waiting for the missing brokers."""
+    """Return the restart of the broker that blocks the StatefulSet, or why it must wait.
+
+    The restart does not wait for missing brokers.
+    """
     there = [broker for broker in brokers if broker.is_running]
     if outdated.is_down:
         return nothing_ends(outdated.broker_id, there, state) or RestartBroker(outdated.broker_id)
@@ -160,7 +163,7 @@ def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
 
 
 def nothing_ends(broker_id: int, brokers: Sequence[BrokerView], _state: ClusterState | None) -> Refusal | None:
-    """Refuse a restart while a pod or claim is being deleted, because the disk would be lost with its pod."""
+    """Refuse a restart while a pod or claim is being deleted, because a deleted claim is lost when its pod ends."""
     ending = [each.ending for each in brokers if each.ending]
     if not ending:
         return None

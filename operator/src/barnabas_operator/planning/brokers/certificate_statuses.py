@@ -11,7 +11,7 @@ from barnabas_operator.resources.security import CertificateStatus
 
 
 def certificate_status(name: str, certificate: x509.Certificate, *, is_given: bool = False) -> CertificateStatus:
-    """Return the expiry and renewal time of the certificate in Secret `name`; a given certificate is never renewed."""
+    """Return the expiry and renewal time of a certificate; certificates that the user provides are never renewed."""
     renewal = None if is_given else _text(renewed_at(certificate))
     return CertificateStatus(name=name, not_after=_text(certificate.not_valid_after_utc), renewal_time=renewal)
 
@@ -26,5 +26,5 @@ def with_users(
 
 
 def _text(moment: dt.datetime) -> str:
-    """Return a moment as a Kubernetes `Time`; such times sort as texts."""
+    """Return a moment as a Kubernetes `Time`; sorting such strings sorts them by time."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

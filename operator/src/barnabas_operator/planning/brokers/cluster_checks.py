@@ -34,7 +34,7 @@ def refuse_while_running(before: Cluster, after: Cluster) -> Refusal | None:
 
 
 def same_cluster(before: Cluster, after: Cluster) -> Refusal | None:
-    """Refuse another Cluster name, because the data belongs to the Cluster that wrote it."""
+    """Refuse another Cluster name, because the data directory belongs to the Cluster with the old name."""
     if before.metadata.name == after.metadata.name:
         return None
     message = f"The data belongs to the Cluster {before.metadata.name}, not to {after.metadata.name}"

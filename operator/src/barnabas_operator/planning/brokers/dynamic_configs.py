@@ -22,7 +22,7 @@ def setting_changes(cluster: Cluster, overrides: BrokerConfigs, places: Mapping[
     """Return the changes to dynamic configs, by broker.
 
     `overrides` holds the dynamic configs that are set on each broker, and `places` the result of `place_settings`. A
-    config that is set but not declared is reset, except throttles, rack and hosts.
+    config that is set but not declared is reset, except the throttle configs, `RACK` and `HOSTS`.
     """
     declared = dynamic_settings(cluster)
     changes = {number: _of_broker({**declared, **places.get(number, {})}, found) for number, found in overrides.items()}
@@ -30,7 +30,7 @@ def setting_changes(cluster: Cluster, overrides: BrokerConfigs, places: Mapping[
 
 
 def place_settings(cluster: Cluster, pods: PodsState) -> dict[int, Settings]:
-    """Return, by broker, the settings that depend on the node of its pod; unknown values are left out."""
+    """Return, by broker, the settings that depend on the node of the broker's pod; unknown values are left out."""
     old = pods.remaining()  # A broker of an older version may not know `advertised.hosts`.
     return {
         number: {**_rack(cluster, pod), **(_hosts(cluster, pods, pod) if pod.host_ip and number not in old else {})}
@@ -43,7 +43,7 @@ def _rack(cluster: Cluster, pod: BrokerPod) -> Settings:
 
 
 def _hosts(cluster: Cluster, pods: PodsState, pod: BrokerPod) -> Settings:
-    """Return the setting for the addresses of the node, or None to reset it if the only address is the host IP."""
+    """Return the setting for the node's addresses, with the value None if the only address is the host IP."""
     hosts = {
         each.name: pods.external.node_hosts[each.name, pod.broker_id]
         for each in cluster.spec.listeners

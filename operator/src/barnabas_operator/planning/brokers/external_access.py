@@ -34,7 +34,7 @@ class ExternalAccess:
         return wanted_stage(cluster) if self.stage is None else self.stage
 
     def advertised(self, listener: Listener, broker_id: int) -> Address | None:
-        """Return the address that a broker advertises on an external listener, or None until Kubernetes assigns it.
+        """Return the address that a broker advertises on an external listener, or None until Kubernetes assigns one.
 
         An empty host stands for the address of the node, which is known only once the pod is scheduled.
         """

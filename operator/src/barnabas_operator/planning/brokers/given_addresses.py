@@ -1,7 +1,7 @@
 """The addresses that Kubernetes assigned to the Services of external listeners, and their changes.
 
-A broker advertises the address that it had at its start, and clients keep it. So a Service that is recreated asks for
-its old port; if Kubernetes assigns another port, the brokers that advertise the old port have to restart.
+A broker advertises the address that it had at its start, and clients keep the address. So a Service that is recreated
+asks for its old port; if Kubernetes assigns another port, the brokers that advertise the old port have to restart.
 """
 
 from barnabas_operator.planning.brokers.external_access import WAITING_FOR_ADDRESSES, ExternalAccess

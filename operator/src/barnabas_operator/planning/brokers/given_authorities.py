@@ -1,7 +1,8 @@
 """The certificate authority that a user provides in Secrets.
 
 The Secret NAME holds the key, as `ca.key` (Strimzi) or as `tls.key` (cert-manager). The certificates are in `ca.crt` of
-the Secret NAME-cert, or in `tls.crt` or `ca.crt` of NAME; then the operator creates NAME-cert for clients.
+the Secret NAME-cert, or in `tls.crt` or `ca.crt` of NAME. If NAME holds the certificates, the operator creates
+NAME-cert for clients.
 """
 
 import datetime as dt
@@ -34,7 +35,7 @@ def plan_given(
 
 
 def signer_first(key: str, certificates: Iterable[x509.Certificate]) -> Sequence[x509.Certificate]:
-    """Return the certificates, the key's own first. Raises ValueError if no certificate belongs to the key."""
+    """Return the certificates, the certificate of the key first. Raise ValueError if none belongs to the key."""
     found = list(certificates)
     for each in found:
         if _fits(key, each):
@@ -50,7 +51,7 @@ def _fits(key: str, certificate: x509.Certificate) -> bool:
 def _read(
     name: str, found: AuthoritySecrets, now: dt.datetime, makes_certificate: bool
 ) -> tuple[Authority, Sequence[x509.Certificate]]:
-    """Return the authority and all its trusted certificates. Raises ValueError."""
+    """Return the authority and its trusted certificates. Raise ValueError if the Secrets are incomplete or invalid."""
     if found.key is None:
         raise ValueError(f"Secret {name} is missing")
     key = found.key.get("ca.key") or found.key.get("tls.key")
@@ -65,7 +66,7 @@ def _read(
 
 
 def _check(certificate: x509.Certificate, now: dt.datetime) -> None:
-    """Raise ValueError unless a certificate is that of a self-signed authority and valid now."""
+    """Raise ValueError unless the certificate is valid now and belongs to a self-signed authority."""
     subject = f"the certificate {certificate.subject.rfc4514_string()}"
     if not _may_sign(certificate):
         raise ValueError(f"{subject} is not the certificate of an authority (CA:TRUE, keyCertSign)")

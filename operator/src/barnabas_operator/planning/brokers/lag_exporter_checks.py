@@ -21,6 +21,6 @@ def lag_exporter_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
         text = getattr(cluster.spec.lag_exporter, attribute)
         try:
             re.compile(text)
-        except (re.error, OverflowError, RecursionError) as error:  # The pattern may be too large or too deep.
+        except (re.error, OverflowError, RecursionError) as error:  # The pattern may be too large or nested too deeply.
             path = ("spec", "lagExporter", name)
             yield path, f"{dotted(path)} is {text!r}; allowed: a regular expression of Python; {error}"

@@ -10,7 +10,7 @@ from barnabas_operator.resources.object_meta import API_VERSION
 def is_owned(cluster: Cluster, found: Json) -> bool:
     """True if the object belongs to the Cluster, or to an earlier Cluster of the same name.
 
-    The labels decide if the object has no owner, which may have been lost in a restore from a backup.
+    If the object has no owner, for example after a restore from a backup, its labels decide.
     """
     meta = found["metadata"]
     clusters = [each["name"] for each in _owners(found) if _is_cluster(each)]

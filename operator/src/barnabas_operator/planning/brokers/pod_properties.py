@@ -41,7 +41,7 @@ _HOST: Final = re.compile(r"\[[0-9a-fA-F:.%]+\]|[^][:/,\s]+")
 def pod_properties(cluster: Cluster, broker_id: int, external: ExternalAccess) -> dict[str, str]:
     """Return one broker's settings by Kafka's names; spec.config comes last.
 
-    Dynamic settings (`dynamic_settings`) are left out, because a file would hold the values of the last start.
+    Dynamic settings (`dynamic_settings`) are left out, because they may change after a broker has read the file.
     Listeners whose external address is not assigned yet are left out, too.
     """
     namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
@@ -89,7 +89,7 @@ def dynamic_settings(cluster: Cluster) -> dict[str, str]:
 def restart_hash(cluster: Cluster, external: ExternalAccess) -> str:
     """Return a hash of the settings that take effect only after a restart.
 
-    The hash does not depend on the broker id or the number of brokers, so that a new broker restarts no other broker.
+    The hash does not depend on the broker id or the number of brokers, so adding a broker restarts no other broker.
     """
     left_out = {
         "node.id",

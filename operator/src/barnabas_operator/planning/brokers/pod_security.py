@@ -2,7 +2,7 @@
 
 In a secured Cluster brokers, operator, lag exporter and maintenance runs use the listener between brokers, which
 accepts only certificates of the cluster's authority. The subjects of these certificates have an organization, which the
-certificates of users never have, and a User may not have one of their names (`own_users`).
+certificates of users never have. A User may not have the name of a broker or of the operator (`own_users`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -89,7 +89,7 @@ def own_users(cluster: Cluster) -> list[str]:
 
 
 def companion_names(cluster: Cluster) -> tuple[str, str]:
-    """Return the names of lag exporter and maintenance runs, which are common names and names of Secrets."""
+    """Return the names of lag exporter and maintenance runs, used as common names and as names of Secrets."""
     name = cluster.metadata.name
     return lag_exporter_name(name), maintenance_name(name)
 

@@ -8,7 +8,7 @@ from barnabas_operator.resources.json_types import Json
 
 
 def read_cluster(body: Json) -> tuple[Cluster, Refusal | None]:
-    """Return the readable part of a Cluster, and the refusal if its spec is invalid."""
+    """Return a Cluster without the spec fields that cannot be read, and the refusal if its spec is invalid."""
     try:
         cluster = resource_of(Cluster, body)
     except InvalidResource as error:

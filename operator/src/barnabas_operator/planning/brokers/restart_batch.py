@@ -23,7 +23,7 @@ def restart_batch(first: int, brokers: Sequence[BrokerView], state: ClusterState
 
 
 def _is_ready(first: int, brokers: Sequence[BrokerView]) -> bool:
-    """True if the first broker is ready; otherwise its partitions lack a replica already."""
+    """True if the broker `first` is ready. While a broker is not ready, its partitions already lack a replica."""
     return any(broker.broker_id == first and broker.is_ready for broker in brokers)
 
 

@@ -57,7 +57,7 @@ def wanted_stage(cluster: Cluster) -> SecurityStage:
 
 
 def next_stage(present: SecurityStage, wanted: SecurityStage, of_pods: Collection[SecurityStage]) -> SecurityStage:
-    """Return the stage for new pods: one closer to `wanted` if all pods are at most one stage away, else `present`."""
+    """Return the next stage towards `wanted`, or `present` while a pod is more than one stage from the next stage."""
     further = SecurityStage(present + (wanted > present) - (wanted < present))
     return further if all(abs(each - further) <= 1 for each in of_pods) else present
 

@@ -136,7 +136,7 @@ def owned_settings(cluster: Cluster) -> dict[str, str]:
 
 
 def volumes_twice(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield each volume whose id an earlier volume has."""
+    """Yield each volume with the same id as an earlier volume."""
     ids = [volume.id for volume in cluster.spec.storage.volumes]
     for index, volume_id in enumerate(ids):
         if volume_id in ids[:index]:

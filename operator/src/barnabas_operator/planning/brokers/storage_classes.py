@@ -29,7 +29,7 @@ class StorageClasses(NamedTuple):
     default: str = ""
 
     def of(self, volume: Volume) -> str:
-        """Return the name of the storage class for the claims of a volume, or "" if they get none."""
+        """Return the name of the storage class for the claims of a volume, or "" if the claims get no class."""
         return self.default if volume.storage_class is None else volume.storage_class
 
     def gives_late(self, volume: Volume) -> bool:
@@ -42,7 +42,7 @@ class StorageClasses(NamedTuple):
         return bool(volume.storage_class) and volume.storage_class not in self.by_name
 
     def with_names(self, names: Iterable[str]) -> "StorageClasses":
-        """Return the classes, with a class for each unknown name that neither binds late nor can grow."""
+        """Return the classes; each unknown name gets a class that binds claims at once and cannot expand volumes."""
         return self._replace(by_name={**dict.fromkeys(names, StorageClass(False, False)), **self.by_name})
 
     @property

@@ -223,7 +223,7 @@ def _strange_brokers(cluster: Cluster) -> Iterator[Problem]:
 
 
 def _unguarded(cluster: Cluster) -> Iterator[Problem]:
-    """Yield a NetworkPolicy without Ingress, which would open the replication port to everybody."""
+    """Yield a NetworkPolicy without policy type Ingress, because it would open the replication port to everybody."""
     types = cluster.spec.template.network_policy.spec.get("policyTypes")
     if isinstance(types, list) and "Ingress" not in types:
         path = ("spec", "template", "networkPolicy", "spec", "policyTypes")

@@ -31,7 +31,7 @@ def needs_finalizer(group: ConsumerGroup) -> bool:
 
 
 def was_resetting(group: ConsumerGroup) -> bool:
-    """True if a reset that has not finished, even if no longer declared, may have scaled the target down."""
+    """True if an unfinished reset, which need not be declared any more, may have scaled the target down."""
     reported = condition_of(group.conditions, OFFSETS_RESET)
     return (
         group.spec.scaling is not None
@@ -42,7 +42,7 @@ def was_resetting(group: ConsumerGroup) -> bool:
 
 
 def deletion_step(group: ConsumerGroup, found: GroupDescription) -> DeleteGroup | DeleteOffsets | Refusal | None:
-    """Return the step that the deletion policy requires, a refusal if it has to wait, or None if nothing is left."""
+    """Return the step that the deletion policy requires, a refusal if the step must wait, or None for no step."""
     if group.spec.deletion_policy not in ASKS_BROKERS:
         return None
     if found.problem:

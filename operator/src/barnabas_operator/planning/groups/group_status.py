@@ -43,7 +43,7 @@ def group_status(
 ) -> ConsumerGroupStatus:
     """Return the new status; `now` is in RFC 3339. `objective` is None if none is declared.
 
-    `cluster` and `groupId` identify the group to delete with the resource. They are set only if the resource manages
+    `cluster` and `groupId` identify the group to delete with the resource. Both are set only if the resource manages
     the group.
     """
     before = group.status or ConsumerGroupStatus()

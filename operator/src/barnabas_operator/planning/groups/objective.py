@@ -58,7 +58,7 @@ def judged(
 ) -> Judged:
     """Return the condition's content; `for_s` is how long a limit has been exceeded, in seconds.
 
-    A reported miss stays until all partitions are within the limits. A partition without a leader is not within them.
+    A reported miss stays until every partition has a leader and is within the limits.
     """
     if not seen.is_there:
         return Judged("Unknown", UNKNOWN, NOBODY_YET)

@@ -37,7 +37,7 @@ def final_condition(group: ConsumerGroup) -> Condition | None:
 def is_unfinished(group: ConsumerGroup) -> bool:
     """True if a reset that is no longer declared may have left the target scaled down.
 
-    A new generation of the resource counts as well, because a paused group has no condition about the reset.
+    The result is also True for a new generation of the resource, because a paused group has no condition about a reset.
     """
     if group.spec.scaling is None or group.status is None:
         return False
@@ -46,7 +46,7 @@ def is_unfinished(group: ConsumerGroup) -> bool:
 
 
 def may_hold_target(group: ConsumerGroup) -> bool:
-    """Return True if, by the status, a reset may have scaled the target down without scaling it up again."""
+    """True if a reset may have scaled the target down and not yet up again, according to the status."""
     reported = condition_of(group.conditions, OFFSETS_RESET)
     is_of_this = group.status is not None and group.status.observed_generation == group.metadata.generation
     is_up = reported is None or reported.reason in (DONE, DRY_RUN, GIVEN_UP, ON_HOLD)
@@ -56,7 +56,7 @@ def may_hold_target(group: ConsumerGroup) -> bool:
 def on_hold(group: ConsumerGroup, refusal: Refusal | None, why: str, now: str) -> Condition | None:
     """Return the condition of a reset that is on hold because of `why`, or None if no reset is declared.
 
-    A `refusal` says why the target may still be at 0 replicas, and takes precedence.
+    A `refusal` means that the target may still be at 0 replicas; the condition then reports the refusal instead.
     """
     if refusal is not None:
         return condition(group, OFFSETS_RESET, "False", refusal.reason, refusal.message, now)

@@ -22,7 +22,7 @@ GROUP_ACTIVE: Final = "GroupActive"
 WAITING_FOR_MEMBERS: Final = "WaitingForMembers"
 GIVEN_UP: Final = "GivenUp"
 PASSING: Final = frozenset({LEADER_NOT_AVAILABLE, KAFKA_ERROR})
-"""The reasons that disappear without a change by a user."""
+"""The reasons of problems that disappear without a change by a user."""
 PATIENCE: Final = timedelta(minutes=5)
 """The time for members to leave after the target has no replicas, longer than the usual session timeout."""
 NAMED_MAX: Final = 5
@@ -71,7 +71,7 @@ class ResetLook(NamedTuple):
 
 
 class Over(NamedTuple):
-    """The step of a group with nothing left to do or to report."""
+    """The step of a group that has no reset to carry out or to report."""
 
 
 class Done(NamedTuple):
@@ -89,7 +89,7 @@ class Commit(NamedTuple):
 
 
 class Remember(NamedTuple):
-    """The step that writes the annotation `before` on the target, or removes it if None."""
+    """The step that writes the annotation `before` on the target, or removes the annotation if `before` is None."""
 
     before: BeforeReset | None
 
@@ -115,7 +115,10 @@ def next_step(look: ResetLook) -> ResetStep:
 
 
 def without_plan(look: ResetLook, why: Refusal) -> Stop | Remember:
-    """Return the step after a Commit without a plan. An impossible reset is given up, so that the target scales up."""
+    """Return the step if `Commit` could not plan the reset.
+
+    An impossible reset is given up, so that the target scales up again.
+    """
     before, is_passing = look.before, why.reason in PASSING
     if before is None or before.group != look.name:
         return Stop(why)
@@ -235,7 +238,7 @@ def _scale_down_first(look: ResetLook, scale: TargetScale, reset: Reset) -> Rese
 
 
 def _is_left(scale: TargetScale, before: BeforeReset) -> bool:
-    """True if the reset of another group was given up and the target is scaled up, so that it no longer blocks."""
+    """True if another group's reset was given up and the target scaled up, so that a new reset may use the target."""
     return before.gave_up != "" and (before.is_up or scale.replicas > 0)
 
 

@@ -19,7 +19,7 @@ JOINING_S: Final = 30.0
 TOLERANCE: Final = 0.1
 """The share above the threshold that is ignored, as in the HorizontalPodAutoscaler."""
 GAP_S: Final = 120.0
-"""The longest time between two observations for which the lag between them counts as known."""
+"""The longest time between two observations in a period of low lag; a longer gap ends the period."""
 
 
 class Demand(NamedTuple):
@@ -40,7 +40,7 @@ class Demand(NamedTuple):
 
 
 class Calm(NamedTuple):
-    """A period in which lag allows fewer replicas: its start, the demand then, and the most replicas wanted since."""
+    """A period in which lag allows fewer replicas: its start, the demand at its start, and the most replicas wanted."""
 
     since_s: float
     then: Demand
@@ -48,7 +48,7 @@ class Calm(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The state between observations. A new process has none, and therefore only scales down later."""
+    """The state kept between observations. A restart of the operator clears the state and so delays a scale-down."""
 
     replicas: int
     looked_s: float
@@ -109,7 +109,7 @@ def _threshold(scaling: Scaling) -> int:
 
 
 def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
-    """Return the memory for this observation, which starts again if others have changed the replicas."""
+    """Return the memory for this observation, which is a new memory if another client has changed the replicas."""
     if memory is None:
         return Memory(replicas, now_s, -inf)
     if memory.replicas != replicas:
@@ -166,7 +166,10 @@ def _down(scaling: Scaling, demand: Demand, memory: Memory, now_s: float) -> Dec
 
 
 def _grows(scaling: Scaling, demand: Demand, replicas: int, calm: Calm) -> bool:
-    """True if the lag grows although more replicas could read, so that fewer replicas would not keep up."""
+    """True if the lag has grown since `calm` began, so that fewer replicas would not keep up.
+
+    The result is False if the lag requires more replicas than there are partitions.
+    """
     more = (demand.lag or 0) - (calm.then.lag or 0)
     return more > _threshold(scaling) * replicas * TOLERANCE and not _capped(scaling, demand)
 

@@ -24,8 +24,8 @@ class Written(NamedTuple):
 class TooFew(NamedTuple):
     """A number of `replicas` that was too small for a load of `rate` records per second (None if unknown).
 
-    Until `until_s` the same load gets more replicas. Then the number is tried once more, and a failure doubles
-    `hold_s`.
+    Until `until_s`, which is `hold_s` after the failure, the same load gets more replicas. Afterwards the number may be
+    tried again, and another failure doubles `hold_s`.
     """
 
     replicas: int
@@ -54,7 +54,7 @@ def _is_alike(before: float | None, now: float | None) -> bool:
 
 
 def gone_down(before: TooFew | None, replicas: int, now_s: float) -> TooFew | None:
-    """Return the memory after a scale-down to `replicas`, which allows one replica less if that number had failed."""
+    """Return the memory after a scale-down to `replicas`; if the number had failed, one less may be tried next."""
     if before is None or replicas > before.replicas:
         return before
     return before._replace(replicas=max(0, replicas - 1), until_s=now_s)

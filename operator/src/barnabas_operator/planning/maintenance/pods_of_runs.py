@@ -23,4 +23,4 @@ def is_of_run(pod: Json, run: str, job_uid: str | None) -> bool:
         return bool(owner["name"] == driver_name(run) and job_uid in (None, owner["uid"]))
     if owner["kind"] == "SparkApplication":
         return bool(owner["name"] == application_name(run))
-    return bool(pod["metadata"]["name"] == driver_name(run))  # Without its webhook, Kubeflow sets no owner.
+    return bool(pod["metadata"]["name"] == driver_name(run))  # Kubeflow sets no owner if its webhook is off.

@@ -81,7 +81,7 @@ def _conf_problems(run: RunSpec, at: str) -> Iterator[str]:
 
 
 def _pod_problems(pod: RunPod, at: str) -> Iterator[str]:
-    """Yield requests above their limits, which Kubernetes would refuse only for the pods, and too little memory."""
+    """Yield too little memory, and requests above limits, which Kubernetes would refuse only when it creates pods."""
     requests, limits = pod.resources.requests, pod.resources.limits
     for name, asked in requests.items():
         limit = limits.get(name)

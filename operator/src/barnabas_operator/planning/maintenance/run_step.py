@@ -1,7 +1,7 @@
 """The next step of a MaintenanceJob, which runs only once even if the operator restarts or an object is lost.
 
-A run begins in three writes: its Job is created suspended, the MaintenanceJob is marked, and the Job is resumed. So a
-mark without a Job means that the run has begun and that its Job was lost.
+A run begins in three writes: its Job is created suspended, the MaintenanceJob gets the annotation `MARK`, and the Job
+is resumed. So the annotation without a Job means that the run may have begun and that its Job was lost.
 """
 
 from typing import Final, NamedTuple
@@ -30,7 +30,7 @@ class MakeJob(NamedTuple):
 
 
 class MarkStarted(NamedTuple):
-    """The step that marks the MaintenanceJob as begun."""
+    """The step that writes the annotation `MARK`, which says that the run has begun."""
 
 
 class ResumeJob(NamedTuple):
@@ -46,7 +46,7 @@ class End(NamedTuple):
 
 
 class Recall(NamedTuple):
-    """The step of a run that has only its mark left: Succeeded, Failed, or Started if its end is unknown."""
+    """The step of a run known only by its annotation `MARK`: Succeeded, Failed, or Started if its end is unknown."""
 
     mark: str
 
@@ -55,7 +55,7 @@ Step = Wait | MakeJob | MarkStarted | ResumeJob | Watch | End | Recall
 
 
 def mark_of(run: MaintenanceJob) -> str | None:
-    """Return the mark of the run, or None if it has no mark with its own name."""
+    """Return the state in the annotation `MARK`, or None if the annotation is missing or has another name."""
     named, _, mark = run.metadata.annotations.get(MARK, "").partition(" ")
     return mark if named == run.metadata.name else None
 

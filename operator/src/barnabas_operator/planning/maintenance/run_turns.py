@@ -16,7 +16,7 @@ TOPIC: Final = "topic"
 ABOUT: Final = {"topic": TOPIC, "topics": TOPIC, "into": TOPIC, "archive": "archive", REPORT: REPORT}
 """The options that name the subject of a run, with the kind of the subject."""
 OWN_REASONS: Final = frozenset({NO_SPARK_OPERATOR, RESOURCE_CONFLICT, KUBERNETES_ERROR, INTERNAL_ERROR})
-"""The reasons why a run could not begin in its turn, which may last forever."""
+"""The reasons, possibly permanent, why a run could not begin in its turn."""
 
 
 class _Subject(NamedTuple):
@@ -30,11 +30,11 @@ class _Subject(NamedTuple):
 def waiting_turns(unfinished: Iterable[MaintenanceJob]) -> Mapping[str, Refusal]:
     """Return, by name, the refusal of each run that waits for a started or older run with the same subject.
 
-    A run that could not begin in its turn goes behind all other runs.
+    A run that could not begin in its turn comes after all other runs.
     """
     runs = sorted(unfinished, key=_turn)
     first: dict[_Subject, int] = {}
-    """The index of the first run in order, by subject."""
+    """The index in `runs` of the first run of each subject."""
     waiting: dict[str, Refusal] = {}
     for turn, run in enumerate(runs):
         subjects = list(_subjects(run.spec))
@@ -54,7 +54,7 @@ def _other_run(subject: _Subject, other: MaintenanceJob) -> Refusal:
 
 
 def _turn(run: MaintenanceJob) -> tuple[bool, bool, bool, str, str]:
-    made = run.metadata.creation_timestamp  # RFC 3339 times in UTC sort as texts.
+    made = run.metadata.creation_timestamp  # RFC 3339 times in UTC can be sorted as strings.
     return not has_begun(run), _could_not_begin(run), made is None, made or "", run.metadata.name
 
 

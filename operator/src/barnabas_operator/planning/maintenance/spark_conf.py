@@ -19,7 +19,7 @@ BLOCKS_PORT: Final = 7079
 APP_NAME_LENGTH_MAX: Final = 28
 """The longest prefix of executors' names; each driver adds its own id, so that names of attempts differ."""
 HEAP_PERCENT: Final = 60
-"""The percentage of a pod's memory for the heap; the rest is for Python, the network and the JVM itself."""
+"""The percentage of a pod's memory for the heap; Python, the network and the JVM itself use the remaining memory."""
 MEMORY_DEFAULT: Final = "2Gi"
 MIB: Final = 1 << 20
 KUBEFLOW_LABEL: Final = "sparkoperator.k8s.io/app-name"
@@ -80,7 +80,7 @@ def master_of(run: MaintenanceJob) -> str:
 
 
 def spark_conf(run: MaintenanceJob, cluster: str, image: str) -> Mapping[str, str]:
-    """Return the run's settings, overridden by those of the operator; Kubernetes replaces `POD_NAME`."""
+    """Return the run's settings, overridden by the operator's settings; Kubernetes expands the variable `POD_NAME`."""
     own = {
         **run.spec.spark_conf,
         RUN: run.metadata.uid or "",

@@ -119,7 +119,7 @@ def _listeners(cluster: Cluster, external: ExternalAccess) -> tuple[ListenerStat
 def _bootstrap(cluster: Cluster, listener: Listener, external: ExternalAccess, reported: str) -> str:
     """Return the bootstrap Service of an internal listener, or the addresses of all brokers of an external listener.
 
-    A broker whose pod is not scheduled keeps its reported host, which is found by its port.
+    If the pod of a broker is not scheduled, the host is taken from the previous status, by the port of the broker.
     """
     if listener.type == "internal":
         namespace = cluster.metadata.namespace or "default"

@@ -9,7 +9,7 @@ CONTAINER: Final = "broker"
 QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """The reasons for which a container waits while it starts normally."""
 BACK_OFF: Final = "CrashLoopBackOff"
-"""The reason of a container in back-off; the reason of its last end is reported instead."""
+"""The reason of a container in back-off; messages report instead why its process last ended."""
 OUT_OF_MEMORY: Final = "OOMKilled"
 KILLED: Final = 137
 """The exit code after SIGKILL: 128 plus the signal number."""
@@ -40,7 +40,7 @@ def pod_trouble(pod: Json) -> str:
 
 
 def _was_ready_since(pod: Json, container: Json) -> bool:
-    """True if the pod has been ready since its last start, so that an earlier end explains nothing."""
+    """True if the pod has become ready after its last start, so that the previous exit is no longer reported."""
     found = (each for each in pod.get("status", {}).get("conditions", ()) if each["type"] == "Ready")
     ready: Json = next(found, {})
     started_at, changed_at = _state(container)["running"].get("startedAt"), ready.get("lastTransitionTime")

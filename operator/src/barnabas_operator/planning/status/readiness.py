@@ -32,9 +32,9 @@ UNDER_MIN_ISR: Final = "UnderMinIsr"
 RESTARTING: Final = "Restarting"
 NO_RESTARTS: Final = "NoRestarts"
 WAITS: Final = frozenset({NOT_READY, UNDER_REPLICATED, ROLLING_PAUSED, EVICTION_REFUSED, BROKERS_UNREACHABLE})
-"""The reasons for which a step waits, which alone do not make the Cluster unready."""
+"""The reasons for which a step waits; none of these reasons alone makes the Cluster unready."""
 TOLD_LAST: Final = frozenset({HOLDS_REPLICAS, CANNOT_GROW, NOT_BOUND, WAITING_FOR_ADDRESSES})
-"""The reasons that may last for hours, so that problems of clients are reported first."""
+"""The reasons that may last for hours; problems of clients are reported before these reasons."""
 
 
 class Findings(NamedTuple):
@@ -67,7 +67,7 @@ class Unready(NamedTuple):
 
 
 def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: RollingStatus | None) -> Unready:
-    """Return why the Cluster is not ready, if it is not ready.
+    """Return the problem that makes the Cluster unready, if there is one.
 
     `why` is the problem of the resource, or what the next step waits for.
     """

@@ -77,14 +77,14 @@ def _replicas(spec: Section) -> int:
 
 
 def _say_of_others(pools: Sequence[StrimziResource], first: str) -> None:
-    """Add notes about node pools after the first, whose brokers get the settings of the first node pool."""
+    """Add a note to each other node pool, because its brokers get the settings of the first node pool."""
     for pool in pools:
         pool.spec.skip_rest()
         pool.source.hint(f"only the replicas are converted: {_ALIKE.format(first)}")
 
 
 def _template_of_pool(first: Section, spec: Section) -> Section | None:
-    """Return the template of the node pool, which replaces the template of its Kafka for pods."""
+    """Return the template of the node pool, which replaces the entries for pods in the template of the Kafka."""
     if first is spec or "template" not in first:
         return None
     spec.section("template").skip(*OF_POOLS)

@@ -21,7 +21,7 @@ KINDS_READ: Final = ("Kafka", "KafkaNodePool", "KafkaTopic", "KafkaUser")
 
 
 def read_sources(file: str, text: str) -> Iterator[Source | Remark]:
-    """Yield a source for each resource of a text, in order, and a remark for each part that is not a resource."""
+    """Yield a source for each resource of a text, in order, and a remark for each document that is no resource."""
     empty = True
     for first_line, part in yaml_parts(text):
         for document in yaml_documents(part):

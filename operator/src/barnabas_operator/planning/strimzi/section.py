@@ -34,7 +34,7 @@ class Source:
     first_line: int
     document: Document
     root: Path = ()
-    """The path of the resource in its document, which is not empty for an item of a List."""
+    """The path of the resource in its document; the path is empty unless the resource is an item of a List."""
     notes: list[Remark] = field(default_factory=list)
     errors: list[Remark] = field(default_factory=list)
     sections: list["Section"] = field(default_factory=list)
@@ -113,7 +113,7 @@ class Section:
         return [Section(self.source, item, (*self.path, name, index)) for index, item in items]
 
     def choice(self, name: str, choices: Mapping[str, T], default: str | None = None) -> T | None:
-        """Return the choice for the word in a field, and add an error if the word is unknown."""
+        """Return the entry of `choices` for the value of a field, and add an error if the value is not allowed."""
         word = self.take(name, str) or default
         if word is None or word in choices:
             return choices[word] if word is not None else None

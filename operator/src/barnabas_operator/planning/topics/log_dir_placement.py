@@ -1,4 +1,4 @@
-"""The choice of a log dir for each new replica, by the brokers' rule, over all planned replicas together."""
+"""The choice of a log dir for each new replica by the brokers' `log.dirs.placement`, counting all planned replicas."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple

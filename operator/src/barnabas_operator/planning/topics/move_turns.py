@@ -62,7 +62,7 @@ def is_copy(move: MoveReplicas, cluster: ClusterState) -> bool:
 
 
 def _under_way(cluster: ClusterState) -> tuple[Counter[int], Counter[int]]:
-    """Return, by broker, the number of partitions that the broker is copying, and their bytes."""
+    """Return, by broker, the number of partitions that the broker is copying, and the bytes still to copy."""
     missing = {TopicPartition(each.topic, each.partition): each.missing for each in cluster.troubles}
     copies, sizes = Counter[int](), Counter[int]()
     for name, topic in cluster.topics.items():
@@ -97,5 +97,5 @@ def _is_busy(broker: int, move: _Move, copies: Counter[int], under_way: Counter[
 
 
 def is_full(copies: int, size_bytes: int) -> bool:
-    """True if a broker with `copies` in progress may not begin another copy, for `size_bytes` in total."""
+    """True if a broker with `copies` in progress may not begin a copy that brings the total to `size_bytes`."""
     return bool(copies) and (copies >= PARTITIONS_MAX or size_bytes > BYTES_MAX)

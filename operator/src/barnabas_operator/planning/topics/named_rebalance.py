@@ -19,7 +19,7 @@ from barnabas_operator.planning.topics.topic_steps import MoveReplicas
 class NamedProgress(NamedTuple):
     """The progress of a plan: `done` of `total` partitions, the next moves, and the partitions that are left out.
 
-    `log_dir_moves` are moves between log dirs of one broker, which come last; `within` also counts those in progress.
+    `log_dir_moves` are the next moves between log dirs of one broker; `within` counts all such moves, begun or not.
     `left_out` names partitions with the reasons. `unlisted` partitions were planned but did not fit into the status of
     the MaintenanceJob. `is_held_up` is True if moves remain but none may begin now. `is_done` is True if no moves
     remain or are in progress.
@@ -64,7 +64,7 @@ def progress(named: NamedRebalance, state: ClusterState, paused: Collection[str]
 
 
 class _Left:
-    """The planned partitions, checked in order; each one reserves space, so that later ones find less."""
+    """The planned partitions, checked in order. Each partition reserves disk space that later partitions cannot use."""
 
     def __init__(self, plan: SkewPlan, state: ClusterState, paused: Collection[str]) -> None:
         self._plan, self._ids, self._state, self._paused = plan, plan.topic_ids, state, paused
@@ -115,7 +115,7 @@ class _Left:
         return self._no_home(planned)
 
     def _why_not_between_log_dirs(self, planned: PlannedPartition) -> str | None:
-        """Return why replicas cannot move to the planned log dirs of their brokers, or None if they can or have."""
+        """Return why replicas cannot move to the planned log dirs, or None if the replicas can move or have moved."""
         begin = [move for move in self.within(planned) if not self.is_under_way(move)]
         if not begin or self._log_dirs is None:
             return None
@@ -132,7 +132,7 @@ class _Left:
         if self._room is None or self._state.disks is None:
             return None
         for broker in sorted({*planned.replicas, *planned.before}):
-            if broker not in self._state.disks.spaces:  # The size of the partition is unknown, too.
+            if broker not in self._state.disks.spaces:  # Such a broker reports no replica sizes either.
                 return f"broker {broker} does not report its free space"
         size = self._state.disks.sizes.get(partition, 0)
         for broker in sorted(takers):

@@ -49,7 +49,7 @@ def is_uneven(state: ClusterState) -> bool:
 
 
 def is_calm(state: ClusterState) -> bool:
-    """True if all brokers are alive and stay, and all replicas are in sync except those being reassigned."""
+    """True if no broker is down or to be removed, and all replicas are in sync except those being reassigned."""
     moving = {(name, number) for name, topic in state.topics.items() for number in topic.moving}
     is_whole = all((each.topic, each.partition) in moving and not each.offline for each in state.troubles)
     is_staying = not (state.leaving or state.awaited or state.restarting)
@@ -102,7 +102,7 @@ class _Plan:
         return tuple(MoveReplicas(topic, rows) for topic, rows in sorted(changed.items()))
 
     def _give(self, broker: int, partition: TopicPartition) -> None:
-        """Move a replica to the broker with the least load, unless that broker would have more load than the giver."""
+        """Move a replica from `broker` to the least loaded broker, unless the latter would then have as much load."""
         row, weight = self._rows[partition], self._weight(partition)
         fit = [each for each in self._homes if self._fits(each, broker, partition)]
         taker = min(fit, key=lambda each: (self.loads[each], each), default=None)

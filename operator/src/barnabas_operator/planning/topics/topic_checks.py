@@ -30,7 +30,7 @@ def deletion_protected(what: str, first: str = "Delete or Retain") -> Refusal:
 
 
 def refuse(topic: Topic, cluster: ClusterState, checks: Sequence[TopicCheck] | None = None) -> Refusal | None:
-    """Return the first refusal by `checks`, or by all checks if None; None if no check refuses."""
+    """Return the first refusal by `checks`, or None if no check refuses; None as `checks` means all checks."""
     objections = (check(topic, cluster) for check in (CHECKS if checks is None else checks))
     return next((objection for objection in objections if objection is not None), None)
 

@@ -59,10 +59,10 @@ def plan_topics(
 def plan_evacuation(
     plans: Iterable[TopicPlan], cluster: ClusterState, factors: Mapping[str, int], moves: ReplicaMoves | None = None
 ) -> tuple[MoveReplicas, ...]:
-    """Return the moves of all remaining replicas away from brokers that will be removed, also of undeclared topics.
+    """Return the moves of all remaining replicas away from brokers that will be removed, even of undeclared topics.
 
     Topics in `factors`, the internal topics, also get that number of replicas. A topic that needs more brokers than
-    there are is not moved. `moves` plans the moves of replicas.
+    are available is not moved. `moves` plans the moves of replicas.
     """
     moved = {step.topic for plan in plans for step in plan.steps if isinstance(step, MoveReplicas)}
     moves, followed = moves or ReplicaMoves(cluster), {} if cluster.awaited else factors
@@ -104,14 +104,14 @@ def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves
     if found is not None and topic.spec.drift_policy == "Warn" and _is_moving(topic):
         steps = tuple(
             step for step in steps if not isinstance(step, AlterConfigs)
-        )  # Config drift is reported after all moves.
+        )  # Config drift is reported only after all moves have ended.
     return TopicPlan(topic, steps) if refusal is None else TopicPlan(topic, refusal=refusal)
 
 
 def _of_drift(topic: Topic, found: TopicState, steps: tuple[TopicStep, ...], refusal: Refusal | None) -> TopicPlan:
     """Return the plan that undoes changes of other clients, or only reports them if driftPolicy is Warn.
 
-    Replicas are moved away from brokers that will be removed in both cases.
+    In both cases replicas are moved away from brokers that will be removed.
     """
     drift = (f"not undone: {refusal.message}",) if refusal is not None else ()
     if topic.spec.drift_policy == "Revert":

@@ -57,7 +57,7 @@ def is_due(certificate: str, username: str, authority: ClientsAuthority, now_ms:
 
 
 def issue(username: str, authority: ClientsAuthority, now_ms: int, password: str) -> UserCertificate:
-    """Return a new certificate for the user, signed by the authority. Raises ValueError."""
+    """Return a new certificate for the user, signed by the authority. Raise ValueError if the authority is invalid."""
     pem = Authority(Pem(authority.key, authority.trusted), _time(now_ms)).issue(username)
     key = load_pem_private_key(pem.key.encode(), password=None)
     assert isinstance(key, EllipticCurvePrivateKey), "an authority issues only elliptic curve keys"

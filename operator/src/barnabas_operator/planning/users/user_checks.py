@@ -34,7 +34,7 @@ UserCheck = Callable[[User, UserContext], Refusal | None]
 
 
 def refuse(user: User, context: UserContext, checks: Sequence[UserCheck] | None = None) -> Refusal | None:
-    """Return the first refusal by `checks`, or by all checks if None; None if no check refuses."""
+    """Return the first refusal by `checks`, or None if no check refuses; None as `checks` means all checks."""
     objections = (check(user, context) for check in (CHECKS if checks is None else checks))
     return next((objection for objection in objections if objection is not None), None)
 
