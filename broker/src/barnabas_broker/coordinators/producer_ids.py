@@ -1,4 +1,4 @@
-"""The producer ids that InitProducerId returns; each id is assigned once in the life of the cluster.
+"""The producer ids that InitProducerId returns; each id is assigned at most once in the life of the cluster.
 
 The controller allocates blocks of 1,000 ids. The broker requests the next block when a tenth of the current block is
 left, so that a producer rarely waits. The ids that a broker has left when it stops are never assigned.

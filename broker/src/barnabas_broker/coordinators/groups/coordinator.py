@@ -289,7 +289,7 @@ def _check_length(what: str, text: str, error: ErrorCode = ErrorCode.INVALID_REQ
 
 
 def _check_join(request: JoinRequest, session_min_ms: int, session_max_ms: int) -> None:
-    """Check the fields of a JoinGroup that do not depend on the group. Raises ApiError."""
+    """Check the fields of a JoinGroup that do not depend on the group. Raises ApiError if a field is invalid."""
     _check_named(request.group_id)
     if not session_min_ms <= request.session_timeout_ms <= session_max_ms:
         allowed = f"{session_min_ms} to {session_max_ms}"

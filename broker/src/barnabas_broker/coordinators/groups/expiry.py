@@ -20,7 +20,7 @@ _logger = logging.getLogger(__name__)
 _WARN_AT_RETENTION_FRACTION: Final = 7
 """The divisor of the retention: offsets that expire within a seventh of the retention cause a warning."""
 _PER_GROUP: Final = 10
-"""The cost of checking a group, measured in checks of offsets."""
+"""The cost of checking a group, in units of the cost of checking an offset."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class _Found:
     first_at_ms: int | None = None
 
     def look(self, group: Group, offsets: Offsets) -> None:
-        """Check some of the group's offsets and add the results."""
+        """Check some of the group's offsets: record expired offsets, and count offsets that expire soon."""
         horizon_ms = self.now.wall_ms + self.retention_ms // _WARN_AT_RETENTION_FRACTION
         for partition, at_ms in expiries(group, offsets, self.retention_ms):
             if at_ms <= self.now.wall_ms:
@@ -84,8 +84,8 @@ def _expire_of(shard: GroupShard, group: Group, found: _Found, warned: set[str])
 
 
 def _is_all(expired: Sequence[tuple[TopicPartition, CommittedOffset]], offsets: Offsets) -> bool:
-    """Return True if all current offsets of the group are among the expired ones."""
-    # The comparison runs without a Python step for each offset, because one turn compares all offsets of a large group.
+    """Return True if all current offsets of the group have expired."""
+    # Only C functions run for each offset, because one turn of the event loop compares all offsets of a large group.
     return len(expired) == len(offsets) and all(map(is_, offsets.values(), map(itemgetter(1), expired)))
 
 

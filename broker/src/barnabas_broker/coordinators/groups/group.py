@@ -59,7 +59,7 @@ class JoinDeadline:
     remaining_ms: int = 0
     new_member_added: bool = False
     paused_until_ms: int = 0
-    """The earliest end of the join phase, even if all members have joined; 0 means no pause."""
+    """The earliest time at which the join phase may end after all members have joined; 0 means no limit."""
 
     def end_pause(self) -> None:
         """Allow the join phase to end as soon as all members have joined."""
@@ -166,8 +166,8 @@ class Group:
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Return UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or NONE for the ids in a member's request.
 
-        FENCED_INSTANCE_ID shuts a client down. The group returns it only after a request with the current member id,
-        because the member id in the log may be older than the member id of the client.
+        FENCED_INSTANCE_ID shuts a client down. The log may hold an older member id than the client, so the group
+        returns UNKNOWN_MEMBER_ID until it has received a request with the member id in the log.
         """
         if instance_id is not None:
             current = self.static_members.get(instance_id)

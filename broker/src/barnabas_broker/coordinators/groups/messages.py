@@ -112,7 +112,7 @@ class LeaveResult(NamedTuple):
 
 
 class CommitRequest(NamedTuple):
-    """An OffsetCommit or TxnOffsetCommit request. Generation -1 without a member id means that no member sent it.
+    """An OffsetCommit or TxnOffsetCommit. Generation -1 without a member id means that the client is not a member.
 
     The coordinator sets the commit timestamps of the offsets.
     """
@@ -131,7 +131,7 @@ Reply = JoinReply | SyncReply
 
 
 class StaticRejoin(NamedTuple):
-    """The JoinGroup of a static member that rejoins a stable group, with its reply once the new member id is stored."""
+    """The JoinGroup of a static member that rejoins a Stable group, and its reply once the new member id is stored."""
 
     token: Token
     reply: JoinReply

@@ -25,10 +25,10 @@ from barnabas_broker.coordinators.groups.subscription import subscribed_topics
 from barnabas_core.errors import ErrorCode
 
 _FIRST_PAUSE_MS: Final = 100
-"""The first pause after a failed store, in ms, as long as the default `retry.backoff.ms` of clients."""
+"""The pause in ms after the first assignment that could not be stored, the default `retry.backoff.ms` of clients."""
 _PAUSE_MS_MAX: Final = 5_000
 _PAUSE_DOUBLINGS_MAX: Final = 6
-"""The number of doublings after which the pause has reached its maximum."""
+"""The number of doublings after which the pause reaches `_PAUSE_MS_MAX`."""
 
 
 def join(group: Group, request: JoinRequest, token: Token, step: Step) -> None:
@@ -121,7 +121,7 @@ def _rejoin(group: Group, member: Member, request: JoinRequest, token: Token, st
     """Handle a rejoin: answer with the current generation if nothing changed, otherwise begin a rebalance.
 
     A rejoin of the leader of a Stable group always begins a rebalance, because the leader has seen new topics or
-    partitions. Another member with unchanged protocols most likely did not receive the previous answer.
+    partitions. Any other member with unchanged protocols most likely did not receive the answer to its last JoinGroup.
     """
     unchanged = member.protocols == request.protocols
     leads = group.leader == member.member_id
@@ -141,7 +141,7 @@ def _rejoin(group: Group, member: Member, request: JoinRequest, token: Token, st
 
 
 def _update(group: Group, member: Member, request: JoinRequest, token: Token, step: Step) -> None:
-    """Update a member from its JoinGroup, and answer an older JoinGroup that waits, as its connection was lost."""
+    """Update a member from its JoinGroup; answer an older JoinGroup that waits, because its connection was lost."""
     answer_join(member, step, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id))
     group.await_generation(member, request, token)
 
@@ -211,7 +211,7 @@ def begin(group: Group, step: Step, reason: str) -> None:
 def begin_after_failure(group: Group, step: Step, reason: str) -> None:
     """Enter the join phase because the last assignment could not be stored.
 
-    The phase lasts at least for a pause that doubles with each failure, because clients may rejoin at once and the next
+    The join phase lasts at least for a pause, which doubles with each failure: clients may rejoin at once, and the next
     assignment most likely cannot be stored either. Only the first of several consecutive failures is logged.
     """
     pause_ms = min(_FIRST_PAUSE_MS << min(group.failed_stores, _PAUSE_DOUBLINGS_MAX), _PAUSE_MS_MAX)
@@ -249,7 +249,7 @@ def complete_if_joined(group: Group, step: Step) -> None:
 
 
 def pause_over(group: Group, step: Step) -> None:
-    """End the pause after a failed store, and the join phase if all members have joined."""
+    """End the pause of a join phase after a failure, and end the join phase if all members have joined."""
     assert group.join_deadline is not None
     group.join_deadline.end_pause()
     complete_if_joined(group, step)

@@ -28,7 +28,7 @@ _NO_METADATA: Final = 1
 _NO_TAGS: Final = 0
 
 _new = tuple.__new__
-"""The constructor of tuples, which creates a NamedTuple in half the time of its own constructor."""
+"""The constructor of `tuple`, which creates a NamedTuple in half the time of the NamedTuple's own constructor."""
 
 
 class RecordDecoder:

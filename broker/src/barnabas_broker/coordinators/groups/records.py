@@ -134,7 +134,7 @@ def read_string(data: bytes, position: int) -> tuple[str, int]:
 
 
 def encode_offset(value: CommittedOffset) -> bytes:
-    """Return the encoded offset in version 4, or in version 1, which alone has a field for the expiry timestamp."""
+    """Return the encoded offset, in version 1 if the offset has an expiry timestamp, otherwise in version 4."""
     timestamp = _INT64.pack(value.commit_timestamp_ms)
     if value.expire_timestamp_ms is not None:
         head = _VERSION_OFFSET.pack(_EXPIRING_OFFSET_VALUE_VERSION, value.offset)

@@ -21,7 +21,7 @@ from barnabas_core.topic_partition import TopicPartition
 _logger = logging.getLogger(__name__)
 
 _PER_GROUP: Final = 10
-"""The cost of checking a group, measured in checks of offsets."""
+"""The cost of checking a group, in units of the cost of checking an offset."""
 
 
 def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode], object]) -> None:
@@ -97,7 +97,7 @@ def delete_offsets(
 
 
 def _about_to_be_committed(shard: GroupShard, group_id: str) -> dict[TopicPartition, None]:
-    """Return the partitions for which the first offset of the group is being committed."""
+    """Return the partitions for which the group has no committed offset, but is committing an offset."""
     committed = shard.tables.offsets.get(group_id, {})
     pending = (key for key, _ in shard.writer.pending(group_id))
     keys = [TopicPartition(key.topic, key.partition) for key in pending if isinstance(key, OffsetKey)]
@@ -121,7 +121,7 @@ def forget_topics(shard: GroupShard, deleted: Mapping[UUID, str]) -> Iterator[No
 
 
 def _forget(shard: GroupShard, is_doomed: Callable[[TopicPartition, CommittedOffset], bool]) -> Iterator[None]:
-    """Remove the offsets for which `is_doomed` is true from each group, once none of its records is being written."""
+    """Remove the offsets for which `is_doomed` is true from each group once no record of the group is being written."""
     pace = Pace()
     for group_id in _groups_with_pending_offsets(shard):
         shard.writer.when_idle(group_id, partial(_forget_pending, shard, group_id, is_doomed))
@@ -152,7 +152,8 @@ def _forget_pending(
 ) -> None:
     """Remove the offsets in open transactions for which `is_doomed` is true and no committed offset exists.
 
-    `_forget_in_group` writes the tombstones for partitions that have a committed offset, too.
+    For a partition with a committed offset, `_forget_in_group` writes the tombstone, which also removes
+    the offset in the open transaction.
     """
     committed, gone = shard.tables.offsets.get(group_id, {}), set()
     for key, offset in shard.writer.transactions:
@@ -176,7 +177,7 @@ def forget_deleted_topics(shard: GroupShard) -> Iterator[None]:
 def remove_offsets(shard: GroupShard, group_id: str, doomed: Sequence[tuple[TopicPartition, CommittedOffset]]) -> None:
     """Write tombstones in portions; each portion waits until no record of the group is being written.
 
-    An offset stays if a commit has replaced it in the meantime.
+    If a commit has replaced an offset since the call, the new offset stays.
     """
     rest = portions(doomed)
 

@@ -39,7 +39,7 @@ _logger = logging.getLogger(__name__)
 ReplyT = TypeVar("ReplyT", JoinReply, SyncReply)
 
 _SERVED_AT_ONCE: Final = 100
-"""The number of groups that one slice serves, in about a millisecond."""
+"""The number of groups whose sessions one slice starts, in about a millisecond."""
 
 
 class GroupEnvironment(NamedTuple):
@@ -53,7 +53,7 @@ class GroupEnvironment(NamedTuple):
     deleted_topics: Callable[[], Mapping[UUID, str]]
     """Return the names of the deleted topics whose tombstones the metadata keeps, by topic id."""
     is_awake: Callable[[], bool]
-    """Return False if the process was suspended and has not checked since then which brokers lead."""
+    """Return False if the process was suspended and has not read the latest metadata since."""
     new_id: Callable[[], str]
     """Return the unique suffix of a member id."""
 
@@ -172,7 +172,7 @@ class GroupShard:
     def run(self, group: Group, decide: Callable[[Step], object]) -> None:
         """Run a step of a group, and carry out the effects of the step.
 
-        A step that raises is a bug. The group may be inconsistent after it, so the members have to join again.
+        An exception in a step is a bug. The group may then be inconsistent, so its members have to join again.
         """
         step = Step(self.now(), self.environment.config)
         try:
@@ -183,7 +183,7 @@ class GroupShard:
             self._begin_anew(group)
 
     def _begin_anew(self, group: Group) -> None:
-        """Replace a group by an empty one; answer the group's waiting requests with COORDINATOR_NOT_AVAILABLE."""
+        """Replace a group by a group without members; answer waiting requests with COORDINATOR_NOT_AVAILABLE."""
         group_id, now = group.group_id, self.now()
         self.tables.groups[group_id] = Group(
             group_id,

@@ -9,7 +9,7 @@ from barnabas_broker.coordinators.groups.records import GroupMetadata, Malformed
 
 
 def metadata(group: Group, assignments: Mapping[str, bytes]) -> GroupMetadata:
-    """Return the group's metadata with the given assignments; the assignment of any other member is empty."""
+    """Return the group's metadata; a member that is not in `assignments` has an empty assignment."""
     return GroupMetadata(
         protocol_type=group.protocol_type or "",
         generation=group.generation,

@@ -18,7 +18,7 @@ _RESTORED_AT_ONCE = 20
 """The number of groups that one slice restores, in about a millisecond."""
 
 _new = tuple.__new__
-"""The constructor of tuples, which creates a NamedTuple in half the time of its own constructor."""
+"""The constructor of `tuple`, which creates a NamedTuple in half the time of the NamedTuple's own constructor."""
 
 
 class GroupTables:

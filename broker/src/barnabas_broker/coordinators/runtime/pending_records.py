@@ -1,7 +1,7 @@
 """The records of open transactions in a coordinator's topic.
 
 The records of a transaction take effect when the transaction commits. A record does not take effect if a later record
-in the log with the same key has taken effect before.
+in the log with the same key has already taken effect.
 """
 
 from collections.abc import Callable, Iterator

@@ -27,7 +27,7 @@ class Runtime(Generic[MachineT]):
     ) -> None:
         """Create the runtime; `serve` runs in slices after each loading of a partition."""
         self.partition_count = partition_count
-        """The number of partitions of the topic, from the settings until the topic is known."""
+        """The number of partitions of the topic; the number in the settings until the topic is in the metadata."""
         self._environment = environment
         self._new_machine = new_machine
         self._serve = serve
@@ -99,7 +99,7 @@ class Runtime(Generic[MachineT]):
             self._environment.turns.run(slices(machine))
 
     def sweep_every(self, interval_s: float, slices: Callable[[MachineT], Iterator[None]]) -> None:
-        """Sweep over all loaded partitions after each interval."""
+        """Call `sweep` with `slices` after each interval."""
 
         def again() -> None:
             self.sweep(slices)

@@ -1,9 +1,10 @@
 """A partition of a coordinator's topic in one leader epoch of this broker, loaded from its log and then served.
 
-A new leader's log has all committed records and may have others, and its high watermark may be too low. So the shard
-reads the whole log, and serves once the high watermark has reached the end of the log. Only the newest record of each
-key is decoded; the records of a transaction take effect with its commit marker (`pending_records`). Partitions are
-loaded alternately, slice by slice, so that a small partition does not wait for a large partition after a failover.
+A new leader's log has all committed records and may have uncommitted records, and its high watermark may be too
+low. So the shard reads the whole log, and serves once the high watermark has reached the end of the log. Only the
+newest record of each key is decoded; the records of a transaction take effect with its commit marker
+(`pending_records`). Partitions are loaded alternately, slice by slice, so that a small partition does not wait for a
+large partition after a failover.
 """
 
 import logging
@@ -23,7 +24,7 @@ _logger = logging.getLogger(__name__)
 
 _RETRY_S: Final = 1.0
 _DAMAGED_RETRY_S: Final = 30.0
-"""The pause in seconds before a damaged log is read again, which is expensive and seldom succeeds."""
+"""The pause in seconds before a damaged log is read again; it is long, because reading again seldom succeeds."""
 _PROGRESS_S: Final = 2.0
 _APPLIED_AT_ONCE: Final = 500
 """The number of records that one slice applies, in about a millisecond."""
@@ -39,7 +40,7 @@ class RuntimeEnvironment(NamedTuple):
     timers: Timers
     turns: Turns
     is_awake: Callable[[], bool]
-    """Return False if the process was suspended and has not checked since then which brokers lead."""
+    """Return False if the process was suspended and has not read the latest metadata since."""
     write_timeout_ms: int
 
 
@@ -144,7 +145,7 @@ class Shard(Generic[MachineT]):
         self._environment.turns.add(self._advance)
 
     def _advance(self) -> bool:
-        """Load one slice; return False if the loading has ended, has failed, or waits for `load`."""
+        """Load one slice; return False if the loading has ended or failed, or waits until `load` is called."""
         if self.state is ShardState.CLOSED:
             return False
         try:

@@ -17,7 +17,7 @@ Job = Callable[[], bool]
 _TURN_S: Final = 0.005
 _ITEMS_A_SLICE: Final = 250
 _SLICES_A_TURN: Final = 4
-"""The maximum number of slices in a turn, which ends the turn even if a simulated clock stands still."""
+"""The maximum number of slices in a turn of the event loop, because a simulated clock may stand still."""
 
 
 class Turns:
@@ -35,7 +35,7 @@ class Turns:
         self._jobs.append(job)
 
     def run(self, slices: Iterator[object]) -> None:
-        """Run all steps of an iterator: the first step now, each other step as a slice."""
+        """Run all steps of an iterator: the first step at once, each later step as a slice."""
 
         def step() -> bool:
             return next(slices, slices) is not slices

@@ -67,7 +67,7 @@ class CoordinatorLog(Protocol):
         ...
 
     def when_committed(self, partition: int, done: Callable[[ApiError | None], object]) -> None:
-        """Call `done(None)` once all records that the log has now are committed, `done(error)` if that is unknown."""
+        """Call `done(None)` once all records now in the log are committed, `done(error)` if the outcome is unknown."""
         ...
 
 
@@ -84,7 +84,7 @@ RecordT = TypeVar("RecordT", bound=Encodable)
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """The records of one `submit`, answered once all records are committed or one part has failed."""
+    """The records of one `submit`, answered once all records are committed or an append has failed."""
 
     name: str
     answer: Callable[[ErrorCode], object] | None

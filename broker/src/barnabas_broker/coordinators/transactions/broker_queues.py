@@ -1,4 +1,4 @@
-"""The queues of items for other brokers. Each broker gets one request at a time, which contains the waiting items."""
+"""The queues of items, such as markers, to send to other brokers. Each broker gets one request at a time."""
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
@@ -15,7 +15,7 @@ _logger = logging.getLogger(__name__)
 _TIMEOUT_S: Final = 35.0
 """The request timeout in seconds, longer than the other broker waits for its replicas."""
 _ITEMS_MAX: Final = 500
-"""The maximum number of items in a request, which occupy the other broker's event loop for 1 or 2 ms."""
+"""The maximum number of items in a request; handling them blocks the other broker's event loop for 1 or 2 ms."""
 
 ItemT = TypeVar("ItemT")
 AskedT = TypeVar("AskedT", contravariant=True)
@@ -53,13 +53,13 @@ class Exchange(Protocol[AskedT]):
 
 
 class BrokerQueues(Generic[ItemT]):
-    """The queues of items for other brokers, with one connection for each broker."""
+    """The queues of items to send to other brokers, with one connection for each broker."""
 
     def __init__(self, environment: LinkEnvironment, exchange: Exchange[ItemT]) -> None:
         self._environment = environment
         self._exchange = exchange
         self._queues: dict[int, list[ItemT]] = {}
-        """The waiting items of each broker that has not answered its request yet."""
+        """The items that wait until the broker has answered the previous request, by broker id."""
         self._links: dict[int, RequestLink] = {}
 
     def put(self, broker_id: int, item: ItemT) -> None:

@@ -1,7 +1,7 @@
-"""The verification of partitions by the coordinator of a transactional id, on this broker or on another one.
+"""The verification of partitions by the coordinator of a transactional id, on this broker or on another broker.
 
-The coordinator checks whether partitions are in the open transaction, or adds them to the transaction. Partitions that
-are asked for while a request for the same producer is in flight share the next request.
+The coordinator checks whether partitions are in the open transaction, or adds them to the transaction. While a request
+for a producer is in flight, further partitions of the same producer wait, and the next request contains all of them.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class _Asked(NamedTuple):
 
 
 class TransactionGate:
-    """The gate for transactional appends, which asks this broker's `coordinator` or another broker."""
+    """The check before transactional appends, which asks the coordinator on this broker or another broker."""
 
     response = "AddPartitionsToTxnResponse"
     version = 5
@@ -82,7 +82,7 @@ class TransactionGate:
     async def ask(
         self, transactional_id: str, by: ProducerEpoch, partition: TopicPartition, *, adds: bool
     ) -> ErrorCode:
-        """Return NONE if the partition is in the producer's open transaction; `adds` adds a missing partition first."""
+        """Return NONE if the partition is in the producer's open transaction; if `adds` is true, add it first."""
         question = _Question(transactional_id, by, adds)
         answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.get(question)
@@ -139,7 +139,7 @@ class TransactionGate:
         partitions: Collection[TopicPartition],
         answer: Callable[[Codes], object],
     ) -> None:
-        """Decide as the coordinator of the transactional id, for this broker or for another broker."""
+        """Verify or add partitions as the coordinator of the transactional id, for this broker or another broker."""
 
         def decided(decision: Decision) -> None:
             answer(dict.fromkeys(partitions, decision.error))

@@ -1,7 +1,7 @@
 """The patterns of transactional ids in ListTransactions (KIP-1152), matched in linear time.
 
 Kafka uses RE2. Python's `re` backtracks, so a client's pattern could block the broker for ever. The patterns allowed
-here have no groups, so that a match can follow all positions in the pattern at once.
+here have no groups, so that matching can follow all possible positions in the pattern at once.
 """
 
 import re
@@ -76,7 +76,7 @@ def _fits(parts: list[_Part], name: str) -> bool:
 
 
 def _with_lacking(parts: list[_Part], places: set[int]) -> set[int]:
-    """Return the places, and all later places that can be reached by leaving out parts that may be absent."""
+    """Return the places, and all later places that can be reached by skipping optional parts."""
     found = set(places)
     for place, part in enumerate(parts):
         if place in found and part.may_lack:

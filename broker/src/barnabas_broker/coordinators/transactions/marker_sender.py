@@ -72,7 +72,7 @@ class MarkerSender:
         is_wanted: Callable[[], bool],
         done: Callable[[], object],
     ) -> None:
-        """Send a marker to all partitions; call `done` once they have it, unless `is_wanted` returns False before."""
+        """Send a marker to all partitions until `is_wanted` returns False; call `done` once all partitions have it."""
         self._route(Ending(marker, transaction_version, set(partitions), is_wanted, done), partitions)
 
     def _route(self, ending: Ending, partitions: Collection[TopicPartition]) -> None:

@@ -107,7 +107,7 @@ class TransactionShard:
         return self._environment.clock.now_ms()
 
     def lacks_id(self, transactional_id: str, *, if_unknown: bool) -> bool:
-        """True if the next decision may need a new producer id; `if_unknown` is the result for an unknown id."""
+        """True if the next decision may need a new producer id; `if_unknown` applies to an unknown transactional id."""
         found = self.transactions.get(transactional_id)
         return if_unknown if found is None else found.epoch >= LAST_CLIENT_EPOCH
 
@@ -119,8 +119,8 @@ class TransactionShard:
     ) -> None:
         """Make a decision, write it, and answer once it is committed.
 
-        While another decision about the transactional id is being written, the answer is CONCURRENT_TRANSACTIONS. Only
-        a fenced producer gets PRODUCER_FENCED, because it stays fenced.
+        While another decision about the transactional id is being written, the answer is CONCURRENT_TRANSACTIONS; only
+        a fenced producer gets PRODUCER_FENCED at once, because the producer stays fenced.
         """
         decision = decide(self.transactions.get(transactional_id))
         if self.writer.is_writing(transactional_id):
@@ -171,7 +171,7 @@ class TransactionShard:
         )
 
     def _complete(self, transactional_id: str, prepared: Transaction) -> None:
-        """Store the completed transaction; retry until it is stored or another broker coordinates."""
+        """Store the completed transaction; retry until it is stored or another broker becomes the coordinator."""
         if self.writer.is_closed or self.transactions.get(transactional_id) is not prepared:
             return
 
