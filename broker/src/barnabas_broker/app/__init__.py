@@ -1,1 +1,1 @@
-"""The processes of a broker: command line, wiring of the parts, and access to the machine."""
+"""The broker process, and the commands that restore lost topics or delete their logs."""

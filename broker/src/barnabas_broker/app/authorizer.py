@@ -11,7 +11,7 @@ from barnabas_core.config.broker_config import BrokerConfig
 
 
 def make_authorizer(config: BrokerConfig, image: MetadataImage, clock: Clock) -> Authorizer | None:
-    """Make the authorizer, which follows the ACLs of the image; return None without authorizer.class.name."""
+    """Make the authorizer, which follows the ACLs in the metadata image; return None without authorizer.class.name."""
     if not config.authorizer_class_name:
         return None
     users, allows = super_users(config.super_users), config.allow_everyone_if_no_acl_found

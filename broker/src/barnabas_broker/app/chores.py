@@ -31,7 +31,7 @@ class Chore(NamedTuple):
 
 
 class Chores:
-    """Runs chores concurrently until they are stopped; a failed chore is logged and runs again after its period.
+    """The runner of chores, which run concurrently; a failed chore is logged and runs again after its period.
 
     `supervise` starts the task of a chore, and watches its progress.
     """
@@ -48,7 +48,7 @@ class Chores:
             self._tasks.append(self._supervise(chore.name, self._rounds(chore, steps), progress))
 
     async def stop(self) -> None:
-        """Stop the chores, and wait for those that are running."""
+        """Cancel the tasks of the chores, and wait until the tasks have ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -73,9 +73,9 @@ def _progress(chore: Chore, steps: Steps) -> object:
 async def in_thread(threads: Executor, call: Callable[[], R]) -> R:
     """Call `call` in a thread of `threads`, and return its result.
 
-    A cancelled caller waits for the end of the thread, which cannot be stopped; otherwise an old checkpoint could be
-    written after a newer one. If the call then fails, the caller first gets the exception, and is cancelled at its next
-    wait.
+    A cancelled caller waits until the call has ended, because a thread cannot be stopped, and could write an old
+    checkpoint after a newer checkpoint. If the call fails after the cancellation, the caller first gets the exception,
+    and is cancelled at its next `await`.
     """
     job, task = asyncio.get_running_loop().run_in_executor(threads, call), asyncio.current_task()
     try:

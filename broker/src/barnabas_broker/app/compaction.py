@@ -23,7 +23,7 @@ NOTHING_STABLE = -1
 
 
 def make_inspector(timers: Timers, clock: Clock) -> BatchInspector:
-    """Make the inspector of produced batches; its process starts at the first batch that needs it."""
+    """Make the inspector of produced batches, which starts its process for the first batch to inspect."""
     return BatchInspector(Helper(timers, lambda: BATCH_MEMORY_BYTES), clock, asyncio.timeout)
 
 
@@ -42,15 +42,15 @@ def make_cleaner(
 ) -> LogCleaner:
     """Make the cleaner of all logs; `config` returns the current settings.
 
-    The cleaner compacts only below the high watermark of the checkpoint, so that the next start knows which segments a
-    round may have replaced.
+    The cleaner compacts only below the high watermark in the checkpoint file, so that the next start of the broker
+    knows which segments compaction may have replaced.
     """
 
     def stable_offset(topic_partition: TopicPartition) -> int:
         try:
             partition = replicas.lookup.find(topic_partition.topic, None, topic_partition.partition)
             stable_offset = NOTHING_STABLE if partition.failure is not None else last_stable_offset(partition)
-        except (ApiError, StorageError):  # The topic is being deleted or created.
+        except (ApiError, StorageError):  # The topic is being created or deleted, or its log has failed.
             return NOTHING_STABLE
         return min(stable_offset, logs.checkpointed_high_watermark(topic_partition))
 

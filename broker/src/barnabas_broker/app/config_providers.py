@@ -1,6 +1,6 @@
 """The placeholders of server.properties: `${file:PATH:KEY}`, `${dir:PATH:FILE}` and `${env:NAME}` (KIP-297).
 
-Placeholders are only replaced in the properties file of the start, so that no client can make the broker read files.
+Placeholders in dynamic configs are not replaced, because a client could make the broker read any file.
 """
 
 import re
@@ -18,15 +18,15 @@ _UNREADABLE: Final = (OSError, UnicodeDecodeError, MalformedProperties, KeyError
 
 Texts = Mapping[str, str | Property]
 Lookup = Callable[[str, str], str]
-"""A function that returns the text at a path and a key. Raises one of _UNREADABLE."""
+"""A function that returns the text at a path and a key. Raises an error of `_UNREADABLE` if there is no text."""
 
 
 class LookupFailed(Exception):
-    """The error of a placeholder without a value. The message has the placeholder, but not the rest of the setting."""
+    """The error of a placeholder without a value. The message contains only the placeholder, not the whole setting."""
 
 
 def resolved(properties: Texts, environment: Mapping[str, str]) -> dict[str, str | Property]:
-    """Replace placeholders by their values, and remove the settings of the providers. Raises InvalidConfig."""
+    """Replace placeholders; remove the settings of providers. Raises InvalidConfig if a placeholder has no value."""
     lookups = _lookups(properties, environment)
     problems: list[ConfigProblem] = []
     found: dict[str, str | Property] = {}

@@ -60,7 +60,7 @@ def limits_of(config: Callable[[], BrokerConfig], loop: asyncio.AbstractEventLoo
 
 
 class AddressOverrides:
-    """The limits of max.connections.per.ip.overrides by address; host names are looked up after each change."""
+    """The limits of max.connections.per.ip.overrides by address; each change of the setting looks up the host names."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""The election and resignation of coordinators, as the leaders of the partitions of their topics change."""
+"""The election and resignation of coordinators when the leaders of the coordinators' partitions change."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from barnabas_broker.metadata.model import TopicDocument
 
 
 def follow_topic(topic: str, runtime: Runtime[Any], broker_id: int, image: MetadataImage) -> None:
-    """Elect or resign `runtime` for each partition of the topic, now and when the image changes."""
+    """Load the partitions of the topic that this broker leads, close all other partitions, and follow changes."""
 
     def lead(document: TopicDocument) -> None:
         runtime.partition_count = len(document.partitions)

@@ -31,11 +31,11 @@ from barnabas_core.errors import ApiError
 from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 _WRITE_TIMEOUT_MS: Final = 30_000
-"""The timeout for writing a record of a transaction, as long as Kafka's request.timeout.ms."""
+"""The timeout in ms for writing a record of a transaction, as long as Kafka's request.timeout.ms."""
 
 
 class CoordinatorWorld(NamedTuple):
-    """The parts of the broker that the coordinators need."""
+    """The dependencies of the group coordinator and the transaction coordinator."""
 
     config: BrokerConfig
     image: MetadataImage
@@ -68,7 +68,7 @@ def make_groups(world: CoordinatorWorld) -> GroupCoordinator:
 
 
 class TransactionParts(NamedTuple):
-    """The transaction coordinator, the gate that asks all coordinators, and the sender of markers."""
+    """The transaction coordinator, the gate that asks the coordinators of other brokers, and the sender of markers."""
 
     coordinator: TransactionCoordinator
     gate: TransactionGate
@@ -126,7 +126,7 @@ async def _ask_new_id(producer_ids: ProducerIds, take: Callable[[int], object]) 
 
 
 def start_coordinators(environment: HandlerEnvironment) -> list[Callable[[], None]]:
-    """Start both coordinators after the partitions are hosted; return the calls that stop them."""
+    """Start both coordinators after the partitions are hosted; return the functions that stop the coordinators."""
     groups, transactions = environment.groups, environment.transactions
     broker_id, image = environment.broker_id, environment.image
     follow_topic(CONSUMER_OFFSETS, groups.runtime, broker_id, image)

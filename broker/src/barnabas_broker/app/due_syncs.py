@@ -1,6 +1,6 @@
 """The syncs of logs of topics with `flush.messages`, in threads.
 
-Requests that arrive during a sync wait for the next sync, which covers all of them.
+Requests that arrive during a sync wait for the next sync, which covers all waiting requests.
 """
 
 from collections.abc import Callable, Coroutine
@@ -41,7 +41,7 @@ class DueSyncs:
             self._spawn(self._sync(log))
 
     async def _sync(self, log: UnsyncedLog) -> None:
-        """Sync a log, then complete the requests that wait, even if the log has moved to another log dir."""
+        """Sync a log, then complete the waiting requests, even if the log has moved to another log dir."""
         topic_partition = log.topic_partition
         try:
             while log.syncs.unsynced_from is not None and self._logs.get(topic_partition) is log:

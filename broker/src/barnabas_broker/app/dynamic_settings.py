@@ -1,4 +1,4 @@
-"""The dynamic configs of a broker, which override those of its properties file."""
+"""The dynamic configs of a broker, which override the settings in its properties file."""
 
 import logging
 from collections.abc import Iterator
@@ -14,16 +14,16 @@ log = logging.getLogger(__name__)
 
 
 class DynamicSettings:
-    """The dynamic configs of one broker and of all brokers in the image; new ones without effect are logged."""
+    """The dynamic configs of one broker and of all brokers; invalid configs and configs without effect are logged."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._warnings: list[str] = []
         self.ignored: tuple[ConfigProblem, ...] = ()
-        """The stored configs that cannot be used."""
+        """The stored configs that are ignored because they are invalid."""
 
     def over(self, config: BrokerConfig) -> BrokerConfig:
-        """Return the current config: `config` with the dynamic configs."""
+        """Return the current config: `config` overridden by the dynamic configs."""
         own = self._image.configs_of_broker(str(config.broker_id))
         everybodys = self._image.configs_of_broker(ALL_BROKERS)
         in_force, ignored = config.with_usable(own, everybodys)
@@ -39,6 +39,6 @@ class DynamicSettings:
 
 
 def ignored_configs(broker_id: int, dynamic: DynamicSettings, topics: TopicSettings) -> Iterator[IgnoredConfig]:
-    """Yield the stored configs, of this broker and of topics, that cannot be used."""
+    """Yield the stored configs of this broker and of topics that are ignored because they are invalid."""
     yield from (IgnoredConfig("broker", str(broker_id), problem.name) for problem in dynamic.ignored)
     yield from (IgnoredConfig("topic", topic, problem.name) for topic, problem in topics.ignored())

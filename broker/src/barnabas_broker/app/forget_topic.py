@@ -61,7 +61,7 @@ def _row(topic: StrayTopic) -> tuple[object, ...]:
 def documents_that_forget(
     metadata: OpenMetadata, wanted: str, found: Sequence[StrayTopic]
 ) -> dict[str, AnyDocument | None]:
-    """Return the documents to write for a topic: its tombstones, and None for its unreadable documents."""
+    """Return the documents to write for a topic: its tombstones, and None to delete an unreadable document."""
     image, now_ms = metadata.image, metadata.now_ms
     heads = [head for head in image.incomplete.values() if wanted in (head.name, kafka_uuid.to_text(head.topic_id))]
     topics = {(each.name, each.topic_id) for each in found} | {(each.name, each.topic_id) for each in heads}

@@ -1,7 +1,8 @@
 """The settings of the garbage collector, which exclude long-lived objects from collections.
 
 The event loop stops during a full collection, which visits all objects that are not frozen. `gc.freeze` excludes all
-current objects. A frozen object is still freed with its last reference, but a cycle of frozen objects is not.
+current objects. A frozen object is still freed when its last reference is removed, but a cycle of frozen objects is
+never freed.
 """
 
 import gc
@@ -30,7 +31,7 @@ class Collections:
         """The end and the duration of the last full collection, in seconds of `perf_counter`."""
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
-        """Measure a collection; the garbage collector calls this method at its start and end."""
+        """Measure a collection; the garbage collector calls this method at the start and the end of the collection."""
         is_full = info["generation"] == OLDEST
         if phase == "start":
             self._began_s = perf_counter()
@@ -48,8 +49,8 @@ class Collections:
 def freeze() -> None:
     """Freeze all current objects, before a broker loads its logs and before it serves clients.
 
-    The second collection leaves no objects. Python delays the next full collection until the new objects are a quarter
-    of those that the last one left.
+    Python delays a full collection until the new objects are a quarter of the objects that survived the previous full
+    collection. The second collection here visits no objects, so the next full collection is not delayed.
     """
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, FULL_EACH)

@@ -13,7 +13,7 @@ from barnabas_core.errors import ApiError
 log = logging.getLogger(__name__)
 
 HAND_OVER_S: Final = 10.0
-"""The timeout for the metadata store in seconds; afterwards leadership moves only when the session has expired."""
+"""The timeout in seconds for moving leadership; afterwards, leaders change only when this broker's session expires."""
 
 
 class HandOver:

@@ -1,4 +1,4 @@
-"""The reading of a JWK set from a file or URL, limited in size and without redirects; it blocks, and needs a thread."""
+"""The blocking read of a JWK set from a file or URL, limited in size and without redirects; run it in a thread."""
 
 import ssl
 import time

@@ -39,7 +39,7 @@ class KeySets:
     async def load(self) -> None:
         """Fetch all key sets for the first time. Raises KeysUnavailable if a file cannot be read.
 
-        A URL that does not respond is only logged, because other clients do not need it.
+        If a URL does not respond, the broker only logs a warning, because clients without OAUTHBEARER need no keys.
         """
         for keys in self.all:
             try:

@@ -101,7 +101,7 @@ class LogChores:
         self._due_syncs.try_again()
         now_ms = self._clock.now_ms()
         async for each in FairTurn(self._clock).over(self._logs.unflushed_logs()):
-            is_current = self._logs.get(each.topic_partition) is each  # A log may have been loaded again.
+            is_current = self._logs.get(each.topic_partition) is each  # Another log may have replaced this log.
             if is_current and each.log_dir == log_dir.path:
                 await self._flush(each, now_ms)
 
@@ -144,11 +144,11 @@ class LogChores:
         if not self._replicas.failures.are_going_offline:
             failed_dirs = [each for each in self._logs.log_dirs if not each.is_online]
             is_back = bool(failed_dirs) and await self._probe(failed_dirs)
-            await self._replicas.sweep(is_due=is_back)  # Delete logs of topics that were deleted meanwhile.
+            await self._replicas.sweep(is_due=is_back)  # Topics may have been deleted since the failure.
         self._replicas.bring_back()
 
     async def _probe(self, failed_dirs: Sequence[LogDir]) -> bool:
-        """Probe only the log dirs that were offline before; return True if one works again."""
+        """Load the logs of failed log dirs that work again; return True if at least one log dir works again."""
         self._reads_logs = True
         try:
             return await in_thread(self._threads_of(failed_dirs[0]), lambda: self._logs.probe(failed_dirs))
@@ -163,7 +163,8 @@ class LogChores:
     def high_watermark_of(self, each: Log) -> int | None:
         """Return the high watermark of a log for its checkpoint; called in a thread.
 
-        If the start was interrupted before the log had a partition, the checkpoint keeps its value.
+        If the start was interrupted before the partition was hosted, the checkpoint keeps the high watermark that was
+        read at the start.
         """
         partition = self._replicas.lookup.hosted(each.topic_partition)
         if partition is None:

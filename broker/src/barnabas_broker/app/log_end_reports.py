@@ -70,7 +70,7 @@ class LogEndReports:
             await self.tell()
 
     async def tell(self) -> None:
-        """Report the log ends; without an answer of the store they are reported again later."""
+        """Report the log ends; if the metadata store does not respond, the log ends are reported again later."""
         try:
             await self._log_ends.tell()
         except StoreUnavailable as error:

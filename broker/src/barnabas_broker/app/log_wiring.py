@@ -1,4 +1,4 @@
-"""The construction of the log manager from the environment and the metadata."""
+"""The construction of the log manager from the file system, the settings and the metadata image."""
 
 from collections.abc import Callable
 from functools import partial

@@ -9,7 +9,7 @@ from barnabas_broker.app.loop_turns import CPU_CHECK_S, LoopTurns
 
 MARK_S: Final = 5.0
 MARKS: Final = 13
-"""The number of marks, which cover the last minute."""
+"""The number of samples of the waiting time; a sample every MARK_S seconds covers the last minute."""
 
 
 class MeasuringSelector(selectors.DefaultSelector):
@@ -22,7 +22,7 @@ class MeasuringSelector(selectors.DefaultSelector):
         self._waited_s = 0.0
         self._ready_s = perf_counter()
         self._marks = deque([(perf_counter(), 0.0)], MARKS)
-        """The times of the marks, with the total time that the loop had waited at each mark."""
+        """The times of the samples, and the total time that the event loop had waited at each sample."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Wait until files are ready. The method is hot, so it measures as rarely as possible."""

@@ -1,4 +1,4 @@
-"""The clock of the system."""
+"""The wall clock and the monotonic clock of the operating system."""
 
 import asyncio
 import sys
@@ -17,7 +17,7 @@ def interrupt_threads_soon() -> None:
 
 
 class SystemClock:
-    """The LoopClock of `core.clock`, with the clocks of the system."""
+    """The implementation of `core.clock.LoopClock` with the clocks of the operating system."""
 
     sleep = staticmethod(asyncio.sleep)
     timeout = staticmethod(asyncio.timeout)

@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 KEPT_MIN: Final = 100
-"""The number of deadlines up to which cancelled ones are kept; among more deadlines, at most half are cancelled."""
+"""The number of deadlines up to which cancelled deadlines are kept; of more deadlines, at most half are cancelled."""
 
 
 class Deadline:
@@ -24,7 +24,7 @@ class Deadline:
         self.callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
-        """Cancel the callback; without effect if it has run already."""
+        """Cancel the callback; do nothing if the callback has already run."""
         self.callback = None
 
     def run(self) -> None:
@@ -35,7 +35,7 @@ class Deadline:
 
 
 class LoopTimers:
-    """The Timers of `core.clock`, on an event loop."""
+    """The implementation of `core.clock.Timers` with one asyncio timer."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -69,7 +69,7 @@ class LoopTimers:
         self._kept_max = max(2 * len(self._deadlines), KEPT_MIN)
 
     def _run_due(self) -> None:
-        """Run each due deadline in a call of its own, so that an exception does not affect the others."""
+        """Run each due deadline in a call of its own, so that an exception does not affect other deadlines."""
         self._wake_s, self._wake = inf, None
         now_s, deadlines = self._loop.time(), self._deadlines
         while deadlines and (deadlines[0][0] <= now_s or deadlines[0][2].callback is None):

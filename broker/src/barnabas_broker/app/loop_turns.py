@@ -37,19 +37,19 @@ class LoopTurns:
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_S) + 1)
-        """The number of turns by upper bound; the last count has the turns above all bounds."""
+        """The number of turns by upper bound of the duration; the last count is for turns above all bounds."""
         self.total_s = 0.0
         self.noted_s = 0.0
         """The duration up to which a turn need not be reported to `ended`, but can be added to `counts[0]` and
         `total_s`."""
         self._longest: deque[Turn] = deque()
-        """The longest turns of the last minute, each longer than all later ones."""
+        """The longest turns of the last minute, each longer than all later turns."""
         self._cpu_s = thread_time()
         self.cpu_at_s = 0.0
         self._collections = Collections()
 
     def measure_parts(self) -> None:
-        """Measure the parts of turns from now on, and garbage collections."""
+        """Begin to measure garbage collections and the calls that are marked with `timed`."""
         LONGEST_PART.now_s = perf_counter
         gc.callbacks.append(self._collections)
 
@@ -79,7 +79,7 @@ class LoopTurns:
             log.warning("a turn of the event loop took %.3f s, %.3f s of CPU: %s", seconds, turn.cpu_s, what)
 
     def _what(self, seconds: float, now_s: float) -> str:
-        """Return the name of the part that took more than half of a turn; full garbage collections take precedence."""
+        """Return the name of the call that took more than half of a turn; full garbage collections take precedence."""
         collections = self._collections
         if collections.full_ended_s > now_s - seconds and collections.full_s > seconds / 2:
             return GARBAGE

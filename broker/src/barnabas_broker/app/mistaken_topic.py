@@ -1,4 +1,4 @@
-"""The check of a `__transaction_state` that an old version created as an ordinary topic: it is deleted if empty.
+"""The deletion of an empty `__transaction_state` that an old broker version created as an ordinary topic.
 
 FindCoordinator then creates the topic again, with the partitions and the cleanup policy that the coordinator needs.
 """
@@ -51,7 +51,7 @@ def _leads_it_empty(environment: HandlerEnvironment, document: TopicDocument) ->
 
 
 async def _delete(environment: HandlerEnvironment, topic_id: UUID) -> None:
-    """Delete the topic by its id, so that a topic created since then stays."""
+    """Delete the topic by its topic id, so that a new topic with the same name stays."""
     outcome = (await environment.metadata_writer.delete_topics([topic_id]))[topic_id]
     if isinstance(outcome, ApiError):
         _logger.error("%s; the topic is empty, but could not be deleted: %s", NOT_COMPACTED, outcome)

@@ -1,4 +1,4 @@
-"""A broker without sockets and signals: the wiring of all parts below the server.
+"""A broker without sockets and signals: the construction of metadata, logs, replication and coordinators.
 
 `app.broker` runs one node in a process, and the simulation runs several.
 """
@@ -125,7 +125,7 @@ class Node:
         """Load the current metadata and logs.
 
         Raises StoreUnavailable, LogDirRefused and MalformedDocument, and ApiError if the metadata needs a newer
-        version. The image does not change while a thread loads the logs.
+        broker version. The image does not change while a thread loads the logs.
         """
         await image_feed.load(self.image, self._store)
         why_not = unsupported(self.image.features)
@@ -234,7 +234,7 @@ class Node:
     async def join(self, endpoints_of: Callable[[Listeners], tuple[Endpoint, ...]], incarnation_id: UUID) -> None:
         """Register the broker, and wait until the controller has unfenced it. Raises ApiError and StoreUnavailable.
 
-        `endpoints_of` returns the advertised endpoints of listeners, whose ports are known after they are bound.
+        `endpoints_of` returns the advertised endpoints of listeners, whose ports are known once the sockets are bound.
         """
         self._endpoints_of = endpoints_of
         config, logs, environment = self.config, self.handler_environment.logs, self._environment

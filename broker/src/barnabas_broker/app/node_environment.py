@@ -1,4 +1,4 @@
-"""The environment of a node: a real machine for `app.broker`, or a simulated machine."""
+"""The clock, timers, files and links of a node, which are real in `app.broker` and simulated in tests."""
 
 import sys
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class NodeSizes(NamedTuple):
 
 
 class NodeEnvironment(NamedTuple):
-    """The environment of a node; `boot_id` changes when the machine restarts."""
+    """The clock, timers, files and links of a node; `boot_id` changes when the machine restarts."""
 
     clock: Clock
     timers: Timers

@@ -10,13 +10,13 @@ from barnabas_broker.server.metrics.process_families import ProcessUsage
 
 PROC: Final = Path("/proc")
 RESIDENT_PAGES: Final = 1
-"""The index of the resident pages in `/proc/self/statm`."""
+"""The index of the number of resident pages in `/proc/self/statm`."""
 START_TICKS: Final = 19
 """The index of the start time in `/proc/self/stat`, counted after the name, which may contain blanks."""
 
 
 async def process_usage() -> ProcessUsage | None:
-    """Return the usage, or None without /proc. The call needs a thread: counting 10,000 open files takes 25 ms."""
+    """Return the usage, or None without /proc; read in a thread, because counting 10,000 open files takes 25 ms."""
     return await asyncio.to_thread(read_usage)
 
 

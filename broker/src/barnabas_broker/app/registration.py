@@ -1,4 +1,4 @@
-"""The parts of a broker's registration that describe the broker; `Membership` adds the others."""
+"""The fields of a broker's registration that describe the broker; `Membership` adds all other fields."""
 
 from uuid import UUID
 
@@ -34,7 +34,7 @@ def registration_of(
 def last_incarnation(registered: BrokerRegistration | None, boot_id: str) -> LastIncarnation:
     """Return the last incarnation of this broker, to which log dirs compare their marks of a clean shutdown.
 
-    Old versions, which registered no features, wrote clean marks without an epoch.
+    Old broker versions, which registered no features, wrote marks of a clean shutdown without a broker epoch.
     """
     if registered is None:
         return NO_INCARNATION

@@ -1,4 +1,4 @@
-"""The construction of the replication parts from the environment and the metadata."""
+"""The construction of the fetchers, the fetch sessions of followers, and the mover of replicas."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

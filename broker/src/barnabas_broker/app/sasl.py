@@ -13,7 +13,7 @@ from barnabas_core.config.listener_security import ListenerSecurity
 def sasl_listeners(
     config: BrokerConfig, environment: SaslEnvironment, clock: Clock, timers: Timers
 ) -> Iterator[SaslListener]:
-    """Yield the listeners with SASL. Raises InvalidConfig."""
+    """Yield the listeners with SASL. Raises InvalidConfig if the settings of a mechanism are invalid."""
     for endpoint in config.listeners.bound:
         security = config.listener_security(endpoint.name)
         if not security.protocol.has_sasl:

@@ -1,4 +1,4 @@
-"""The parts that the commands for a cluster's metadata store share."""
+"""The functions that the commands for a cluster's metadata store share."""
 
 import argparse
 import asyncio
@@ -32,7 +32,7 @@ class OpenMetadata(NamedTuple):
     now_ms: int
 
     async def write(self, documents: Mapping[str, AnyDocument | None]) -> bool:
-        """Write documents, or delete those that are None; return False if a document has changed since it was read."""
+        """Write each document, or delete it if it is None; return False if a document has changed since it was read."""
         plans = [writes_of(key, document, self.image) for key, document in documents.items()]
         results = await write_in_order(plans, self.store)
         return all(isinstance(each, int) for each in results.values())

@@ -1,6 +1,6 @@
-"""The tasks without which a broker cannot work: if one ends, fails or hangs, the process exits and is restarted.
+"""The tasks without which a broker cannot work: if a task ends, fails or hangs, the process exits and is restarted.
 
-Otherwise the broker would keep its leases without serving them. No task is restarted alone, because a failed task may
+Otherwise the broker would keep its leases but not serve clients. No task is restarted alone, because a failed task may
 have left inconsistent state; a restart of the process reads all state from the disk and the metadata.
 """
 
@@ -44,8 +44,8 @@ class Supervisor:
     ) -> asyncio.Task[object]:
         """Run a task that must not end as long as the broker lives.
 
-        `progress` returns a new value after each step, and while the task is idle. The task hangs if the value stays
-        the same for `hang_s`.
+        `progress` returns a new value after each step, and while the task is idle. The task counts as hanging if the
+        value stays the same for `hang_s`.
         """
         if progress is not None:
             self._watched.append(Watched(name, progress, hang_s))
@@ -116,7 +116,7 @@ class Watched(NamedTuple):
 
 
 class Watchdog:
-    """A check for tasks without progress. It counts checks, because time passes while a process is suspended."""
+    """A check for tasks without progress. It counts checks, because time also passes while the process is suspended."""
 
     def __init__(self, watched: Sequence[Watched], period_s: float) -> None:
         """Watch these tasks; the sequence may grow later."""

@@ -37,7 +37,7 @@ class TlsOfListener(NamedTuple):
 
 
 def tls_of_listener(security: ListenerSecurity) -> TlsOfListener:
-    """Return the TLS contexts of a listener. Raises InvalidConfig."""
+    """Return the TLS contexts of a listener. Raises InvalidConfig if a TLS setting is invalid."""
     stores = Stores(security)
     keystore, trusted = stores.keystore(), stores.truststore()
     if keystore is None:
@@ -60,7 +60,7 @@ def tls_of_listener(security: ListenerSecurity) -> TlsOfListener:
 
 
 def _client_auth(security: ListenerSecurity, trusted: str | None) -> ssl.VerifyMode:
-    """Return the mode of client certificates; on a listener with SASL only the setting of this listener counts."""
+    """Return whether clients need certificates; with SASL, only `ssl.client.auth` with the listener's prefix counts."""
     setting = "ssl.client.auth"
     is_own = security.setting(setting) != setting
     mode = _CLIENT_AUTH[str(security.value(setting))] if is_own or not security.protocol.has_sasl else ssl.CERT_NONE
@@ -123,7 +123,7 @@ def _rules(security: ListenerSecurity) -> tuple[PrincipalRule, ...]:
 
 
 def principal_of(certificate: bytes | None, rules: tuple[PrincipalRule, ...]) -> str:
-    """Return the principal of a client certificate. Raises CertificateRefused."""
+    """Return the principal of a client certificate. Raises CertificateRefused if no mapping rule matches."""
     if certificate is None:
         return ANONYMOUS
     dn = rfc2253(subject_of(certificate))
