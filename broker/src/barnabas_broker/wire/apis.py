@@ -28,8 +28,8 @@ class ApiSpec(NamedTuple):
     def advertised_min_version(self) -> int:
         """The minimum version in responses to ApiVersions.
 
-        Produce v0 to v2 are listed, but refused, because librdkafka does not compress for brokers without them
-        (KAFKA-18659).
+        Produce v0 to v2 are listed although the broker refuses them, because librdkafka does not compress for a broker
+        that does not list them (KAFKA-18659).
         """
         return 0 if self.key == PRODUCE else self.min_version
 

@@ -1,7 +1,7 @@
 """The conversion between messages and bytes for all APIs except Produce and Fetch.
 
-The message classes are in `messages`. The codec of a message and version is built on first use, because most are never
-used.
+The message classes are in `messages`. The codec of a message and version is built on first use, because most codecs
+are never used.
 """
 
 import struct

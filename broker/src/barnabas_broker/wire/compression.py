@@ -111,7 +111,7 @@ def _compress_xerial(data: Buffer, _level: int | None) -> bytes:
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
-    """Compress to independent blocks, because Java clients refuse linked blocks, the library's default."""
+    """Compress to independent LZ4 blocks; Java clients refuse linked blocks, which are the library's default."""
     compressor = cramjam.lz4.Compressor(level=level, block_linked=False)
     compressor.compress(data)
     return bytes(compressor.finish())

@@ -26,7 +26,7 @@ class LeaderEndpoint(NamedTuple):
 
 
 class CurrentLeader(NamedTuple):
-    """The current leader; without an endpoint if it is not alive, or has no address on the client's listener."""
+    """The current leader; `endpoint` is None if the leader is not alive, or has no address on the client's listener."""
 
     leader_id: int
     leader_epoch: int

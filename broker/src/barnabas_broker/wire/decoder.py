@@ -73,7 +73,7 @@ class Body:
     def take_elements(self, count: int, name: str) -> None:
         """Count the elements of an array before they are read.
 
-        Raises MalformedRequest if the request is too short for them, or has too many elements in total.
+        Raises MalformedRequest if the request is too short for the elements, or has too many elements in total.
         """
         self.elements_left -= count
         if count > len(self.data) - self.position or self.elements_left < 0:
@@ -155,7 +155,7 @@ def _single_fill(name: str, read: Read) -> Fill:
 
 
 def _tags_fill(struct_: schema.Struct, version: int) -> Fill:
-    """Return a function that reads tagged fields, and ignores those with unknown tags."""
+    """Return a function that reads tagged fields, and ignores fields with unknown tags."""
     known = {
         field.tag: (field.name, _field_reader(field, version, flexible=True))
         for field in struct_.fields

@@ -1,7 +1,7 @@
 """The encoding of messages, with writers that are built once per message and version from the definitions.
 
-Fields that a version does not have are left out. So are tagged fields with their default values, which librdkafka
-before 2.2 skips wrongly.
+Fields that a version does not have are left out. Tagged fields with their default values are left out, too, because
+librdkafka before 2.2 does not skip unknown tagged fields correctly.
 """
 
 import functools

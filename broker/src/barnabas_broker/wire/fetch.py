@@ -59,7 +59,7 @@ _PARTITION_V9: Final = struct.Struct(">iiqqi")
 
 
 class FetchPartition(msgspec.Struct, frozen=True, gc=False):
-    """The offset and size to fetch from a partition; -1 means that the client does not know a field."""
+    """The offset and size to fetch from a partition; a field is -1 if the client does not know its value."""
 
     partition: int
     current_leader_epoch: int
@@ -268,7 +268,7 @@ def _parse_forgotten(data: memoryview, position: int, version: int) -> tuple[lis
 
 
 def _read_replica_state(data: memoryview, position: int, replica_state: tuple[int, int]) -> tuple[tuple[int, int], int]:
-    """Return the replica state in the tagged fields (v15), or else `replica_state`, and the position after them."""
+    """Return the replica state in the tagged fields (`replica_state` if it is missing), and the position after them."""
     if not data[position]:
         return replica_state, position + 1
     fields, end = locate_tagged_fields(data, position)

@@ -123,7 +123,7 @@ def _is_plain(result: FetchResult) -> bool:
 
 
 def _encode_one(correlation_id: int, topic: FetchTopic, result: FetchResult, session_id: int, error: int) -> list[Part]:
-    """Encode a response with one result without optional fields, as most responses are."""
+    """Encode a response with one result and without optional fields, which is the most frequent response."""
     records = result.records
     length = 0 if records is None else records.length
     encoded_length = encode_unsigned_varint(length + 1)

@@ -41,7 +41,7 @@ class MalformedRequest(Exception):
 
 
 BROKEN_BYTES: Final = (struct.error, IndexError, ValueError)
-"""The errors when parsers read past the end (struct.error, IndexError), or text that is not UTF-8 (ValueError)."""
+"""The errors of parsers at the end of the buffer (struct.error, IndexError) and at invalid UTF-8 (ValueError)."""
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):

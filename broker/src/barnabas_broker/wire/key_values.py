@@ -26,7 +26,7 @@ KeyValues = Mapping[bytes, bytes | None]
 
 
 class TransactionalKeyValues(NamedTuple):
-    """The records of an open transaction, which become valid with a commit marker."""
+    """The records of an open transaction, which take effect when the transaction commits."""
 
     producer_id: int
     key_values: KeyValues
@@ -44,7 +44,7 @@ _Found = dict[bytes, bytes | None]
 
 
 class KeyValueReader:
-    """Reads the complete batches in `data` in order; an incomplete batch at the end is ignored."""
+    """The reader of the complete batches in `data`, in order; an incomplete batch at the end is ignored."""
 
     def __init__(self, data: bytes, batch_bytes_max: int) -> None:
         """Read `data`; a batch that decompresses to more than `batch_bytes_max` is invalid."""
@@ -56,7 +56,7 @@ class KeyValueReader:
     def slices(self) -> Iterator[KeyValueSlice]:
         """Yield all records with a key, in slices that take about a millisecond each. Raises BrokenRecords.
 
-        Records of transactions are in slices of their own, and so are markers.
+        Transactional records and markers are in separate slices.
         """
         data, position = self._data, 0
         found: _Found = {}

@@ -10,7 +10,7 @@ count."""
 COMPRESSED_TO_MAX: Final = 200
 """The maximum compression ratio; records are usually compressed to a tenth, and rarely to a fiftieth of their size."""
 TIMESTAMP_MS_MIN: Final = 946_684_800_000
-"""The year 2000, because earlier timestamps are probably wrong, and retention would delete the records soon."""
+"""The start of the year 2000; earlier timestamps are probably wrong, and retention would delete the records soon."""
 AHEAD_MS_MAX: Final = 24 * 3600 * 1000
 _BATCH_BYTES_MIN: Final = HEADER_BYTES - LENGTH_OFFSET
 

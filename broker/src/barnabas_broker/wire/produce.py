@@ -39,7 +39,7 @@ CURRENT_LEADERS_SINCE: Final = 10
 CURRENT_LEADER_TAG: Final = 0
 
 RecordErrors = tuple[tuple[int, str | None], ...]
-"""The index and error of each invalid record; the error None means the message of the batch (KIP-467)."""
+"""The index and error message of each invalid record; None means the error message of the batch (KIP-467)."""
 
 
 class ProduceRefusal(NamedTuple):
@@ -53,7 +53,7 @@ class ProduceRefusal(NamedTuple):
 
 
 ProduceResult = tuple[int, int, int, int, int, ProduceRefusal | None]
-"""The partition number, error, base offset, log append time in ms, log start offset, and details; -1 means none."""
+"""The partition number, error, base offset, log append time in ms, log start offset, and details; -1 means unknown."""
 
 _ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
@@ -249,7 +249,7 @@ def _by_topic(
 
 
 def tell_throttle_time(response: bytearray, version: int, throttle_ms: int) -> None:
-    """Write the throttle time into an encoded response, unless new leaders follow the throttle time."""
+    """Write the throttle time into an encoded response; do nothing if the response has endpoints of new leaders."""
     tail = _NO_THROTTLE if version < FLEXIBLE_SINCE else _NO_THROTTLE + NO_TAGS
     if response.endswith(tail):
         _INT32.pack_into(response, len(response) - len(tail), throttle_ms)

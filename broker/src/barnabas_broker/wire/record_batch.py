@@ -29,7 +29,7 @@ CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 COMPRESSION_MAX: Final = 4
 CLIENTS_ATTRIBUTES: Final = frozenset(range(COMPRESSION_MAX + 1))
-"""The attributes with a codec only."""
+"""The attributes of a batch that only has a compression codec."""
 TRANSACTIONAL_ATTRIBUTES: Final = frozenset(each | TRANSACTIONAL_BIT for each in CLIENTS_ATTRIBUTES)
 
 PLACE: Final = struct.Struct(">qii")
@@ -125,7 +125,7 @@ def sealed_batch(header: BatchHeader, records: bytes) -> bytearray:
 
 
 class TransactionalBatch(ApiError):
-    """The error for a transactional batch, which must be checked again as part of its transaction."""
+    """The error for a transactional batch; the caller validates the batch again with TRANSACTIONAL_ATTRIBUTES."""
 
 
 def validate_produced(
@@ -133,7 +133,7 @@ def validate_produced(
 ) -> BatchHeader:
     """Return the header of a produced batch. Raises ApiError if the batch breaks one of Kafka's rules.
 
-    `attributes` are the allowed ones; transactional batches need TRANSACTIONAL_ATTRIBUTES.
+    `attributes` lists the allowed attributes; pass TRANSACTIONAL_ATTRIBUTES for transactional batches.
     """
     size_bytes = len(batch)
     if size_bytes < HEADER_BYTES:

@@ -25,7 +25,7 @@ NO_SEQUENCE: Final = -1
 VARINT_SHIFT_MAX: Final = 63
 UINT64_MAX: Final = 2**64 - 1
 HEADER_KEY_ERRORS: Final = "surrogateescape"
-"""The error handler for header keys that are not UTF-8, which are written as they were read."""
+"""The error handler that keeps the bytes of header keys that are not UTF-8."""
 
 
 class Header(NamedTuple):
@@ -50,7 +50,7 @@ class BrokenRecords(ValueError):
 
 
 def decode_batch(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> list[Record]:
-    """Return the records of the batch at `position`. Raises BrokenRecords, also if they exceed `bytes_max` in total."""
+    """Return the records of a batch. Raises BrokenRecords if they are invalid or have more than `bytes_max` bytes."""
     return list(iterate_records(buffer, position, header, bytes_max))
 
 
@@ -193,7 +193,10 @@ def encode_batch(
     max_timestamp_ms: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """Return a batch with its CRC, compressed by the codec in `attributes`. Missing values come from the records."""
+    """Return a batch with its CRC, compressed by the codec in `attributes`.
+
+    Timestamps and the last offset delta are taken from the records if the arguments are None.
+    """
     first_ms = records[0].timestamp_ms if base_timestamp_ms is None else base_timestamp_ms
     last_ms = max(record.timestamp_ms for record in records) if max_timestamp_ms is None else max_timestamp_ms
     last_delta = records[-1].offset_delta if last_offset_delta is None else last_offset_delta

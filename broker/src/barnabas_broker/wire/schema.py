@@ -17,7 +17,7 @@ _COMMENT_LINE: Final = re.compile(r"(?m)^\s*//.*$")
 _WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _VERSION_MAX: Final = 32767
 _OPERATIONS: Final = "authorized_operations"
-"""The suffix of fields that are an int32 in the definitions, and sets of ACL operations here."""
+"""The suffix of the int32 fields in the definitions that are sets of ACL operations in the message classes."""
 _WITH_OPERATIONS: Final = frozenset({"MetadataResponse", "DescribeGroupsResponse", "DescribeClusterResponse"})
 
 
@@ -55,7 +55,7 @@ class Field(NamedTuple):
 
     @property
     def default(self) -> object:
-        """The default value of the field; each call returns another list."""
+        """The default value of the field; an array gets a new list at each call."""
         return [] if self.is_array and self.scalar_default is not None else self.scalar_default
 
     def is_tagged(self, version: int) -> bool:
@@ -68,7 +68,7 @@ class Field(NamedTuple):
 
 
 class Struct(NamedTuple):
-    """The fields of a message or nested struct, in order; `path` is its name with those of the enclosing structs."""
+    """The fields of a message or nested struct, in order; `path` also names the enclosing structs."""
 
     path: str
     fields: tuple[Field, ...]
