@@ -1,8 +1,8 @@
 """The dry run of a resource's objects by the API server, before the resource is stored.
 
-For a MaintenanceJob, the backend must have what it needs, and a Job with a template is dry-run. For a Cluster, the
-same applies to its schedules and their runs. Its StatefulSet and all objects with a template are dry-run, too, and its
-volume claims must be able to have the declared sizes.
+For a MaintenanceJob, the Kubeflow backend must be installed if it is declared, and a Job with a template is dry-run.
+For a Cluster, the same checks apply to the scheduled runs. The StatefulSet and all objects with a template are dry-run,
+too, and the volume claims must be able to have the declared sizes.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 ANSWER_S_MAX: Final = 2.0
 ANY: Final = "any"
-"""The value of fields that do not affect the answer."""
+"""A placeholder for fields that do not affect the result of a dry run."""
 OBJECTS_MAX: Final = 24
 """The largest number of objects that are dry-run, because a thousand Services would take too long."""
 
@@ -121,7 +121,7 @@ class DryRun:
         return None
 
     async def _disks(self, cluster: Cluster, before: Cluster | None) -> Refusal | None:
-        """Return why brokers would lose the disks with their records, or cannot have the declared ones."""
+        """Return why brokers would lose disks with records, or cannot have the declared disks."""
         volumes = before.spec.storage.volumes if before is not None else ()
         claims = await claims_of(self._api, cluster)
         lost = refuse_disks(cluster, volumes, claims)
@@ -139,7 +139,7 @@ def _run(cluster: Cluster, entry: MaintenanceEntry) -> MaintenanceJob:
 
 
 def _log_what_failed(cluster: Cluster, answer: object) -> None:
-    """Log an answer that is no refusal, so that the result is unknown. Raises unexpected errors."""
+    """Log an error that leaves the result of the dry run unknown. Raises unexpected errors."""
     meta = cluster.metadata
     if isinstance(answer, KubeUnreachable | TimeoutError):
         log.warning("%s/%s: the objects cannot be dry-run: %s", meta.namespace, meta.name, answer)

@@ -6,7 +6,7 @@ from barnabas_operator.resources.maintenance_job import MaintenanceJob
 
 
 async def missing_claims(api: KubeApi, run: MaintenanceJob) -> tuple[str, ...]:
-    """Return warnings about missing volume claims, for which the run would wait; none if they are unknown."""
+    """Return warnings about missing volume claims, for which the run would wait; none if claims cannot be read."""
     spec, namespace = run.spec, run.metadata.namespace or "default"
     named = {f"spec.volumes[{index}].claimName": volume.claim_name for index, volume in enumerate(spec.volumes)}
     if spec.event_logs is not None:

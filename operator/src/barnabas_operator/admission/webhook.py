@@ -25,7 +25,7 @@ StateOf = Callable[[Key], ClusterState | None]
 """A function that returns the last known state of a Cluster's brokers, or None."""
 Previewed = ConsumerGroup | MaintenanceJob
 Preview = Callable[[Cluster, Previewed], Awaitable[tuple[str, ...]]]
-"""A function that returns warnings about what a resource would do or lack now, within a bounded time."""
+"""A function that returns warnings about the effect of a resource, or about missing objects, in a bounded time."""
 PREVIEWED: Final[Mapping[str, type[Previewed]]] = {
     CONSUMER_GROUP.name: ConsumerGroup,
     MAINTENANCE_JOB.name: MaintenanceJob,
@@ -114,7 +114,7 @@ def _response(verdict: Verdict, *, is_deletion: bool) -> dict[str, Any]:
 
 
 def _scaled(request: Json, inventory: Inventory) -> tuple[Json | None, Json | None]:
-    """Return the stored resource, and the resource that a `Scale` of `kubectl scale` makes of it."""
+    """Return the stored resource, and the same resource as the request of `kubectl scale` would change it."""
     kind = kind_of_plural(request["resource"]["resource"])
     stored = inventory.of_kind(kind.name).get(Key(request["namespace"], request["name"]))
     if stored is None:
@@ -134,7 +134,7 @@ def _context_of(body: Json, inventory: Inventory, state_of: StateOf) -> Admissio
     if cluster is None:
         return AdmissionContext()
     state, spec = state_of(cluster), inventory.clusters.get(cluster, {}).get("spec")
-    if state is not None and spec is not None:  # The last round may not have seen the new number of brokers.
+    if state is not None and spec is not None:  # The known state may be older than the change of replicas.
         state = state.with_brokers(spec.get("brokers", {}).get("replicas", Brokers().replicas))
     fewest = declared_texts((spec or {}).get("config", {})).get("min.insync.replicas")
     return AdmissionContext(

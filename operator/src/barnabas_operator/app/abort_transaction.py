@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
 def _abort(out: Console, client: Any, options: argparse.Namespace) -> int:
     """Abort the transaction, unless its coordinator knows it.
 
-    A known transaction would end in this partition alone, and might be committed in others.
+    A transaction that the coordinator knows may still be committed in its other partitions.
     """
     place = TopicPartition(options.topic, options.partition)
     try:

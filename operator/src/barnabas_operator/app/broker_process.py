@@ -12,7 +12,7 @@ class BrokerProcess(ChildProcess):
     """A supervised broker, with its ports and its folder."""
 
     def __init__(self, place: BrokerPlace, properties_file: Path, say: Say, on_change: Callable[[], None]) -> None:
-        """Set the broker up; `on_change` is called when it has died, and when it is ready again."""
+        """Create the broker without starting it; `on_change` is called when the broker has died or is ready again."""
         self.place = place
         child = Child(
             name=f"broker {place.broker_id}",

@@ -14,7 +14,7 @@ READY_POLL_S: Final = 0.01
 PROBE_TIMEOUT_S: Final = 2.0
 STOP_TIMEOUT_S: Final = 20.0
 BACK_OFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-# After this time a process has started well, so its next crash counts as the first one.
+# A process that has run for this time is stable, so its next crash counts as the first crash.
 STEADY_S: Final = 60.0
 LOG_LINES_SHOWN: Final = 10
 
@@ -44,7 +44,7 @@ class ChildProcess:
     """A supervised child process; `say` prints a line for the user."""
 
     def __init__(self, child: Child, say: Say, on_change: Callable[[], None]) -> None:
-        """Set the child up; `on_change` is called when it has died, and when it is ready again."""
+        """Create the child without starting it; `on_change` is called when the child has died or is ready again."""
         self.restarts = 0
         self.ready = asyncio.Event()
         self._child = child
@@ -160,7 +160,7 @@ class ChildProcess:
         return self.folder / "pid"
 
     async def _end_leftover(self) -> None:
-        """End the child that a killed `barnabas up` has left, because it holds the ports and files."""
+        """End the child that a killed `barnabas up` left running, because the child still uses the ports and files."""
         try:
             pid = int(self._pid_file.read_text(encoding="utf-8"))
             command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")

@@ -36,7 +36,7 @@ class DataDir:
         self._written = b""
 
     def release(self) -> None:
-        """Release the lock; the lock file stays, because after a removal two processes could hold locks."""
+        """Release the lock but keep the lock file, because with a new lock file two processes could hold locks."""
         self._lock.close()
 
     @property
@@ -49,7 +49,7 @@ class DataDir:
         return self.path / f"broker-{broker_id}"
 
     def write_status(self, wanted: DesiredState) -> None:
-        """Write the state for the next run, and as YAML for people and scripts."""
+        """Write the state as JSON for the next run, and as YAML for people and scripts."""
         memory = msgspec.json.encode(wanted)
         if memory == self._written:
             return
@@ -92,14 +92,14 @@ def read_status(path: Path) -> DesiredState | None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replace a file atomically: readers see the old text or the new one."""
+    """Replace a file atomically, so that readers see either the old or the new text."""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
 
 
 def replace_secret_file(path: Path, content: str | bytes) -> None:
-    """Replace a file atomically by one that only its user may read."""
+    """Replace a file atomically by a file that only its owner may read."""
     partial = path.with_name(f".{path.name}.partial")
     partial.unlink(missing_ok=True)
     with open(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, SECRET_MODE), "wb") as file:

@@ -1,4 +1,4 @@
-"""The files of `barnabas up` for secured brokers and their users, and its own credentials."""
+"""The paths of files for secured brokers and their users, and the credentials of `barnabas up` itself."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from barnabas_operator.planning.brokers.local_security import OPERATOR
 
 
 def security_folder(data_dir: Path) -> Path:
-    """Return the folder with the authority, the certificates and the users."""
+    """Return the folder with the CA, the certificates and the users."""
     return data_dir / "security"
 
 

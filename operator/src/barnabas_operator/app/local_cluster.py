@@ -26,7 +26,7 @@ from barnabas_operator.planning.topics.lost_records import cluster_losses
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, ListenerStatus
 from barnabas_operator.resources.object_meta import READY, Condition, merge_conditions
 
-# The range is below the ports for outgoing connections, so that a restarted broker can get its port again.
+# The range is below the ephemeral ports, so that a restarted broker can get its previous port again.
 OPEN_PORTS: Final = range(20_000, 32_000)
 PORTS_TRIED: Final = 100
 
@@ -77,9 +77,10 @@ class LocalCluster:
         self._security.bring_users(client, cluster)
 
     def give_places(self, cluster: Cluster) -> None:
-        """Choose the ports of each broker, also of one to be removed, and create the certificates and users.
+        """Choose the ports of all brokers, even of brokers to be removed, and create the certificates and users.
 
-        A broker keeps its earlier ports if the manifest allows. Raises PortTaken, without a change, or SecurityBroken.
+        A broker keeps its earlier ports if the manifest allows them. Raises PortTaken, and then changes nothing, or
+        SecurityBroken.
         """
         (listener,) = cluster.spec.listeners
         secured = is_secured(cluster)
@@ -106,7 +107,7 @@ class LocalCluster:
         return [self._view(cluster, number) for number in self._places]
 
     async def start(self, cluster: Cluster, numbers: Iterable[int] | None = None) -> None:
-        """Start these brokers, or all, and wait until each is ready. Raises ChildFailed if one ends."""
+        """Start these brokers, or all if None, and wait until each is ready. Raises ChildFailed if a broker ends."""
         numbers = self._places if numbers is None else numbers
         starts = [self._start_broker(cluster, number) for number in numbers]
         failures = [each for each in await asyncio.gather(*starts, return_exceptions=True) if each is not None]
@@ -146,7 +147,7 @@ class LocalCluster:
         state: ClusterState | None,
         ahead: PendingMoves | None,
     ) -> ClusterStatus:
-        """Return the status of the Cluster: ready if each broker is, unless there is another problem."""
+        """Return the status of the Cluster: ready if all brokers are ready and there is no other problem."""
         ready = sum(broker.ready.is_set() for broker in self.brokers.values())
         bad = unserved(state) if state is not None else None
         losses = (*cluster_losses(cluster, now, state, None), *reassignment_conditions(cluster, now, state, ahead))
@@ -213,7 +214,7 @@ def remembered_places(cluster: Cluster) -> dict[int, BrokerPlace]:
 
 
 def _port(wanted: int, before: int, chosen: set[int], *, in_use: bool) -> int:
-    """Return the declared port, else the earlier one, else a free one, and add it to `chosen`. Raises PortTaken."""
+    """Return the declared port, or else the earlier port, or else a free port; add it to `chosen`. Raises PortTaken."""
     keeps = before and (in_use or is_free(before)) and wanted in (0, before)
     if wanted and not keeps and not is_free(wanted):
         raise PortTaken(f"port {wanted} is in use; free it, or change spec.listeners[0].port (0 takes any free port)")

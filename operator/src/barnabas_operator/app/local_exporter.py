@@ -19,7 +19,7 @@ ExporterOptions = tuple[LagExporter, str, Tls | None]
 
 
 class LocalExporter:
-    """The lag exporter of a Cluster that declares one, on kafka_exporter's port if that is free."""
+    """The lag exporter of a Cluster that declares one, at the default port of kafka_exporter if the port is free."""
 
     def __init__(self, data_dir: DataDir, say: Say) -> None:
         self._folder = data_dir.path / FOLDER

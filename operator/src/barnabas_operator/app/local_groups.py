@@ -37,7 +37,7 @@ class NoKubeApi(KubeApi):
 
 
 class Groups(NamedTuple):
-    """The declared groups, and removed ones that still exist, with their statuses."""
+    """The declared groups, and removed groups that still exist, with their statuses."""
 
     declared: tuple[ConsumerGroup, ...]
     removed: tuple[ConsumerGroup, ...]
@@ -62,7 +62,7 @@ class LocalGroups:
     async def bring(
         self, cluster: Cluster, declared: Sequence[ConsumerGroup], removed: Sequence[ConsumerGroup]
     ) -> Groups:
-        """Take one step with each group, end the removed ones, and return all with their new statuses."""
+        """Reconcile each declared group once, delete removed groups, and return all with their new statuses."""
         looked = await self._look(declared) if declared else Looked({}, "")
         owned = owners(declared, lambda group: group.group_id)
         worked = [await self._bring(cluster, group, owned, looked) for group in declared]
@@ -90,7 +90,7 @@ class LocalGroups:
         return unheard(group, why, self._now()), True
 
     async def _end(self, group: ConsumerGroup, owned: Mapping[str, ConsumerGroup]) -> ConsumerGroup | None:
-        """End a removed group; return None once it is deleted, otherwise the group with the reason in its status."""
+        """Carry out the deletion policy of a removed group; return None after that, or the group with a problem."""
         try:
             why = await self._work.end(group, owned)
         except ClusterUnreachable as error:

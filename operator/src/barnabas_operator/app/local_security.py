@@ -33,7 +33,7 @@ _PRIVATE: Final = 0o700
 
 
 class SecurityBroken(Exception):
-    """A file of an earlier run that cannot be used; the message names it, and what to do."""
+    """A file of an earlier run that cannot be used; the message names the file, and says what to do."""
 
 
 class LocalSecurity:
@@ -47,9 +47,9 @@ class LocalSecurity:
         self._brought: Mapping[str, str] = {}
 
     def prepare(self, cluster: Cluster) -> BrokerSecrets | None:
-        """Create missing files, and return the security of the brokers, None if they are insecure.
+        """Create missing files; return the files and passwords of the brokers, or None if the brokers are insecure.
 
-        Raises SecurityBroken.
+        Raises SecurityBroken if the CA of an earlier run cannot be used.
         """
         if not is_secured(cluster):
             return None
@@ -82,7 +82,7 @@ class LocalSecurity:
                 replace_secret_file(Path(path), properties_text(of_client(listener, files, bootstrap, password)))
 
     def bring_users(self, client: Any, cluster: Cluster) -> None:
-        """Set SCRAM passwords that are not set in this run, and remove users that are no longer declared.
+        """Set SCRAM passwords that this run has not yet set, and remove users that are no longer declared.
 
         Raises ClusterUnreachable.
         """
@@ -112,7 +112,7 @@ class LocalSecurity:
             raise SecurityBroken(f"{what}; delete that folder, and all users get new certificates") from error
 
     def _issue(self, authority: Authority, name: str, folder: Path, hosts: tuple[str, ...] = ()) -> None:
-        """Issue a certificate once in each run, so that none is older than the run."""
+        """Issue a certificate once in each run, so that no certificate is older than the run."""
         if folder in self._issued:
             return
         folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)

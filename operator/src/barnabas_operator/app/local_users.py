@@ -39,7 +39,7 @@ class FileSecrets(UserSecrets):
         return f"{self._path(user)}/"
 
     async def read(self, user: User) -> StoredSecret | None:
-        """Return the files of a user, or None if it has no folder."""
+        """Return the files of a user; None if the user has no folder."""
         path = self._path(user)
         if not path.is_dir():
             return None
@@ -57,7 +57,7 @@ class FileSecrets(UserSecrets):
     async def write(
         self, user: User, stored: StoredSecret | None, data: Mapping[str, bytes], marks: Mapping[str, str]
     ) -> None:
-        """Write the changed files of a user, and remove those that are no longer wanted."""
+        """Write the files of a user, and remove files that are no longer needed."""
         path = self._path(user)
         try:
             path.parent.mkdir(mode=_PRIVATE, exist_ok=True)
@@ -81,16 +81,16 @@ class FileSecrets(UserSecrets):
         shutil.rmtree(self._path(user), ignore_errors=True)
 
     async def brokers_authority(self, _cluster: Cluster) -> str:
-        """Return the certificate of the authority that signs the brokers' certificates."""
+        """Return the certificate of the CA that signs the brokers' certificates."""
         return self._text(AUTHORITY)
 
     async def clients_authority(self, _cluster: Cluster) -> ClientsAuthority | None:
-        """Return the authority, which on this machine signs for both brokers and clients."""
+        """Return the CA, which on this machine signs the certificates of both brokers and clients."""
         key, trusted = self._text("ca.key"), self._text(AUTHORITY)
         return ClientsAuthority(key, trusted) if key and trusted else None
 
     def missing_authority(self, _cluster: Cluster) -> str:
-        """Return why there is no authority."""
+        """Return a clause that says why there is no CA."""
         return "no listener of the Cluster has tls: true"
 
     def _path(self, user: User) -> Path:

@@ -1,4 +1,4 @@
-"""Manifests on disk: the files of a directory that count, and their changes."""
+"""Reads the manifest files of a directory, and watches their changes."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from barnabas_operator.resources.manifests import Manifests, parse_manifests
 from barnabas_operator.resources.yaml_documents import ManifestError, Place
 
 SUFFIXES: Final = frozenset({".yaml", ".yml"})
-# A save is often several writes and a rename, so changes are reported only after a quiet step.
+# Editors often save by several writes and a rename, so a change is reported only after a pause without changes.
 QUIET_MS: Final = 50
 DELAY_MS_MAX: Final = 400
 

@@ -24,7 +24,7 @@ LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 TURN_S: Final = 0.0005
-"""The time after which another thread may run, so that the webhook answers while a round reads many partitions."""
+"""The time after which threads switch, so that the webhook answers while a reconciliation reads many partitions."""
 
 
 VARIABLES: Final = """environment variables:

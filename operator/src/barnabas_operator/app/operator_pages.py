@@ -14,7 +14,7 @@ from barnabas_operator.app.operator_parts import Operator
 
 WEBHOOK_PORT: Final = 9443
 REVIEW_BYTES_MAX: Final = 8 << 20
-"""The bytes of a review: the API server takes objects of 3 MiB, and sends the old and the new one."""
+"""The size limit of a review, which has the old and the new object. The API server accepts objects of 3 MiB."""
 RELOAD_S: Final = 60.0
 RELOAD_FAILED: Final = (
     "the webhook keeps its old certificate: tls.crt and tls.key in %s cannot be read: %s;"
@@ -29,7 +29,7 @@ class CannotServe(Exception):
 
 
 async def serve_pages(operator: Operator, listener: str) -> web.AppRunner:
-    """Serve the pages at `HOST:PORT`; the caller cleans up. Raises CannotServe."""
+    """Serve the pages at `HOST:PORT`; the caller must clean up the returned runner. Raises CannotServe."""
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=await operator.metrics.page(), content_type="text/plain")
@@ -91,18 +91,18 @@ async def _listen(app: web.Application, host: str, port: int, tls: ssl.SSLContex
 
 
 def _load(tls: ssl.SSLContext, certificates: Path) -> None:
-    """Load the certificate and key if they fit.
+    """Load the certificate and key if they match.
 
-    A wrong pair would leave the context without any key, so a new context tries the pair first.
+    The files are first loaded into a new context, because files that do not match would leave `tls` without a key.
     """
     for each in (ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), tls):
         each.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
 
 
 async def reloading(tls: ssl.SSLContext, certificates: Path, every_s: float = RELOAD_S) -> AsyncIterator[None]:
-    """Reload the certificate and key regularly while the context is entered.
+    """Reload the certificate and key regularly while the application runs.
 
-    After a failure, as in the middle of a renewal, the old pair stays until the next try.
+    After a failure, as in the middle of a renewal, the previous certificate and key stay until the next try.
     """
 
     async def reload() -> None:

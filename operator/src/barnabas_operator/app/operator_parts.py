@@ -1,4 +1,4 @@
-"""The parts of the operator, between kopf's start and stop."""
+"""Starts and stops the watches, the workers and the leader election of the operator."""
 
 import asyncio
 from typing import Final
@@ -34,11 +34,11 @@ from barnabas_operator.watch.watches import watch_all
 AGENT: Final = "barnabas-operator"
 CONNECT_S: Final = 3.0
 PREVIEW_S_MAX: Final = 2.0
-"""The longest time of a preview, as of a dry run: the API server waits 5 s for the webhook."""
+"""The time limit of a preview, which is short because the API server waits only 5 s for the webhook."""
 
 
 class Operator:
-    """The operator between kopf's start and stop."""
+    """The operator, with its watches, workers, leader election and metrics."""
 
     def __init__(self, settings: OperatorSettings, access: Access) -> None:
         self._settings = settings
@@ -116,7 +116,7 @@ class Operator:
             return ()
 
     async def stop(self) -> None:
-        """Stop all workers and close all connections, and resign, so that another operator can act at once."""
+        """Stop all workers, release the lease, so that another operator can act at once, and close all connections."""
         for task in self._tasks:
             task.cancel()
         if self.workers is not None:

@@ -45,7 +45,7 @@ class Log:
             self.out.print(f"         {escape(line)}")
 
     def complain(self, headline: str, errors: Iterable[ManifestError]) -> None:
-        """Print a headline, then a line for each error: `file:line:column: what`, at the margin for editors."""
+        """Print a headline, and then each error as `file:line:column: what`, not indented, as editors expect."""
         self.say(headline)
         for error in errors:
             self.out.print(f"[red]{escape(str(error))}[/red]")
@@ -116,7 +116,7 @@ def group_rows(groups: Iterable[ConsumerGroup]) -> list[tuple[str, ...]]:
 
 
 def without_numbers(row: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the cells of a group's row whose changes are printed."""
+    """Return a group's row without its numbers, because a change of numbers alone is not printed."""
     return (*row[: GROUP_NUMBERS.start], *row[GROUP_NUMBERS.stop : -1], NUMBERS.sub("", row[-1]))
 
 

@@ -26,7 +26,7 @@ PATIENCE_S: Final = 5.0
 
 
 class Rollout:
-    """A rollout; `look` returns the state of the brokers, None if none answers, and `balance` elects leaders."""
+    """A rollout. `look` returns the state of the brokers, or None if no broker answers; `balance` elects leaders."""
 
     def __init__(
         self,
@@ -43,7 +43,10 @@ class Rollout:
         self._unbalanced = False
 
     async def advance(self, cluster: Cluster, interrupted: Callable[[], bool]) -> Refusal | None:
-        """Roll until the brokers are as declared, or return the reason after a long wait. Raises ChildFailed."""
+        """Roll until the brokers are as declared; after a long wait, return the reason.
+
+        Raises ChildFailed if a broker ends before it is ready.
+        """
         deadline = time.monotonic() + PATIENCE_S
         while True:
             step = await self._next_step(cluster)
@@ -68,7 +71,7 @@ class Rollout:
         return next_step(wanted, self._brokers.views(cluster), await self._look(), unbalanced=self._unbalanced)
 
     def _tell(self, why: Refusal) -> None:
-        """Print a reason to wait once for each step, even if its message changes."""
+        """Print why the rollout waits, once for each reason, even if the message changes."""
         if why.reason != self._waits_for:
             self._say(why.message)
         self._waits_for = why.reason

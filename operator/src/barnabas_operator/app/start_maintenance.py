@@ -85,7 +85,7 @@ def _said(code: int, error: Exception) -> int:
 
 
 async def _is_there(api: KubeApi, started: Started) -> bool:
-    """True if the run exists now; False if the API server does not answer. Raises LookupError, KubeRefused."""
+    """Create the run; return True if it now exists, or False to try again. Raises LookupError and KubeRefused."""
     try:
         cluster = await api.get(CLUSTER.name, started.namespace, started.cluster)
         if cluster is None:
@@ -97,7 +97,7 @@ async def _is_there(api: KubeApi, started: Started) -> bool:
 
 
 async def _is_created(api: KubeApi, run: Json, started: Started) -> bool:
-    """Create the run; True if it exists, also if an earlier pod of this Job created it."""
+    """Create the run; return True if it exists, even if an earlier pod of this Job has created it."""
     try:
         await api.create(run)
     except KubeRefused as error:
@@ -108,9 +108,9 @@ async def _is_created(api: KubeApi, run: Json, started: Started) -> bool:
 
 
 async def _is_own_there(api: KubeApi, started: Started) -> bool:
-    """True if the run of this name belongs to the Job, False while a deleted one still has the name.
+    """True if the run of this name belongs to the Job; False while a deleted run still has the name.
 
-    Raises LookupError.
+    Raises LookupError if the run belongs to another owner.
     """
     found = await _found(api, started)
     if found is None or _is_own(found, started):

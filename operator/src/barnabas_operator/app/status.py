@@ -181,7 +181,7 @@ def is_of_this_machine(address: str) -> bool:
 
 
 def print_stray_logs(out: Console, strays: Sequence[StrayLog]) -> None:
-    """Print the stray logs, and the commands for them."""
+    """Print the stray logs, and the commands that restore or delete them."""
     if not strays:
         return
     total = size(sum(each.size_bytes for each in strays))
@@ -256,7 +256,7 @@ def _group_row(group: GroupReport) -> tuple[str, ...]:
 
 
 def lag_table(groups: Iterable[GroupReport]) -> Table:
-    """Return a table with one line for each partition that a group reads, also without a current member."""
+    """Return a table with one line for each partition that a group reads, even if the group has no members."""
     headings = ("GROUP", "TOPIC", "PARTITION>", "COMMITTED>", "END>", "LAG>", "CLIENT")
     return table("Lag", headings, (_lag_row(group.group_id, part) for group in groups for part in group.lags))
 

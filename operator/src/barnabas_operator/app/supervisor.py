@@ -1,4 +1,4 @@
-"""A run of `barnabas up`: the loop that brings broker processes and topics to the manifest files."""
+"""A run of `barnabas up`: the loop that reconciles broker processes and topics with the manifest files."""
 
 import asyncio
 import uuid
@@ -112,7 +112,7 @@ class Supervisor:
         self._stopping.set()
 
     async def run(self, manifests: Manifests) -> None:
-        """Reconcile until `stop`, and then stop all processes. Raises UpFailed."""
+        """Reconcile until `stop`, and then stop all processes. Raises UpFailed if the cluster cannot start."""
         known = self._remembered()
         self._wanted = remember(manifests, known, self._now(), _new_uid)
         refusal = refuse_change(known.cluster, self._wanted.cluster) if known else None
@@ -172,7 +172,7 @@ class Supervisor:
             await task
 
     async def _round(self) -> None:
-        """Reconcile brokers and topics with the manifests once, and set the pause until the next round."""
+        """Reconcile brokers and topics with the manifests once, and set the pause before the next reconciliation."""
         self._pause_s = self._drift_check_s
         waiting = await self._bring_brokers()
         await self._exporter.bring(self._proven.spec.lag_exporter, self._cluster.own_bootstrap, self._cluster.own_tls)
@@ -227,9 +227,9 @@ class Supervisor:
         self._groups_shown = said
 
     async def _bring_brokers(self) -> Refusal | None:
-        """Bring the brokers to the wanted state; return the reason if that is not done yet.
+        """Roll the brokers to the declared state; return why they are not yet as declared, or None.
 
-        A change with which a broker does not start is reverted.
+        A change is reverted if a broker cannot start with it.
         """
         wanted = self._wanted.cluster
         try:
@@ -270,11 +270,11 @@ class Supervisor:
             self._drop_admin()
 
     async def _forget(self, count: int) -> None:
-        """Unregister removed brokers, which the others would list for ever."""
+        """Unregister removed brokers, because the cluster would list them for ever."""
         try:
             for number in await asyncio.to_thread(lambda: self._connected().forget_brokers(count)):
                 self._log.say(f"broker-{number} is no longer registered")
-        except ClusterUnreachable:  # The round reports the failure.
+        except ClusterUnreachable:  # A later request of the reconciliation reports the error.
             self._drop_admin()
 
     def _reconcile(self) -> Outcome:
@@ -314,7 +314,7 @@ class Supervisor:
         self._rows_shown = rows
 
     def _tell_troubles(self, behind: int, offline: int) -> None:
-        """Print a line when the number of partitions without all replicas changes."""
+        """Print a line when the number of under-replicated or offline partitions changes."""
         if (behind, offline) != self._troubles_said:
             lack = f"{behind} partitions lack replicas, {offline} of them a leader"
             self._log.say(lack if behind else "every replica of every partition is in sync again")
@@ -336,7 +336,7 @@ class Supervisor:
         self._data_dir.write_status(self._wanted)
 
     async def _take_changes(self) -> None:
-        """Read the manifests again; invalid ones, or a Cluster that is refused, change nothing."""
+        """Read the manifests again. Invalid manifests change nothing, and a refused Cluster stays as it was."""
         self._changed.clear()
         manifests = read_manifests(self._manifests_path)
         if manifests.errors:
@@ -351,7 +351,7 @@ class Supervisor:
         self._wanted = wanted
 
     def _objection(self, before: Cluster, after: Cluster) -> Refusal | None:
-        """Return the reason why the Cluster cannot change, or None after each broker has its ports."""
+        """Return why the Cluster cannot change, or None after the ports of its brokers have been chosen."""
         refusal = refuse_change(before, after) or refuse_while_running(before, after)
         if refusal is not None:
             return refusal

@@ -1,4 +1,4 @@
-"""TLS credentials with a certificate that is in no file."""
+"""TLS credentials whose certificate is kept in memory, and in no file."""
 
 import os
 import ssl
@@ -19,12 +19,12 @@ class TlsIdentity(NamedTuple):
         return True
 
     def settings(self) -> Mapping[str, Any]:
-        """Return the settings of a client that connects now."""
+        """Return kafka-python's settings for a connection with these credentials."""
         return {"security_protocol": "SSL", "ssl_context": self.context}
 
 
 def tls_identity(identity: Identity) -> TlsIdentity:
-    """Return credentials of these PEM texts. Raises ValueError."""
+    """Return the credentials of an identity. Raises ValueError if a PEM text is invalid."""
     file = os.memfd_create("identity")  # OpenSSL reads keys only from files.
     try:
         os.write(file, (identity.key + identity.certificate).encode())

@@ -1,6 +1,6 @@
 """The admin client of one cluster, which reads the state for plans and carries out their steps.
 
-kafka-python's client does its IO in a thread of its own; these calls block until the answer or the timeout.
+kafka-python's client does its I/O in a separate thread; the methods block until the response or the timeout.
 """
 
 import logging
@@ -79,7 +79,7 @@ class ClusterAdmin:
         self._clock = clock
         self._writing = writing
         self.answered_at = self._clock.monotonic_s()
-        """The time when brokers last answered to steps, which may need many requests."""
+        """The monotonic time of the last response to a step, because a reconciliation may send many requests."""
         self.client: Any = connected_client(bootstrap, connect_timeout_s, "barnabas-operator", security)
         self._overrides = TopicAnswers(overrides, self.client, configs_kept_s, clock.monotonic_s)
         self._min_isr = TopicAnswers(min_isr, self.client, configs_kept_s, clock.monotonic_s)
@@ -97,9 +97,9 @@ class ClusterAdmin:
         self.client.close()
 
     def cluster_state(self) -> ClusterState:
-        """Return the brokers and the replicas of every topic, without configs; see `with_overrides`.
+        """Return the brokers and the replicas of every topic, without topic configs, which `with_overrides` adds.
 
-        If a broker has just died, the state is read once more from the others.
+        If a broker fails during the call, the state is read once more from the other brokers.
         """
         with reachable():
             try:
@@ -131,7 +131,7 @@ class ClusterAdmin:
         )
 
     def with_overrides(self, state: ClusterState, names: Collection[str]) -> ClusterState:
-        """Return the state with the configs of those of these topics that exist."""
+        """Return the state with the configs of the named topics, as far as these topics exist."""
         ids = {name: state.topics[name].topic_id for name in names if name in state.topics}
         if not ids:
             return state
@@ -140,7 +140,7 @@ class ClusterAdmin:
         return state.with_overrides(found)
 
     def _troubles(self, described: Sequence[Mapping[str, Any]]) -> tuple[Trouble, ...]:
-        """Return the troubled partitions, with the losses and minimal ISRs from the configs of their topics."""
+        """Return the partitions that are offline or lack in-sync replicas, with lost records and `under_min_isr`."""
         found = tuple(_troubles(described))
         lost = lost_partitions(self.client, sorted({each.topic for each in found if each.offline}))
         behind = {each.topic for each in found if not each.offline}
@@ -155,7 +155,7 @@ class ClusterAdmin:
         )
 
     def _broker_defaults(self, broker_ids: Sequence[int]) -> dict[str, int]:
-        """Return the defaults from the first broker that answers; a dead one may not be fenced yet."""
+        """Return the defaults from the first broker that answers, because a dead broker may not be fenced yet."""
         for broker_id in broker_ids[:-1]:
             try:
                 return self._defaults_of(broker_id)
@@ -172,7 +172,7 @@ class ClusterAdmin:
     def apply(self, steps: Sequence[TopicStep]) -> dict[str, StepRefused]:
         """Carry out steps of one kind, at most one for each topic; return the refusals by topic.
 
-        Returns when the cluster shows the accepted steps.
+        Blocks until the brokers' metadata shows the accepted steps.
         """
         refused: dict[str, StepRefused] = {}
         with reachable():
@@ -203,7 +203,7 @@ class ClusterAdmin:
         return [_load(each, moving) for each in found if each["error_code"] == ErrorCode.NONE]
 
     def _log_dirs_of(self, broker_id: int) -> list[dict[str, Any]]:
-        """Return the log dirs; the library's call would first ask any broker, which may just have died."""
+        """Return the log dirs of a broker. kafka-python's call would first ask another broker, which may have died."""
         answer = self.client.ask(DescribeLogDirsRequest(topics=None), broker_id)
         return [each.to_dict() for each in answer.results]
 
@@ -224,14 +224,14 @@ class ClusterAdmin:
         )
 
     def prefer_log_dirs(self, placed: Mapping[NewReplica, str]) -> None:
-        """Set log dirs for replicas that brokers do not have yet (KIP-113); their error for that is expected."""
+        """Set the log dirs of replicas that do not exist yet (KIP-113); the expected errors are ignored."""
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             self.client.alter_replica_log_dirs(
                 {TopicPartitionReplica(*replica): path for replica, path in placed.items()}
             )
 
     def move_between_log_dirs(self, moves: Collection[LogDirMove]) -> list[str]:
-        """Start moves of replicas within their brokers; return the refusals in words."""
+        """Start moves of replicas within their brokers; return the error messages."""
         replicas = {each: TopicPartitionReplica(*each.partition, each.broker_id) for each in moves}
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             answers = self.client.alter_replica_log_dirs({replicas[each]: each.path for each in moves})
@@ -239,7 +239,7 @@ class ClusterAdmin:
         return [f"could not {each}: {error.__name__}" for each, error in errors.items() if error is not NoError]
 
     def broker_overrides(self, broker_ids: Iterable[int]) -> dict[int, dict[str, str]]:
-        """Return the dynamic configs that are set on each of these brokers alone."""
+        """Return the dynamic configs that are set for each of these brokers, without cluster-wide configs."""
         with reachable():
             resources = [ConfigResource("BROKER", str(broker)) for broker in broker_ids]
             found = self.client.describe_configs(resources)["broker"] if resources else {}
@@ -251,7 +251,7 @@ class ClusterAdmin:
         }
 
     def stray_logs(self, broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
-        """Return the stray logs of these brokers."""
+        """Return the stray logs of these brokers, which are logs that the brokers do not serve."""
         with reachable():
             return stray_logs(self.client, broker_ids)
 
@@ -267,7 +267,7 @@ class ClusterAdmin:
             self.client.elect_leaders(PREFERRED, raise_errors=False)
 
     def supported_metadata_versions(self, broker_ids: Iterable[int]) -> dict[int, Supported]:
-        """Return the metadata versions that each of these brokers supports, without brokers that do not answer."""
+        """Return the supported metadata versions by broker; brokers that do not answer are left out."""
         supported = {}
         for broker_id in broker_ids:
             try:
@@ -282,7 +282,7 @@ class ClusterAdmin:
             return features.raise_metadata_version(self.client, level, REQUEST_TIMEOUT_S)
 
     def forget_brokers(self, count: int) -> list[int]:
-        """Unregister the stopped brokers from number `count` on that hold nothing; return their ids."""
+        """Unregister the fenced brokers with an id of at least `count` and without replicas; return their ids."""
         with reachable():
             cluster = self.client.ask(DescribeClusterRequest(include_fenced_brokers=True))
             gone = [each.broker_id for each in cluster.brokers if each.is_fenced and each.broker_id >= count]
@@ -294,7 +294,7 @@ class ClusterAdmin:
             return self.client.ask(unregistration(broker_id))
 
     def _wait_until_shown(self, steps: Sequence[TopicStep]) -> None:
-        """Wait until the brokers show the steps, because one broker accepts a change before all know it."""
+        """Wait until the brokers show the steps, because one broker accepts a step before other brokers know it."""
         partitions = {step.topic: step.count for step in steps if isinstance(step, IncreasePartitions)}
         partitions |= {step.topic: len(step.assignments) for step in steps if isinstance(step, CreateTopic)}
         if partitions:
@@ -307,7 +307,7 @@ class ClusterAdmin:
             self._wait(lambda: not self._has_any(deleted), "not every deleted topic is gone")
 
     def _all_led(self, partitions: Mapping[str, int]) -> bool:
-        """True if each of these topics has its number of partitions, each with a leader."""
+        """True if each topic has at least the given number of partitions with a leader."""
         led = {
             topic["name"]: sum(partition["leader_id"] >= 0 for partition in topic["partitions"])
             for topic in self.client.describe_topics(list(partitions))
@@ -315,7 +315,7 @@ class ClusterAdmin:
         return all(led[topic] >= count for topic, count in partitions.items())
 
     def _has_any(self, topics: Mapping[str, str]) -> bool:
-        """True if any topic with one of these ids exists; its name may belong to a new topic."""
+        """True if a topic with one of these ids exists; a new topic of the same name has another id."""
         described = self.client.describe_topics(list(topics.values()))
         there = (topic["topic_id"] for topic in described if topic["error_code"] == ErrorCode.NONE)
         return not topics.keys().isdisjoint(kafka_uuid.to_text(UUID(topic_id)) for topic_id in there)
@@ -371,7 +371,7 @@ def _held(log_dirs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[TopicPartitio
 
 
 def _load(log_dir: Mapping[str, Any], moving: Collection[tuple[str, int]]) -> LogDirLoad:
-    """Return the load of a log dir; a replica that moves between log dirs counts in its new one."""
+    """Return the load of a log dir; a replica that moves between log dirs counts in the new log dir."""
     staying = [size for replica, size in _replicas(log_dir, is_future=False) if replica not in moving]
     sizes = staying + [size for _, size in _replicas(log_dir, is_future=True)]
     return LogDirLoad(log_dir["log_dir"], len(sizes), sizes.count(0), sum(sizes), log_dir["usable_bytes"])

@@ -18,11 +18,11 @@ from barnabas_operator.planning.cluster_state import MetadataVersions
 UPGRADE: Final = 1
 """The KIP-584 type of an update that cannot lower a level."""
 BEFORE_LEVELS: Final = Supported(1, 1)
-"""The level of a broker that reports none."""
+"""The supported levels of a broker that reports no metadata versions."""
 
 
 def metadata_versions(client: Any) -> MetadataVersions | None:
-    """Return the metadata versions that any broker reports, or None if it does not know the feature."""
+    """Return the metadata versions that one broker reports; None if the broker does not know the feature."""
     found = client.describe_features().get(METADATA_LEVEL, {})
     if not found.keys() >= {"supported", "finalized"}:
         return None

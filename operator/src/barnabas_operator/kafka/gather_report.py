@@ -1,4 +1,4 @@
-"""The reading of a ClusterReport from any Kafka cluster."""
+"""Reads a ClusterReport from any Kafka cluster."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
@@ -30,7 +30,7 @@ OffsetsByPartition = Mapping[PartitionKey, int]
 
 
 class _Logs(NamedTuple):
-    """The partitions by topic whose leaders report both ends of their logs, and these ends."""
+    """The partitions whose leaders report the start and end offsets of their logs, by topic, and these offsets."""
 
     topics: Mapping[str, Sequence[TopicPartition]]
     starts: OffsetsByPartition
@@ -183,7 +183,7 @@ def _member(member: Mapping[str, Any]) -> MemberReport:
 def _lags(
     committed: Mapping[TopicPartition, int], logs: _Logs, members: Iterable[MemberReport]
 ) -> tuple[LagReport, ...]:
-    """Return an entry for each partition of the group's topics, and each one committed or assigned."""
+    """Return the lag of each partition that the group reads, has committed to, or is assigned."""
     owners = {TopicPartition(*key): member.client_id for member in members for key in member.partitions}
     counted = set(partitions_read(committed, lambda topic: logs.topics.get(topic, ())))
     return tuple(

@@ -1,4 +1,4 @@
-"""Consumer groups, as coordinators and leaders describe them, and changes of their committed offsets.
+"""Describes consumer groups and their logs, and changes the committed offsets of groups.
 
 All calls block and may raise ClusterUnreachable.
 """
@@ -31,9 +31,9 @@ MANY_COORDINATORS_VERSION: Final = 4
 """The version of FindCoordinator that takes several groups (KIP-699)."""
 EPOCHS_VERSION: Final = 6
 NAMES_VERSION_MAX: Final = 9
-"""The last version of OffsetCommit with names of topics; later ones have topic ids."""
+"""The last version of OffsetCommit with topic names; later versions have topic ids."""
 NO_MEMBER: Final = -1
-"""The generation in commits of a client that is no member."""
+"""The generation in commits of a client that is no member of the group."""
 
 
 class Refused(NamedTuple):
@@ -44,7 +44,7 @@ class Refused(NamedTuple):
 
     @property
     def has_members(self) -> bool:
-        """True if the error means that the group has members, so that it accepts no commit from outside."""
+        """True if the error means that the group has members, so that it accepts no commit from other clients."""
         return self.code in (
             ErrorCode.UNKNOWN_MEMBER_ID,
             ErrorCode.REBALANCE_IN_PROGRESS,
@@ -58,7 +58,7 @@ class Refused(NamedTuple):
 
 
 class GroupAdmin:
-    """An admin client for groups; `describe` finds their leaders and coordinators.
+    """An admin client for groups; `describe` also finds the partition leaders that `first_since` asks.
 
     `writing` is entered for each request that changes something, with the seconds that the request may take.
     """
@@ -91,7 +91,7 @@ class GroupAdmin:
         return {each: found.offset if found.offset != NO_OFFSET else None for each, found in answers.items()}
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> Refused | None:
-        """Commit offsets in one request, from outside of the group; return the first refusal, or None."""
+        """Commit offsets in one request, without being a member of the group; return the first refusal, or None."""
         of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
         of_partition = of_topic.OffsetCommitRequestPartition
         topics = [
@@ -158,7 +158,7 @@ class GroupAdmin:
         return found
 
     def _find_coordinators(self, group_ids: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Find the coordinators; yield each group without one, with the reason."""
+        """Find the coordinators of groups; yield each group that has no coordinator, with the reason."""
         self._coordinators = {}
         for key, found in self._coordinators_of(group_ids):
             if found.error_code == ErrorCode.NONE:
@@ -194,7 +194,7 @@ class GroupAdmin:
                     yield group_id, dict(_offsets(group.topics))
 
     def _metadata(self, topics: list[str]) -> list[Any]:
-        """Return the metadata of these topics; nothing is asked for none, because that would mean all topics."""
+        """Return the metadata of these topics. Without topics, send no request, because it would return all topics."""
         if not topics:
             return []
         asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]

@@ -1,4 +1,4 @@
-"""The observation of the consumer groups that have resources: their state and their progress."""
+"""Reads the state and the progress of the consumer groups that have a ConsumerGroup."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from typing import Any, Final, NamedTuple
@@ -23,14 +23,14 @@ NAMED_MAX: Final = 5
 
 
 class Looked(NamedTuple):
-    """The result of a look; groups without an answer are missing, and `unheard` has the reasons."""
+    """The observed groups. Groups that no broker reports are missing, and `unheard` has the reasons."""
 
     groups: Mapping[str, GroupSeen]
     unheard: str
 
 
 class GroupLooks:
-    """The observation of the groups of one cluster; its calls run in threads, one after the other."""
+    """The reader of the groups of one cluster. `look` is called in threads, but never twice at the same time."""
 
     def __init__(self, patience_s: float, clock: Clock) -> None:
         """Begin without a history; `patience_s` is the shortest time before a group without progress has stalled."""
@@ -40,7 +40,7 @@ class GroupLooks:
         self._topics: dict[str, Collection[str]] = {}
         self._read: Mapping[str, TopicsRead] = {}
         self._there: Set[str] = frozenset()
-        """The groups that existed at the last look."""
+        """The groups that the brokers reported in the previous call of `look`."""
 
     def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
         """Read the state and progress of these groups, in a few requests to each broker. Raises ClusterUnreachable."""
@@ -64,7 +64,7 @@ class GroupLooks:
         return Looked(found, "; ".join(dict.fromkeys((*map(str, asking.failures), *_away(chosen), *_missed(missed)))))
 
     def _remember(self, chosen: Chosen, group_ids: Collection[str]) -> None:
-        """Remember the topics of each group; a group without an answer keeps its earlier ones."""
+        """Remember the topics of each group; a group that no broker reports keeps its earlier topics."""
         now = {group_id: _topics(chosen, group_id) for group_id in chosen.readings.groups}
         before = {each: self._topics[each] for each in group_ids if each in self._topics}
         gone = set(group_ids) - now.keys() - chosen.readings.silent if chosen.readings.is_complete else set()
@@ -72,13 +72,13 @@ class GroupLooks:
 
 
 def _away(chosen: Chosen) -> Iterator[str]:
-    """Yield the reason for groups whose coordinator is not alive."""
+    """Yield a message that names the groups without a live coordinator, if there are any."""
     if chosen.away:
         yield f"no broker leads the partition of {CONSUMER_OFFSETS} of {_named(chosen.away)}"
 
 
 def _missed(group_ids: Collection[str]) -> Iterator[str]:
-    """Yield the reason for groups that no broker lists now, as during a move of their coordinator."""
+    """Yield a message that names the groups that no broker lists any more, as while their coordinator moves."""
     if group_ids:
         yield f"no broker lists {_named(group_ids)} any more"
 

@@ -1,4 +1,4 @@
-"""Partitions where every replica lacks records, the acceptance of the loss, and logs that brokers do not serve."""
+"""Reads which partitions lack records on every replica, accepts this loss, and reads which logs are not served."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,13 +14,13 @@ from barnabas_operator.planning.cluster_state import StrayLog
 PartitionKey = tuple[str, int]
 
 LACKING_RECORDS: Final = "barnabas.partitions.lacking.records"
-"""The config exists only in Barnabas brokers."""
+"""The topic config that describes lost partitions, which only Barnabas brokers have."""
 UNCLEAN: Final = 1
 _LOST: Final = re.compile(r"(\d+): (.*)")
 
 
 def lost_partitions(client: Any, topics: Sequence[str]) -> dict[PartitionKey, str]:
-    """Return the known facts about the lost partitions of these topics. Raises KafkaError."""
+    """Return a text about each lost partition of these topics. Raises KafkaError."""
     lost: dict[PartitionKey, str] = {}
     for start in range(0, len(topics), TOPICS_A_REQUEST_MAX):
         some = topics[start : start + TOPICS_A_REQUEST_MAX]
@@ -58,7 +58,10 @@ def parsed(topic: str, value: str) -> dict[PartitionKey, str]:
 
 
 def accept(client: Any, partitions: Collection[PartitionKey]) -> dict[PartitionKey, str]:
-    """Elect the replicas with the longest logs; return the errors of partitions. Raises KafkaError."""
+    """Elect the replica with the longest log in each partition; return the errors of failed elections.
+
+    Raises KafkaError.
+    """
     wanted: dict[str, list[int]] = {}
     for topic, number in partitions:
         wanted.setdefault(topic, []).append(number)

@@ -1,4 +1,4 @@
-"""The reassignments under way: the replicas that each moving partition will have."""
+"""Reads active reassignments: the replicas that each moving partition will have."""
 
 import logging
 from collections.abc import Callable
@@ -23,10 +23,9 @@ log = logging.getLogger(__name__)
 
 
 def reassignments(client: Any) -> Moves:
-    """Return the reassignments. Raises KafkaError.
+    """Return the active reassignments, from the broker that receives reassignments and knows them first.
 
-    The broker that receives reassignments knows them first. With topics and reassignments of different brokers, a
-    moving partition could seem to have too many replicas, and its move would be cancelled.
+    Raises KafkaError.
     """
     return _of_mover(client, lambda broker_id: _reassignments(client, broker_id))
 
@@ -34,8 +33,8 @@ def reassignments(client: Any) -> Moves:
 def topics_and_moves(client: Any) -> tuple[Topics, Moves]:
     """Return all topics and their reassignments, both from the broker that receives reassignments. Raises KafkaError.
 
-    Reassignments are read before and after the topics. So a move that begins or ends in between counts as under way,
-    and its additional replica is not taken for one too many.
+    Reassignments are read before and after the topics, so that a move that begins or ends meanwhile counts as active.
+    Otherwise its partition would seem to have too many replicas, and the move would be cancelled.
     """
 
     def ask(broker_id: int | None) -> tuple[Topics, Moves]:

@@ -1,4 +1,4 @@
-"""The plan of a reset, from what the brokers report now."""
+"""Makes the plan of an offset reset from the current state of the brokers."""
 
 from datetime import datetime
 
@@ -11,7 +11,7 @@ from barnabas_operator.resources.consumer_group import Reset
 
 
 def plan_now(admin: GroupAdmin, reset: Reset, group_id: str, now: datetime) -> ResetPlan | Refusal:
-    """Return the plan, or the reason why there is none. Raises ClusterUnreachable."""
+    """Return the plan, or why the reset is refused. Raises ClusterUnreachable."""
     return plan_of(admin, reset, group_id, reset_descriptions(admin, reset, group_id), now)
 
 
@@ -33,6 +33,6 @@ def plan_of(
 
 
 def reset_descriptions(admin: GroupAdmin, reset: Reset, group_id: str) -> GroupDescriptions:
-    """Describe the group, the group whose offsets it copies, and the named topics."""
+    """Describe the group, the group whose offsets the reset copies, and the topics that the reset names."""
     others = [reset.to.group] if reset.to.group is not None else []
     return admin.describe(list(dict.fromkeys([group_id, *others])), named_topics(reset))

@@ -1,4 +1,4 @@
-"""The preview of a reset for the user who applies it, over a connection of its own."""
+"""Previews an offset reset for the user who applies it, over a separate connection to the brokers."""
 
 from contextlib import nullcontext
 from typing import Final
@@ -17,7 +17,7 @@ UNKNOWN: Final = "the effect of the reset is unknown, because the brokers do not
 
 
 def preview(bootstrap: str, security: Credentials, group: ConsumerGroup, clock: Clock) -> tuple[str, ...]:
-    """Return the warnings; the call blocks until the brokers answer."""
+    """Return warnings about the effect of the reset; the call blocks until the brokers answer or a timeout."""
     reset = group.spec.offsets.reset
     if reset is None:
         return ()

@@ -1,4 +1,4 @@
-"""The setting of SCRAM passwords."""
+"""Sets and deletes SCRAM passwords."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
@@ -11,7 +11,10 @@ MECHANISM: Final = ScramMechanism.SCRAM_SHA_512
 
 
 def set_passwords(client: Any, passwords: Mapping[str, str], gone: Collection[str]) -> None:
-    """Set these passwords, and delete those of removed users that have one. Raises ClusterUnreachable."""
+    """Set these passwords, and delete the passwords of the users in `gone`.
+
+    Raises ClusterUnreachable if no broker answers, or if the brokers refuse a password.
+    """
     changes = [UserScramCredentialUpsertion(user, MECHANISM, password) for user, password in passwords.items()]
     with reachable():
         client.alter_user_scram_credentials([UserScramCredentialDeletion(user, MECHANISM) for user in gone])

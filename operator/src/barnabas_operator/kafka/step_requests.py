@@ -42,7 +42,7 @@ def error_name(code: int) -> str:
 
 
 def requests_of(steps: Sequence[TopicStep]) -> Iterator[list[TopicStep]]:
-    """Yield steps of one kind in groups for one request, with limits on topics and on new partitions."""
+    """Yield the steps of each request, with limits on the topics and on the new partitions of a request."""
     request: list[TopicStep] = []
     partitions = 0
     for step in steps:
@@ -88,7 +88,7 @@ def operations(changes: Mapping[str, str | None]) -> dict[str, tuple[str, str | 
 
 
 def _move(client: Any, steps: Sequence[MoveReplicas]) -> Answers:
-    """Move replicas; a topic's refusal is that of its first refused partition."""
+    """Move replicas; yield each topic with the refusal of its first refused partition."""
     wanted = {TopicPartition(step.topic, number): row for step in steps for number, row in step.assignments.items()}
     answers = client.alter_partition_reassignments(wanted)
     for step in steps:
@@ -98,7 +98,7 @@ def _move(client: Any, steps: Sequence[MoveReplicas]) -> Answers:
 
 
 def _delete(client: Any, steps: Sequence[DeleteTopic]) -> Answers:
-    """Delete topics by id; yield each with its refusal. An unknown id was deleted already."""
+    """Delete topics by id; yield each topic with its refusal. A topic with an unknown id counts as deleted."""
     names = {kafka_uuid.from_text(step.topic_id): step.topic for step in steps}
     for answer in client.delete_topics(list(names), raise_errors=False)["topics"]:
         is_gone = answer["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID

@@ -1,4 +1,4 @@
-"""The configs of topics, with a cache, because an answer holds every config of each topic."""
+"""The configs of topics, with a cache, because a response has all configs of each topic and is large."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -9,7 +9,7 @@ from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX
 
 Value = TypeVar("Value")
 Ask = Callable[[Any, Sequence[str]], Mapping[str, Value]]
-"""A function that asks a kafka-python admin client about topics, by name."""
+"""A function that reads a value of each named topic with a kafka-python admin client."""
 
 _SET_ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
 _MIN_ISR: Final = "min.insync.replicas"
@@ -22,7 +22,7 @@ class _Heard(NamedTuple, Generic[Value]):
 
 
 class TopicAnswers(Generic[Value]):
-    """Answers about topics, each cached for `kept_s` on the clock `now_s`."""
+    """A cache of values of topics, each kept for `kept_s` by the clock `now_s`."""
 
     def __init__(self, ask: Ask[Value], client: Any, kept_s: float, now_s: Callable[[], float]) -> None:
         self._ask = ask
@@ -32,9 +32,9 @@ class TopicAnswers(Generic[Value]):
         self._heard: dict[str, _Heard[Value]] = {}
 
     def of(self, ids: Mapping[str, str]) -> dict[str, Value]:
-        """Return the answers by topic name; `ids` has the topic ids by name.
+        """Return the values by topic name; `ids` has the topic ids by name.
 
-        A topic that was created again is asked about again.
+        The value of a topic that was deleted and created again is read again.
         """
         now_s = self._now_s()
         kept = {

@@ -1,4 +1,4 @@
-"""The transactions of any Kafka cluster: those of its coordinators, and the open ones in partitions."""
+"""Reads the transactions that coordinators know, and the open transactions in partitions, of any Kafka cluster."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class TransactionsReport:
 
 
 def gather_transactions(client: Any, *, with_ended: bool) -> TransactionsReport:
-    """Ask all brokers for their transactions; ended ones are included with `with_ended`. Raises KafkaError."""
+    """Return the transactions of all brokers, including ended transactions if `with_ended`. Raises KafkaError."""
     known = _transactions(client, None if with_ended else UNDECIDED)
     return TransactionsReport(transactions=known, open=_open(client, _held_back(client), known))
 
@@ -98,7 +98,7 @@ def _transactions(client: Any, states: Sequence[str] | None) -> tuple[Transactio
 
 
 def _held_back(client: Any) -> Mapping[Any, int]:
-    """Return the number of offsets that open transactions hold back, for partitions that have any."""
+    """Return the number of offsets that open transactions hold back, by partition, for partitions with any."""
     led = [
         structs.TopicPartition(topic["name"], partition["partition_index"])
         for topic in client.describe_topics()
@@ -109,9 +109,9 @@ def _held_back(client: Any) -> Mapping[Any, int]:
 
 
 def _behind(client: Any, partitions: Iterable[Any]) -> dict[Any, int]:
-    """Return the offsets beyond each last stable offset.
+    """Return the number of offsets between last stable offset and high watermark, by partition.
 
-    Stable offsets are read first, so that later commits do not make the difference negative.
+    The last stable offsets are read first, so that records written meanwhile cannot make the number negative.
     """
     wanted = dict.fromkeys(partitions, OffsetSpec.LATEST)
     if not wanted:

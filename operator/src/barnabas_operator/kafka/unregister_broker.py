@@ -1,4 +1,4 @@
-"""UnregisterBroker, which kafka-python lacks, as message classes over Barnabas's definitions."""
+"""The message classes of UnregisterBroker, which kafka-python lacks, from Barnabas's definitions."""
 
 from typing import Any
 

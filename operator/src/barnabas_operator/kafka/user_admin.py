@@ -73,7 +73,7 @@ def _mechanisms(client: Any) -> Mapping[str, set[str]]:
 def _acls(client: Any) -> Mapping[str, set[Acl]] | None:
     """Return the ACLs by user, or None if the brokers have no authorizer.
 
-    ACLs with codes of later versions are left out.
+    ACLs with resource types or operations of later Kafka versions are left out.
     """
     request = DescribeAclsRequest(
         resource_type_filter=_ANY,
@@ -106,7 +106,7 @@ def _acl(resource: Any, acl: Any) -> Acl:
 
 
 def _quotas(client: Any) -> Mapping[str, dict[str, float]]:
-    """Return the quotas of users alone, not those of a user with a client id, nor the default."""
+    """Return the quotas of each user, without quotas for pairs of user and client id, and without default quotas."""
     component = DescribeClientQuotasRequest.ComponentData(entity_type=_USER, match_type=2, match=None)
     answer = _checked(client.ask(DescribeClientQuotasRequest(components=[component], strict=True)))
     return {
@@ -121,7 +121,7 @@ def apply_user_steps(
 ) -> dict[str, tuple[UserStep, StepRefused]]:
     """Carry out the steps kind by kind; return the refused step of each user. Raises ClusterUnreachable.
 
-    `writing` is entered for each request.
+    The context `writing` is entered for each request.
     """
     refused: dict[str, tuple[UserStep, StepRefused]] = {}
     with reachable():

@@ -76,7 +76,7 @@ class Election:
             log.warning("the lease %s/%s could not be released, and will expire: %s", *self._lease, error)
 
     async def _attempt(self) -> None:
-        """Try once to acquire or renew the lease, at most for the time that is left of it."""
+        """Try once to acquire or renew the lease, for at most the remaining time of the lease."""
         acts_for_s = self._leadership.acts_for_s
         try:
             async with self._clock.timeout(acts_for_s if acts_for_s > 0 else RENEW_S):
@@ -100,7 +100,7 @@ class Election:
             self._leadership.renewed(asked_at_s)
 
     async def _write(self, found: dict[str, Any] | None, spec: dict[str, Any]) -> bool:
-        """Write the lease; return False if another operator has written it first."""
+        """Write the lease; return False if another operator has changed the lease meanwhile."""
         namespace, name = self._lease
         try:
             if found is None:

@@ -61,9 +61,9 @@ class Leadership:
 
     @contextmanager
     def writing(self, needs_s: float = 0.0) -> Iterator[float]:
-        """Begin a write that takes at most `needs_s`, or the yielded seconds, so that it ends before the lease expires.
+        """Begin a write of at most `needs_s`; yield the seconds until the lease expires, in which the write must end.
 
-        Raises NotLeading.
+        Raises NotLeading if another operator is the leader, or the lease expires too soon.
         """
         with self._lock:
             left_s = self._ends_at_s - self._clock()

@@ -34,7 +34,7 @@ def supporting_objects(
 
 
 def templated_objects(cluster: Cluster, image: str) -> list[KubeObject]:
-    """Return the objects that templates have changed, which only the API server can validate.
+    """Return the objects that templates have changed, because only the API server can validate them.
 
     `image` is the lag exporter's image if the Cluster declares none.
     """

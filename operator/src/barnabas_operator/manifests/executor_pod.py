@@ -35,7 +35,7 @@ def executor_annotation(run: MaintenanceJob, access: ClientAccess) -> dict[str, 
 def executor_pod(run: MaintenanceJob, access: ClientAccess) -> KubeObject:
     """Return the pod template, without the fields that Spark sets.
 
-    The file images/executor-pod.yaml must stay the same.
+    The file images/executor-pod.yaml must have the same content.
     """
     template = run.spec.template.pod
     container = {

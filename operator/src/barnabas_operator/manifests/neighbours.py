@@ -9,7 +9,7 @@ from barnabas_operator.planning.object_names import OPERATOR_NAME
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The namespace and Helm release of the operator's pods; both are empty if it runs outside of Kubernetes.
+    """The namespace and Helm release of the operator's pods; both are empty for an operator outside of Kubernetes.
 
     `monitor_labels` are the labels by which Prometheus selects PodMonitors.
     """

@@ -109,7 +109,7 @@ class _Members:
         self._by_named: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
         """The resources by namespace and named Cluster, and then by name."""
         self._by_subject: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
-        """The resources by namespace and folded name in Kafka, which is equal for colliding names, and then by name."""
+        """The resources by namespace, then by folded name in Kafka (equal for names that collide), and then by name."""
 
     def by_named(self) -> Iterable[tuple[Key, Mapping[str, Json]]]:
         """Return the resources by the Cluster that they name, which may not exist."""

@@ -15,7 +15,7 @@ from barnabas_operator.resources.object_key import Key
 
 PREFIX: Final = "barnabas_maintenance_"
 ABOUT: Final = ("resource_namespace", "cluster", "job_name", "schedule")
-"""The labels of all metrics here; `schedule` is empty for a run without a schedule.
+"""The labels of all metrics in this module; `schedule` is empty for a run without a schedule.
 
 The label is not named `job`, because Prometheus sets that label itself.
 """
@@ -45,9 +45,9 @@ class RunRow(NamedTuple):
 
     @property
     def planned(self) -> tuple[str, str]:
-        """Return the key by which runs are sorted: the creation time, and then the name, which has the planned time.
+        """Return the sort key of a run: the creation time, and then the name, which contains the scheduled time.
 
-        Restored runs have the same creation time, and the time at which they ended may have been lost.
+        Runs that were restored from a backup all have the same creation time, and may have lost the time of their end.
         """
         return self.created, self.name
 

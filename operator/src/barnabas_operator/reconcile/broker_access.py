@@ -14,7 +14,10 @@ from barnabas_operator.resources.cluster import Cluster
 
 
 async def broker_access(api: KubeApi, cluster: Cluster, prove: Prove) -> Credentials:
-    """Return the operator's current credentials. Raises ClusterUnreachable, KubeUnreachable and KubeRefused."""
+    """Return the operator's current credentials. Raises KubeUnreachable and KubeRefused.
+
+    Raises ClusterUnreachable if the operator has no valid certificate yet.
+    """
     if not is_reached_by_tls(cluster):
         return IN_CLEAR
     name = operator_certificate_name(cluster.metadata.name)

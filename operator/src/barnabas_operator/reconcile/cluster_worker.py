@@ -115,7 +115,7 @@ class ClusterWorker:
 
     @property
     def idle_s(self) -> Mapping[str, float]:
-        """The seconds since this worker and its background workers last acted, by name; infinite if ended."""
+        """The seconds since this worker and its background workers last acted, by name; infinite after their end."""
         beside = {f"worker for {kind}s": idle_s for kind, idle_s in self._resources.idle_s.items()}
         return {"worker": self._idle_s, **beside}
 
@@ -258,7 +258,7 @@ class ClusterWorker:
             cluster, body, first or first_problem(beside or waiting, problem) or version.refusal, found
         )
         if ahead is not None and ahead.is_rebalanced:
-            self._statuses.check()  # Without the annotation, the status could not show the result of the rebalance.
+            self._statuses.check()  # The annotation may be removed only after the status was written.
             await parts.run(self._statuses.take_annotation(body, APPROVAL))
         parts.check()
         for refusal in (waiting, beside):
@@ -289,7 +289,8 @@ class ClusterWorker:
     ) -> VersionOutcome:
         """Raise the metadata version after a roll; return the outcome.
 
-        The call comes after the other steps, so that the status still has the previous level for the Event.
+        Call this method after all other steps, because the Event needs the previous level, which the status has until
+        then.
         """
         if brokers is None or state is None or not brokers.pods.is_rolled_out:
             return VersionOutcome()

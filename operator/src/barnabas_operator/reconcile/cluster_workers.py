@@ -28,9 +28,10 @@ IDLE_S_MAX: Final = 600.0
 
 
 class ClusterWorkers:
-    """The workers of all Clusters. The watch calls `resource_event` and `object_event`.
+    """The workers of all Clusters.
 
-    The workers of a namespace start only with `begin`, when all its resources are known.
+    The watch calls `resource_event` and `object_event`. `begin` starts the workers of a namespace when all its
+    resources are known.
     """
 
     def __init__(self, inventory: Inventory, environment: WorkerEnvironment, metrics: OperatorMetrics) -> None:

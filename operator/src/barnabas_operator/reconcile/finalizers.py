@@ -1,4 +1,4 @@
-"""Finalizers of resources. They are set before anything is created, so that every deletion follows its policy."""
+"""Sets finalizers of resources before anything is created, so that every deletion follows the deletion policy."""
 
 from collections.abc import Callable, Sequence
 

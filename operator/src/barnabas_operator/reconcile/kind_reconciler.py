@@ -23,7 +23,7 @@ class Seen(NamedTuple):
 
     state: ClusterState
     informed: Mapping[int, str | None] | None = None
-    """The live brokers with the racks of their pods; None if no broker is waited for."""
+    """The live brokers with the racks of their pods; None if the reconciliation waits for no broker to join."""
     restarting: Collection[int] = ()
     """The ids of the brokers that are restarting or still have to restart."""
     ahead: PendingMoves | None = None
@@ -31,7 +31,7 @@ class Seen(NamedTuple):
 
 
 class ReconcilerEnvironment(NamedTuple):
-    """The environment of a Cluster's reconcilers."""
+    """The clients and functions that a Cluster's reconcilers share."""
 
     key: Key
     worker_environment: WorkerEnvironment
@@ -56,7 +56,7 @@ class KindReconciler(Protocol):
         """Remove the finalizers of resources that are no longer reconciled."""
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Release deleted resources that need no broker, and write `why` into the status of all others."""
+        """Release deleted resources whose deletion needs no broker, and write `why` into all other statuses."""
 
     async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
-        """Reconcile the resources once, write their statuses, and return the state of the brokers after that."""
+        """Reconcile the resources once, write their statuses, and return the new state of the brokers."""

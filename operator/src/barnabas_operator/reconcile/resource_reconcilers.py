@@ -70,7 +70,7 @@ class ResourceReconcilers:
             await reconciler.wait(found[kind], why)
 
     async def reconcile(self, cluster: Cluster, found: BodiesByKind, seen: Seen, parts: ReconcileParts) -> Seen:
-        """Reconcile the resources kind by kind; return the state of the brokers after that."""
+        """Reconcile the resources kind by kind; return the new state of the brokers."""
         for kind, reconciler in self._reconcilers.items():
             seen = await parts.run(reconciler.reconcile(cluster, found[kind], seen)) or seen
         return seen

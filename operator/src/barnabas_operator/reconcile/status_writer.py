@@ -28,7 +28,7 @@ AT_ONCE_MAX: Final = 16
 
 
 class _Written(NamedTuple):
-    """The status that was written last, and the version of the object after that."""
+    """The status that was written last, and the resourceVersion of the object after the write."""
 
     uid: str
     version: int
@@ -140,7 +140,7 @@ class StatusWriter:
             return False
 
     async def take_annotation(self, body: Json, name: str) -> None:
-        """Remove an annotation whose request has been carried out, unless its value has changed since.
+        """Remove the annotation of a request that was carried out, unless its value has changed meanwhile.
 
         Raises KubeRefused and KubeUnreachable.
         """

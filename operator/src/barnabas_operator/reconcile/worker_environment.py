@@ -1,4 +1,4 @@
-"""The environment of the workers of Clusters."""
+"""The clients, settings, clock and functions that the workers of Clusters share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ Prove = Callable[[Identity], Credentials]
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnvironment:
-    """The environment of a worker: the API server, the brokers, clock, randomness and leadership."""
+    """The interfaces of a worker to API server, brokers, clock, random passwords and leadership."""
 
     api: KubeApi
     settings: OperatorSettings

@@ -331,12 +331,12 @@ CONSUMER_GROUP: Final = Kind(
         column("Evaluation", "string", ".status.evaluation"),
         column("Objective", "string", '.status.conditions[?(@.type=="WithinObjective")].status'),
         column("HeldBack", "integer", ".status.heldBack", wide=True),
-        column("Cluster", "string", ".*.cluster", wide=True),  # The path matches spec and status, which must be equal.
+        column("Cluster", "string", ".*.cluster", wide=True),  # Both spec and status may have this field.
         column("Reset", "string", '.status.conditions[?(@.type=="OffsetsReset")].message', wide=True),
     ),
     rules={
         ConsumerGroup: [
-            {  # A wrong Cluster can be corrected until a Cluster has the group.
+            {  # The Cluster can be changed until the group belongs to a Cluster.
                 "rule": (
                     "!has(self.status) || !has(self.status.cluster) || (has(self.spec.cluster)"
                     " ? self.spec.cluster == self.status.cluster : !has(oldSelf.spec.cluster))"
@@ -347,7 +347,7 @@ CONSUMER_GROUP: Final = Kind(
                     " + (has(oldSelf.spec.cluster) ? '' : ', or leave it out')"
                 ),
             },
-            {  # Otherwise the previous target would stay scaled to 0.
+            {  # A target that is replaced during a reset would stay scaled to 0.
                 "rule": (
                     "!has(self.status) || !has(self.status.conditions) || !has(oldSelf.spec.scaling)"
                     f" || !self.status.conditions.exists(each, each.type == '{OFFSETS_RESET}' && each.reason =="

@@ -190,7 +190,7 @@ def _union(of: Kind, kind: inspect.Type) -> JsonObject:
         bounds = (item for each in choices for item in schema_of(of, each).items())
         either = {
             name: bound for name, bound in bounds if name not in ("type", "pattern")
-        }  # `Kind.rules` contain a rule with a readable message.
+        }  # `Kind.rules` contain a rule instead of the pattern, with a readable message.
         return {"x-kubernetes-int-or-string": True, **either}
     return schema_of(of, choices[0]) if len(choices) == 1 else dict(FREE_VALUE)
 

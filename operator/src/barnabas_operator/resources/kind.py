@@ -19,8 +19,8 @@ class Scaled(NamedTuple):
 class Kind(NamedTuple):
     """The description of a kind, from which CRD, ClusterRoles, reference, watch, metrics and the chart's RBAC are made.
 
-    A resource of any kind but Cluster belongs to the Cluster in `spec.cluster`. If that is left out, it belongs to the
-    Cluster in `status.cluster`, or else to the only Cluster of its namespace.
+    A resource of any kind but Cluster belongs to the Cluster in `spec.cluster`. Without `spec.cluster`, the resource
+    belongs to the Cluster in `status.cluster`, or else to the only Cluster of its namespace.
     """
 
     resource: type[Resource]
@@ -43,7 +43,7 @@ class Kind(NamedTuple):
     list_keys: Mapping[type, str] = NOTHING
     """The field that identifies an entry of a list, by the type of the entries."""
     not_filled_in: frozenset[type] = frozenset()
-    """The types for which, alone or in lists, the CRD has no default."""
+    """The types that have no default in the CRD, neither as a field nor as the entry of a list."""
     scaled: Scaled | None = None
     """The numbers for `kubectl scale`, if the kind supports it."""
     name_field: str | None = None

@@ -96,7 +96,7 @@ MAINTENANCE_JOB: Final = Kind(
         column("Progress", "string", ".status.progress"),
         column("Records", "integer", ".status.records.done"),
         column("Duration", "string", ".status.duration"),
-        column("Cluster", "string", ".*.cluster", wide=True),  # The path matches spec and status, which must be equal.
+        column("Cluster", "string", ".*.cluster", wide=True),  # Both spec and status may have this field.
         column("Attempts", "integer", ".status.attempts", wide=True),
         column("Ledger", "string", ".status.ledger", wide=True),
     ),

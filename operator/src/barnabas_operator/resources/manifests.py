@@ -33,7 +33,7 @@ class Declared:
 
 
 class Manifests(NamedTuple):
-    """The resources in some files, and all errors. The resources may be used only if there are no errors."""
+    """The resources in the given files, and all errors. The resources may be used only if there are no errors."""
 
     declared: tuple[Declared, ...]
     errors: tuple[ManifestError, ...]

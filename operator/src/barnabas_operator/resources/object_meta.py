@@ -1,4 +1,4 @@
-"""The parts that all resources have in common: Kubernetes metadata and status conditions."""
+"""The fields that all resources have in common: Kubernetes metadata and status conditions."""
 
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal, get_args

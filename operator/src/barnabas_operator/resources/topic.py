@@ -122,7 +122,7 @@ TOPIC: Final = Kind(
     rights="topics",
     thing="topic",
     columns=(
-        column("Cluster", "string", ".*.cluster"),  # The path matches spec and status, which must be equal.
+        column("Cluster", "string", ".*.cluster"),  # Both spec and status may have this field.
         column("Partitions", "integer", ".status.partitions"),
         column("Replicas", "integer", ".status.replicas"),
         column("Under-replicated", "integer", ".status.underReplicatedPartitions", wide=True),
@@ -134,7 +134,7 @@ TOPIC: Final = Kind(
                 "rule": "has(self.spec.topicName) || size(self.metadata.name) <= 249",
                 "message": ("metadata.name has more than 249 characters; allowed: at most 249, as in names of topics"),
             },
-            {  # A wrong Cluster can be corrected until a Cluster has the topic.
+            {  # The Cluster can be changed until the topic belongs to a Cluster.
                 "rule": (
                     "!has(self.status) || !has(self.status.cluster) || (has(self.spec.cluster)"
                     " ? self.spec.cluster == self.status.cluster : !has(oldSelf.spec.cluster))"

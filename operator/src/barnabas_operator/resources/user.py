@@ -235,7 +235,7 @@ USER: Final = Kind(
     rights="users",
     thing="user",
     columns=(
-        column("Cluster", "string", ".*.cluster"),  # The path matches spec and status, which must be equal.
+        column("Cluster", "string", ".*.cluster"),  # Both spec and status may have this field.
         column("Authentication", "string", ".spec.authentication.type"),
         column("Secret", "string", ".status.secret"),
         column("Username", "string", ".status.username", wide=True),

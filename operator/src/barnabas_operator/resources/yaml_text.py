@@ -1,4 +1,4 @@
-"""A YAML writer for plain values, which is much faster than a general one."""
+"""A YAML writer for plain values, which is much faster than a general YAML library."""
 
 import json
 import re

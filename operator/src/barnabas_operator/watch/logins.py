@@ -23,7 +23,7 @@ class Logins:
         self._numbers = count()
 
     async def next(self, **given: Any) -> kopf.ConnectionInfo | None:
-        """Return the credentials of KUBECONFIG if it is set, or else of the pod's ServiceAccount; None without both.
+        """Return the credentials of KUBECONFIG if it is set, or else of the pod's ServiceAccount, or else None.
 
         kopf's default would prefer ~/.kube/config to the ServiceAccount, unlike `find_access`.
         """

@@ -17,7 +17,10 @@ from barnabas_operator.reconcile.brokers.companion_reconciler import CompanionRe
 from barnabas_operator.resources.cluster import Cluster
 
 PASSWORD_ID: Final = "barnabas.dev/password-id"
-"""The annotation with a digest of the password that the brokers have; to set it again would close connections."""
+"""The annotation with a digest of the password that the brokers have.
+
+The same password is not set twice, because the brokers would close the user's connections.
+"""
 
 
 def _has_password(admin: ClusterAdmin) -> bool:
@@ -25,7 +28,7 @@ def _has_password(admin: ClusterAdmin) -> bool:
 
 
 class AdministratorReconciler:
-    """The reconciler of the user `admin` in one Cluster, which asks the brokers once, and again after `forget`."""
+    """The reconciler of the user `admin` in one Cluster. It sends requests only once, and again after `forget`."""
 
     def __init__(self, api: KubeApi, connected: Callable[[Cluster], ClusterAdmin]) -> None:
         self._api = api

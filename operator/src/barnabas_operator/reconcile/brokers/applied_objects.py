@@ -55,7 +55,7 @@ class AppliedObjects:
         self._said.clear()
 
     def forget_one(self, kind: str, name: str) -> None:
-        """Apply this object again the next time, unless it was refused as invalid."""
+        """Apply this object again in the next reconciliation, unless it was refused as invalid."""
         said = self._said.get((kind, name))
         if said is not None and said.refusal is None:
             del self._said[kind, name]
@@ -76,9 +76,10 @@ class AppliedObjects:
         return True
 
     async def apply(self, cluster: Cluster, item: Json) -> bool:
-        """Apply the item if it has changed; return True if it had. Raises ObjectRefused and KubeUnreachable.
+        """Apply the item if it has changed since the last call; return True if it was applied.
 
-        If the Cluster does not own the existing object of this name, the item is refused.
+        If the Cluster does not own the existing object of this name, the item is refused. Raises ObjectRefused and
+        KubeUnreachable.
         """
         if self._is_known(item):
             return False
@@ -109,7 +110,7 @@ class AppliedObjects:
         try:
             await self._api.dry_run(item)
         except KubeRefused as error:
-            if error.is_about_the_object:  # Other errors, such as a quota, concern only the dry run.
+            if error.is_about_the_object:  # Any other refusal may have passed when the object is created.
                 raise self._refused(item, error) from error
 
     def _is_known(self, item: Json) -> bool:

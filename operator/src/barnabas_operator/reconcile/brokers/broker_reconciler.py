@@ -59,7 +59,7 @@ class BrokersOutcome(NamedTuple):
     """The outcome of one reconciliation of a Cluster's brokers.
 
     `waiting` says why the brokers are not yet as declared, and is None if they are. If `balance` is true, leaders must
-    be balanced now. `trouble` is what Kubernetes reports about pods that do not run.
+    be balanced. `trouble` is what Kubernetes reports about pods that do not run.
     """
 
     pods: PodsState
@@ -115,7 +115,7 @@ class BrokerReconciler:
         stage = pods.next_stage(cluster)
         pods = pods.at_stage(stage)
         self._places = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
-        begins = pods.broker_set is None  # Brokers that will be removed need no address.
+        begins = pods.broker_set is None  # Only a new StatefulSet waits for addresses of all brokers.
         lacking = pods.external.lacking(cluster, self._places if begins else 0)
         if lacking:
             return BrokersOutcome(pods, refused or Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
@@ -153,7 +153,7 @@ class BrokerReconciler:
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
         there = await self._api.get("Cluster", namespace, name)
         if there is not None and there["metadata"]["uid"] != cluster.metadata.uid:
-            return None  # A new Cluster of this name owns the objects.
+            return None  # A new Cluster of the same name now owns the objects.
         await self._end_brokers(cluster)
         found = [terminating_pod(each) for each in await self._api.listing("Pod", namespace, selector(name))]
         pods = [pod for pod in found if broker_of(pod.name, name) is not None]
@@ -222,7 +222,7 @@ class BrokerReconciler:
                 unbound = await self._ahead.refuse(cluster, pods, restarting)
                 if unbound is not None:
                     return unbound
-                self.unbalanced = True  # Set before the request, whose response may be lost.
+                self.unbalanced = True  # Set first, because the response to the restart may be lost.
                 refused = await self._restarts.begin(cluster, restarting)
                 return refused or Refusal(NOT_READY, f"broker {', '.join(map(str, batch))} restarts")
             case RemoveBroker(number):

@@ -53,7 +53,7 @@ class ClusterSecretsReconciler:
         """The expiry times of the certificates in the Secrets; None until they are known."""
 
     def forget(self) -> None:
-        """Read the Secrets again, because a certificate may be due or another client may have changed a Secret."""
+        """Read the Secrets again, because certificates may be due for renewal, or Secrets may have changed."""
         self._seen = None
 
     async def reconcile(self, cluster: Cluster, pods: PodsState) -> Refusal | None:
@@ -107,7 +107,7 @@ class ClusterSecretsReconciler:
         return {name: item for name, item in zip(names, found, strict=True) if item is not None}
 
     async def _node_addresses(self, cluster: Cluster, pods: PodsState) -> frozenset[str]:
-        """Return the addresses of the nodes that a broker may move to, because brokers advertise them."""
+        """Return the node addresses that certificates must contain, because brokers advertise them."""
         if not any(each.is_at_node for each in cluster.spec.listeners):
             return frozenset()
         nodes = await self._nodes.all()

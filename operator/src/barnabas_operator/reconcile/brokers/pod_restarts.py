@@ -26,9 +26,9 @@ class PodRestarts:
         self._events = EventWriter(api)
 
     async def begin(self, cluster: Cluster, pods: Sequence[BrokerPod]) -> Refusal | None:
-        """Restart the pods; return a refusal, and restart none, if the PodDisruptionBudget forbids evicting the first.
+        """Restart the pods, unless the PodDisruptionBudget forbids evicting the first pod; then return the refusal.
 
-        The other pods are deleted without asking the budget, because they share no partition with the first.
+        The other pods are deleted instead of evicted, because they share no partition with the first pod.
         """
         first, *others = pods
         try:
@@ -42,7 +42,7 @@ class PodRestarts:
         return None
 
     async def _end(self, cluster: Cluster, pod: BrokerPod, *, asks: bool) -> bool:
-        """Evict the pod, or delete it if `asks` is false or it does not run; return False if it was replaced."""
+        """Evict the pod, or delete it if `asks` is false or the pod is lost; return False if it was replaced."""
         namespace = cluster.metadata.namespace
         try:
             if asks and not pod.is_lost:

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class VersionOutcome(NamedTuple):
-    """The step that was done, and why the metadata version is not as declared.
+    """The step that was carried out, or the refusal that says why the metadata version is not as declared.
 
     Both are None if the version is as declared, or the brokers are not ready for a higher version.
     """

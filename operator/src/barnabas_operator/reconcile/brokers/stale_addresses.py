@@ -1,4 +1,4 @@
-"""Marks pods for a restart whose brokers advertise an outdated address."""
+"""Annotates the pods of brokers that advertise an outdated address, so that these pods are restarted."""
 
 import logging
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 async def mark_stale_pods(api: KubeApi, cluster: Cluster, pods: PodsState) -> None:
     """Annotate the pods, so that they restart one by one. Raises KubeUnreachable and KubeRefused.
 
-    The StatefulSet must be changed after this call, because the old addresses are stored only there.
+    Call this function before the StatefulSet changes, because only the StatefulSet stores the advertised addresses.
     """
     for broker_id, why in stale_brokers(cluster, pods).items():
         pod, namespace = pods.pods[broker_id], cluster.metadata.namespace or "default"

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class SupportingObjects:
-    """The supporting objects of one Cluster. External Services ask for their previous node ports."""
+    """The supporting objects of one Cluster. External Services request their previous node ports."""
 
     def __init__(self, api: KubeApi, objects: AppliedObjects, neighbours: Neighbours) -> None:
         self._api = api
@@ -35,7 +35,7 @@ class SupportingObjects:
     async def apply(self, cluster: Cluster, places: int) -> Refusal | None:
         """Apply all objects, and return the first refusal. Raises KubeUnreachable.
 
-        `places` is the number of brokers that need objects, with the removed brokers that still have replicas.
+        `places` is the number of brokers that need objects, including removed brokers that still have replicas.
         """
         refused, given = None, await self._given(cluster)
         for each in supporting_objects(cluster, await self.apis(), self._neighbours, places):

@@ -1,4 +1,4 @@
-"""Restores the replicas of a target that a reset scaled down, when its ConsumerGroup is no longer reconciled."""
+"""Scales a target up again that an offset reset scaled down, when the ConsumerGroup is no longer reconciled."""
 
 import logging
 from collections.abc import Mapping

@@ -23,7 +23,7 @@ class GroupClient:
 
     def connected(self) -> Any:
         """Return a connected client. Raises ClusterUnreachable, also after `end`."""
-        with self._connecting:  # Threads for several groups may call this at the same time.
+        with self._connecting:  # Threads for several groups may call this method at the same time.
             client = self._client = self._client or self._connect()
         if self._has_ended:
             client.close()

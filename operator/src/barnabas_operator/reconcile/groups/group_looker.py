@@ -96,7 +96,7 @@ class GroupLooker(Looker):
 
     @property
     def acted_at(self) -> float:
-        """Return the time when the API server last answered, or a part of the work last ended."""
+        """Return the time when the API server last answered, or when an offset reset or a scaling step last ended."""
         return max(self._statuses.wrote_at, self._work.acted_at)
 
     async def give_back(self, body: Json) -> None:
@@ -147,7 +147,7 @@ class GroupLooker(Looker):
     async def _bring(self, cluster: Cluster, groups: Sequence[ConsumerGroup], bodies: Bodies) -> bool:
         declared = [group for group in groups if group.metadata.deletion_timestamp is None]
         ending = [group for group in groups if group.metadata.deletion_timestamp is not None]
-        owned = owners(declared, lambda group: group.group_id)  # A resource without a finalizer yet can own a group.
+        owned = owners(declared, lambda group: group.group_id)  # Even a resource without a finalizer can own a group.
         declared = await with_finalizers(self._statuses, declared, bodies, needs_finalizer, self._now())
         is_busy = await self._bring_declared(cluster, declared, owned, bodies)
         are_left = await all_ended(self._end(cluster, group, owned.keys(), bodies) for group in ending)
@@ -199,7 +199,7 @@ class GroupLooker(Looker):
         return why is not None and why.reason != DELETION_PROTECTED
 
     async def _wait(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
-        """Release deleted resources that need no broker; write `why` into the status of all others."""
+        """Release resources whose deletion needs no broker; write `why` into the status of all other resources."""
         going = [each for each in groups if each.metadata.deletion_timestamp is not None and _may_go(each)]
         await all_ended(self._go(each, bodies) for each in going)
         await self._write_unheard([each for each in groups if each not in going], bodies, why)

@@ -1,4 +1,4 @@
-"""The interface of the parts that reconcile a ConsumerGroup, such as offset resets and scaling."""
+"""The interface of the classes that reconcile one aspect of a ConsumerGroup, such as offset resets and scaling."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -14,9 +14,10 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup
 
 
 class GroupEnvironment(NamedTuple):
-    """The environment of a part, in one Cluster. `client` connects to the brokers; it must be called in a thread.
+    """The clients and the clock with which a GroupPart works in one Cluster.
 
-    `writing` is a context for each request that changes something; its argument is the request's time limit in seconds.
+    `client` connects to the brokers; it must be called in a thread. `writing` is a context for each request that
+    changes something; its argument is the request's time limit in seconds.
     """
 
     api: KubeApi
@@ -27,15 +28,15 @@ class GroupEnvironment(NamedTuple):
 
 
 class GroupPart(Protocol):
-    """A part that reconciles one aspect of the ConsumerGroups of one Cluster."""
+    """A reconciler for one aspect of the ConsumerGroups of one Cluster."""
 
     async def act(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, work: WorkStatus) -> WorkStatus:
-        """Take the next step of a group that is not paused; return `work` with this part's conditions."""
+        """Take the next step for a group that is not paused; return `work` with the conditions of this aspect added."""
 
     async def hold(self, group: ConsumerGroup, why: str, work: WorkStatus) -> WorkStatus:
-        """Undo temporary changes in Kubernetes, because the group is on hold for `why`. Sends no request to brokers.
+        """Undo temporary changes in Kubernetes, because the group is on hold for `why`.
 
-        Returns `work` with this part's conditions.
+        Sends no request to brokers. Returns `work` with the conditions of this aspect added.
         """
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:

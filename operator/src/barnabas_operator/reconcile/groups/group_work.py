@@ -1,4 +1,4 @@
-"""Reconciles each ConsumerGroup after it was read: runs its parts, judges its lag objective, makes its status."""
+"""Reconciles a ConsumerGroup after it was read: resets offsets, scales, checks the lag objective, makes the status."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE_MAX: Final = 16
 PARTS: Final[Sequence[Callable[[GroupEnvironment], GroupPart]]] = (OffsetResets, LagScaling)
-"""The parts in the order in which they run; each part receives the conditions of the previous parts."""
+"""The aspects of a group in the order of their reconciliation; each receives the conditions of the previous ones."""
 
 
 class Worked(NamedTuple):
@@ -54,12 +54,12 @@ class GroupWork:
         """The monotonic time since which each group has missed its objective, by name of the resource."""
         self._turns = asyncio.Semaphore(AT_ONCE_MAX)
         self.acted_at = 0.0
-        """The monotonic time at which the last part ended."""
+        """The monotonic time at which an offset reset or a scaling step last ended."""
 
     async def bring(
         self, cluster: Cluster, group: ConsumerGroup, owner: ConsumerGroup, seen: GroupSeen
     ) -> Worked | None:
-        """Reconcile a group once; return None if a server did not answer. Raises NotLeading."""
+        """Reconcile a group once; return None if the brokers or the API server did not answer. Raises NotLeading."""
         problem = refuse_group(group, owner, seen)
         try:
             if problem is None and not group.is_paused:

@@ -45,7 +45,7 @@ class _Known(NamedTuple):
 
 
 class LagScaling(GroupPart):
-    """The part that carries out `spec.scaling` of the groups of one Cluster."""
+    """The reconciler of `spec.scaling` for the groups of one Cluster."""
 
     def __init__(self, environment: GroupEnvironment) -> None:
         self._clock = environment.clock
@@ -78,12 +78,12 @@ class LagScaling(GroupPart):
         return replace(_with(work, follows_lag(group, seen, done, self._stamp())), replicas=done.replicas)
 
     async def hold(self, group: ConsumerGroup, _why: str, work: WorkStatus) -> WorkStatus:
-        """Forget the scale of the target, and do not change it."""
+        """Forget the scale of the target, and leave the target unchanged."""
         self._known.pop(group.metadata.uid or "", None)
         return work
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """Forget the scale of the target, and do not change it."""
+        """Forget the scale of the target, and leave the target unchanged."""
         self._known.pop(group.metadata.uid or "", None)
         return None
 

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 
 class OffsetResets(GroupPart):
-    """The part that carries out offset resets and deletion policies of the groups of one Cluster."""
+    """The reconciler of offset resets and deletion policies for the groups of one Cluster."""
 
     def __init__(self, environment: GroupEnvironment) -> None:
         self._environment = environment
@@ -112,9 +112,9 @@ class OffsetResets(GroupPart):
         return await blocking(lambda: plan_now(self._admin(), reset, look.group_id, look.now))
 
     async def _commit(self, group: ConsumerGroup, look: ResetLook) -> tuple[ResetStatus | None, Stop | None]:
-        """Commit the offsets of the reset; return its status, or why it was refused.
+        """Commit the offsets of the reset; return the status of the reset, or why it was refused.
 
-        Both are None if the state has changed and must be read again.
+        Both are None if the group or its target has changed, and must be read again.
         """
         reset = look.reset
         assert reset is not None
@@ -156,12 +156,12 @@ class OffsetResets(GroupPart):
         return plan, admin.commit(look.group_id, offsets)
 
     async def _scale(self, group: ConsumerGroup, look: ResetLook, step: Remember | Scale) -> Stop | None:
-        """Write the step to the target, unless the reset would be refused anyway; return why the reset must stop."""
+        """Scale or annotate the target, unless the reset would be refused anyway; return why the reset must stop."""
         in_vain = await self._refusal_before(look, step) if isinstance(step, Remember) else None
         return Stop(in_vain) if in_vain is not None else await self._targets.take(group, look, step)
 
     async def _refusal_before(self, look: ResetLook, step: Remember) -> Refusal | None:
-        """Return why the reset would be refused, before its target is scaled down."""
+        """Check, before the target is scaled down, whether the reset would be refused; return the reason, or None."""
         if step.before is None or step.before.gave_up:
             return None
         plan = await self._plan(look)
@@ -209,7 +209,7 @@ class OffsetResets(GroupPart):
         return reset_done(group, work, done, self._stamp())
 
     def _admin(self) -> GroupAdmin:
-        """Return an admin client, in a thread. Raises ClusterUnreachable."""
+        """Return an admin client; call this method in a thread. Raises ClusterUnreachable if no broker answers."""
         return GroupAdmin(self._environment.client(), self._environment.writing)
 
     def _stamp(self) -> str:

@@ -49,9 +49,9 @@ class ResetTargets:
         return ResetLook(name, group_id, reset, done_at, described, target, scale, now, is_on_hold)
 
     async def take(self, group: ConsumerGroup, look: ResetLook, step: Remember | Scale) -> Stop | None:
-        """Write the step to the target; return why the reset must stop.
+        """Scale or annotate the target; return why the reset must stop.
 
-        None means that the step was written, or that another client has changed the target, which must be read again.
+        None means that the target was changed, or that another client has changed the target, which must be read again.
         """
         target, seen = look.target, look.scale
         assert target is not None

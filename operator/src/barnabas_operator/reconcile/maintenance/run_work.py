@@ -123,7 +123,7 @@ class RunWork:
         await self._api.dry_run(item)
 
     async def _give_rights(self, cluster: Cluster) -> None:
-        """Apply the ServiceAccounts and Roles of runs, and after RIGHTS_EVERY_S even if they are unchanged."""
+        """Apply the ServiceAccounts and Roles of runs after a change, and at the latest every RIGHTS_EVERY_S."""
         async with self._rights_turn:
             if self._clock.monotonic_s() - self._rights_s >= RIGHTS_EVERY_S:
                 self._objects.forget()
@@ -157,7 +157,7 @@ class RunWork:
         await self._api.patch(kind, run.metadata.namespace, name, {"spec": {"suspend": False}})
 
     async def end(self, run: MaintenanceJob, observed: ObservedRun) -> bool:
-        """Delete the Job or SparkApplication of a run; return True if neither it nor a pod exists any more."""
+        """Delete the Job or SparkApplication of a run; return True if the object and all its pods are gone."""
         job = observed.job
         is_own = job is not None and job.owner == run.metadata.uid
         if job is not None and is_own and not job.is_ending:
@@ -167,7 +167,7 @@ class RunWork:
         return not (is_own or observed.live_pods or observed.unknown)
 
     async def expire(self, run: MaintenanceJob) -> None:
-        """Delete a run that ended at least `ttlSecondsAfterFinished` ago, if that is set."""
+        """Delete a run that ended at least `ttlSecondsAfterFinished` ago, if the run has this field."""
         kept_s, at = run.spec.ttl_seconds_after_finished, ended_at(run)
         if kept_s is None or not at:
             return

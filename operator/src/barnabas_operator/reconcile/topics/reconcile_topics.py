@@ -41,7 +41,7 @@ ORDER: Final = (CreateTopic, IncreasePartitions, AlterConfigs, MoveReplicas, Del
 
 
 class Outcome(NamedTuple):
-    """The outcome of a reconciliation: `wanted` with the new statuses, and the last state of the cluster.
+    """The outcome of a reconciliation: `wanted` with the new statuses, and the last observed state of the cluster.
 
     `done` are the steps that were carried out, `failed` are errors that belong to no resource, and `ahead` are the
     pending moves.

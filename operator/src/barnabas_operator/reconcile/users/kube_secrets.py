@@ -118,7 +118,7 @@ class KubeSecrets(UserSecrets):
         return _text(await self._get(name), AUTHORITY)
 
     async def clients_authority(self, cluster: Cluster) -> ClientsAuthority | None:
-        """Return the authority in the Secrets CLUSTER-clients-ca and CLUSTER-clients-ca-cert."""
+        """Return the CA in the Secrets CLUSTER-clients-ca and CLUSTER-clients-ca-cert."""
         name = clients_authority_name(cluster.metadata.name)
         secret = await self._get(name)
         key = _text(secret, _KEY) or _text(secret, _GIVEN_KEY)

@@ -56,7 +56,7 @@ class UsersOutcome(NamedTuple):
 
 
 class UsersRound(NamedTuple):
-    """The facts of one reconciliation: the brokers' users, the owner of each user name, and the facts for Secrets."""
+    """The input of one reconciliation: the brokers' users, the owner of each user name, and the data for Secrets."""
 
     context: UserContext
     owned: Mapping[str, User]
@@ -78,7 +78,7 @@ class UsersWork:
         self._turns: Final = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def begin(self, cluster: Cluster, declared: Sequence[User], bootstrap: str, now_ms: int) -> UsersRound:
-        """Read the brokers' users, and return the facts for the reconciliation. Raises ClusterUnreachable.
+        """Read the brokers' users, and return the input for the reconciliation. Raises ClusterUnreachable.
 
         `bootstrap` is the clients' bootstrap address while the Cluster's status has none.
         """
@@ -110,7 +110,10 @@ class UsersWork:
         return UsersOutcome(outcomes, tuple(user for user in kept if user is not None), done)
 
     async def _plan(self, user: User, round_: UsersRound) -> tuple[UserPlan, ReadySecret]:
-        """Write the user's Secret, and then return the plan. Otherwise a crash could lose a new password."""
+        """Write the user's Secret, and then return the plan.
+
+        If the plan were carried out before the Secret is written, a crash could lose a new password.
+        """
         owner = round_.owned[user.username]
         if isinstance(round_.secrets, Refusal):
             return UserPlan(user, refusal=round_.secrets), ReadySecret()

@@ -50,7 +50,7 @@ class Authorities(NamedTuple):
 
 
 class SecretRound(NamedTuple):
-    """The facts for one reconciliation of Secrets. `bootstrap` is used while the Cluster's status has no address."""
+    """The input for one reconciliation of Secrets. `bootstrap` is used while the Cluster's status has no address."""
 
     cluster: Cluster
     bootstrap: str

@@ -35,7 +35,7 @@ from barnabas_operator.resources.user import User
 log = logging.getLogger(__name__)
 
 PART: Final = 100
-"""The number of Users that are reconciled together, so that with thousands of Users the first are soon ready."""
+"""The number of Users in one batch, so that the first of thousands of Users are soon ready."""
 SECRETS_KEPT: Final = 0.5
 """The time for which a Secret is cached, as a fraction of the interval between reconciliations."""
 
@@ -61,7 +61,7 @@ class UserReconciler(KindReconciler):
         await asyncio.gather(*(self._statuses.release(body) for body in bodies.values()))
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Release deleted Users that need no broker; write `why` into the status of all others."""
+        """Release deleted Users whose deletion needs no broker; write `why` into the status of all other Users."""
         users, now = await self._readable(bodies), self._now()
         going = {each.metadata.name for each in users if each.metadata.deletion_timestamp is not None and may_go(each)}
         await self._write_statuses(

@@ -34,7 +34,7 @@ class UserSecrets(Protocol):
     async def write(
         self, user: User, stored: StoredSecret | None, data: Mapping[str, bytes], marks: Mapping[str, str]
     ) -> None:
-        """Create the user's Secret, or change the `stored` one. Raises SecretTaken if it exists but was not read."""
+        """Create the user's Secret, or change `stored`. Raises SecretTaken if an unread Secret exists."""
 
     async def delete(self, user: User, stored: StoredSecret) -> None:
         """Delete the user's own Secret, which is no longer needed."""
@@ -49,4 +49,4 @@ class UserSecrets(Protocol):
         """Return the CA that signs the certificates of users; None if there is none."""
 
     def missing_authority(self, cluster: Cluster) -> str:
-        """Return a clause that says which part of the clients CA is missing."""
+        """Return a clause that says why there is no clients CA."""
