@@ -20,7 +20,7 @@ from barnabas_operator.kafka.transactions import OpenTransaction, abort, open_in
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return the exit code: 0, or 1 if no cluster answers or there is no such transaction."""
+    """Run the command; return the exit code: 0, or 1 if the transaction was not aborted."""
     options = _parser().parse_args(arguments)
     # kafka-python raises its errors, too, so its log would only repeat them.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)

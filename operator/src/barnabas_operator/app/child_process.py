@@ -69,7 +69,10 @@ class ChildProcess:
         return self.folder / self._child.log_name
 
     async def start(self) -> float:
-        """Start and supervise the process; return the seconds until it was ready. Raises ChildFailed."""
+        """Start and supervise the process; return the seconds until it was ready.
+
+        Raises ChildFailed if the process ends before it is ready.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         await self._end_leftover()
         seconds = await self._spawn()

@@ -58,7 +58,7 @@ class DataDir:
         self._written = memory
 
     def read_status(self) -> DesiredState | None:
-        """Read the state of the last run, or return None if there is none. Raises MemoryBroken."""
+        """Read the state of the last run; None if there was no run. Raises MemoryBroken if the file cannot be read."""
         return read_status(self.path)
 
 
@@ -78,9 +78,9 @@ def _take_lock(path: Path) -> TextIO:
 
 
 def read_status(path: Path) -> DesiredState | None:
-    """Read the state of the last `barnabas up` in this data directory, or return None if there is none.
+    """Read the state of the last `barnabas up` in this data directory; None if there was no run.
 
-    Raises MemoryBroken.
+    Raises MemoryBroken if the file cannot be read.
     """
     file = path / MEMORY_FILE
     try:

@@ -73,7 +73,7 @@ class LocalCluster:
         return Security(self.own_tls)
 
     def bring_users(self, client: Any, cluster: Cluster) -> None:
-        """Set the passwords of users that brokers store. Raises ClusterUnreachable."""
+        """Set the passwords of users that brokers store. Raises ClusterUnreachable if no broker answers."""
         self._security.bring_users(client, cluster)
 
     def give_places(self, cluster: Cluster) -> None:
@@ -122,7 +122,10 @@ class LocalCluster:
             self._say(f"clients of {user}: Kafka's tools take --command-config {files.java_settings}, {kcat}")
 
     async def restart(self, cluster: Cluster, number: int) -> None:
-        """Stop a broker, and start it with the manifest's settings. Raises ChildFailed."""
+        """Stop a broker, and start it with the manifest's settings.
+
+        Raises ChildFailed if the broker ends before it is ready.
+        """
         broker = self.brokers[number]
         self._say(f"{broker.name} restarts, because its settings changed")
         await self._stop_broker(number)
@@ -235,7 +238,7 @@ def is_free(port: int) -> bool:
 
 
 def any_free_port(chosen: set[int]) -> int:
-    """Return a free port that is not among `chosen`. Raises PortTaken."""
+    """Return a free port that is not among `chosen`. Raises PortTaken if none is found."""
     for port in random.sample(OPEN_PORTS, PORTS_TRIED):
         if port not in chosen and is_free(port):
             return port

@@ -84,7 +84,7 @@ class LocalSecurity:
     def bring_users(self, client: Any, cluster: Cluster) -> None:
         """Set SCRAM passwords that this run has not yet set, and remove users that are no longer declared.
 
-        Raises ClusterUnreachable.
+        Raises ClusterUnreachable if no broker answers, or if the brokers refuse a password.
         """
         wanted = self._passwords(cluster)
         gone = [each.name for each in (self._folder / "users").glob("*") if each.name not in wanted]

@@ -112,7 +112,7 @@ class LocalUsers:
     async def bring(
         self, cluster: Cluster, declared: Sequence[User], removed: Sequence[User], bootstrap: str
     ) -> UsersOutcome:
-        """Reconcile all users once. Raises ClusterUnreachable."""
+        """Reconcile all users once. Raises ClusterUnreachable if no broker answers."""
         reserved = (*OWN_USERS, *users_of(cluster))
         work = UsersWork(UserBrokers(self._look, self._apply), self._secrets, new_password, reserved)
         round_ = await work.begin(cluster, declared, bootstrap, self._clock.now_ms())

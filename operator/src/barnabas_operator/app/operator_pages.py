@@ -29,7 +29,10 @@ class CannotServe(Exception):
 
 
 async def serve_pages(operator: Operator, listener: str) -> web.AppRunner:
-    """Serve the pages at `HOST:PORT`; the caller must clean up the returned runner. Raises CannotServe."""
+    """Serve the pages at `HOST:PORT`; the caller must clean up the returned runner.
+
+    Raises CannotServe if the address cannot be bound.
+    """
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=await operator.metrics.page(), content_type="text/plain")

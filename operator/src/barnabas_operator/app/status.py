@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def connected(bootstrap: str, security: Credentials) -> ClusterAdmin:
-    """Return a connection to the cluster. Raises ClusterUnreachable."""
+    """Return a connection to the cluster. Raises ClusterUnreachable if no broker answers."""
     return ClusterAdmin(bootstrap, SystemClock(), CONNECT_TIMEOUT_S, security=security)
 
 

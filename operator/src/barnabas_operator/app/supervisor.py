@@ -54,11 +54,14 @@ STOPPED: Final = Refusal("Stopped", "barnabas up has ended")
 
 
 ConnectLocally = Callable[[str, float, Credentials], ClusterAdmin]
-"""A function that connects to `host:port[,host:port]` within some seconds. Raises ClusterUnreachable."""
+"""A function that connects to `host:port[,host:port]` within some seconds.
+
+Raises ClusterUnreachable if no broker answers.
+"""
 
 
 def connected_admin(bootstrap: str, timeout_s: float, security: Credentials) -> ClusterAdmin:
-    """Return a connection to the cluster. Raises ClusterUnreachable."""
+    """Return a connection to the cluster. Raises ClusterUnreachable if no broker answers."""
     return ClusterAdmin(bootstrap, SystemClock(), timeout_s, security=security)
 
 

@@ -67,7 +67,10 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def read_variables(environment: Mapping[str, str]) -> Variables:
-    """Read the variables, with the defaults that `--help` shows. Raises InvalidVariable."""
+    """Read the variables, with the defaults that `--help` shows.
+
+    Raises InvalidVariable if a variable has a value that is not allowed.
+    """
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(Variables)}
     given = {name: _value(name, environment[name], kind) for name, kind in fields.items() if name in environment}
     return msgspec.convert(given, Variables)

@@ -43,7 +43,10 @@ class GroupLooks:
         """The groups that the brokers reported in the previous call of `look`."""
 
     def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
-        """Read the state and progress of these groups, in a few requests to each broker. Raises ClusterUnreachable."""
+        """Read the state and progress of these groups, in a few requests to each broker.
+
+        Raises ClusterUnreachable if no broker answers.
+        """
         try:
             asking = Asking(connected())
             chosen = read_chosen(asking, group_ids, self._topics, self._retention)

@@ -11,14 +11,17 @@ from barnabas_operator.resources.consumer_group import Reset
 
 
 def plan_now(admin: GroupAdmin, reset: Reset, group_id: str, now: datetime) -> ResetPlan | Refusal:
-    """Return the plan, or why the reset is refused. Raises ClusterUnreachable."""
+    """Return the plan, or why the reset is refused. Raises ClusterUnreachable if no broker answers."""
     return plan_of(admin, reset, group_id, reset_descriptions(admin, reset, group_id), now)
 
 
 def plan_of(
     admin: GroupAdmin, reset: Reset, group_id: str, described: GroupDescriptions, now: datetime
 ) -> ResetPlan | Refusal:
-    """Return the plan for groups that `admin` has just described. Raises ClusterUnreachable."""
+    """Return the plan for groups that `admin` has just described.
+
+    Raises ClusterUnreachable if no broker answers.
+    """
     for each, group in described.groups.items():
         if group.problem:
             return Refusal(KAFKA_ERROR, f"group {each}: {group.problem}")

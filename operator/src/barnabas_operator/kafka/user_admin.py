@@ -31,7 +31,7 @@ from barnabas_operator.planning.users.user_steps import (
 )
 
 ENTRIES_A_REQUEST_MAX: Final = 500
-"""The largest number of users or ACLs in one request, so that its answer takes about a second."""
+"""The largest number of users or ACLs in one request, so that the response takes about a second."""
 _ANY: Final = 1
 _USER: Final = "user"
 _MECHANISMS: Final[Mapping[str, ScramMechanism]] = {
@@ -44,7 +44,7 @@ Failures = Iterator[tuple[str, StepRefused]]
 
 
 def cluster_users(client: Any) -> ClusterUsers:
-    """Return all users of the brokers. Raises ClusterUnreachable."""
+    """Return all users of the brokers. Raises ClusterUnreachable if no broker answers."""
     with reachable():
         mechanisms, acls, quotas = _mechanisms(client), _acls(client), _quotas(client)
     names = {*mechanisms, *(acls or ()), *quotas}
@@ -119,9 +119,9 @@ def _quotas(client: Any) -> Mapping[str, dict[str, float]]:
 def apply_user_steps(
     client: Any, steps: Sequence[UserStep], writing: Callable[[], AbstractContextManager[object]]
 ) -> dict[str, tuple[UserStep, StepRefused]]:
-    """Carry out the steps kind by kind; return the refused step of each user. Raises ClusterUnreachable.
+    """Carry out the steps kind by kind; return the refused step of each user.
 
-    The context `writing` is entered for each request.
+    The context `writing` is entered for each request. Raises ClusterUnreachable if no broker answers.
     """
     refused: dict[str, tuple[UserStep, StepRefused]] = {}
     with reachable():

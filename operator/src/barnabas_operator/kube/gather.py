@@ -70,7 +70,10 @@ async def _nothing() -> list[dict[str, Any]]:
 
 
 def _broker_set(found: Json) -> BrokerSet:
-    """Return the state of a StatefulSet. Its revision is empty until Kubernetes has observed the template."""
+    """Return the state of a StatefulSet.
+
+    The revision is empty until the StatefulSet controller has observed the template.
+    """
     status = found.get("status", {})
     is_seen = status.get("observedGeneration") == found["metadata"]["generation"]
     volumes = {claim["metadata"]["name"]: _volume(claim) for claim in found["spec"].get("volumeClaimTemplates", ())}
@@ -168,7 +171,7 @@ def _bootstrap_ports(cluster: Cluster, services: Iterable[Json]) -> dict[str, in
 
 
 def _balancer_hosts(services: Iterable[Json], given: Mapping[str, str]) -> dict[tuple[str, int], str]:
-    """Return the address of each broker's load balancer; of several addresses the one that is already advertised."""
+    """Return the address of each broker's load balancer, if possible the address that the broker already advertises."""
     hosts: dict[tuple[str, int], str] = {}
     for key, service in _of_brokers(services):
         ingress = service.get("status", {}).get("loadBalancer", {}).get("ingress", ())

@@ -98,7 +98,7 @@ def _bootstrap_outside(cluster: Cluster, listener: Listener) -> KubeObject:
 
 
 def _of_broker(cluster: Cluster, listener: Listener, broker_id: int) -> KubeObject:
-    """Return the external Service of one broker, which can be reached even before it is ready."""
+    """Return the external Service of one broker, which reaches the broker even before it is ready."""
     name = cluster.metadata.name
     spec = {
         "type": SERVICE_TYPES[listener.type],

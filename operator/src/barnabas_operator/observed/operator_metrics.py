@@ -130,7 +130,10 @@ class _Resources(Collector):
         self._certificates: list[tuple[tuple[str, str, str], float]] = []
 
     def look(self) -> None:
-        """Copy the facts from the inventory. Call this in the event loop's thread, which changes the inventory."""
+        """Copy the facts from the inventory.
+
+        Call this method in the thread of the event loop, because that thread changes the inventory.
+        """
         bodies = list(self._inventory.bodies())
         self._rows = [self._row(body) for body in bodies]
         groups = (body for body in bodies if body["kind"] == CONSUMER_GROUP.name)

@@ -33,7 +33,7 @@ class BrokerBackoff:
 
     @property
     def is_over(self) -> bool:
-        """True if brokers may be asked again."""
+        """True if the pause is over, so that brokers may be asked again."""
         return self._now_s() >= self._wait_until_s
 
     def lose(self) -> None:

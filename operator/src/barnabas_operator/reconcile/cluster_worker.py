@@ -349,9 +349,9 @@ class ClusterWorker:
         await self._statuses.write([(replace(cluster, status=status), body)])
 
     def _connected(self, cluster: Cluster) -> ClusterAdmin:
-        """Return the connection to the brokers; connect if there is none. Called in threads.
+        """Return the connection to the brokers, which is made if needed; called in threads.
 
-        Raises ClusterUnreachable, also after the worker has ended.
+        Raises ClusterUnreachable if no broker answers, or the worker has ended.
         """
         admin = self._admin
         if admin is None:

@@ -1,4 +1,4 @@
-"""The operator's settings, read when it starts."""
+"""The operator's settings, which are read when the operator starts."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""The parts of a reconciliation: after a part fails, the other parts still run."""
+"""Runs the parts of a reconciliation, such as brokers and Topics, even if an earlier part has failed."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -21,18 +21,21 @@ DOUBLINGS_MAX: Final = 16
 
 
 class ReconcileIncomplete(Exception):
-    """The error after a part of the reconciliation failed; the failure has already been logged and reported."""
+    """The error that a part of the reconciliation has failed, which has already been logged and reported."""
 
 
 class ReconcileParts:
-    """The parts of one reconciliation of the named Cluster."""
+    """The runner for the parts of one reconciliation of the named Cluster."""
 
     def __init__(self, of: str) -> None:
         self._of = of
         self._failed: list[Exception] = []
 
     async def run(self, part: Awaitable[T]) -> T | None:
-        """Return the result of the part; None if it failed. Raises NotLeading, which must end the reconciliation."""
+        """Run the part and return its result; None if it failed.
+
+        Raises NotLeading, which must end the reconciliation.
+        """
         try:
             return await part
         except NotLeading:
@@ -49,7 +52,7 @@ class ReconcileParts:
 
     @property
     def is_unheard(self) -> bool:
-        """True if parts failed, each because the API server did not answer."""
+        """True if parts failed, and all of them because the API server did not answer."""
         return bool(self._failed) and all(isinstance(each, KubeUnreachable) for each in self._failed)
 
     def check(self) -> None:
@@ -69,7 +72,7 @@ class ShortOutages:
         self._since_s: float | None = None
 
     def is_one(self, parts: ReconcileParts) -> bool:
-        """True if parts failed only because the API server did not answer, for PATIENCE_S at most."""
+        """True if parts failed only because the API server has not answered, for at most PATIENCE_S."""
         if not parts.is_unheard:
             self._since_s = None
             return False

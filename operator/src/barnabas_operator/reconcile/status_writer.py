@@ -69,7 +69,7 @@ class StatusWriter:
         return [resource for (resource, _), is_there in zip(resources, there, strict=True) if not is_there]
 
     async def _write(self, resource: Resource, body: Json) -> bool:
-        """Write the status if it differs; return False if the object does not exist."""
+        """Write the status if it has changed; return False if the object does not exist."""
         known = self.newer_than(body)
         before = status_json(replace(resource, status=known)) if known is not None else body.get("status", {})
         new = _bounded(resource.status, known)
@@ -131,7 +131,7 @@ class StatusWriter:
         return await self._finalizers(body, [*others, FINALIZER] if wanted else others)
 
     async def release(self, body: Json) -> bool:
-        """Remove the finalizer; return True if it is removed. Raises KubeUnreachable."""
+        """Remove the finalizer; return True if the object no longer has it. Raises KubeUnreachable."""
         try:
             return await self.set_finalizer(body, wanted=False)
         except KubeRefused as error:

@@ -21,7 +21,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 def kind_of_plural(plural: str) -> Kind:
-    """Return the kind with this plural name. Raises LookupError."""
+    """Return the kind with this plural name. Raises LookupError if there is none."""
     for kind in KINDS.values():
         if kind.plural == plural:
             return kind

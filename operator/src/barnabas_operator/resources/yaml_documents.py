@@ -28,7 +28,7 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line}:{self.column}"
 
     def within(self, file: str, first_line: int) -> "Place":
-        """Return the place in `file`, if the text of the document begins at `first_line`."""
+        """Return the place in `file`, in which the text of the document begins at `first_line`."""
         return Place(file, self.line + first_line - 1, self.column)
 
 
@@ -64,7 +64,7 @@ class Document:
 
 
 def yaml_parts(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the parts of the text between document markers, with their first lines; one part if it has directives."""
+    """Yield the text of each document with its first line; text with directives is yielded as a whole."""
     starts = [0] if DIRECTIVE.search(text) else sorted({0, *(match.start() for match in MARKER.finditer(text))})
     line = 1
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):

@@ -28,7 +28,7 @@ def _has_password(admin: ClusterAdmin) -> bool:
 
 
 class AdministratorReconciler:
-    """The reconciler of the user `admin` in one Cluster. It sends requests only once, and again after `forget`."""
+    """The reconciler of the user `admin` in one Cluster, which asks the brokers only once until `forget` is called."""
 
     def __init__(self, api: KubeApi, connected: Callable[[Cluster], ClusterAdmin]) -> None:
         self._api = api

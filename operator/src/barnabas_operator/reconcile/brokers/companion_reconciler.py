@@ -26,7 +26,7 @@ class CompanionReconciler:
         self._known = None
 
     async def reconcile(self, cluster: Cluster) -> None:
-        """Set the ACLs if the brokers have an authorizer. Raises ClusterUnreachable."""
+        """Set the ACLs if the brokers have an authorizer. Raises ClusterUnreachable if no broker answers."""
         wanted = companion_acls(cluster)
         if not wanted or wanted == self._known:
             return

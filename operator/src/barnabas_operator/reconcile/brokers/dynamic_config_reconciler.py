@@ -43,7 +43,7 @@ class DynamicConfigReconciler:
         self._set_about = about
 
     async def look_for_strays(self, cluster: Cluster, state: ClusterState) -> None:
-        """Ask for logs that no broker serves, after a broker has started or stopped, and after `forget`."""
+        """Ask the brokers which logs they do not serve, after a broker started or stopped, and after `forget`."""
         alive = frozenset(state.racks)
         if alive != self._asked:
             self.strays = await blocking(self._connected(cluster).stray_logs, sorted(alive))
@@ -54,7 +54,7 @@ class DynamicConfigReconciler:
         await blocking(self._connected(cluster).balance_leaders)
 
     async def unregister_removed(self, cluster: Cluster) -> None:
-        """Unregister removed brokers, which would otherwise be reported as offline for ever."""
+        """Unregister removed brokers, because they would otherwise be reported as offline for ever."""
         admin = self._connected(cluster)
         for number in await blocking(admin.forget_brokers, cluster.spec.brokers.replicas):
             meta = cluster.metadata

@@ -1,4 +1,4 @@
-"""Restarts brokers: deletes or evicts their pods, which the StatefulSet then creates again."""
+"""Restarts brokers: evicts or deletes their pods, which the StatefulSet controller then creates again."""
 
 import asyncio
 import logging

@@ -33,7 +33,10 @@ class VersionOutcome(NamedTuple):
 def reconcile_metadata_version(
     admin: ClusterAdmin, cluster: Cluster, brokers: Sequence[BrokerView], state: ClusterState
 ) -> VersionOutcome:
-    """Raise the metadata version by one step, if all brokers support a higher version. Raises ClusterUnreachable."""
+    """Raise the metadata version by one step, if all brokers support a higher version.
+
+    Raises ClusterUnreachable if no broker answers.
+    """
     lower = refuse_lower(cluster, metadata_version_of(state))
     if lower is not None or not may_raise(cluster, brokers, state):
         return VersionOutcome(refusal=lower)

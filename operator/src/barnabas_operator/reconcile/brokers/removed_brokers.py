@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 class RemovedBrokers:
     """The claims of one Cluster's removed brokers. Both methods may raise KubeUnreachable and KubeRefused.
 
-    A mark says that the disk holds no needed data. A Cluster that is created again starts every broker with an unmarked
-    claim.
+    A marked claim has a disk without needed data. A Cluster that is deleted and created again starts a broker for every
+    claim that is not marked.
     """
 
     def __init__(self, api: KubeApi) -> None:

@@ -29,7 +29,7 @@ class ScheduleReconciler:
         self._tidied: int | None = None
 
     def forget(self) -> None:
-        """List leftover objects again, because an earlier operator may have left some behind."""
+        """List leftover objects again, because an earlier operator may have left objects behind."""
         self._tidied = None
 
     async def reconcile(self, cluster: Cluster) -> Refusal | None:

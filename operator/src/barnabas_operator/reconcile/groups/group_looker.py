@@ -55,7 +55,10 @@ class Looks(Protocol):
     """The interface for reading groups from the brokers."""
 
     def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
-        """Read these groups with the connected client, in a thread. Raises ClusterUnreachable."""
+        """Read these groups with the connected client, in a thread.
+
+        Raises ClusterUnreachable if no broker answers.
+        """
 
 
 class GroupLooker(Looker):

@@ -77,7 +77,7 @@ class GroupWork:
         return Worked(replaced(group, status=status), work.is_busy)
 
     async def hold(self, group: ConsumerGroup, why: str) -> WorkStatus:
-        """Call `hold` of all parts because of `why`. Raises NotLeading and KubeUnreachable."""
+        """Call `hold` of each GroupPart because of `why`. Raises NotLeading and KubeUnreachable."""
         work = WorkStatus()
         async with self._turns:
             for part in self._parts:
@@ -99,7 +99,7 @@ class GroupWork:
         return await self._each(lambda part: part.end(group))
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """Call `clean_up` of all parts; return the first refusal.
+        """Call `clean_up` of each GroupPart; return the first refusal.
 
         Raises NotLeading, KubeUnreachable and KubeRefused.
         """

@@ -77,7 +77,7 @@ class SecretWriter:
         self._new_password: Final = new_password
 
     async def authorities(self, cluster: Cluster, *, with_clients: bool) -> Authorities:
-        """Return the CAs of a Cluster. Raises SecretsRefused."""
+        """Return the CAs of a Cluster. Raises SecretsRefused if a CA cannot be read."""
         clients = await self._secrets.clients_authority(cluster) if with_clients else None
         return Authorities(await self._secrets.brokers_authority(cluster), clients)
 
