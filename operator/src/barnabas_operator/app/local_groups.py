@@ -62,7 +62,7 @@ class LocalGroups:
     async def bring(
         self, cluster: Cluster, declared: Sequence[ConsumerGroup], removed: Sequence[ConsumerGroup]
     ) -> Groups:
-        """Reconcile each declared group once, delete removed groups, and return all with their new statuses."""
+        """Reconcile each declared group once, and delete removed groups; return all groups with their new statuses."""
         looked = await self._look(declared) if declared else Looked({}, "")
         owned = owners(declared, lambda group: group.group_id)
         worked = [await self._bring(cluster, group, owned, looked) for group in declared]
@@ -90,7 +90,7 @@ class LocalGroups:
         return unheard(group, why, self._now()), True
 
     async def _end(self, group: ConsumerGroup, owned: Mapping[str, ConsumerGroup]) -> ConsumerGroup | None:
-        """Carry out the deletion policy of a removed group; return None after that, or the group with a problem."""
+        """Carry out the deletion policy of a removed group; if it has to wait, return the group with the reason."""
         try:
             why = await self._work.end(group, owned)
         except ClusterUnreachable as error:

@@ -85,7 +85,10 @@ def _said(code: int, error: Exception) -> int:
 
 
 async def _is_there(api: KubeApi, started: Started) -> bool:
-    """Create the run; return True if it now exists, or False to try again. Raises LookupError and KubeRefused."""
+    """Create the run; return True if the run now exists, or False if the caller must try again.
+
+    Raises LookupError if the run can never start, and KubeRefused.
+    """
     try:
         cluster = await api.get(CLUSTER.name, started.namespace, started.cluster)
         if cluster is None:

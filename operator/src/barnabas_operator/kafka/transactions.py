@@ -98,7 +98,7 @@ def _transactions(client: Any, states: Sequence[str] | None) -> tuple[Transactio
 
 
 def _held_back(client: Any) -> Mapping[Any, int]:
-    """Return the number of offsets that open transactions hold back, by partition, for partitions with any."""
+    """Return the number of offsets that open transactions hold back, by partition, without partitions with 0."""
     led = [
         structs.TopicPartition(topic["name"], partition["partition_index"])
         for topic in client.describe_topics()

@@ -44,7 +44,7 @@ API_RESOURCES: Final = {
 
 
 def api_resource_of(kind: str) -> ApiResource:
-    """Return the API resource of a kind. Raises KeyError."""
+    """Return the API resource of a kind. Raises KeyError if the operator does not use the kind."""
     return ApiResource(f"apis/{API_VERSION}", KINDS[kind].plural) if kind in KINDS else API_RESOURCES[kind]
 
 

@@ -40,7 +40,7 @@ async def storage_classes(api: KubeApi, cluster: Cluster) -> StorageClasses:
 
 
 async def mark_emptied(api: KubeApi, cluster: Cluster, claim: BrokerClaim, *, is_emptied: bool) -> None:
-    """Label a claim whose disk is empty, or remove the label. Raises KubeUnreachable and KubeRefused."""
+    """Label a claim of a drained broker, or remove the label. Raises KubeUnreachable and KubeRefused."""
     change = {"metadata": {"labels": {EMPTIED_LABEL: "true" if is_emptied else None}}}
     await api.patch(CLAIM, cluster.metadata.namespace or "default", claim.name, change)
 

@@ -183,7 +183,7 @@ def _balancer_hosts(services: Iterable[Json], given: Mapping[str, str]) -> dict[
 
 
 def _of_brokers(services: Iterable[Json]) -> Iterator[tuple[tuple[str, int], Json]]:
-    """Yield the Services of single brokers, with listener name and broker id."""
+    """Yield the external Services of each broker, with listener name and broker id."""
     for service in services:
         labels = _labels(service)
         if BROKER_LABEL in labels:

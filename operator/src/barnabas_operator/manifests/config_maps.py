@@ -17,7 +17,7 @@ from barnabas_operator.resources.cluster import Cluster
 
 
 def config_map(cluster: Cluster, external: ExternalAccess, replicas: int) -> KubeObject:
-    """Return the ConfigMap with a properties file for each broker, which is named like the broker's pod."""
+    """Return the ConfigMap with a properties file for each broker; the file has the name of the broker's pod."""
     files = {
         f"{pod_name(cluster.metadata.name, number)}.properties": properties_text(
             pod_properties(cluster, number, external)

@@ -289,8 +289,7 @@ class ClusterWorker:
     ) -> VersionOutcome:
         """Raise the metadata version after a roll; return the outcome.
 
-        Call this method after all other steps, because the Event needs the previous level, which the status has until
-        then.
+        Call this method after all other steps, while the status still has the previous level, which the Event names.
         """
         if brokers is None or state is None or not brokers.pods.is_rolled_out:
             return VersionOutcome()

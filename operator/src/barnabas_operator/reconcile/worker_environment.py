@@ -13,9 +13,10 @@ from barnabas_operator.planning.users.user_secret import NewPassword
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 
 Connect = Callable[[str, float, TimedWrite, Credentials], ClusterAdmin]
-"""A function that connects to the brokers at `host:port[,host:port]`. It blocks, and raises ClusterUnreachable.
+"""A function that connects to the brokers at `host:port[,host:port]`, and blocks while connecting.
 
 Its other arguments are the seconds for which topic configs are cached, a context for each write, and the credentials.
+Raises ClusterUnreachable if no broker answers.
 """
 
 

@@ -24,7 +24,7 @@ class InvalidResource(ValueError):
 
 
 def resource_of(kind: type[ResourceT], body: Json) -> ResourceT:
-    """Return the typed resource. A status that cannot be read is ignored. Raises InvalidResource."""
+    """Return the typed resource. An invalid status is ignored. Raises InvalidResource if another field is invalid."""
     plain = _plain(kind, body)
     problems = [finding.message for finding in findings(_described(kind), plain)]
     if problems:
@@ -38,7 +38,7 @@ def resource_of(kind: type[ResourceT], body: Json) -> ResourceT:
 def readable_part(kind: type[ResourceT], body: Json) -> ResourceT:
     """Return the resource with the valid fields of its spec; all other fields have their defaults, or are None.
 
-    Even of an invalid resource, some fields are needed, such as the deletion policy.
+    The operator needs some fields even of an invalid resource, such as the deletion policy.
     """
     plain, types = _plain(kind, body), {field.name: field.type for field in msgspec.structs.fields(kind)}
     wrong = {finding.path[1] for finding in findings(_described(kind), plain) if _is_in_spec(finding)}

@@ -336,7 +336,7 @@ CONSUMER_GROUP: Final = Kind(
     ),
     rules={
         ConsumerGroup: [
-            {  # The Cluster can be changed until the group belongs to a Cluster.
+            {  # `spec.cluster` can be changed until `status.cluster` is set.
                 "rule": (
                     "!has(self.status) || !has(self.status.cluster) || (has(self.spec.cluster)"
                     " ? self.spec.cluster == self.status.cluster : !has(oldSelf.spec.cluster))"

@@ -31,7 +31,7 @@ class Kind(NamedTuple):
     writer: Literal["edit", "admin"]
     """The lowest user-facing role of Kubernetes that may write this kind. The role `view` may read all kinds."""
     rights: str
-    """The part RIGHTS in `barnabas-RIGHTS-edit`, the name of the role that may write only this kind."""
+    """The middle part RIGHTS of `barnabas-RIGHTS-edit`, the name of the role that may write only this kind."""
     thing: str
     """The word for the object in Kafka, as messages use it, such as "topic"."""
     columns: tuple[JsonObject, ...] = ()

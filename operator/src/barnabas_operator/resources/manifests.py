@@ -66,7 +66,7 @@ def _parse_file(file: str, text: str) -> Iterator[Declared | ManifestError]:
 
 @lru_cache(maxsize=PARTS_KEPT_MAX)
 def _parse_part(text: str) -> tuple[Declared | ManifestError, ...]:
-    """Parse YAML text. The results are cached, because an edit changes only a few documents of a directory."""
+    """Parse YAML text. The results are cached, because after an edit most documents are unchanged."""
     items: list[Declared | ManifestError] = []
     for document in yaml_documents(text):
         items.extend([document] if isinstance(document, ManifestError) else _parse_document(document))

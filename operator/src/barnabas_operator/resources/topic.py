@@ -134,7 +134,7 @@ TOPIC: Final = Kind(
                 "rule": "has(self.spec.topicName) || size(self.metadata.name) <= 249",
                 "message": ("metadata.name has more than 249 characters; allowed: at most 249, as in names of topics"),
             },
-            {  # The Cluster can be changed until the topic belongs to a Cluster.
+            {  # `spec.cluster` can be changed until `status.cluster` is set.
                 "rule": (
                     "!has(self.status) || !has(self.status.cluster) || (has(self.spec.cluster)"
                     " ? self.spec.cluster == self.status.cluster : !has(oldSelf.spec.cluster))"

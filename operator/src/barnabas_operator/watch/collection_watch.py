@@ -70,7 +70,7 @@ class CollectionWatch:
         return AGAIN_S
 
     async def _list(self) -> None:
-        """List all objects, and call `hear` for each that was added, changed or deleted since the last list."""
+        """List all objects; call `hear` for each object that was added, changed or deleted since the last list."""
         pages = [page async for page in self._api.pages(*self._place)]
         newest = int(pages[-1]["metadata"]["resourceVersion"])
         if newest < self._version:

@@ -43,7 +43,7 @@ async def watch_all(
 ) -> None:
     """Run all watches until cancelled; start the workers of a namespace after all its resources have been listed.
 
-    Raises MustEnd.
+    Raises MustEnd if etcd was restored from a backup.
     """
     try:
         async with asyncio.TaskGroup() as group:

@@ -115,7 +115,7 @@ class BrokerReconciler:
         stage = pods.next_stage(cluster)
         pods = pods.at_stage(stage)
         self._places = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
-        begins = pods.broker_set is None  # Only a new StatefulSet waits for addresses of all brokers.
+        begins = pods.broker_set is None  # Once the StatefulSet exists, brokers to be removed need no address.
         lacking = pods.external.lacking(cluster, self._places if begins else 0)
         if lacking:
             return BrokersOutcome(pods, refused or Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
@@ -222,7 +222,7 @@ class BrokerReconciler:
                 unbound = await self._ahead.refuse(cluster, pods, restarting)
                 if unbound is not None:
                     return unbound
-                self.unbalanced = True  # Set first, because the response to the restart may be lost.
+                self.unbalanced = True  # The flag is set first, because the response to the request may be lost.
                 refused = await self._restarts.begin(cluster, restarting)
                 return refused or Refusal(NOT_READY, f"broker {', '.join(map(str, batch))} restarts")
             case RemoveBroker(number):

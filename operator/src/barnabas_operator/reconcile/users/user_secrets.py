@@ -34,13 +34,16 @@ class UserSecrets(Protocol):
     async def write(
         self, user: User, stored: StoredSecret | None, data: Mapping[str, bytes], marks: Mapping[str, str]
     ) -> None:
-        """Create the user's Secret, or change `stored`. Raises SecretTaken if an unread Secret exists."""
+        """Create the user's Secret, or change the `stored` Secret.
+
+        Raises SecretTaken if `stored` is None, but a Secret with the user's name exists.
+        """
 
     async def delete(self, user: User, stored: StoredSecret) -> None:
         """Delete the user's own Secret, which is no longer needed."""
 
     async def dismiss(self, user: User) -> None:
-        """Release the Secret of a deleted User."""
+        """Delete the Secret of a deleted User, unless Kubernetes deletes the Secret."""
 
     async def brokers_authority(self, cluster: Cluster) -> str:
         """Return the certificates that the brokers' clients trust (PEM); empty if there are none."""
