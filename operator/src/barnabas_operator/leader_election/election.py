@@ -49,7 +49,7 @@ class Election:
         """Acquire and renew the lease, until cancelled."""
         while True:
             await self._attempt()
-            self._tell()
+            self._report_change()
             await self._clock.sleep(min(RETRY_S, self._next_s() or RETRY_S))
 
     def _next_s(self) -> float:
@@ -114,8 +114,8 @@ class Election:
                 raise
             return False
 
-    def _tell(self) -> None:
-        """Log which operator is the leader, and call `on_change`, if the leader has changed."""
+    def _report_change(self) -> None:
+        """Log a change of the leader; call `on_change` if this operator became the leader or lost the lead."""
         acts, holder = self._leadership.is_held, holder_of(self._seen.spec) if self._seen is not None else ""
         if not acts and holder not in ("", self._identity, self._logged_holder):
             log.info("this operator stands by: %s is the leader and holds the lease %s/%s", holder, *self._lease)

@@ -111,7 +111,7 @@ def _plan(topic: Topic, owner: Topic, cluster: ClusterState, moves: ReplicaMoves
 def _of_drift(topic: Topic, found: TopicState, steps: tuple[TopicStep, ...], refusal: Refusal | None) -> TopicPlan:
     """Return the plan that undoes changes of other clients, or only reports them if driftPolicy is Warn.
 
-    In both cases replicas are moved away from brokers that will be removed.
+    The report leaves out moves that keep the number of replicas, because `plan_evacuation` plans such moves.
     """
     drift = (f"not undone: {refusal.message}",) if refusal is not None else ()
     if topic.spec.drift_policy == "Revert":
