@@ -1,4 +1,4 @@
-"""Produce with an authorizer: refuses batches for topics to which the client may not write, and appends all others."""
+"""The appender of a broker with an authorizer: it refuses the batches that the client has no right to write."""
 
 from barnabas_broker.handlers.appender import Appender
 from barnabas_broker.handlers.client_rights import rights_of

@@ -62,7 +62,7 @@ def effective_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfi
         plain["segment_bytes"] = values["internal.segment.bytes"]
     policies = values["cleanup.policy"]
     assert isinstance(policies, tuple), "cleanup.policy is a list"
-    if "compact" in policies:  # The active segment is never compacted, so it must end in time.
+    if "compact" in policies:  # Only a rolled segment can be compacted.
         plain["roll_ms"] = min(plain["roll_ms"], plain["max_compaction_lag_ms"])
     config = LogConfig(
         **plain,

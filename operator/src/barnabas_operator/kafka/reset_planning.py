@@ -18,9 +18,9 @@ def plan_now(admin: GroupAdmin, reset: Reset, group_id: str, now: datetime) -> R
 def plan_of(
     admin: GroupAdmin, reset: Reset, group_id: str, described: GroupDescriptions, now: datetime
 ) -> ResetPlan | Refusal:
-    """Return the plan for groups that `admin` has just described.
+    """Return the plan of a reset from descriptions, or the Refusal of a group, a time or partitions.
 
-    Raises ClusterUnreachable if no broker answers.
+    Only a reset to a time asks the brokers again. Raises ClusterUnreachable if no broker answers.
     """
     for each, group in described.groups.items():
         if group.problem:

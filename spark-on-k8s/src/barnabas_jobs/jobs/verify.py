@@ -44,7 +44,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class PartitionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition: the offsets on each side, the compared offsets, and how many compared records each side has."""
+    """The comparison of one partition: its offsets in the archive and in the topic, and the records compared."""
 
     partition: int
     archived: tuple[int, int]

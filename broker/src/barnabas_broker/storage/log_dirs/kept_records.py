@@ -29,9 +29,9 @@ class KeptRecords:
         """The logs that acknowledged only synced records."""
 
     def of(self, topic_partition: TopicPartition, log_end_offset: int) -> Kept:
-        """Return which acknowledged records a log still has.
+        """Return which acknowledged records a log still has, by the losses of this start.
 
-        A log syncs its first records before it acknowledges them, so an empty log has lost no acknowledged record.
+        An empty log counts as SYNCED, because a log syncs its first records before it acknowledges them.
         """
         if topic_partition in self.cut:
             return Kept.SOME

@@ -301,7 +301,8 @@ class Log(LogFiles):
         self.syncs.recovered(min(recovery_point, self.log_end_offset), end_offset)
         self.log_end_offset, self.was_recovered = end_offset, True
         self._load_epochs(recovery_point).recovered(epochs)
-        self.known_producers.snapshots.remove_after(recovery_point)  # The replay reads the markers above this offset.
+        # Batches above the recovery point are replayed, so that their transaction markers are read, too.
+        self.known_producers.snapshots.remove_after(recovery_point)
         self._load_producers()
         self._ends_at(self.log_end_offset)
         self._mark_unflushed()

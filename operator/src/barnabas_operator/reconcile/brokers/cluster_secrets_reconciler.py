@@ -107,7 +107,7 @@ class ClusterSecretsReconciler:
         return {name: item for name, item in zip(names, found, strict=True) if item is not None}
 
     async def _node_addresses(self, cluster: Cluster, pods: PodsState) -> frozenset[str]:
-        """Return the node addresses that certificates must contain, because brokers advertise them."""
+        """Return the node addresses for certificates: of all nodes, or of the pods' nodes if there are many."""
         if not any(each.is_at_node for each in cluster.spec.listeners):
             return frozenset()
         nodes = await self._nodes.all()
