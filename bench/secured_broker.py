@@ -33,6 +33,7 @@ USER: Final = "bench"
 PASSWORD: Final = "bench-password"
 ITERATIONS: Final = 4096
 MECHANISM: Final = "SCRAM-SHA-512"
+LOGIN_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 TOPICS: Final = "bench-"
 
 
@@ -135,6 +136,7 @@ def _kafka(folder: Path) -> SecuredBroker:
         **_settings(authority),
         "listeners": f"{own},{_listeners(ports)}",
         "listener.security.protocol.map": protocols,
+        f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config": f"{LOGIN_MODULE} required;",
     }
     try:
         node.write_config([node.voter], properties)
