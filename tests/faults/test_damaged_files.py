@@ -50,7 +50,7 @@ def test_a_torn_last_batch_is_cut_off_and_the_log_goes_on(broker: FaultyBroker, 
     with path.open("ab") as log:
         log.write(tails[torn])
     broker.server.start()
-    assert len(broker.lines("WARNING", path.name, "bytes were cut off, as they are no whole batches")) == 1
+    assert len(broker.lines("WARNING", path.name, "bytes were cut off because they are not complete")) == 1
     go_on(broker)
 
 

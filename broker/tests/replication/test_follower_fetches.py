@@ -360,7 +360,7 @@ def test_a_batch_that_is_damaged_on_the_leaders_disk_is_told_again_and_stops_no_
         (0, True),
         (1, False),
     ]
-    assert caplog.text.count("cannot fetch flights-0 from broker 1: the leader's batch at offset 1: the CRC-32C") == 1
+    assert caplog.text.count("cannot fetch flights-0 from broker 1: the leader's batch at offset 1 is invalid") == 1
     world.timers.pass_time(2 * 3700)
     assert caplog.text.count("the leader's batch at offset 1") == 3
     world.brokers[1].partitions[0].delete_records_before(2)

@@ -57,7 +57,7 @@ def test_an_offset_outside_the_log_is_refused_with_what_is_there(tmp_path: Path)
     log.increment_log_start_offset(2)
     for offset in (1, 6):
         with pytest.raises(
-            ApiError, match=f"offset {offset} of flights-0 is out of range; the log has 2 to 5"
+            ApiError, match=f"offset {offset} of flights-0 is out of range; the log has offsets 2 to 5"
         ) as refused:
             log.read(offset, 100, 5, at_least_one_batch=True)
         assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE

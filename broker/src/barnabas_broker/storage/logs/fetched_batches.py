@@ -15,7 +15,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 
 class AppendPosition(NamedTuple):
-    """The end of a log, which the next batch has to continue: its offset and epoch, and whether the log is empty."""
+    """The end of a log, where the next batch has to continue: offset, latest epoch, and whether the log is empty."""
 
     offset: int
     epoch: int
@@ -37,20 +37,20 @@ def fetched_batches(records: memoryview, end: AppendPosition, leader_epoch_max: 
         if header.leader_epoch > leader_epoch_max:
             break
         if header.base_offset < offset and not (end.is_empty and not headers and header.last_offset >= offset):
-            raise _corrupt(header, f"offset {offset} was expected")
+            raise _corrupt(header, f"the follower expected offset {offset} or higher")
         if header.leader_epoch < epoch:
             raise _corrupt(
-                header, f"the leader epoch is {header.leader_epoch}, below epoch {epoch} of the batch before"
+                header, f"the batch's leader epoch is {header.leader_epoch}, below epoch {epoch} of the batch before it"
             )
         if not crc_matches(records, position, header):
-            raise _corrupt(header, "the CRC-32C does not match the bytes")
+            raise _corrupt(header, "the CRC-32C in the batch's header does not match the batch's bytes")
         headers.append(header)
         offset, epoch = header.last_offset + 1, header.leader_epoch
     return headers
 
 
 def has_gap(headers: Sequence[BatchHeader], offset: int) -> bool:
-    """True if compaction has removed records from these batches, or between them, from `offset` on."""
+    """True if compaction has removed records within or between the batches of `headers`, from `offset` on."""
     for header in headers:
         if header.base_offset > offset or header.record_count <= header.last_offset_delta:
             return True
@@ -65,7 +65,9 @@ def _whole_batches(records: memoryview) -> Iterator[tuple[int, BatchHeader]]:
         size_bytes = header.length + LENGTH_OFFSET
         if header.magic != MAGIC or size_bytes < HEADER_BYTES or header.last_offset_delta < 0:
             raise _corrupt(
-                header, f"invalid magic {header.magic}, length {header.length} or delta {header.last_offset_delta}"
+                header,
+                f"the batch's header has magic {header.magic}, length {header.length} and last offset "
+                f"delta {header.last_offset_delta}; these cannot all be valid",
             )
         if size_bytes > left:
             return
@@ -75,4 +77,6 @@ def _whole_batches(records: memoryview) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def _corrupt(header: BatchHeader, complaint: str) -> ApiError:
-    return ApiError(ErrorCode.CORRUPT_MESSAGE, f"the leader's batch at offset {header.base_offset}: {complaint}")
+    return ApiError(
+        ErrorCode.CORRUPT_MESSAGE, f"the leader's batch at offset {header.base_offset} is invalid: {complaint}"
+    )

@@ -14,9 +14,9 @@ def append_as_follower(
     """Append the complete batches that the leader sent, and return their size in bytes (see `fetched_batches`).
 
     If compaction on the leader has removed records, the newer records that superseded them are below the leader's high
-    watermark. A later truncation below that high watermark empties the log, as after compaction on this broker; an
-    in-sync replica is never truncated that far. A crash of the broker loses this high watermark
-    (`docs/explanation/storage-guarantees.md`).
+    watermark, which the log keeps in memory. A later truncation below that high watermark empties the log, as after
+    compaction on this broker; an in-sync replica is never truncated that far. A crash of the broker loses the high
+    watermark (`docs/explanation/storage-guarantees.md`).
 
     Raises ApiError CORRUPT_MESSAGE before any change if a batch does not continue the log, and another ApiError while a
     truncation is incomplete. After a StorageError the log has only the batches before the failed write.
@@ -75,9 +75,9 @@ def _append_rolling(
 def _roll_to(log: Log, header: BatchHeader, now_ms: int) -> None:
     """Roll a segment at the log's end, even if compaction has removed the offsets before the next batch.
 
-    From the base offset of the next segment, recovery then sees whether a segment has lost its end. If no index entry
-    can express an offset so far ahead, the new segment begins with the batch, and all records before it are synced. An
-    empty active segment is deleted.
+    Recovery compares the end of a segment with the base offset of the next segment, to see whether records were lost.
+    If the batch is too far ahead for an index entry, the new segment begins with the batch, and all records before it
+    are synced. An empty active segment is deleted.
     """
     active = log.segments.active
     if header.last_offset - log.log_end_offset > RELATIVE_OFFSET_MAX:

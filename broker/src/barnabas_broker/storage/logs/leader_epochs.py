@@ -3,8 +3,8 @@
 The checkpoint is valid below the recovery point. Above the recovery point, recovery reads the epochs from the batches.
 The checkpoint is synced before the recovery point moves, so a power failure loses no epoch below the recovery point.
 
-Compaction may have removed the first batches of an epoch. If the epoch then began at its first remaining batch, a
-follower would keep records of another leader.
+An epoch keeps its start offset when compaction removes its first batches. If the start moved to the first remaining
+batch, a follower would keep records of another leader.
 """
 
 from bisect import bisect_right
@@ -81,7 +81,7 @@ class LeaderEpochs:
     def check_may_begin(self, epoch: int) -> None:
         """Raise ApiError if the log has a later epoch, because a leader of `epoch` must not append any more."""
         if epoch < self.latest_epoch:
-            message = f"{self.path} has leader epoch {self.latest_epoch}; epoch {epoch} has ended"
+            message = f"{self.path} has leader epoch {self.latest_epoch}, so a leader of epoch {epoch} may not append"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
 
     def assign(self, epoch: int, start_offset: int) -> None:

@@ -61,7 +61,7 @@ class Log(LogFiles):
         self.compaction = CompactionBounds()
 
     def configure(self, config: LogConfig) -> None:
-        """Apply new settings."""
+        """Apply new settings of the topic."""
         super().configure(config)
         self._stamps = self._config.timestamp_type is TimestampType.LOG_APPEND_TIME
 
@@ -141,7 +141,7 @@ class Log(LogFiles):
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} of {self.topic_partition} is out of range; "
-                f"the log has {self.log_start_offset} to {self.log_end_offset}",
+                f"the log has offsets {self.log_start_offset} to {self.log_end_offset}",
             )
         if offset >= offset_max or offset == self.log_end_offset:
             return None
@@ -186,7 +186,7 @@ class Log(LogFiles):
 
     @disk_access
     def delete_segments(self, segments: list[Segment], now_ms: int) -> None:
-        """Delete the oldest segments; their files are removed after `file.delete.delay.ms`.
+        """Delete `segments`, the oldest ones of the log; their files are removed after `file.delete.delay.ms`.
 
         The active segment is deleted last, because it must be rolled first, which may fail on a full disk.
         """
@@ -323,7 +323,7 @@ class Log(LogFiles):
             self._environment.truncated(self)
 
     def await_checkpoint(self) -> None:
-        """Take no appends until the checkpoints are rewritten, because they may have entries of an earlier log."""
+        """Take no appends until the checkpoints are rewritten, because they may list an earlier log of that name."""
         self.known_producers.hold_back(until_checkpointed=True)
         self._environment.truncated(self)
 
@@ -335,7 +335,7 @@ class Log(LogFiles):
         return checkpointed > self.log_end_offset
 
     def take_over(self, log: "Log", producers: ProducerStates) -> None:
-        """Take over the compaction bounds of the log that was copied, and its producers."""
+        """Use `producers`, and the compaction bounds of `log`, from which this log was copied."""
         self.known_producers.states = producers
         self.compaction = log.compaction
 

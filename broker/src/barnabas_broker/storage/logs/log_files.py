@@ -75,7 +75,7 @@ class LogFiles:
         self.truncations = 0
         """The number of truncations. Data that was read before a truncation may have changed."""
         self.was_recovered = False
-        """True if the log was loaded after a crash, so that its last truncation may not be synced."""
+        """True if the log was loaded after a crash, in which case its last truncation may be unsynced."""
         self._flushed_ms = 0
         self._renames = 0
 
@@ -85,7 +85,7 @@ class LogFiles:
         return self._config
 
     def configure(self, config: LogConfig) -> None:
-        """Apply new settings."""
+        """Apply new settings of the topic."""
         self._config = config
         self.syncs.configure(config.flush_messages)
         if self.log_end_offset >= self.syncs.due_at:
@@ -96,7 +96,7 @@ class LogFiles:
     def promises_synced(self, *, before: bool) -> bool:
         """True if every record is synced before it is acknowledged, now and later. Called for a checkpoint in a thread.
 
-        `before` is True if the checkpoint already has the log. The event loop may raise `flush.messages` at the same
+        `before` is True if the checkpoint already lists the log. The event loop may raise `flush.messages` at the same
         time. This method sets the promise to sync before it reads `flush.messages`, and the event loop sets
         `flush.messages` before it reads the promise, so at least one of them sees the change of the other.
         """
@@ -131,11 +131,11 @@ class LogFiles:
 
     @property
     def ack_end_offset(self) -> int:
-        """The offset below which records may be acknowledged, as far as syncs are concerned."""
+        """The end offset of the records that need no sync before they are acknowledged."""
         return self.log_end_offset if self.syncs.unsynced_from is None else self.syncs.unsynced_from
 
     def await_sync(self, offset: int) -> None:
-        """Acknowledge nothing from `offset` on before a sync, because `flush.messages` is reached."""
+        """Request a sync, and acknowledge nothing from `offset` on before it, because `flush.messages` is reached."""
         self.syncs.wait_from(offset)
         self._environment.sync_due(self)
 
@@ -203,7 +203,7 @@ class LogFiles:
     def flushed(self, job: FlushJob) -> None:
         """Raise the recovery point after the job has run, unless the log was truncated or renamed meanwhile.
 
-        After a rename of the directory, the file names may not be synced.
+        After a rename of the directory, the file names may be unsynced.
         """
         self.syncs.ended(self.log_end_offset)
         if (job.truncations, job.renames) == (self.truncations, self._renames):

@@ -34,7 +34,7 @@ TOUCHED_BY_NO_ONE: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """The place of a log, and the log's values in the checkpoints of the log dir."""
+    """The directory and settings of a log, and the log's values in the checkpoints of the log dir."""
 
     log_dir: str
     directory: str
@@ -50,7 +50,7 @@ class LogPlace:
     is_promised: bool = False
     """True if the checkpoint says that the log acknowledged only synced records."""
     has_failed: bool = False
-    """True if a sync has failed. A later sync does not write the failed pages, so the data must be rewritten."""
+    """True if a sync in the log dir has failed. A later sync skips the failed pages, so the data must be rewritten."""
 
 
 def open_log(
@@ -107,8 +107,8 @@ def _has_earlier(place: LogPlace) -> bool:
 def _superseded_until(log: Log, place: LogPlace) -> int:
     """Return the offset up to which an interrupted round of compaction may have removed superseded records.
 
-    Compaction removes records only for newer ones below the checkpointed high watermark. No in-sync replica is
-    truncated below that offset, so no in-sync replica has to restart from an empty log.
+    Compaction removes a record only if the newer record of its key is below the checkpointed high watermark. No in-sync
+    replica is truncated below the high watermark, so no in-sync replica has to restart from an empty log.
     """
     active_base = log.segments.active.base_offset
     return active_base if place.high_watermark is None else min(place.high_watermark, log.log_end_offset)
@@ -156,7 +156,7 @@ def _topic_id(environment: LogEnvironment, place: LogPlace, entries: Sequence[Fi
     try:
         return decode_partition_metadata(environment.files.read(path))
     except ValueError as error:
-        _logger.warning("%s is ignored: %s", path, error)
+        _logger.warning("the file %s is ignored because it cannot be read: %s", path, error)
         return None
 
 
@@ -170,7 +170,7 @@ def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None])
     epochs: list[FoundEpoch] = []
     for number, segment in enumerate(unsynced):
         if number and not _follows(segment, end_offset):
-            _warn_of_loss(f"the previous segment ends at offset {end_offset}", unsynced[number:])
+            _warn_of_loss(f"the previous segment ends earlier, at offset {end_offset}", unsynced[number:])
             log.discard_above(unsynced[number - 1].base_offset)
             break
         found_bytes, checked_bytes = segment.size_bytes, 0
@@ -215,10 +215,10 @@ def _sync_as_asked(log: Log) -> None:
 
 def _warn_of_cut(segment: Segment, cut_bytes: int, dropped: Sequence[Segment]) -> None:
     path = segment.path(file_names.LOG)
-    _logger.warning("%s: the last %d bytes were cut off, as they are no whole batches", path, cut_bytes)
+    _logger.warning("%s: the last %d bytes were cut off because they are not complete, valid batches", path, cut_bytes)
     _warn_of_loss("the previous segment was truncated", dropped)
 
 
 def _warn_of_loss(why: str, dropped: Sequence[Segment]) -> None:
     for lost in dropped:
-        _logger.warning("%s was dropped: %s", lost.path(file_names.LOG), why)
+        _logger.warning("the segment %s was dropped because %s", lost.path(file_names.LOG), why)

@@ -70,7 +70,7 @@ class LogSyncs:
             self.unsynced_from = offset
 
     def begun(self, end: int) -> None:
-        """Note that a sync of everything below `end` has begun, which may include records appended meanwhile."""
+        """Note that a sync of everything below `end` has begun; it may also write records appended meanwhile."""
         self.on_disk_until = max(self.on_disk_until, end)
         self._under_way += 1
         if end > self._segments.active.base_offset:
@@ -100,7 +100,7 @@ class LogSyncs:
         self.recovery_point, self.on_disk_until = recovery_point, log_end
 
     def end_at(self, offset: int, log_end: int) -> bool:
-        """Lower all offsets to `offset`; return True if removed records may be on disk. `log_end` is the old end."""
+        """Lower all offsets from `log_end` to `offset`; return True if removed records may be on the disk."""
         may_be_on_disk = offset < max(self.recovery_point, self._may_be_on_disk_until(log_end))
         self.recovery_point = min(offset, self.recovery_point)
         self.on_disk_until = min(offset, self.on_disk_until)

@@ -10,7 +10,7 @@ from barnabas_core.config.log_config import LogConfig
 
 
 class RetentionBounds(NamedTuple):
-    """The offsets that bound retention."""
+    """The offsets of a log that limit what retention may delete."""
 
     log_start_offset: int
     log_end_offset: int

@@ -52,7 +52,7 @@ class SegmentRemoval:
         self._drop_snapshots()
 
     def _rename(self, promoted: list[tuple[str, str]], deleted: list[tuple[str, str]]) -> None:
-        """Rename all files or none, because the next start would finish a swap that was only begun."""
+        """Rename all files or none, because the next start would complete a partial swap."""
         files = self._environment.files
         try:
             rename_all(files, [*promoted, *deleted])

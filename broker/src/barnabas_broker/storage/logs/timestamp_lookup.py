@@ -61,7 +61,7 @@ class BatchSearch:
 
 
 async def offset_for_timestamp(log: Log, timestamp_ms: int, offset_max: int, turn: FairTurn) -> TimestampOffset | None:
-    """Return the first record below `offset_max` with this or a later timestamp, or None. Raises StorageError."""
+    """Return the first record below `offset_max` with `timestamp_ms` or later, or None. Raises StorageError."""
     found = await _first_since(log, timestamp_ms, log.log_start_offset, turn)
     return found if found and found.offset < offset_max else None
 
@@ -108,7 +108,7 @@ def _largest_timestamp_at(log: Log, offset: int) -> tuple[int, int, int]:
 
 @disk_access
 def _timestamp_step(log: Log, timestamp_ms: int, offset: int) -> tuple[BatchSearch | None, int]:
-    """Return the next batch that may have a record with this or a later timestamp, and the next step's offset.
+    """Return the next batch that may have a record with `timestamp_ms` or later, and the offset of the next step.
 
     A step reads a limited number of batch headers; the batch is None if the step has found none. Raises StorageError.
     """

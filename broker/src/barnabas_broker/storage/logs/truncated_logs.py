@@ -5,7 +5,7 @@ recovery point therefore takes no appends until the truncation and the lower rec
 of the checkpoints covers all truncated logs of a log dir. After the write, the producers are loaded from the last
 remaining snapshot.
 
-A new log waits in the same way if the checkpoints have an earlier log with its name.
+A new log waits in the same way if the checkpoints list an earlier log with the same name.
 """
 
 from collections.abc import Callable, Mapping, Sequence

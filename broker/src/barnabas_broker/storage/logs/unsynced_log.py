@@ -8,13 +8,16 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class UnsyncedLog(Protocol):
-    """The part of a `Log` that syncs the log."""
+    """The attributes of a `Log` that are needed to sync the log."""
 
     topic_partition: TopicPartition
     syncs: LogSyncs
 
     def flush_job(self, offset: int | None = None) -> FlushJob | None:
-        """Return a sync to run in a thread; None if everything is synced. Raises StorageError."""
+        """Return a sync of all records, or of those below `offset`, to run in a thread; None if all are synced.
+
+        Raises StorageError.
+        """
         ...
 
     def flushed(self, job: FlushJob) -> None:
@@ -22,7 +25,7 @@ class UnsyncedLog(Protocol):
         ...
 
     def flush(self, offset: int | None = None) -> None:
-        """Block until everything is synced. Raises StorageError."""
+        """Block until all records, or those below `offset`, are synced. Raises StorageError."""
         ...
 
 
