@@ -43,6 +43,7 @@ RUN /install.sh operator "$TARGETARCH" && $INSTALL /src && $COMPILE $SITE
 COPY broker/src/barnabas $SITE/barnabas
 COPY broker/src/barnabas_core $SITE/barnabas_core
 COPY broker/src/barnabas_kube $SITE/barnabas_kube
+COPY broker/src/barnabas_web $SITE/barnabas_web
 COPY operator/src $SITE
 RUN $COMPILE $SITE
 

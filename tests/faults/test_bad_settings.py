@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from started_brokers import StartBroker
 
+from harness.certificates import Authority
 from harness.deadline import PATIENCE_S, wait_for
 
 CANNOT_START, BAD_SETTINGS = 1, 2
@@ -42,6 +43,11 @@ def run_broker(folder: Path, settings: dict[str, str], *arguments: str) -> tuple
         ({"compression.type": "rar"}, ["compression.type=rar", "zstd"]),
         ({"num.partitions": "0", "compression.type": "rar"}, ["num.partitions=0", "compression.type=rar"]),
         ({"metadata.store": "postgres://x"}, ["metadata.store=postgres://x", "sqlite:///"]),
+        (
+            {"http.bearer.token.location": "/run/token"},
+            ["http.bearer.token.location=/run/token", "together with http.ssl.certificate.location", "in clear"],
+        ),
+        ({"http.ssl.key.location": "/run/key"}, ["http.ssl.key.location=/run/key", "http.ssl.certificate.location"]),
     ],
 )
 def test_every_bad_setting_is_named_with_its_value_and_what_is_allowed(
@@ -70,6 +76,19 @@ def test_an_override_goes_before_the_file(tmp_path: Path) -> None:
     assert status == CANNOT_START
     assert f"127.0.0.1:{port}" in output
     assert "in use" in output
+
+
+def test_web_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    certificate, token = Authority(tmp_path / "pki").issue("web").file, tmp_path / "token"
+    token.touch()
+    listener = {"http.listener": "127.0.0.1:0"}
+    status, output = run_broker(tmp_path, {**listener, "http.ssl.certificate.location": "/nowhere"})
+    assert status == CANNOT_START
+    assert "http.ssl.certificate.location=/nowhere: must be a file that can be read: No such file" in output
+    files = {"http.ssl.certificate.location": str(certificate), "http.bearer.token.location": str(token)}
+    status, output = run_broker(tmp_path, {**listener, **files})
+    assert status == CANNOT_START
+    assert f"http.bearer.token.location={token}: is empty; must hold one token" in output
 
 
 def test_a_log_dir_that_another_broker_uses_is_refused(start_broker: StartBroker, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from harness.deadline import PATIENCE_S, wait_for
@@ -26,6 +27,8 @@ class Job(NamedTuple):
     name: str
     targets: Sequence[tuple[str, Labels]]
     relabelings: Sequence[Mapping[str, Any]] = ()
+    access: Mapping[str, Any] = MappingProxyType({})
+    """The fields of the scrape configuration about TLS and credentials."""
 
 
 class Series(NamedTuple):
@@ -112,6 +115,7 @@ def prometheus(folder: Path, jobs: Sequence[Job], rules: Path | None = None) -> 
 def _scraped(job: Job) -> dict[str, Any]:
     return {
         "job_name": job.name,
+        **job.access,
         "static_configs": [{"targets": [address], "labels": dict(labels)} for address, labels in job.targets],
         "relabel_configs": [{_snake_case(name): value for name, value in each.items()} for each in job.relabelings],
     }

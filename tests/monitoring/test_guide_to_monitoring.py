@@ -8,6 +8,7 @@ from typing import Final
 
 from ruamel.yaml import YAML
 
+from harness.certificates import Authority
 from local_kubernetes.helm import template
 from monitoring.panels_of import DASHBOARDS, read
 from monitoring.prometheus_image import MANIFEST
@@ -29,6 +30,15 @@ def test_prometheus_takes_the_configuration(tmp_path: Path) -> None:
     (config,) = re.findall(r"```yaml\n(rule_files.*?)```", TEXT, re.DOTALL)
     (tmp_path / "prometheus.yaml").write_text(config, encoding="utf-8")
     shutil.copy(RULES, tmp_path)
+    done = promtool("check", "config", str(tmp_path / "prometheus.yaml"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_prometheus_takes_the_configuration_with_a_token(tmp_path: Path) -> None:
+    (config,) = re.findall(r"```yaml\n# prometheus\.yml\n(scrape_configs.*?)```", TEXT, re.DOTALL)
+    (tmp_path / "prometheus.yaml").write_text(config, encoding="utf-8")
+    (tmp_path / "ca.pem").write_text(Authority(tmp_path / "pki").certificate, encoding="utf-8")
+    (tmp_path / "metrics-token").write_text("geheim", encoding="utf-8")
     done = promtool("check", "config", str(tmp_path / "prometheus.yaml"))
     assert done.returncode == 0, done.stdout + done.stderr
 

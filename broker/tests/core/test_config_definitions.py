@@ -23,6 +23,9 @@ OWN = {
     "log.dirs.headroom.bytes",
     "advertised.hosts",
     "http.listener",
+    "http.ssl.certificate.location",
+    "http.ssl.key.location",
+    "http.bearer.token.location",
     "sasl.oauthbearer.allowed.urls",
 }
 OWN_DYNAMIC = {"broker.rack", "advertised.hosts"}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from barnabas_core.web_files import WebFiles
 from barnabas_operator.app.variables import InvalidVariable, Variables, read_variables
 from barnabas_operator.manifests.neighbours import Neighbours
 
@@ -51,3 +52,17 @@ def test_a_value_that_cannot_be_used_is_refused_with_what_the_variable_takes(nam
     with pytest.raises(InvalidVariable) as refused:
         read_variables({name: value})
     assert str(refused.value) == f"{name}={value} is refused; allowed: {takes}"
+
+
+def test_a_token_without_a_certificate_is_refused() -> None:
+    with pytest.raises(InvalidVariable) as refused:
+        read_variables({"HTTP_TOKEN_FILE": "/run/token"})
+    why = "because without TLS the token would be sent in clear"
+    assert str(refused.value) == (
+        f"HTTP_TOKEN_FILE=/run/token is refused; it must be set together with HTTP_CERTIFICATES, {why}"
+    )
+
+
+def test_the_certificate_is_in_a_folder_as_kubernetes_mounts_it() -> None:
+    read = read_variables({"HTTP_CERTIFICATES": "/etc/web", "HTTP_TOKEN_FILE": "/run/token"})
+    assert read.web_files() == WebFiles("/etc/web/tls.crt", "/etc/web/tls.key", "/run/token")

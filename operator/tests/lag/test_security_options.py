@@ -3,14 +3,14 @@
 import errno
 import urllib.request
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from barnabas_kafka.security import SecurityFileError
 from barnabas_lag.app.options import Listener, listener, parse
-from barnabas_lag.app.pages import Pages, page_server
+from barnabas_lag.app.pages import PageServer, make_pages
+from barnabas_web.protection import Protection
 from harness.deadline import PATIENCE_S
 from harness.require import missing
 
@@ -26,16 +26,14 @@ def test_addresses_of_ipv6_are_taken_in_brackets() -> None:
 
 def test_pages_are_served_at_an_address_of_ipv6() -> None:
     try:
-        server = page_server(Listener("::1", 0), Pages(CollectorRegistry(), bytes, lambda: None))
+        server = PageServer(Listener("::1", 0), make_pages(CollectorRegistry(), bytes, lambda: None), Protection())
     except OSError as error:
         if error.errno not in NO_IPV6:
             raise
         missing(f"[::1] cannot be bound: {error}")
-    Thread(target=server.serve_forever, daemon=True).start()
-    with urllib.request.urlopen(f"http://[::1]:{server.server_port}/healthz", timeout=PATIENCE_S) as answer:
+    with urllib.request.urlopen(f"http://[::1]:{server.port}/healthz", timeout=PATIENCE_S) as answer:
         assert answer.read() == b"ok\n"
-    server.shutdown()
-    server.server_close()
+    server.close()
 
 
 def test_sasl_and_tls_are_spoken_only_where_somebody_says_so(tmp_path: Path) -> None:
@@ -61,6 +59,11 @@ def test_sasl_and_tls_are_spoken_only_where_somebody_says_so(tmp_path: Path) -> 
         ),
         (("--tls.enabled", "--tls.key-file", "/k"), "one of --tls.cert-file and --tls.key-file is missing"),
         (("--sasl.username", "reader"), "--sasl.username is reader, and --sasl.enabled is missing"),
+        (
+            ("--server.token-file", "/t"),
+            "--server.token-file=/t: must be set together with --server.tls.cert-file, because without TLS",
+        ),
+        (("--server.tls.cert-file", "/nowhere"), "--server.tls.cert-file=/nowhere: must be a file that can be read"),
         (SASL, "--sasl.enabled needs --sasl.password-file"),
         ((*SASL, "--sasl.password-file", "/nowhere"), "the password file /nowhere: No such file or directory; allowed"),
     ],

@@ -48,7 +48,7 @@ print(json.dumps({
     "described": len(list(pathlib.Path("/var/lib/dpkg/status.d").iterdir())),
 }))
 """
-SHARED = ["barnabas", "barnabas_core", "barnabas_kube"]
+SHARED = ["barnabas", "barnabas_core", "barnabas_kube", "barnabas_web"]
 OURS = {
     "broker": {*SHARED, "barnabas_broker"},
     "operator": {*SHARED, "barnabas_kafka", "barnabas_lag", "barnabas_operator"},

@@ -15,7 +15,7 @@ from barnabas_broker.app import garbage
 from barnabas_broker.app.authorizer import make_authorizer
 from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.compaction import make_cleaner, make_helper, make_inspector
-from barnabas_broker.app.connection_settings import is_open, limits_of, socket_settings
+from barnabas_broker.app.connection_settings import is_open, limits_of, socket_settings, web_files
 from barnabas_broker.app.descriptors import Descriptors
 from barnabas_broker.app.key_sets import KeySets
 from barnabas_broker.app.loop_idle import MeasuringSelector
@@ -23,7 +23,7 @@ from barnabas_broker.app.loop_time import SystemClock
 from barnabas_broker.app.loop_timers import LoopTimers
 from barnabas_broker.app.node import DISK_HANG_S, Node
 from barnabas_broker.app.node_environment import NodeEnvironment
-from barnabas_broker.app.pages import make_pages, starting_pages
+from barnabas_broker.app.pages import PROBES, make_pages, starting_pages
 from barnabas_broker.app.recovery import Recovery, in_daemon_thread
 from barnabas_broker.app.sasl import sasl_listeners, scram_listener
 from barnabas_broker.app.stores import boot_id, open_secrets, open_store
@@ -40,7 +40,6 @@ from barnabas_broker.security.sasl.tokens.token_keys import KeysUnavailable
 from barnabas_broker.security.stored_passwords import StoredPasswords
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher
-from barnabas_broker.server.http import HttpServer, PageMaker
 from barnabas_broker.server.listener import Listener
 from barnabas_broker.server.metrics.request_families import Traffic
 from barnabas_broker.server.peer_link import PeerLinks
@@ -49,11 +48,14 @@ from barnabas_broker.server.sasl_session import begin_session
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.errors import LogDirRefused
-from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.broker_config import WEB_FILES, BrokerConfig
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.listeners import reachable
 from barnabas_core.errors import ApiError
 from barnabas_core.fair_turns import in_turns
+from barnabas_web.http_server import HttpServer, PageMaker
+from barnabas_web.protection import Protection
+from barnabas_web.watched import FileRefused
 
 log = logging.getLogger(__name__)
 
@@ -332,13 +334,17 @@ class Broker:
         host, _, port = self._config.http_listener.rpartition(":")
         if not port:
             return
-        http = HttpServer(self._pages)
+        try:
+            protection = Protection(web_files(self._config), WEB_FILES)
+        except FileRefused as error:
+            raise CannotStart(str(error)) from error
+        http = HttpServer(self._pages, PROBES, protection)
         try:
             bound = await http.start(host, int(port))
         except OSError as error:
             raise CannotStart(f"http.listener={self._config.http_listener}: {error}") from error
         self._takedown.append(http.close)
-        log.info("metrics at http://%s:%d/metrics", host or socket.getfqdn(), bound)
+        log.info("metrics at %s://%s:%d/metrics", protection.scheme, host or socket.getfqdn(), bound)
 
     def _why_not_serving(self) -> str | None:
         return None if self._is_serving else "starting or stopping"

@@ -11,6 +11,7 @@ from barnabas_broker.server.admission import ConnectionLimits, plain_address
 from barnabas_broker.server.listener import SocketSettings
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.listeners import Endpoint
+from barnabas_core.web_files import WebFiles
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,13 @@ def socket_settings(config: BrokerConfig) -> SocketSettings:
 
 def _given(size_bytes: int) -> int | None:
     return size_bytes if size_bytes >= 0 else None
+
+
+def web_files(config: BrokerConfig) -> WebFiles:
+    """Return the files that protect the HTTP listener."""
+    return WebFiles(
+        config.http_ssl_certificate_location, config.http_ssl_key_location, config.http_bearer_token_location
+    )
 
 
 def is_open(config: BrokerConfig, endpoint: Endpoint) -> bool:

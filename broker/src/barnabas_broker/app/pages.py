@@ -7,7 +7,6 @@ from typing import Final
 from barnabas_broker.app.loop_turns import BOUNDS_S, LoopTurns
 from barnabas_broker.app.process_usage import process_usage
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.server.http import Page, PageMaker, text_page
 from barnabas_broker.server.metrics.authorizer_families import authorizer_families
 from barnabas_broker.server.metrics.broker_families import broker_families
 from barnabas_broker.server.metrics.cleaner_families import cleaner_families
@@ -25,8 +24,11 @@ from barnabas_broker.server.metrics.replication_families import replication_fami
 from barnabas_broker.server.metrics.request_families import Traffic, request_families
 from barnabas_broker.server.metrics.transaction_families import transaction_families
 from barnabas_broker.storage.cleaner.manager import LogCleaner
+from barnabas_web.http_server import Page, PageMaker, text_page
 
 NAMED_MAX: Final = 10
+PROBES: Final = frozenset({"/healthz", "/startupz", "/readyz"})
+"""The pages that need no token."""
 
 
 def starting_pages(progress: Callable[[], str]) -> dict[str, PageMaker]:

@@ -18,6 +18,7 @@ from barnabas_core.config.listener_security import ListenerSecurity
 from barnabas_core.config.principal_rules import PrincipalRule, name_by_rules, parse_principal_rules
 from barnabas_core.config.ssl_definitions import RELOADED
 from barnabas_core.distinguished_name import rfc2253, subject_of
+from barnabas_web.watched import mark_of_file
 
 log = logging.getLogger(__name__)
 
@@ -197,15 +198,7 @@ class TlsContexts:
 def _mark(security: ListenerSecurity) -> object:
     """Return a value that changes when the settings or files change."""
     texts = tuple(security.text(config) for config in sorted(RELOADED))
-    return texts, tuple(map(_mark_of_file, Stores(security).files()))
-
-
-def _mark_of_file(location: str) -> object:
-    try:
-        found = os.stat(location)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return texts, tuple(map(mark_of_file, Stores(security).files()))
 
 
 def check_replacement(before: bytes, after: bytes, security: ListenerSecurity) -> None:

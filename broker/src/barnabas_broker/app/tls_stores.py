@@ -1,8 +1,6 @@
 """The keystore and truststore of a listener, read from PEM or PKCS12, and converted to PEM for OpenSSL."""
 
-import os
 import re
-import stat
 from typing import Final, NamedTuple
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -17,8 +15,8 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCert
 
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.listener_security import ListenerSecurity
+from barnabas_web.watched import FILE_BYTES_MAX, content_of_file
 
-FILE_BYTES_MAX: Final = 1024 * 1024
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
 """A PEM block; matching takes linear time for any text."""
 _CERTIFICATE: Final = ("CERTIFICATE",)
@@ -142,7 +140,7 @@ class Stores:
 
     def _read(self, setting: str) -> bytes:
         try:
-            content = _content(self._security.text(setting) or "")
+            content = content_of_file(self._security.text(setting) or "")
         except OSError as error:
             raise self._wrong(setting, f"cannot be read: {error.strerror}") from None
         if content is None or len(content) > FILE_BYTES_MAX:
@@ -151,16 +149,6 @@ class Stores:
 
     def _wrong(self, config: str, allowed: str) -> InvalidConfig:
         return InvalidConfig([self._security.problem(config, allowed)])
-
-
-def _content(location: str) -> bytes | None:
-    """Return the beginning of a regular file, or None for another kind of file. Raises OSError.
-
-    Clients that may alter configs choose the location: reading from a device would never end, and a pipe would block.
-    """
-    with os.fdopen(os.open(location, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-        is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-        return file.read(FILE_BYTES_MAX + 1) if is_regular else None
 
 
 def _blocks(text: str, kinds: tuple[str, ...]) -> list[str]:

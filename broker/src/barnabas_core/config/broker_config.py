@@ -18,8 +18,13 @@ from barnabas_core.config.near_misses import did_you_mean
 from barnabas_core.config.properties import Property
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import REFUSED_CONFIGS, WITHOUT_EFFECT, refusal, unused_reason
+from barnabas_core.web_files import WebFiles, contradictions
 
 Texts = Mapping[str, str]
+WEB_FILES: Final = WebFiles(
+    certificate="http.ssl.certificate.location", key="http.ssl.key.location", token="http.bearer.token.location"
+)
+"""The settings with the files that protect the HTTP listener."""
 _MAY_BE_SECRET: Final = ("listener.name.", "ssl.", "sasl.")
 """The prefixes of settings whose values are never shown, because the name may be that of a password with a typo."""
 _BY_TOPIC_NAME: Final = {
@@ -45,6 +50,9 @@ class BrokerConfig:
     broker_session_timeout_ms: int
     controlled_shutdown_enable: bool
     http_listener: str
+    http_ssl_certificate_location: str
+    http_ssl_key_location: str
+    http_bearer_token_location: str
 
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
@@ -321,6 +329,8 @@ def _contradictions(values: Mapping[str, Value], texts: Texts) -> Iterable[Confi
         yield ConfigProblem(
             "log.dirs", texts.get("log.dirs", ""), "must be paths separated by commas, none of them empty"
         )
+    of_web = WebFiles(*(str(values[name]) for name in WEB_FILES))
+    yield from (ConfigProblem(*each) for each in contradictions(of_web, WEB_FILES))
 
 
 def _special_values(values: Mapping[str, Value], listeners: Listeners) -> dict[str, object]:

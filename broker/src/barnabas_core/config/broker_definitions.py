@@ -372,6 +372,27 @@ _OWN: Final = (
         Pattern(r"(.*:[0-9]{1,5})?", "HOST:PORT"),
         "The address of /metrics, /healthz, /startupz and /readyz; empty for none, port 0 for any free port.",
     ),
+    _D(
+        "http.ssl.certificate.location",
+        _STRING,
+        "",
+        None,
+        "The PEM file with the certificate and its chain for TLS at http.listener; it is read again when it changes.",
+    ),
+    _D(
+        "http.ssl.key.location",
+        _STRING,
+        "",
+        None,
+        "The PEM file with the private key; by default it is in the file of http.ssl.certificate.location.",
+    ),
+    _D(
+        "http.bearer.token.location",
+        _STRING,
+        "",
+        None,
+        "The file with the bearer token that /metrics asks for; it is read again when it changes, and needs TLS.",
+    ),
 )
 
 BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(

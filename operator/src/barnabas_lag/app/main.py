@@ -5,12 +5,11 @@ import signal
 import time
 from collections.abc import Sequence
 from functools import partial
-from threading import Thread
 from typing import Final
 
 from barnabas_kafka.connection import connected_client
 from barnabas_lag.app.options import Options, parse
-from barnabas_lag.app.pages import Pages, page_server
+from barnabas_lag.app.pages import PageServer, make_pages
 from barnabas_lag.app.rounds import Clocks, Rounds
 from barnabas_lag.app.supervision import Supervised, hang_s
 
@@ -39,15 +38,15 @@ def serve(options: Options, rounds: Rounds) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: supervised.stop.set())
     try:
-        server = page_server(options.listener, Pages(rounds.own.registry, rounds.page, lambda: supervised.failure))
+        pages = make_pages(rounds.own.registry, rounds.page, lambda: supervised.failure)
+        server = PageServer(options.listener, pages, options.protection)
     except OSError as error:
         log.error("--listen-address %s:%d: %s", *options.listener, error.strerror)
         return EXIT_FAILED
-    Thread(target=server.serve_forever, name="pages", daemon=True).start()
-    log.info("serves http://%s:%d/metrics of the cluster at %s", *server.server_address[:2], options.bootstrap)
+    address = (options.protection.scheme, options.listener.host or "0.0.0.0", server.port)
+    log.info("serves %s://%s:%d/metrics of the cluster at %s", *address, options.bootstrap)
     supervised.watch(hang_s(options.interval_s))
-    server.shutdown()
-    server.server_close()
+    server.close()
     if supervised.failure is None:
         supervised.join(END_SECONDS_MAX)
         return 0

@@ -9,9 +9,11 @@ from barnabas_kafka.addresses import addresses
 from barnabas_kafka.command_config import add_command_config
 from barnabas_kafka.security import IN_CLEAR, Credentials
 from barnabas_lag.app.security_options import add_security, security_of
+from barnabas_lag.app.web_options import add_web, protection_of
 from barnabas_lag.evaluation.filters import Filter
 from barnabas_lag.exposition.limits import Limits
 from barnabas_lag.kafka.reading import Filters
+from barnabas_web.protection import Protection
 
 INTERVAL_S: Final = 15.0
 INTERVAL_MIN_S: Final = 1.0
@@ -37,6 +39,7 @@ class Options(NamedTuple):
     listener: Listener
     filters: Filters
     limits: Limits
+    protection: Protection
     security: Credentials = IN_CLEAR
 
 
@@ -55,6 +58,7 @@ def parse(arguments: Sequence[str]) -> Options:
             Filter(given.topic_filter, given.topic_exclude), Filter(given.group_filter, given.group_exclude)
         ),
         limits=Limits(given.max_topic_partitions, given.max_group_partitions, given.max_groups),
+        protection=protection_of(parser, given),
         security=security_of(parser, given),
     )
 
@@ -86,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="the time from one round to the next; default: %(default)s",
     )
+    add_web(parser)
     add_security(parser)
     add_command_config(parser)
     _add_filters(parser)

@@ -15,10 +15,12 @@ from barnabas_kube.access import Access, NoAccess
 from barnabas_kube.discovery import find_access
 from barnabas_operator.app.operator_pages import CannotServe, serve_pages, serve_webhook
 from barnabas_operator.app.operator_parts import Operator
-from barnabas_operator.app.variables import InvalidVariable, read_variables
+from barnabas_operator.app.variables import WEB_NAMES, InvalidVariable, Variables, read_variables
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.reconcile.retrying_loop import MustEnd
 from barnabas_operator.watch.kopf_run import run_by_kopf
+from barnabas_web.protection import Protection
+from barnabas_web.watched import FileRefused
 
 LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 EXIT_FAILED: Final = 1
@@ -40,7 +42,9 @@ VARIABLES: Final = """environment variables:
   POD_NAMESPACE, RELEASE, POD_NAME
                         name the operator's own pods
   POD_MONITOR_LABELS    labels of PodMonitors, as JSON
-  HTTP_LISTENER         address of /healthz and /metrics (0.0.0.0:8080)
+  HTTP_LISTENER         address of /healthz, /readyz and /metrics (0.0.0.0:8080)
+  HTTP_CERTIFICATES     folder with tls.crt and tls.key for that address; empty: no TLS
+  HTTP_TOKEN_FILE       file with the bearer token that /metrics asks for, which needs TLS; empty: no token
   WEBHOOK_CERTIFICATES  folder with tls.crt and tls.key; empty: no webhook
   LOG_LEVEL             DEBUG, INFO (the default), WARNING or ERROR
   KUBECONFIG            access to the API server; left out: the service account of the pod"""
@@ -64,8 +68,8 @@ def main(arguments: Sequence[str]) -> int:
     sys.setswitchinterval(TURN_S)
     settings = variables.settings(f"{variables.pod_name or socket.gethostname()}_{uuid4()}")
     try:
-        asyncio.run(_run(settings, access, variables.http_listener, variables.webhook_certificates))
-    except (CannotServe, MustEnd) as error:
+        asyncio.run(_run(settings, access, variables))
+    except (CannotServe, FileRefused, MustEnd) as error:
         return _said(EXIT_FAILED, error)
     return 0
 
@@ -85,14 +89,15 @@ def _log_to_stderr(level: str) -> None:
         logging.getLogger(noisy).setLevel(least)
 
 
-async def _run(settings: OperatorSettings, access: Access, listener: str, certificates: str) -> None:
-    operator = Operator(settings, access)
-    pages = await serve_pages(operator, listener)
+async def _run(settings: OperatorSettings, access: Access, variables: Variables) -> None:
+    operator, certificates = Operator(settings, access), variables.webhook_certificates
+    protection = Protection(variables.web_files(), WEB_NAMES)
+    pages = await serve_pages(operator, variables.http_listener, protection)
     webhook = await serve_webhook(operator, Path(certificates)) if certificates else None
     try:
         await run_by_kopf(operator.start, operator.stop, operator.ending, operator.clock)
     finally:
-        await pages.cleanup()
+        pages.close()
         if webhook is not None:
             await webhook.cleanup()
     if operator.why_ending:

@@ -1,9 +1,10 @@
-"""The HTTP servers of the operator: `/metrics`, `/healthz` and `/readyz`, and the webhook for the API server."""
+"""The servers of the operator: `/metrics`, `/healthz` and `/readyz`, and the webhook for the API server."""
 
 import asyncio
 import logging
 import ssl
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,11 @@ from aiohttp import web
 
 from barnabas_operator.admission import webhook
 from barnabas_operator.app.operator_parts import Operator
+from barnabas_web.http_server import HttpServer, Page, text_page
+from barnabas_web.protection import Protection
 
+PROBES: Final = frozenset({"/healthz", "/readyz"})
+METRICS_TYPE: Final = "text/plain; charset=utf-8"
 WEBHOOK_PORT: Final = 9443
 REVIEW_BYTES_MAX: Final = 8 << 20
 """The size limit of a review, which has the old and the new object. The API server accepts objects of 3 MiB."""
@@ -28,27 +33,31 @@ class CannotServe(Exception):
     """An address that cannot be bound, or a certificate that cannot be read; the message has the reason."""
 
 
-async def serve_pages(operator: Operator, listener: str) -> web.AppRunner:
-    """Serve the pages at `HOST:PORT`; the caller must clean up the returned runner.
+async def serve_pages(operator: Operator, listener: str, protection: Protection) -> HttpServer:
+    """Serve the pages at `HOST:PORT`; the caller must close the returned server.
 
     Raises CannotServe if the address cannot be bound.
     """
 
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=await operator.metrics.page(), content_type="text/plain")
+    async def metrics() -> Page:
+        return Page(HTTPStatus.OK, METRICS_TYPE, await operator.metrics.page())
 
-    async def healthz(_: web.Request) -> web.Response:
+    async def healthz() -> Page:
         reason = operator.why_dead
-        return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
+        return text_page(HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK, f"{reason or 'ok'}\n")
 
-    async def readyz(_: web.Request) -> web.Response:
-        is_ready = operator.workers is not None
-        return web.Response(text="ok\n" if is_ready else "starting\n", status=200 if is_ready else 503)
+    async def readyz() -> Page:
+        if operator.workers is None:
+            return text_page(HTTPStatus.SERVICE_UNAVAILABLE, "starting\n")
+        return text_page(HTTPStatus.OK, "ok\n")
 
-    app = web.Application()
-    app.add_routes([web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)])
+    server = HttpServer({"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}, PROBES, protection)
     host, _, port = listener.rpartition(":")
-    return await _listen(app, host, int(port))
+    try:
+        await server.start(host.strip("[]"), int(port))
+    except OSError as error:
+        raise _cannot_listen(host, int(port), error) from error
+    return server
 
 
 async def serve_webhook(operator: Operator, certificates: Path) -> web.AppRunner:
@@ -82,15 +91,19 @@ def webhook_app(operator: Operator) -> web.Application:
     return app
 
 
-async def _listen(app: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None) -> web.AppRunner:
+async def _listen(app: web.Application, host: str, port: int, tls: ssl.SSLContext) -> web.AppRunner:
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()
     except OSError as error:
         await runner.cleanup()
-        raise CannotServe(f"the operator cannot listen at {host}:{port}: {error}") from error
+        raise _cannot_listen(host, port, error) from error
     return runner
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> CannotServe:
+    return CannotServe(f"the operator cannot listen at {host}:{port}: {error}")
 
 
 def _load(tls: ssl.SSLContext, certificates: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, get_args
 import msgspec
 from msgspec import Meta
 
+from barnabas_core.web_files import WebFiles, contradictions
 from barnabas_operator.manifests.neighbours import Neighbours
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 
@@ -17,6 +18,7 @@ PORT: Final = "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5]?[0-
 HostAndPort = Annotated[str, Meta(pattern=f"^[^ ]*:{PORT}$", description="HOST:PORT, with a port up to 65535")]
 LeaseOrNone = Annotated[str, Meta(pattern="^([^/ ]+/[^/ ]+)?$", description="NAMESPACE/NAME, or nothing")]
 MonitorLabels = Annotated[dict[str, str], Meta(description='labels in JSON, as {"release": "prometheus"}')]
+WEB_NAMES: Final = WebFiles("HTTP_CERTIFICATES", "HTTP_CERTIFICATES", "HTTP_TOKEN_FILE")
 
 
 class InvalidVariable(Exception):
@@ -41,8 +43,17 @@ class Variables(msgspec.Struct, frozen=True, rename=str.upper):
     pod_name: str = ""
     pod_monitor_labels: MonitorLabels = {}
     http_listener: HostAndPort = "0.0.0.0:8080"
+    http_certificates: str = ""
+    http_token_file: str = ""
     webhook_certificates: str = ""
     log_level: Level = "INFO"
+
+    def web_files(self) -> WebFiles:
+        """Return the files that protect the pages."""
+        if not self.http_certificates:
+            return WebFiles(token=self.http_token_file)
+        folder = self.http_certificates
+        return WebFiles(f"{folder}/tls.crt", f"{folder}/tls.key", self.http_token_file)
 
     def settings(self, identity: str) -> OperatorSettings:
         """Return the settings of the operator that holds its lease as `identity`."""
@@ -73,7 +84,10 @@ def read_variables(environment: Mapping[str, str]) -> Variables:
     """
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(Variables)}
     given = {name: _value(name, environment[name], kind) for name, kind in fields.items() if name in environment}
-    return msgspec.convert(given, Variables)
+    variables = msgspec.convert(given, Variables)
+    for name, value, allowed in contradictions(variables.web_files(), WEB_NAMES):
+        raise InvalidVariable(f"{name}={value} is refused; it {allowed}")
+    return variables
 
 
 def _value(name: str, text: str, kind: object) -> object:

@@ -10,8 +10,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from barnabas_broker.server import http
-from barnabas_broker.server.http import HttpServer, Page, text_page
+from barnabas_web import http_server as http
+from barnabas_web.http_server import HttpServer, Page, text_page
 from harness.deadline import PATIENCE_S
 
 

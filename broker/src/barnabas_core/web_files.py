@@ -1,0 +1,26 @@
+"""The files that protect a web port, and what is refused about them before any is read."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class WebFiles(NamedTuple):
+    """The paths of the files that protect a web port, empty for none; or the names of the settings that hold them."""
+
+    certificate: str = ""
+    """The file with the certificate and its chain, as PEM."""
+    key: str = ""
+    """The file with the private key, as PEM; if empty, the key is in the file of the certificate."""
+    token: str = ""
+    """The file with the bearer token that all pages but those for probes ask for."""
+
+
+def contradictions(files: WebFiles, names: WebFiles) -> Iterator[tuple[str, str, str]]:
+    """Yield the setting, its value and what is allowed, for each file that needs another one."""
+    if files.certificate:
+        return
+    if files.key:
+        yield names.key, files.key, f"must be set together with {names.certificate}"
+    if files.token:
+        why = "because without TLS the token would be sent in clear"
+        yield names.token, files.token, f"must be set together with {names.certificate}, {why}"

@@ -1,0 +1,91 @@
+"""The bytes of one connection, in clear or over TLS.
+
+TLS is spoken over buffers in memory, and not by asyncio: each handshake is then a part of the task of its connection,
+which has one deadline and one place among the open connections from the first byte on.
+"""
+
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import Final
+
+READ_BYTES: Final = 16 * 1024
+
+
+class PlainChannel:
+    """A connection in clear."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, which are empty at the end of the stream."""
+        return await self._reader.read(READ_BYTES)
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes, and wait while the other side does not read."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    def close(self) -> None:
+        """Close the connection once everything is sent."""
+        self._writer.close()
+
+
+class TlsChannel(PlainChannel):
+    """A connection over TLS, after `shake_hands`."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, context: ssl.SSLContext) -> None:
+        super().__init__(reader, writer)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+
+    async def shake_hands(self, turn: asyncio.Lock) -> None:
+        """Finish the handshake; `turn` allows one step of all handshakes in a turn of the loop. Raises ssl.SSLError."""
+        while True:
+            try:
+                async with turn:
+                    await asyncio.sleep(0)
+                    self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._flush()
+                await self._fill()
+            except ssl.SSLError:
+                await self._flush()  # The alert says why.
+                raise
+            else:
+                return await self._flush()
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, which are empty at the end of the stream. Raises ssl.SSLError."""
+        while True:
+            try:
+                return self._tls.read(READ_BYTES)
+            except ssl.SSLWantReadError:
+                await self._flush()
+                await self._fill()
+            except ssl.SSLZeroReturnError:
+                return b""
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes, and wait while the other side does not read."""
+        if data:
+            self._tls.write(data)
+        await self._flush()
+
+    def close(self) -> None:
+        """Close the connection with a close_notify, without waiting for that of the other side."""
+        with suppress(ssl.SSLError):
+            self._tls.unwrap()
+        self._writer.write(self._outgoing.read())
+        super().close()
+
+    async def _fill(self) -> None:
+        data = await super().receive()
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+
+    async def _flush(self) -> None:
+        await super().send(self._outgoing.read())

@@ -1,0 +1,61 @@
+"""Small files of settings, read again when they change."""
+
+import logging
+import os
+import stat
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+log = logging.getLogger(__name__)
+
+FILE_BYTES_MAX: Final = 1024 * 1024
+T = TypeVar("T")
+
+
+class FileRefused(Exception):
+    """A file that cannot be used; the message names the setting, its value and what is allowed."""
+
+
+class Watched(Generic[T]):
+    """What some files hold. After a change that cannot be used the earlier content stays."""
+
+    def __init__(self, what: str, paths: Sequence[str], read: Callable[[], T]) -> None:
+        """Read the files. Raises what `read` raises, which is FileRefused for files that cannot be used."""
+        self._what, self._paths, self._read = what, paths, read
+        self._marks = self._marks_now()
+        self.current = read()
+
+    def refresh(self) -> None:
+        """Read the files again if they have changed."""
+        marks = self._marks_now()
+        if marks == self._marks:
+            return
+        self._marks = marks
+        try:
+            self.current = self._read()
+        except FileRefused as error:
+            log.error("the HTTP listener keeps its old %s: %s", self._what, error)
+        else:
+            log.info("the HTTP listener has a new %s", self._what)
+
+    def _marks_now(self) -> list[object]:
+        return list(map(mark_of_file, self._paths))
+
+
+def mark_of_file(location: str) -> object:
+    """Return a value that changes when the file changes."""
+    try:
+        found = os.stat(location)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def content_of_file(location: str) -> bytes | None:
+    """Return the beginning of a regular file, or None for another kind of file. Raises OSError.
+
+    Clients that may alter configs choose some locations: reading from a device would never end, and a pipe would block.
+    """
+    with os.fdopen(os.open(location, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+        return file.read(FILE_BYTES_MAX + 1) if is_regular else None
