@@ -90,7 +90,8 @@ def test_an_address_that_is_in_use_ends_it_with_the_reason(
     taken = f"127.0.0.1:{start('127.0.0.1:1').process.port}"
     done = barnabas("lag-exporter", "--bootstrap", "127.0.0.1:1", "--listen-address", taken)
     assert done.returncode == 1
-    assert f"--listen-address {taken}: Address already in use" in done.stderr
+    assert f"--listen-address {taken}: " in done.stderr
+    assert "address already in use" in done.stderr
 
 
 @pytest.mark.slow
