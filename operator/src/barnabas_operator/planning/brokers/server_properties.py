@@ -32,6 +32,9 @@ OWNED_BY: Final[Mapping[str, str]] = {
     "log.dirs": "spec.storage",
     "metadata.store": "Barnabas itself",
     "http.listener": "Barnabas itself",
+    "http.ssl.certificate.location": "Barnabas itself",
+    "http.ssl.key.location": "Barnabas itself",
+    "http.bearer.token.location": "Barnabas itself",
     "broker.rack": "spec.brokers.rack",
 }
 
