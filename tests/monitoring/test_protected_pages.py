@@ -13,7 +13,7 @@ from harness.barnabas_server import prepare_barnabas
 from harness.certificates import Authority
 from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess, free_port
-from monitoring.prometheus_server import Job, prometheus
+from monitoring.prometheus_server import Job, Labels, prometheus
 
 TOKEN: Final = "geheim"
 
@@ -73,7 +73,7 @@ def test_curl_gets_metrics_with_the_token_and_probes_without(pages: Pages) -> No
 
 
 def test_prometheus_reads_metrics_with_the_token_alone(pages: Pages, tmp_path: Path) -> None:
-    targets = [(pages.broker, {}), (pages.exporter, {})]
+    targets: list[tuple[str, Labels]] = [(pages.broker, {}), (pages.exporter, {})]
     tls = {"scheme": "https", "tls_config": {"ca_file": str(pages.authority)}}
     jobs = [
         Job("with", targets, access={**tls, "authorization": {"credentials_file": str(pages.token)}}),
