@@ -17,7 +17,7 @@ class FileRefused(Exception):
 
 
 class Watched(Generic[T]):
-    """What some files hold. After a change that cannot be used the earlier content stays."""
+    """The content of some files. After a change that cannot be used the earlier content stays."""
 
     def __init__(self, what: str, paths: Sequence[str], read: Callable[[], T]) -> None:
         """Read the files. Raises what `read` raises, which is FileRefused for files that cannot be used."""

@@ -1,8 +1,7 @@
 """The definitions of broker settings for identity, sockets, topics, groups, transactions and replicas.
 
 `log_definitions` defines the settings of logs; `BROKER_CONFIGS` contains all of them. Names, types and defaults are
-those of Kafka 4, except in the last section, which has our own settings. `unused` has Kafka's settings that have no
-effect here.
+those of Kafka 4. `own_definitions` has our own settings, and `unused` has Kafka's settings that have no effect here.
 """
 
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from barnabas_core.config.definitions import (
 )
 from barnabas_core.config.listener_security import LISTENER_CONFIGS, PROTOCOL_NAMES, prefixed_definition
 from barnabas_core.config.log_definitions import LOG_CONFIGS
+from barnabas_core.config.own_definitions import OWN_CONFIGS
 from barnabas_core.config.sasl_definitions import SASL_BROKER_CONFIGS
 from barnabas_core.config.security_definitions import ACCESS_CONTROL
 
@@ -332,69 +332,6 @@ _TRANSACTIONS: Final = (
     ),
 )
 
-_DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-_STORE: Final = rf"(sqlite:///.+|kubernetes://{_DNS_LABEL}/{_DNS_LABEL})?"
-
-_OWN: Final = (
-    _D(
-        "metadata.store",
-        _STRING,
-        "",
-        Pattern(_STORE, "sqlite:///PATH or kubernetes://NAMESPACE/CLUSTER"),
-        "The metadata store, shared by all brokers of a cluster; by default a file in the first log dir.",
-    ),
-    _D(
-        "log.dirs.placement",
-        _STRING,
-        "fewest-partitions",
-        OneOf(("fewest-partitions", "least-bytes")),
-        "The choice of the log dir for a new partition: fewest partitions, as in Kafka, or fewest bytes.",
-    ),
-    _D(
-        "log.dirs.headroom.bytes",
-        _LONG,
-        1024**3,
-        _COUNT,
-        "With least-bytes, a log dir with less free space gets a new partition only if the others have less, too.",
-    ),
-    _D(
-        "advertised.hosts",
-        _STRING,
-        "",
-        Pattern(r"\s*([^,:\s]+:[^,\s]+\s*(,\s*[^,:\s]+:[^,\s]+\s*)*)?", "LISTENER:HOST separated by commas"),
-        "The hosts of some listeners, which replace those in advertised.listeners.",
-        Dynamic.PER_BROKER,
-    ),
-    _D(
-        "http.listener",
-        _STRING,
-        "",
-        Pattern(r"(.*:[0-9]{1,5})?", "HOST:PORT"),
-        "The address of /metrics, /healthz, /startupz and /readyz; empty for none, port 0 for any free port.",
-    ),
-    _D(
-        "http.ssl.certificate.location",
-        _STRING,
-        "",
-        None,
-        "The PEM file with the certificate and its chain for TLS at http.listener; it is read again when it changes.",
-    ),
-    _D(
-        "http.ssl.key.location",
-        _STRING,
-        "",
-        None,
-        "The PEM file with the private key; by default it is in the file of http.ssl.certificate.location.",
-    ),
-    _D(
-        "http.bearer.token.location",
-        _STRING,
-        "",
-        None,
-        "The file with the bearer token that /metrics asks for; it is read again when it changes, and needs TLS.",
-    ),
-)
-
 BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
     *_IDENTITY,
     *_SOCKETS,
@@ -407,7 +344,7 @@ BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
     *_TRANSACTIONS,
     *_PRODUCERS,
     *LOG_CONFIGS,
-    *_OWN,
+    *OWN_CONFIGS,
 )
 
 

@@ -1,0 +1,69 @@
+"""The definitions of the broker settings that Kafka does not have."""
+
+from typing import Final
+
+from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic, OneOf, Pattern, Range
+
+_D = ConfigDefinition
+_DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_STORE: Final = rf"(sqlite:///.+|kubernetes://{_DNS_LABEL}/{_DNS_LABEL})?"
+
+OWN_CONFIGS: Final = (
+    _D(
+        "metadata.store",
+        ConfigType.STRING,
+        "",
+        Pattern(_STORE, "sqlite:///PATH or kubernetes://NAMESPACE/CLUSTER"),
+        "The metadata store, shared by all brokers of a cluster; by default a file in the first log dir.",
+    ),
+    _D(
+        "log.dirs.placement",
+        ConfigType.STRING,
+        "fewest-partitions",
+        OneOf(("fewest-partitions", "least-bytes")),
+        "The choice of the log dir for a new partition: fewest partitions, as in Kafka, or fewest bytes.",
+    ),
+    _D(
+        "log.dirs.headroom.bytes",
+        ConfigType.LONG,
+        1024**3,
+        Range(0),
+        "With least-bytes, a log dir with less free space gets a new partition only if the others have less, too.",
+    ),
+    _D(
+        "advertised.hosts",
+        ConfigType.STRING,
+        "",
+        Pattern(r"\s*([^,:\s]+:[^,\s]+\s*(,\s*[^,:\s]+:[^,\s]+\s*)*)?", "LISTENER:HOST separated by commas"),
+        "The hosts of some listeners, which replace those in advertised.listeners.",
+        Dynamic.PER_BROKER,
+    ),
+    _D(
+        "http.listener",
+        ConfigType.STRING,
+        "",
+        Pattern(r"(.*:[0-9]{1,5})?", "HOST:PORT"),
+        "The address of /metrics, /healthz, /startupz and /readyz; empty for none, port 0 for any free port.",
+    ),
+    _D(
+        "http.ssl.certificate.location",
+        ConfigType.STRING,
+        "",
+        None,
+        "The PEM file with the certificate and its chain for TLS at http.listener; it is read again when it changes.",
+    ),
+    _D(
+        "http.ssl.key.location",
+        ConfigType.STRING,
+        "",
+        None,
+        "The PEM file with the private key; by default it is in the file of http.ssl.certificate.location.",
+    ),
+    _D(
+        "http.bearer.token.location",
+        ConfigType.STRING,
+        "",
+        None,
+        "The file with the bearer token that /metrics asks for; it is read again when it changes, and needs TLS.",
+    ),
+)
