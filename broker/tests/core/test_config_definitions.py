@@ -27,6 +27,7 @@ OWN = {
     "http.ssl.key.location",
     "http.bearer.token.location",
     "sasl.oauthbearer.allowed.urls",
+    "sasl.plain.credentials",
 }
 OWN_DYNAMIC = {"broker.rack", "advertised.hosts"}
 """They change while a broker runs, here only."""

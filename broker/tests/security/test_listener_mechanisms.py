@@ -1,13 +1,16 @@
 """A listener's settings become its mechanisms, or errors that name the setting and no secret."""
 
+from dataclasses import replace
 from unittest.mock import AsyncMock
 
 import pytest
 
 from barnabas_broker.security.sasl.listener_mechanisms import SaslEnvironment, listener_mechanisms
+from barnabas_broker.security.sasl.mechanism import Identity, ServerToken
 from barnabas_broker.security.sasl.oauth_settings import OAuthSettings
 from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys
 from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
+from barnabas_broker.security.sasl.verified_plain import VerifiedPlain
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.listener_security import ListenerSecurity, SecurityProtocol
@@ -36,7 +39,33 @@ def test_plain_knows_the_users_of_its_line() -> None:
     settings = security(sasl_enabled_mechanisms="PLAIN", plain_sasl_jaas_config=PLAIN)
     mechanisms = listener_mechanisms(settings, ENVIRONMENT)
     assert list(mechanisms) == ["PLAIN"]
-    assert mechanisms["PLAIN"].begin().respond(b"\0alice\0geheim").identity is not None
+    assert mechanisms["PLAIN"].begin().respond(b"\0alice\0geheim") == ServerToken(b"", Identity("alice"))
+
+
+OF_SCRAM = {"sasl_enabled_mechanisms": "PLAIN", "sasl_plain_credentials": "scram"}
+
+
+def test_plain_needs_no_line_where_the_users_of_scram_count() -> None:
+    settings = replace(security(**OF_SCRAM), protocol=SecurityProtocol.SASL_SSL)
+    assert isinstance(listener_mechanisms(settings, ENVIRONMENT)["PLAIN"], VerifiedPlain)
+
+
+@pytest.mark.parametrize(
+    ("line", "protocol", "setting", "says"),
+    [
+        (None, SecurityProtocol.SASL_PLAINTEXT, "sasl.plain.credentials", "needs SASL_SSL"),
+        (PLAIN, SecurityProtocol.SASL_SSL, "plain.sasl.jaas.config", "must not have users with sasl.plain.credentials"),
+    ],
+)
+def test_passwords_of_scram_are_sent_over_tls_only_and_have_no_others_beside_them(
+    line: str | None, protocol: SecurityProtocol, setting: str, says: str
+) -> None:
+    texts = OF_SCRAM if line is None else {**OF_SCRAM, "plain_sasl_jaas_config": line}
+    with pytest.raises(InvalidConfig) as refused:
+        listener_mechanisms(replace(security(**texts), protocol=protocol), ENVIRONMENT)
+    (problem,) = refused.value.problems
+    assert (problem.name, says in problem.allowed) == (f"listener.name.x.{setting}", True)
+    assert "geheim" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.listener import Listener
 from barnabas_broker.server.metrics.request_families import Traffic
+from barnabas_broker.server.password_thread import PasswordThread
 from barnabas_broker.server.peer_link import PeerLinks
 from barnabas_broker.server.sasl_listener import AuthenticationCounts, SaslListener
 from barnabas_broker.server.sasl_session import begin_session
@@ -248,8 +249,10 @@ class Broker:
         environment = SaslEnvironment({}, b"", token_hex, key_sets.open, self._clock.now_ms)
         if scram is not None:
             environment = environment._replace(credentials=scram.credentials, secret=scram.secret, shapes=scram.shapes)
+        passwords = PasswordThread(self._loop)
+        self._takedown.append(passwords.close)
         try:
-            listeners = list(sasl_listeners(node.config, environment, self._clock, self._timers))
+            listeners = list(sasl_listeners(node.config, environment, self._clock, self._timers, passwords))
             await key_sets.load()
         except (InvalidConfig, KeysUnavailable) as error:
             raise CannotStart(str(error)) from error

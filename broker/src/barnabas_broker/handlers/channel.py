@@ -32,7 +32,7 @@ class Client(NamedTuple):
     principal: str = ANONYMOUS
     """The principal `User:NAME`, authenticated by certificate or SASL."""
     mechanism: str = ""
-    """The SASL mechanism with which the client has authenticated; empty without SASL."""
+    """The SASL mechanism of the credential with which the client has authenticated; empty without SASL."""
 
     @property
     def host(self) -> str:

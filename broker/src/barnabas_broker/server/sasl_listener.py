@@ -1,7 +1,7 @@
 """The state that all SASL sessions of a listener share: mechanisms, limits and counters."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +17,20 @@ TLS: Final = "TLS"
 """The metric label of clients whose TLS handshake failed."""
 NO_MECHANISM: Final = "none"
 """The metric label of clients that were refused before they chose a mechanism."""
+
+
+Conclusion = Callable[[Callable[[], bytes]], None]
+"""A function that is called after a computation, with a function that returns its result or raises its error."""
+InThread = Callable[[Callable[[], bytes], Conclusion, Callable[[], bool]], None]
+"""A function that runs a computation in a thread, and its conclusion on the loop.
+
+Both may be left out if the third function returns True, because the client is gone.
+"""
+
+
+def at_once(compute: Callable[[], bytes], conclude: Conclusion, _is_gone: Callable[[], bool]) -> None:
+    """Run a computation and its conclusion now, without a thread."""
+    conclude(compute)
 
 
 @dataclass(slots=True)
@@ -55,6 +69,8 @@ class SaslListener:
     frame_bytes_max: int
     clock: Clock
     timers: Timers
+    in_thread: InThread = at_once
+    """A function that runs the slow checks of passwords."""
     deadline_s: float = DEADLINE_S
     counts: AuthenticationCounts = field(default_factory=AuthenticationCounts)
 

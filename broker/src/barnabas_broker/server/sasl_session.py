@@ -11,13 +11,21 @@ from enum import Enum
 from typing import Any, Final
 
 from barnabas_broker.handlers.close_connection import CloseConnection
-from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Dialogue, Identity, Mechanism
+from barnabas_broker.security.sasl.mechanism import (
+    AuthenticationFailed,
+    Dialogue,
+    Identity,
+    Mechanism,
+    ServerToken,
+    SlowCheck,
+)
 from barnabas_broker.server.connection import Connection, Dispatch
 from barnabas_broker.server.sasl_listener import NO_MECHANISM, SaslListener
 from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from barnabas_broker.wire.codec import decode_request, encode_response
 from barnabas_broker.wire.framing import MalformedRequest, RequestHeader, parse_request_header
 from barnabas_broker.wire.messages import message_class
+from barnabas_broker.wire.parts import Part
 from barnabas_core.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -30,8 +38,13 @@ REASON_CHARS_MAX: Final = 400
 """The most characters of a reason in the log, because the reason can contain names sent by unauthenticated clients."""
 LIFETIME_SINCE: Final = 1
 """The first version of SaslAuthenticate whose response has the lifetime of the session."""
+BUG: Final = "bug in the SASL authentication of %s"
 _API_KEY: Final = struct.Struct(">h")
 _SIZE: Final = struct.Struct(">i")
+
+
+Respond = Callable[[list[Part]], None]
+"""A function that sends the response to a request, which is made of parts."""
 
 
 class State(Enum):
@@ -133,7 +146,7 @@ class SaslSession:
         except (MalformedRequest, CloseConnection):
             raise
         except Exception as error:  # A bug in SASL closes only this connection.
-            log.exception("bug in the SASL authentication of %s", connection.peer)
+            log.exception(BUG, connection.peer)
             raise CloseConnection("a bug in SASL") from error
 
     def _check_in_time(self, connection: Connection) -> None:
@@ -167,40 +180,63 @@ class SaslSession:
 
     def _take_bare_token(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
         """Handle a token without a header, as clients of SaslHandshake v0 send it; a refusal gets no response."""
-        try:
-            answer = self._answer(connection, bytes(buffer[start:end]))
-        except AuthenticationFailed as failure:
-            self._refuse(connection, [], str(failure))
-            return
-        connection.respond([_SIZE.pack(len(answer)) + answer])
+        self._take(connection, None, bytes(buffer[start:end]))
 
     def _take_token(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
         header, request = _decoded(buffer, start, end)
-        response = message_class("SaslAuthenticateResponse")
-        try:
-            token = self._answer(connection, bytes(request.auth_bytes))
-        except AuthenticationFailed as failure:
-            message = failure.for_client or _refusal_of(self._mechanism)
-            answer = response(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=message, auth_bytes=b"")
-            self._refuse(connection, [_encoded(header, answer)], str(failure))
-            return
-        answer = response(error_code=ErrorCode.NONE, error_message=None, auth_bytes=token)
-        if header.api_version >= LIFETIME_SINCE and self._ends_s is not None and self._dialogue is None:
-            answer.session_lifetime_ms = max(round((self._ends_s - self._listener.clock.monotonic_s()) * 1000), 0)
-        connection.respond([_encoded(header, answer)])
+        self._take(connection, header, bytes(request.auth_bytes))
 
-    def _answer(self, connection: Connection, token: bytes) -> bytes:
-        """Return the mechanism's response to a token, and begin the session after the last token.
+    def _take(self, connection: Connection, header: RequestHeader | None, token: bytes) -> None:
+        """Answer a token at once, or after a check in a thread, during which nothing is read."""
+        assert self._dialogue is not None, "a mechanism was chosen"
+        try:
+            found = self._dialogue.respond(token)
+            if isinstance(found, SlowCheck):
+                self._check_slowly(connection, header, found)
+            else:
+                connection.respond(self._answer(connection, header, found))
+        except AuthenticationFailed as failure:
+            self._refuse(connection, self._refusal(header, failure), str(failure))
+
+    def _check_slowly(self, connection: Connection, header: RequestHeader | None, check: SlowCheck) -> None:
+        respond = _deferred(connection)
+
+        def conclude(result: Callable[[], bytes]) -> None:
+            try:
+                respond(self._answer(connection, header, check.conclude(result())))
+            except AuthenticationFailed as failure:
+                self._refuse(connection, self._refusal(header, failure), str(failure), respond)
+            except Exception:  # A bug in SASL closes only this connection.
+                log.exception(BUG, connection.peer)
+                connection.close("a bug in SASL")
+
+        self._listener.in_thread(check.compute, conclude, lambda: connection.is_closed)
+
+    def _answer(self, connection: Connection, header: RequestHeader | None, found: ServerToken) -> list[Part]:
+        """Return the response to a token, and begin the session after the last token.
 
         Raise AuthenticationFailed if the client is refused.
         """
-        assert self._dialogue is not None, "a mechanism was chosen"
-        answer = self._dialogue.respond(token)
-        if answer.refusal is not None:
-            self._note_refusal(connection, answer.refusal)
-        if answer.identity is not None:
-            self._authenticated(connection, answer.identity)
-        return answer.token
+        if found.refusal is not None:
+            self._note_refusal(connection, found.refusal)
+        if found.identity is not None:
+            self._authenticated(connection, found.identity)
+        if header is None:
+            return [_SIZE.pack(len(found.token)) + found.token]
+        response = message_class("SaslAuthenticateResponse")
+        answer = response(error_code=ErrorCode.NONE, error_message=None, auth_bytes=found.token)
+        if header.api_version >= LIFETIME_SINCE and self._ends_s is not None and self._dialogue is None:
+            answer.session_lifetime_ms = max(round((self._ends_s - self._listener.clock.monotonic_s()) * 1000), 0)
+        return [_encoded(header, answer)]
+
+    def _refusal(self, header: RequestHeader | None, failure: AuthenticationFailed) -> list[Part]:
+        """Return the response to a client that is refused, which is empty without a header."""
+        if header is None:
+            return []
+        response = message_class("SaslAuthenticateResponse")
+        message = failure.for_client or _refusal_of(self._mechanism)
+        answer = response(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=message, auth_bytes=b"")
+        return [_encoded(header, answer)]
 
     def _authenticated(self, connection: Connection, identity: Identity) -> None:
         """Begin the session of the client. Raise AuthenticationFailed if a re-authentication has another user."""
@@ -210,7 +246,8 @@ class SaslSession:
             raise AuthenticationFailed(f"{self._identity.user!r} authenticated again as {identity.user!r}")
         self._identity, self._dialogue, self._state = identity, None, State.AUTHENTICATED
         self._ends_s = self._listener.session_end_s(self._mechanism.name, identity)
-        connection.client = connection.client.authenticated(identity.user, self._mechanism.name)
+        credential = identity.credential or self._mechanism.name
+        connection.client = connection.client.authenticated(identity.user, credential)
         connection.request_bytes_max = self._request_bytes_max
         if self._ends_s is None:
             connection.dispatch = self._dispatch
@@ -237,15 +274,14 @@ class SaslSession:
             raise CloseConnection("the SASL session has expired without a re-authentication")
         self._dispatch(connection, buffer, start, end)
 
-    def _refuse(self, connection: Connection, answer: list[bytearray], why: str) -> None:
+    def _refuse(self, connection: Connection, answer: list[Part], why: str, respond: Respond | None = None) -> None:
         """Send the response and close after a delay in which nothing is read, so that guessing passwords takes time."""
         self._note_refusal(connection, why)
-        respond = connection.defer()
-        connection.deferred.clear()
+        send = respond or _deferred(connection)
 
         def end() -> None:
             if answer:
-                respond(list(answer))
+                send(answer)
             connection.close()
 
         self._listener.timers.call_later(self._listener.refusal_delay_s, end)
@@ -256,6 +292,13 @@ class SaslSession:
             self._is_refused = True
             self._listener.counts.failures[NO_MECHANISM if self._mechanism is None else self._mechanism.name] += 1
             log.info("SASL: refused %s on %s: %s", connection.peer, self._listener.name, why[:REASON_CHARS_MAX])
+
+
+def _deferred(connection: Connection) -> Respond:
+    """Return a function that sends the response later; nothing is read until then."""
+    respond = connection.defer()
+    connection.deferred.clear()
+    return respond
 
 
 def _frame(buffer: memoryview, start: int, end: int) -> Frame:

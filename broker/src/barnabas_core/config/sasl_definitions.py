@@ -1,6 +1,7 @@
 """The definitions of SASL settings of brokers, listeners and mechanisms, with Kafka's names and defaults.
 
 Kafka's default mechanism GSSAPI is not supported, so a listener with SASL must name other mechanisms.
+`sasl.plain.credentials` is our own setting.
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,8 @@ from barnabas_core.config.oauth_definitions import OAUTH_CONFIGS
 
 BETWEEN_BROKERS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISMS: Final = (*BETWEEN_BROKERS, "OAUTHBEARER")
+OF_JAAS: Final = "jaas"
+OF_SCRAM: Final = "scram"
 _D = ConfigDefinition
 _SESSIONS: Final = _D(
     "connections.max.reauth.ms",
@@ -40,6 +43,13 @@ SASL_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         ("GSSAPI",),
         OneOf((*MECHANISMS, "GSSAPI")),
         "The mechanisms by which clients may authenticate. GSSAPI and delegation tokens are not supported.",
+    ),
+    _D(
+        "sasl.plain.credentials",
+        ConfigType.STRING,
+        OF_JAAS,
+        OneOf((OF_JAAS, OF_SCRAM)),
+        "The passwords that PLAIN accepts: those of sasl.jaas.config (jaas), or those of SCRAM users (scram).",
     ),
     _D(
         "sasl.server.max.receive.size",

@@ -1,6 +1,6 @@
 """Create the SASL mechanisms of a listener from its settings, and report all invalid settings in one error."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from barnabas_broker.security.sasl.mechanism import Mechanism
@@ -10,13 +10,18 @@ from barnabas_broker.security.sasl.plain import Plain
 from barnabas_broker.security.sasl.scram import Scram
 from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, SaltShape, ScramCredential
 from barnabas_broker.security.sasl.tokens.token_keys import TokenKeys
+from barnabas_broker.security.sasl.verified_plain import VerifiedPlain
 from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
 from barnabas_core.config.jaas import InvalidJaas, JaasEntry, parse_jaas
 from barnabas_core.config.listener_security import ListenerSecurity
-from barnabas_core.config.sasl_definitions import MECHANISMS
+from barnabas_core.config.sasl_definitions import MECHANISMS, OF_SCRAM
 
 ENABLED: Final = "sasl.enabled.mechanisms"
 JAAS: Final = "sasl.jaas.config"
+PLAIN_CREDENTIALS: Final = "sasl.plain.credentials"
+_PLAIN: Final = "PLAIN"
+_BY_PREFERENCE: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")
+"""The verifiers by which PLAIN checks passwords; of a user with both, the first one counts."""
 
 
 class SaslEnvironment(NamedTuple):
@@ -43,13 +48,31 @@ def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment
         allowed = f"must name at least one of {', '.join(MECHANISMS)} for the listener {security.name}"
         problems.append(ConfigProblem(security.setting(ENABLED), ",".join(names), allowed))
     entries = {name: jaas_entry(security, name, problems) for name in dict.fromkeys(names) if name in MECHANISMS}
+    if _PLAIN in entries and has_plain_of_scram(security):
+        problems += _problems_of_scram(security, entries[_PLAIN])
     oauth = oauth_settings(security, entries[OAUTHBEARER].options, problems) if OAUTHBEARER in entries else None
     if problems:
         raise InvalidConfig(problems)
-    return {name: _mechanism(name, entry, oauth, environment) for name, entry in entries.items()}
+    return {name: _mechanism(name, each, security, environment, oauth) for name, each in entries.items()}
 
 
-def _mechanism(name: str, entry: JaasEntry, oauth: OAuthSettings | None, environment: SaslEnvironment) -> Mechanism:
+def has_plain_of_scram(security: ListenerSecurity) -> bool:
+    """Return whether the listener's PLAIN checks the passwords of SCRAM users."""
+    return security.value(PLAIN_CREDENTIALS) == OF_SCRAM
+
+
+def _problems_of_scram(security: ListenerSecurity, entry: JaasEntry) -> Iterator[ConfigProblem]:
+    """Yield the problems of a PLAIN that checks the passwords of SCRAM users."""
+    if not security.protocol.has_tls:
+        yield security.problem(PLAIN_CREDENTIALS, "needs SASL_SSL, because PLAIN sends passwords in clear")
+    if entry.users:
+        allowed = f"must not have users with {PLAIN_CREDENTIALS}={OF_SCRAM}, because the users of SCRAM count"
+        yield security.problem(JAAS, allowed, _PLAIN)
+
+
+def _mechanism(
+    name: str, entry: JaasEntry, security: ListenerSecurity, environment: SaslEnvironment, oauth: OAuthSettings | None
+) -> Mechanism:
     if name == OAUTHBEARER:
         # The import makes the start of a broker a third longer, so only OAUTHBEARER triggers it.
         from barnabas_broker.security.sasl.oauth_bearer import OAuthBearer
@@ -57,18 +80,26 @@ def _mechanism(name: str, entry: JaasEntry, oauth: OAuthSettings | None, environ
         assert oauth is not None, "the OAUTHBEARER settings are valid"
         return OAuthBearer(environment.open_keys(oauth), oauth.rules, environment.now_ms)
     if name in SCRAM_HASHES:
-        return Scram(
-            SCRAM_HASHES[name],
-            lambda user: environment.credentials.get((user, name)),
-            environment.secret,
-            environment.new_nonce,
-            lambda: environment.shapes(name),
-        )
+        return _scram(name, environment)
+    if has_plain_of_scram(security):
+        return VerifiedPlain([_scram(each, environment) for each in _BY_PREFERENCE], environment.new_nonce().encode())
     return Plain(entry.users)
 
 
+def _scram(name: str, environment: SaslEnvironment) -> Scram:
+    return Scram(
+        SCRAM_HASHES[name],
+        lambda user: environment.credentials.get((user, name)),
+        environment.secret,
+        environment.new_nonce,
+        lambda: environment.shapes(name),
+    )
+
+
 def jaas_entry(security: ListenerSecurity, mechanism: str, problems: list[ConfigProblem]) -> JaasEntry:
-    """Return the JAAS entry of a mechanism, and append its errors to `problems`; only PLAIN requires an entry.
+    """Return the JAAS entry of a mechanism, and append its errors to `problems`.
+
+    Only PLAIN with users of its own requires an entry.
 
     The setting must have the mechanism in its name; as in Kafka, a JAAS setting for the whole listener is ignored.
     """
@@ -76,7 +107,7 @@ def jaas_entry(security: ListenerSecurity, mechanism: str, problems: list[Config
     setting = f"listener.name.{security.name.lower()}.{mechanism.lower()}.{JAAS}"
     text = security.texts.get(setting)
     if text is None:
-        if family == "PLAIN":
+        if family == _PLAIN and not has_plain_of_scram(security):
             problems.append(ConfigProblem(setting, None, "must be set, with the users and their passwords"))
         return JaasEntry(family, {})
     try:

@@ -1,5 +1,6 @@
 """The interface of SASL mechanisms: a dialogue of tokens that ends with a user or with a refusal."""
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 
@@ -20,6 +21,8 @@ class Identity(NamedTuple):
     user: str
     expires_at_ms: int | None = None
     """The wall-clock time at which the credential expires; None if it does not expire."""
+    credential: str = ""
+    """The mechanism that the credential belongs to; empty if it is the client's own mechanism."""
 
 
 class ServerToken(NamedTuple):
@@ -31,10 +34,20 @@ class ServerToken(NamedTuple):
     """The reason of a refusal that is sent after the client's next token (OAUTHBEARER), for the broker's log."""
 
 
+class SlowCheck(NamedTuple):
+    """A check that takes milliseconds: `compute` runs in a thread, and `conclude` takes its result on the loop.
+
+    `conclude` raises AuthenticationFailed if the client is refused.
+    """
+
+    compute: Callable[[], bytes]
+    conclude: Callable[[bytes], ServerToken]
+
+
 class Dialogue(Protocol):
     """One attempt of a client to authenticate."""
 
-    def respond(self, token: bytes) -> ServerToken:
+    def respond(self, token: bytes) -> ServerToken | SlowCheck:
         """Handle the client's next token. Raise AuthenticationFailed if the client is refused."""
         ...
 

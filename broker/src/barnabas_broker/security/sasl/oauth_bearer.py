@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Dialogue, Identity, ServerToken
+from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Identity, ServerToken
 from barnabas_broker.security.sasl.scram_messages import NAME, plain_name
 from barnabas_broker.security.sasl.tokens.signed_token import InvalidToken, UnknownKey, identity_of
 from barnabas_broker.security.sasl.tokens.token_keys import TokenKeys
@@ -41,7 +41,7 @@ class OAuthBearer:
         self._rules = rules
         self._now_ms = now_ms
 
-    def begin(self) -> Dialogue:
+    def begin(self) -> "OAuthBearerDialogue":
         """Begin an attempt to authenticate."""
         return OAuthBearerDialogue(self)
 

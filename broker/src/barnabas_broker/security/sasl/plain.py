@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Identity, ServerToken
 
@@ -28,7 +28,7 @@ class Plain:
 
         Raise AuthenticationFailed if the token is malformed, or if the user or the password is wrong.
         """
-        authorized_as, user, password = _parts(token)
+        authorized_as, user, password = parse_plain(token)
         known = self._digests.get(user, _NOBODY)
         # Digests have equal lengths; the time of comparing passwords would reveal their length.
         if not compare_digest(_digest(password), known):
@@ -38,14 +38,23 @@ class Plain:
         return ServerToken(b"", Identity(user))
 
 
-def _parts(token: bytes) -> tuple[str, str, str]:
+class PlainToken(NamedTuple):
+    """The content of a client's token."""
+
+    authorized_as: str
+    user: str
+    password: str
+
+
+def parse_plain(token: bytes) -> PlainToken:
+    """Parse a token of the form `authzid NUL user NUL password`. Raise AuthenticationFailed if it is malformed."""
     try:
         parts = token.decode("utf-8").split("\0")
     except UnicodeDecodeError as error:
         raise AuthenticationFailed("a PLAIN token is not UTF-8") from error
     if len(parts) != PARTS or not parts[1] or not parts[2]:
         raise AuthenticationFailed("a PLAIN token must be [authzid] NUL user NUL password")
-    return parts[0], parts[1], parts[2]
+    return PlainToken(*parts)
 
 
 def _digest(password: str) -> bytes:

@@ -10,7 +10,7 @@ from hashlib import shake_256
 from hmac import compare_digest, digest
 from typing import Final
 
-from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Dialogue, Identity, ServerToken
+from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Identity, ServerToken
 from barnabas_broker.security.sasl.scram_credential import (
     ITERATIONS_MIN,
     TEXT,
@@ -54,9 +54,14 @@ class Scram:
         self.new_nonce = new_nonce
         self._shapes = shapes
 
-    def begin(self) -> Dialogue:
+    def begin(self) -> "ScramDialogue":
         """Begin an attempt to authenticate."""
         return ScramDialogue(self)
+
+    @property
+    def has_users(self) -> bool:
+        """True if a user has a credential of this mechanism."""
+        return bool(self._shapes())
 
     def made_up(self, user: str) -> ScramCredential:
         """Return a credential for an unknown user, which no proof matches.

@@ -1,0 +1,121 @@
+"""PLAIN against the verifiers of SCRAM users: what comes in, what is refused, and what neither shows."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Identity, ServerToken, SlowCheck
+from barnabas_broker.security.sasl.scram import Scram
+from barnabas_broker.security.sasl.scram_credential import (
+    SCRAM_HASHES,
+    SaltShape,
+    ScramCredential,
+    credential_of,
+    salted_password,
+)
+from barnabas_broker.security.sasl.verified_plain import VerifiedPlain
+
+SHA_256, SHA_512 = SCRAM_HASHES
+SALT = b"0123456789abcdef"
+Users = dict[tuple[str, str], ScramCredential]
+
+
+def verifier(password: str, mechanism: str = SHA_512, iterations: int = 4096) -> ScramCredential:
+    kind = SCRAM_HASHES[mechanism]
+    return credential_of(kind, salted_password(kind, password, SALT, iterations), SALT, iterations)
+
+
+def scram(mechanism: str, users: Mapping[tuple[str, str], ScramCredential]) -> Scram:
+    def shapes() -> list[SaltShape]:
+        return [SaltShape(len(SALT), each.iterations) for (_, of), each in users.items() if of == mechanism]
+
+    return Scram(SCRAM_HASHES[mechanism], lambda user: users.get((user, mechanism)), b"secret", str, shapes)
+
+
+def plain(users: Users) -> VerifiedPlain:
+    return VerifiedPlain([scram(SHA_512, users), scram(SHA_256, users)], b"key")
+
+
+def slow(mechanism: VerifiedPlain, token: bytes) -> SlowCheck:
+    found = mechanism.begin().respond(token)
+    assert isinstance(found, SlowCheck)
+    return found
+
+
+def log_in(mechanism: VerifiedPlain, token: bytes) -> Identity | None:
+    check = slow(mechanism, token)
+    return check.conclude(check.compute()).identity
+
+
+@pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
+@pytest.mark.parametrize("token", [b"\0alice\0right", b"alice\0alice\0right"])
+def test_a_user_comes_in_with_the_password_and_a_second_time_at_once(mechanism: str, token: bytes) -> None:
+    server = plain({("alice", mechanism): verifier("right", mechanism)})
+    assert log_in(server, token) == Identity("alice", credential=mechanism)
+    assert server.respond(token) == ServerToken(b"", Identity("alice", credential=mechanism))
+
+
+def test_of_two_verifiers_the_longer_one_counts() -> None:
+    server = plain({("alice", SHA_256): verifier("old", SHA_256), ("alice", SHA_512): verifier("new")})
+    assert log_in(server, b"\0alice\0new") == Identity("alice", credential=SHA_512)
+    with pytest.raises(AuthenticationFailed):
+        log_in(server, b"\0alice\0old")
+
+
+@pytest.mark.parametrize("token", [b"\0alice\0wrong", b"\0bob\0right", b"\0alice\0right\n", b"\0Alice\0right"])
+def test_a_wrong_password_is_refused_like_a_user_who_does_not_exist(token: bytes) -> None:
+    server = plain({("alice", SHA_512): verifier("right")})
+    assert log_in(server, b"\0alice\0right") is not None
+    with pytest.raises(AuthenticationFailed, match="wrong user or password of") as refused:
+        log_in(server, token)
+    assert "right" not in str(refused.value)
+
+
+@pytest.mark.parametrize("token", [b"", b"\0\0right", b"\0alice\0", b"\xff\0a\0b", b"bob\0alice\0right"])
+def test_a_malformed_token_or_another_user_to_act_as_costs_no_hash(token: bytes) -> None:
+    with pytest.raises(AuthenticationFailed):
+        plain({("alice", SHA_512): verifier("right")}).respond(token)
+
+
+def test_a_password_that_was_changed_or_deleted_is_refused_even_if_it_was_right_before() -> None:
+    users: Users = {("alice", SHA_512): verifier("old")}
+    server = plain(users)
+    assert log_in(server, b"\0alice\0old") is not None
+    users["alice", SHA_512] = verifier("new")
+    with pytest.raises(AuthenticationFailed):
+        log_in(server, b"\0alice\0old")
+    assert log_in(server, b"\0alice\0new") is not None
+    del users["alice", SHA_512]
+    with pytest.raises(AuthenticationFailed):
+        log_in(server, b"\0alice\0new")
+
+
+def test_a_password_that_changes_during_the_check_is_refused() -> None:
+    users: Users = {("alice", SHA_512): verifier("old")}
+    check = slow(plain(users), b"\0alice\0old")
+    hashed = check.compute()
+    users["alice", SHA_512] = verifier("new")
+    with pytest.raises(AuthenticationFailed):
+        check.conclude(hashed)
+
+
+def hash_bytes(server: VerifiedPlain, user: int) -> int:
+    """The size of the hash that a wrong password costs."""
+    return len(slow(server, f"\0user-{user}\0wrong".encode()).compute())
+
+
+def test_an_unknown_user_costs_what_a_known_one_does() -> None:
+    nobody = plain({})
+    assert {hash_bytes(nobody, user) for user in range(9)} == {64}
+    of_one = plain({("alice", SHA_256): verifier("right", SHA_256)})
+    assert {hash_bytes(of_one, user) for user in range(9)} == {32}
+    users: Users = {("alice", SHA_512): verifier("right"), ("bob", SHA_256): verifier("right", SHA_256)}
+    found = [hash_bytes(plain(users), user) for user in range(20)]
+    assert set(found) == {32, 64}
+    assert found == [hash_bytes(plain(users), user) for user in range(20)], "the same user costs the same again"
+
+
+def test_what_is_kept_of_a_password_does_not_show_it() -> None:
+    server = plain({("alice", SHA_512): verifier("right")})
+    log_in(server, b"\0alice\0right")
+    assert "right" not in repr(vars(server))
