@@ -15,7 +15,7 @@ from barnabas_operator.resources.security import Authentication, AuthenticationT
 HEAD = "apiVersion: barnabas.dev/v1alpha1\nkind: Cluster\nmetadata: {name: c}\nspec:\n"
 WITH_USERS = "  listeners: [{name: clients, tls: true, authentication: {type: tls}}]\n"
 PLACE = BrokerPlace(0, 19092, 18080, "/data/broker-0", "/data/metadata.sqlite", 19093)
-SECRETS = BrokerSecrets("/data/security/broker/user.pem", "/data/security/ca.crt", {"admin": "one", "alice": "two"})
+SECRETS = BrokerSecrets("/data/security/broker/user.pem", "/data/security/ca.crt")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_broker_understands_what_a_secured_cluster_makes_of_it(kind: Authentic
     assert config.listener_security("REPLICATION").text("ssl.client.auth") == "required"
     assert config.listeners.inter_broker == "REPLICATION"
     assert "super.users=User:broker;User:operator;User:admin;User:alice\n" in text
-    assert ('user_alice="two"' in text) is (kind == "plain")
+    assert ("sasl.plain.credentials=scram" in text) is (kind == "plain")
 
 
 def secured(kind: AuthenticationType) -> Cluster:

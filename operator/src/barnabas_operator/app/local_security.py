@@ -15,7 +15,6 @@ from barnabas_operator.planning.brokers.local_security import (
     BROKER,
     HOST,
     OPERATOR,
-    SCRAM,
     BrokerSecrets,
     UserFiles,
     is_secured,
@@ -47,7 +46,7 @@ class LocalSecurity:
         self._brought: Mapping[str, str] = {}
 
     def prepare(self, cluster: Cluster) -> BrokerSecrets | None:
-        """Create missing files; return the files and passwords of the brokers, or None if the brokers are insecure.
+        """Create missing files; return the files of the brokers, or None if the brokers are insecure.
 
         Raises SecurityBroken if the CA of an earlier run cannot be used.
         """
@@ -62,9 +61,7 @@ class LocalSecurity:
             self._issue(authority, user, folder)
             if not (folder / "password").exists():
                 replace_secret_file(folder / "password", secrets.token_urlsafe(PASSWORD_BYTES))
-        keystore = str(self._folder / BROKER / "user.pem")
-        plain = mechanism_of(cluster.spec.listeners[0]) == "PLAIN"
-        return BrokerSecrets(keystore, str(self._folder / "ca.crt"), self._passwords(cluster) if plain else {})
+        return BrokerSecrets(str(self._folder / BROKER / "user.pem"), str(self._folder / "ca.crt"))
 
     def files_of(self, user: str) -> UserFiles:
         """Return the paths of a user's files."""
@@ -82,7 +79,7 @@ class LocalSecurity:
                 replace_secret_file(Path(path), properties_text(of_client(listener, files, bootstrap, password)))
 
     def bring_users(self, client: Any, cluster: Cluster) -> None:
-        """Set SCRAM passwords that this run has not yet set, and remove users that are no longer declared.
+        """Set passwords that this run has not yet set, and remove users that are no longer declared.
 
         Raises ClusterUnreachable if no broker answers, or if the brokers refuse a password.
         """
@@ -90,7 +87,7 @@ class LocalSecurity:
         gone = [each.name for each in (self._folder / "users").glob("*") if each.name not in wanted]
         if (
             is_secured(cluster)
-            and mechanism_of(cluster.spec.listeners[0]) == SCRAM
+            and mechanism_of(cluster.spec.listeners[0]) is not None
             and (gone or wanted != self._brought)
         ):
             set_passwords(client, wanted, gone)

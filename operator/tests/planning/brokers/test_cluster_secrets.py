@@ -55,6 +55,7 @@ def secured(*listeners: Listener) -> Cluster:
 
 
 SCRAM, TLS = secured(listener("scram-sha-512")), secured(listener("tls"))
+PLAIN = listener("plain", "plain")
 
 
 def planned(
@@ -192,6 +193,42 @@ def test_the_administrator_has_all_that_a_client_needs_in_one_file(cluster: Clus
         assert settings.get(setting) == (found[key].decode() if key in found else None)
 
 
+@pytest.mark.parametrize(
+    ("listeners", "module"),
+    [
+        ((PLAIN,), "plain.PlainLoginModule"),
+        ((PLAIN, listener("scram-sha-512")), "plain.PlainLoginModule"),
+        ((listener("scram-sha-512"), PLAIN), "scram.ScramLoginModule"),
+        ((listener("tls"), PLAIN), "plain.PlainLoginModule"),
+    ],
+)
+def test_the_administrator_logs_in_as_its_first_listener_with_passwords_asks(
+    listeners: tuple[Listener, ...], module: str
+) -> None:
+    found = planned(secured(*listeners))[ADMIN]
+    settings = {key: each.value for key, each in parse_properties(found["client.properties"].decode()).items()}
+    jaas = found["sasl.jaas.config"].decode()
+    assert jaas.startswith(f"org.apache.kafka.common.security.{module} ")
+    by_password = settings["security.protocol"] == "SASL_SSL"
+    mechanism = "PLAIN" if "plain" in module else "SCRAM-SHA-512"
+    assert by_password is (listeners[0] != listener("tls"))
+    assert settings.get("sasl.mechanism") == (mechanism if by_password else None)
+    assert settings.get("sasl.jaas.config") == (jaas if by_password else None)
+
+
+def test_brokers_of_a_plain_listener_have_no_passwords_in_their_settings() -> None:
+    cluster = secured(PLAIN)
+    assert not list(pod_problems(cluster))
+    properties = pod_properties(cluster, 0, ExternalAccess())
+    own = {name: value for name, value in properties.items() if name.startswith("listener.name.plain.")}
+    assert own == {
+        "listener.name.plain.ssl.client.auth": "none",
+        "listener.name.plain.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.plain.sasl.plain.credentials": "scram",
+    }
+    assert "jaas" not in properties_text(properties)
+
+
 def test_pods_mount_their_certificates_as_a_whole_and_may_use_their_own_credentials_alone() -> None:
     (_, brokers) = broker_objects(SCRAM, ExternalAccess(), "image", 1)
     spec = brokers["spec"]["template"]["spec"]
@@ -210,8 +247,8 @@ REFUSED = {
         "spec.clientsCa.generateCertificateAuthority is false; allowed: true, or any of spec.listeners[].tls",
     ),
     "passwords in clear": (
-        secured(listener("plain")),
-        "spec.listeners[0].authentication.type is plain; allowed: scram",
+        secured(listener("plain", tls=False)),
+        "spec.listeners[0].authentication.type is plain, which sends passwords in clear without TLS; allowed: scram",
     ),
     "rights of nobody": (secured(Listener(name="a")), "spec.listeners[0].authentication is missing"),
 }

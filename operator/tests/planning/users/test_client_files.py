@@ -28,20 +28,26 @@ LISTENERS = [
 ]
 
 
-def test_a_password_is_written_as_each_client_reads_it() -> None:
-    files = client_files(user(), Endpoint("here:9094", is_tls=True, fits=True), Proof("CA\nPEM\n", 'a"b\\c'))
-    jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="a\\"b\\\\c";'
+@pytest.mark.parametrize(
+    ("mechanism", "module"), [("SCRAM-SHA-512", "scram.ScramLoginModule"), ("PLAIN", "plain.PlainLoginModule")]
+)
+def test_a_password_is_written_as_each_client_reads_it(mechanism: str, module: str) -> None:
+    endpoint = Endpoint("here:9094", is_tls=True, fits=True, mechanism=mechanism)
+    files = client_files(user(), endpoint, Proof("CA\nPEM\n", 'a"b\\c'))
+    jaas = f'org.apache.kafka.common.security.{module} required username="alice" password="a\\"b\\\\c";'
     assert files["sasl.jaas.config"].decode() == jaas
     properties = files["client.properties"].decode().splitlines()
     doubled = jaas.replace("\\", "\\\\")
     assert f"sasl.jaas.config={doubled}" in properties
+    assert f"sasl.mechanism={mechanism}" in properties
+    assert f"sasl.mechanisms={mechanism}" in files["kcat.conf"].decode().splitlines()
     assert "ssl.truststore.certificates=CA\\nPEM\\n" in properties
     assert 'sasl.password=a"b\\c' in files["kcat.conf"].decode().splitlines()
     assert "ssl.ca.location=ca.crt" in files["kcat.conf"].decode().splitlines()
     assert json.loads(files["librdkafka.json"]) == {
         "bootstrap.servers": "here:9094",
         "security.protocol": "SASL_SSL",
-        "sasl.mechanisms": "SCRAM-SHA-512",
+        "sasl.mechanisms": mechanism,
         "sasl.username": "alice",
         "sasl.password": 'a"b\\c',
         "ssl.ca.pem": "CA\nPEM\n",
@@ -58,8 +64,19 @@ def test_a_password_is_written_as_each_client_reads_it() -> None:
 
 def test_the_listener_is_the_first_that_takes_the_proof() -> None:
     of = cluster(listeners=LISTENERS)
-    assert endpoint_of(of, user(), "any:1") == Endpoint("any:1", is_tls=True, fits=True)
+    assert endpoint_of(of, user(), "any:1") == Endpoint("any:1", True, True, "SCRAM-SHA-512")
     assert endpoint_of(of, user(kind="tls"), "any:1") == Endpoint("any:1", is_tls=False, fits=False)
+
+
+def test_a_user_with_a_password_takes_a_plain_listener_where_there_is_none_of_its_type() -> None:
+    plain = {"name": "old", "port": 9095, "tls": True, "authentication": {"type": "plain"}}
+    only = cluster(listeners=[LISTENERS[0], plain])
+    assert endpoint_of(only, user(), "any:1") == Endpoint("any:1", True, True, "PLAIN")
+    assert endpoint_of(only, user(kind="scram-sha-256"), "any:1") == Endpoint("any:1", True, True, "PLAIN")
+    assert endpoint_of(only, user(kind="tls"), "any:1") == Endpoint("any:1", is_tls=False, fits=False)
+    both = cluster(listeners=[plain, *LISTENERS])
+    assert endpoint_of(both, user(), "any:1").mechanism == "SCRAM-SHA-512"
+    assert endpoint_of(both, user(kind="scram-sha-256"), "any:1").mechanism == "PLAIN"
 
 
 def test_a_certificate_is_of_the_clients_authority_and_renewed_at_two_thirds() -> None:

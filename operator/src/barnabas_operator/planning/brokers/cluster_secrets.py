@@ -20,7 +20,7 @@ from barnabas_operator.planning.brokers.authorities import AuthorityPlan, Author
 from barnabas_operator.planning.brokers.certificate_statuses import certificate_status
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.given_authorities import plan_given
-from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR, SCRAM, login_of
+from barnabas_operator.planning.brokers.local_security import ADMINISTRATOR, login_of, mechanism_of
 from barnabas_operator.planning.brokers.pod_security import (
     BROKER_PEM,
     CLIENTS_AUTHORITY,
@@ -216,7 +216,9 @@ def _of_administrator(
     data: dict[str, bytes] = {"ca.crt": of_cluster.trusted.encode()}
     if needs_password(cluster):
         password = before.get("password", b"").decode() or moment.new_password()
-        data |= {"password": password.encode(), "sasl.jaas.config": login_of(SCRAM, ADMINISTRATOR, password).encode()}
+        mechanism = next(filter(None, map(mechanism_of, _preferred(cluster))))
+        login = login_of(mechanism, ADMINISTRATOR, password)
+        data |= {"password": password.encode(), "sasl.jaas.config": login.encode()}
     if _asks_for_certificates(cluster):
         pem = _user_pem(before, ("user.crt", "user.key"), ADMINISTRATOR, of_clients.signer, moment)
         data |= {"user.crt": pem.certificate.encode(), "user.key": pem.key.encode()}

@@ -17,11 +17,10 @@ OPERATOR: Final = "operator"
 OWN_USERS: Final = (BROKER, OPERATOR)
 REPLICATION: Final = "REPLICATION"
 SCRAM: Final = "SCRAM-SHA-512"
-MECHANISMS: Final[Mapping[str, str]] = {"scram-sha-512": SCRAM, "plain": "PLAIN"}
-_LOGIN_MODULES: Final[Mapping[str, str]] = {
-    SCRAM: "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-}
+PLAIN: Final = "PLAIN"
+MECHANISMS: Final[Mapping[str, str]] = {"scram-sha-512": SCRAM, "plain": PLAIN}
+_SCRAM_LOGIN: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_PLAIN_LOGIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _OF_AUTHORIZATION: Final = ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found")
 _OF_LISTENERS: Final = ("ssl.", "sasl.", "listener.name.")
@@ -70,12 +69,10 @@ class UserFiles(NamedTuple):
 
 
 class BrokerSecrets(NamedTuple):
-    """The paths of the brokers' keystore and truststore, and the passwords of users."""
+    """The paths of the brokers' keystore and truststore."""
 
     keystore: str
     truststore: str
-    passwords: Mapping[str, str]
-    """The passwords for the SASL mechanism PLAIN, by user."""
 
 
 def is_secured(cluster: Cluster) -> bool:
@@ -112,7 +109,7 @@ def security_settings(cluster: Cluster, addresses: Mapping[str, str], secrets: B
         "ssl.truststore.location": secrets.truststore,
         "ssl.principal.mapping.rules": "RULE:^CN=([^,]+)$/$1/,DEFAULT",
         "listener.name.replication.ssl.client.auth": "required",
-        **_of_listener(listener, secrets.passwords),
+        **listener_settings(listener),
         **authorization_settings(cluster, OWN_USERS),
     }
 
@@ -122,15 +119,15 @@ def protocol_of(listener: Listener) -> str:
     return ("SASL_" if mechanism_of(listener) else "") + ("SSL" if listener.tls else "PLAINTEXT")
 
 
-def _of_listener(listener: Listener, passwords: Mapping[str, str]) -> dict[str, str]:
+def listener_settings(listener: Listener) -> dict[str, str]:
+    """Return a broker's settings for the authentication at a listener; a PLAIN listener has the users of SCRAM."""
     prefix, mechanism = f"listener.name.{listener.name}", mechanism_of(listener)
     asked = listener.authentication is not None and listener.authentication.type == "tls"
     settings = {f"{prefix}.ssl.client.auth": "required" if asked else "none"} if listener.tls else {}
     if mechanism is not None:
         settings[f"{prefix}.sasl.enabled.mechanisms"] = mechanism
-    if mechanism == "PLAIN":
-        users = "".join(f' user_{user}="{password}"' for user, password in passwords.items())
-        settings[f"{prefix}.plain.sasl.jaas.config"] = f"{_LOGIN_MODULES[mechanism]} required{users};"
+    if mechanism == PLAIN:
+        settings[f"{prefix}.sasl.plain.credentials"] = "scram"
     return settings
 
 
@@ -168,7 +165,14 @@ def java_settings(listener: Listener, files: UserFiles, bootstrap: str, password
 
 def login_of(mechanism: str, user: str, password: str) -> str:
     """Return the value of `sasl.jaas.config` with which a Java client logs in."""
-    return f'{_LOGIN_MODULES[mechanism]} required username="{user}" password="{password}";'
+    module = _PLAIN_LOGIN if mechanism == PLAIN else _SCRAM_LOGIN
+    return f"{module} required username={_quoted(user)} password={_quoted(password)};"
+
+
+def _quoted(text: str) -> str:
+    """Return the text in quotes, escaped for a JAAS configuration."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def librdkafka_settings(listener: Listener, files: UserFiles, bootstrap: str, password: str) -> dict[str, str]:

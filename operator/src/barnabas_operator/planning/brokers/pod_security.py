@@ -12,6 +12,7 @@ from barnabas_operator.planning.brokers.local_security import (
     REPLICATION,
     authorization_settings,
     is_secured,
+    listener_settings,
     mechanism_of,
     protocol_of,
     security_problems,
@@ -67,7 +68,7 @@ def security_of_pods(cluster: Cluster, stage: SecurityStage) -> dict[str, str]:
         "ssl.allow.san.changes": "true",  # Certificates change with the addresses of nodes and load balancers.
         f"{_BETWEEN_BROKERS}.ssl.truststore.location": f"{CERTIFICATES_FOLDER}/{CLUSTER_AUTHORITY}",
         f"{_BETWEEN_BROKERS}.ssl.client.auth": "required",
-        **_listener_settings(cluster),
+        **{name: value for each in cluster.spec.listeners for name, value in listener_settings(each).items()},
         **of_rights,
     }
 
@@ -106,18 +107,6 @@ def _super_users(cluster: Cluster) -> list[str]:
     return [*own_users(cluster), *(companion_users(cluster) if is_open_else else [])]
 
 
-def _listener_settings(cluster: Cluster) -> dict[str, str]:
-    found = {}
-    for each in cluster.spec.listeners:
-        prefix, mechanism = f"listener.name.{each.name}", mechanism_of(each)
-        if each.tls:
-            asked = each.authentication is not None and each.authentication.type == "tls"
-            found[f"{prefix}.ssl.client.auth"] = "required" if asked else "none"
-        if mechanism is not None:
-            found[f"{prefix}.sasl.enabled.mechanisms"] = mechanism
-    return found
-
-
 def has_administrator(cluster: Cluster) -> bool:
     """True if a listener has authentication, so that the Cluster needs the user `admin`."""
     return any(each.authentication is not None for each in cluster.spec.listeners)
@@ -138,11 +127,6 @@ def pod_security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
                 yield ("spec", field, "generateCertificateAuthority"), message
         return
     yield from security_problems(cluster)
-    for index, each in enumerate(cluster.spec.listeners):
-        if each.authentication is not None and each.authentication.type == "plain":
-            where, allowed = ("spec", "listeners", index, "authentication", "type"), "scram-sha-512 or tls"
-            why = "because brokers in pods store no passwords in clear"
-            yield where, f"spec.listeners[{index}].authentication.type is plain; allowed: {allowed}, {why}"
 
 
 def _open_listeners(cluster: Cluster) -> Iterator[tuple[Path, str]]:

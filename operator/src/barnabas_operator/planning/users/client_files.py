@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from barnabas_operator.planning.brokers.local_security import PLAIN, login_of
 from barnabas_operator.planning.users.declared_rights import mechanism_of
 from barnabas_operator.resources.cluster import Cluster, Listener
 from barnabas_operator.resources.user import User
@@ -15,15 +16,17 @@ CERTIFICATE: Final = "user.crt"
 KEY: Final = "user.key"
 KEYSTORE: Final = "user.p12"
 KEYSTORE_PASSWORD: Final = "user.password"
-_LOGIN_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_PLAIN: Final = "plain"
 
 
 class Endpoint(NamedTuple):
-    """The listener that clients of a user connect to; `fits` is True if it has the user's authentication type."""
+    """The listener that clients of a user connect to; `fits` is True if it accepts the user's credentials."""
 
     bootstrap: str
     is_tls: bool
     fits: bool
+    mechanism: str | None = None
+    """The SASL mechanism of the user's clients; None if the user has no password."""
 
 
 class Proof(NamedTuple):
@@ -39,17 +42,23 @@ class Proof(NamedTuple):
 
 
 def endpoint_of(cluster: Cluster, user: User, bootstrap: str) -> Endpoint:
-    """Return the first listener with the user's authentication type, or else the first listener.
+    """Return the first listener with the user's authentication type.
 
-    `bootstrap` is the address if the status of the Cluster has none.
+    Without one, return the first plain listener for a user with a password, or else the first listener. `bootstrap` is
+    the address if the status of the Cluster has none.
     """
-    wanted = user.spec.authentication.type
-    listeners = cluster.spec.listeners
-    fitting = [each for each in listeners if each.authentication is not None and each.authentication.type == wanted]
+    wanted, mechanism = user.spec.authentication.type, mechanism_of(user)
+    listeners, accepted = cluster.spec.listeners, (wanted, *((_PLAIN,) if mechanism is not None else ()))
+    fitting = [each for kind in accepted for each in listeners if _type_of(each) == kind]
     listener: Listener = (*fitting, *listeners)[0]
     known = cluster.status.listeners if cluster.status is not None else ()
     addresses = {each.name: each.bootstrap_servers for each in known}
-    return Endpoint(addresses.get(listener.name) or bootstrap, listener.tls, bool(fitting))
+    used = PLAIN if fitting and _type_of(listener) == _PLAIN else mechanism
+    return Endpoint(addresses.get(listener.name) or bootstrap, listener.tls, bool(fitting), used)
+
+
+def _type_of(listener: Listener) -> str | None:
+    return listener.authentication.type if listener.authentication is not None else None
 
 
 def client_files(user: User, endpoint: Endpoint, proof: Proof, folder: str = "") -> dict[str, bytes]:
@@ -57,7 +66,7 @@ def client_files(user: User, endpoint: Endpoint, proof: Proof, folder: str = "")
     files = {AUTHORITY: proof.authority, CERTIFICATE: proof.certificate, KEY: proof.key}
     files |= {PASSWORD: proof.password, KEYSTORE_PASSWORD: proof.keystore_password}
     if proof.password:
-        files[JAAS] = _jaas(user, proof)
+        files[JAAS] = login_of(str(endpoint.mechanism), user.username, proof.password)
     inline = dict(_librdkafka(user, endpoint, proof))
     files |= {
         "client.properties": _java_text(dict(_java(user, endpoint, proof))),
@@ -72,23 +81,13 @@ def _protocol(endpoint: Endpoint, proof: Proof) -> str:
     return ("SASL_" if proof.password else "") + ("SSL" if endpoint.is_tls or proof.key else "PLAINTEXT")
 
 
-def _jaas(user: User, proof: Proof) -> str:
-    return f"{_LOGIN_MODULE} required username={_quoted(user.username)} password={_quoted(proof.password)};"
-
-
-def _quoted(text: str) -> str:
-    """Return the text in quotes, escaped for a JAAS configuration."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
 def _java(user: User, endpoint: Endpoint, proof: Proof) -> Iterator[tuple[str, str]]:
     """Yield the Java client settings; certificates are inline, so that the file can be moved."""
     yield "bootstrap.servers", endpoint.bootstrap
     yield "security.protocol", _protocol(endpoint, proof)
     if proof.password:
-        yield "sasl.mechanism", str(mechanism_of(user))
-        yield "sasl.jaas.config", _jaas(user, proof)
+        yield "sasl.mechanism", str(endpoint.mechanism)
+        yield "sasl.jaas.config", login_of(str(endpoint.mechanism), user.username, proof.password)
     if proof.authority and (endpoint.is_tls or proof.key):
         yield "ssl.truststore.type", "PEM"
         yield "ssl.truststore.certificates", proof.authority
@@ -111,7 +110,7 @@ def _librdkafka(user: User, endpoint: Endpoint, proof: Proof) -> Iterator[tuple[
     yield "bootstrap.servers", endpoint.bootstrap
     yield "security.protocol", _protocol(endpoint, proof)
     if proof.password:
-        yield "sasl.mechanisms", str(mechanism_of(user))
+        yield "sasl.mechanisms", str(endpoint.mechanism)
         yield "sasl.username", user.username
         yield "sasl.password", proof.password
     if proof.authority and (endpoint.is_tls or proof.key):
