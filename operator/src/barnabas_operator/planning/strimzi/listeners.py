@@ -18,6 +18,7 @@ _TYPES: Final[Mapping[str, str | None]] = {
     "route": None,
 }
 _PROOFS: Final = ("tls", "scram-sha-512")
+_PLAIN: Final = "plain"
 _OF_SERVICES: Final[Mapping[str, Any]] = {
     "externalTrafficPolicy": str,
     "loadBalancerSourceRanges": tuple[str, ...],
@@ -51,7 +52,12 @@ def listeners_of(kafka: Section, context: ListenerContext) -> list[JsonObject]:
 
 
 def _listener(section: Section, context: ListenerContext) -> JsonObject:
-    proof = section.section("authentication")
+    proof, proof_type = section.section("authentication"), _proof_type(section)
+    proof.skip("type")
+    if proof_type == _PLAIN:
+        proof.skip_rest()
+        users = "make a User of type scram-sha-512 for each user of the JAAS configuration"
+        section.note("authentication", f"is custom with PLAIN, and becomes plain: {users}")
     kind = section.choice("type", _TYPES, "internal")
     if section.take("type", str) == "cluster-ip":
         section.note("type", "is cluster-ip, and becomes internal: pods connect to each broker by name")
@@ -61,7 +67,7 @@ def _listener(section: Section, context: ListenerContext) -> JsonObject:
         port=port,
         type=kind,
         tls=section.take("tls", bool) or None,
-        authentication=given(type=proof.take("type", str)),
+        authentication=given(type=proof_type),
         **_access(section.section("configuration"), kind, port, context),
         networkPolicyPeers=section.take("networkPolicyPeers", tuple[dict[str, Any], ...]),
     )
@@ -69,15 +75,25 @@ def _listener(section: Section, context: ListenerContext) -> JsonObject:
 
 def _why_not(section: Section, context: ListenerContext) -> str | None:
     """Return why a listener cannot be converted, or None if it can be converted."""
-    kind, proof = section.take("type", str), section.take("authentication", dict[str, Any]) or {}
-    word = proof.get("type")
+    kind, word = section.take("type", str), _proof_type(section)
     if kind is not None and _TYPES.get(kind, kind) is None:
         return f"the type {kind} has no counterpart; use nodeport or loadbalancer"
+    if word == _PLAIN:
+        return None if section.take("tls", bool) else "PLAIN sends passwords in clear without TLS; set tls: true"
     if word is not None and word not in _PROOFS:
         return f"the authentication {word} has no counterpart; use {' or '.join(_PROOFS)}"
     if word is None and context.is_authorized:
         return f"with authorization each listener needs authentication; use {' or '.join(_PROOFS)}"
     return None
+
+
+def _proof_type(section: Section) -> str | None:
+    """Return the type of a listener's authentication, which is plain for a custom one that has PLAIN alone."""
+    proof = section.take("authentication", dict[str, Any]) or {}
+    config = proof.get("listenerConfig")
+    mechanisms = config.get("sasl.enabled.mechanisms") if isinstance(config, Mapping) else None
+    is_plain = proof.get("type") == "custom" and proof.get("sasl") is True and str(mechanisms).upper() == "PLAIN"
+    return _PLAIN if is_plain else proof.get("type")
 
 
 def _access(configuration: Section, kind: str | None, port: int | None, context: ListenerContext) -> JsonObject:
