@@ -1,19 +1,15 @@
 """A broker with the settings and Secrets of a secured Cluster in pods: each listener lets in its own clients."""
 
-import asyncio
-import datetime as dt
 import json
-import time
-from base64 import b64decode, b64encode
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from barnabas_core.acls import AclOperation as Op
 from barnabas_core.acls import ResourceType
@@ -25,167 +21,52 @@ from barnabas_jobs.planning.errors import JobFailed
 from barnabas_kafka.connection import ClusterUnreachable, connected_client
 from barnabas_lag.app.options import parse
 from barnabas_lag.app.rounds import Clocks, Rounds
-from barnabas_operator.app.system_clock import SystemClock
-from barnabas_operator.app.tls_identity import tls_identity
-from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.planning.brokers.authorities import Data
-from barnabas_operator.planning.brokers.cluster_secrets import Moment, SecretsPlan, broker_hosts, plan_secrets
-from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.local_security import SCRAM
-from barnabas_operator.planning.brokers.pod_properties import pod_properties
-from barnabas_operator.planning.brokers.pod_security import CERTIFICATES_FOLDER
 from barnabas_operator.planning.mounted_client import FOLDER
+from barnabas_operator.planning.users.cluster_users import SCRAM_256
 from barnabas_operator.planning.users.companion_rights import companion_acls
 from barnabas_operator.planning.users.user_plan import acl_steps
-from barnabas_operator.planning.users.user_steps import SetPassword
-from barnabas_operator.reconcile.users.kube_secrets import KubeSecrets
-from barnabas_operator.reconcile.users.reconcile_users import UserBrokers, UsersWork
-from barnabas_operator.reconcile.worker_environment import Identity
-from barnabas_operator.resources.cluster import Cluster, ClusterSpec, ClusterStatus, Listener, ListenerStatus
-from barnabas_operator.resources.lag_exporter import LagExporter
-from barnabas_operator.resources.object_meta import ObjectMeta
-from barnabas_operator.resources.security import Authentication, Authorization
-from barnabas_operator.resources.user import AclResource, AclRule, User, UserAuthentication, UserAuthorization, UserSpec
+from barnabas_operator.planning.users.user_steps import DeletePassword, SetPassword, UserStep
 from drivers.kafka_tools import KafkaTools
 from drivers.remote import RemoteClient
-from harness.barnabas_server import prepare_barnabas
+from drivers.secured_pod import CAROL, CLUSTER, DAVE, HOST, Secured, files_of, secured_broker
 from harness.deadline import wait_for
-from harness.kube_memory import KubeMemory, no_server
-from harness.server_process import ServerProcess, free_port
 from harness.stranger import given_to_a_stranger, listening_ports
 
-HOST = "127.0.0.1"
 Right = tuple[ResourceType, Op]
-LISTENERS = (
-    Listener(name="users", tls=True, authentication=Authentication(type="scram-sha-512")),
-    Listener(name="machines", port=9094, tls=True, authentication=Authentication(type="tls")),
-)
-CLUSTER = Cluster(
-    metadata=ObjectMeta(name="one", namespace="air"),
-    spec=ClusterSpec(listeners=LISTENERS, authorization=Authorization(), lag_exporter=LagExporter()),
-)
-CAROL = User(
-    metadata=ObjectMeta(name="carol", namespace="air", uid="carol"),
-    spec=UserSpec(
-        authentication=UserAuthentication(type="tls"),
-        authorization=UserAuthorization(
-            acls=(AclRule(resource=AclResource(type="topic", name="flights"), operations=("Write", "Describe")),)
-        ),
-    ),
-)
 PROBES = {"http /metrics", "http /healthz", "http /startupz", "http /readyz"}
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-class Secured(NamedTuple):
-    """A running broker with the Secrets of its Cluster, and the address of each listener and of the pages."""
-
-    broker: ServerProcess
-    secrets: Mapping[str, Data]
-    addresses: Mapping[str, str]
-    folder: Path
-
-    def operator(self, secret: str = "one-operator", key: str = "tls") -> ClusterAdmin:
-        """Connect with a certificate of a Secret, where brokers replicate."""
-        data = self.secrets[secret]
-        authorities = self.secrets["one-operator"]["ca.crt"].decode()
-        identity = Identity(authorities, data[f"{key}.crt"].decode(), data[f"{key}.key"].decode())
-        return ClusterAdmin(self.addresses["REPLICATION-TLS"], SystemClock(), 3.0, security=tls_identity(identity))
-
-    def client(self, listener: str, **settings: str) -> AdminClient:
-        """Return a client that trusts what the administrator's Secret says."""
-        authority = self.secrets["one-admin"]["ca.crt"].decode()
-        own: dict[str, str | int | float | bool] = {
-            "bootstrap.servers": self.addresses[listener],
-            "ssl.ca.pem": authority,
-            "log_level": 0,
-        }
-        return AdminClient(own | {name.replace("_", "."): value for name, value in settings.items()})
-
-    def create(self, topic: str) -> None:
-        """Create a topic with the certificate of the administrator."""
-        data = self.secrets["one-admin"]
-        own = {"ssl_certificate_pem": data["user.crt"].decode(), "ssl_key_pem": data["user.key"].decode()}
-        client = self.client("MACHINES", security_protocol="SSL", **own)
-        client.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=30)
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    folder, external = tmp_path_factory.mktemp("secured"), ExternalAccess()
-    hosts = broker_hosts(CLUSTER, external, frozenset()) | {HOST}
-    plan = plan_secrets(CLUSTER, hosts, external, Moment({}, {}, dt.datetime.now(dt.UTC), lambda: "a password"))
-    assert isinstance(plan, SecretsPlan)
-    for name, content in plan.by_name["one-broker-certificates"].items():
-        (folder / name).write_bytes(content)
-    addresses = {name: f"{HOST}:{free_port()}" for name in ("REPLICATION-TLS", "USERS", "MACHINES")}
-    listeners = ",".join(f"{name}://{address}" for name, address in addresses.items())
-    own = {
-        "listeners": listeners,
-        "advertised.listeners": listeners,
-        "http.listener": (http := f"{HOST}:{free_port()}"),
-        "log.dirs": str(folder / "logs"),
-        "metadata.store": f"sqlite:///{folder / 'metadata.sqlite'}",
-    }
-    properties = {
-        name: text.replace(CERTIFICATES_FOLDER, str(folder))
-        for name, text in (pod_properties(CLUSTER, 0, external) | own).items()
-    }
-    broker = prepare_barnabas(folder, {"broker.id": "0", **properties})
-    broker.port = int(addresses["REPLICATION-TLS"].rpartition(":")[2])
-    with closing(broker):
-        broker.launch()
-        broker.await_port()
-        yield Secured(broker, plan.by_name, {**addresses, "HTTP": http}, folder)
+    with secured_broker(tmp_path_factory.mktemp("secured")) as broker:
+        yield broker
 
 
-def files_of(secured: Secured, user: User, folder: Path) -> Path:
-    """Bring a User about as the operator does; return the folder with the files of its Secret."""
-    listeners = tuple(
-        ListenerStatus(name=each.name, bootstrap_servers=secured.addresses[each.name.upper()]) for each in LISTENERS
-    )
-    cluster = Cluster(metadata=CLUSTER.metadata, spec=CLUSTER.spec, status=ClusterStatus(listeners=listeners))
-
-    async def bring(admin: ClusterAdmin) -> Mapping[str, str]:
-        async with no_server() as connection:
-            api = KubeMemory(connection)
-            for name, data in secured.secrets.items():
-                encoded = {key: b64encode(value).decode() for key, value in data.items()}
-                api.put({"kind": "Secret", "metadata": {"name": name}, "data": encoded})
-            secrets = KubeSecrets(api, "air", SystemClock(), 60.0)
-            brokers = UserBrokers(called(admin.users), called(admin.apply_to_users))
-            work = UsersWork(brokers, secrets, lambda: "b" * 32)
-            round_ = await work.begin(cluster, (user,), "nowhere:1", int(time.time() * 1000))
-            (outcome,) = (await work.reconcile(round_, (user,), ())).declared
-            assert outcome.user.status is not None
-            assert [each.status for each in outcome.user.status.conditions if each.type == "Ready"] == ["True"]
-            made: Mapping[str, str] = (api.found("Secret", user.metadata.name) or {})["data"]
-            return made
-
-    with secured.operator() as admin:
-        for name, text in asyncio.run(bring(admin)).items():
-            (folder / name).write_bytes(b64decode(text))
-    return folder
+@pytest.fixture(scope="module")
+def flights(secured: Secured) -> str:
+    secured.create("flights")
+    return "flights"
 
 
-def called(call: Callable[P, T]) -> Callable[P, Awaitable[T]]:
-    async def awaited(*args: P.args, **kwargs: P.kwargs) -> T:
-        return call(*args, **kwargs)
-
-    return awaited
+def write(settings: Mapping[str, str], topic: str, attempts: int = 20) -> list[str]:
+    """Write a record; return the errors of its delivery and of the client."""
+    told: list[str] = []
+    producer = Producer({**settings, "error_cb": lambda error: told.append(error.name()), "message.timeout.ms": 60_000})
+    producer.produce(topic, b"one", on_delivery=lambda error, _: told.append(error.name() if error else "written"))
+    for _ in range(attempts):
+        producer.poll(1)
+        if told:
+            break
+    producer.purge()
+    return told
 
 
 def test_clients_come_in_with_the_files_of_a_user_with_a_certificate_as_they_are(
-    secured: Secured, java: RemoteClient, tmp_path: Path
+    secured: Secured, flights: str, java: RemoteClient, tmp_path: Path
 ) -> None:
-    secured.create("flights")
     folder = files_of(secured, CAROL, tmp_path)
-    outcomes: list[object] = []
-    producer = Producer(json.loads((folder / "librdkafka.json").read_text()))
-    producer.produce("flights", b"one", on_delivery=lambda error, _: outcomes.append(error))
-    assert producer.flush(30) == 0
-    assert outcomes == [None]
+    assert write(json.loads((folder / "librdkafka.json").read_text()), flights) == ["written"]
     (folder / "p12.properties").write_text(
         "security.protocol=SSL\nssl.truststore.type=PEM\n"
         f"ssl.truststore.location={folder / 'ca.crt'}\nssl.keystore.type=PKCS12\n"
@@ -198,6 +79,39 @@ def test_clients_come_in_with_the_files_of_a_user_with_a_certificate_as_they_are
         assert tools.check(asked).split() == ["flights"], f"{file}: all others are hidden from this user"
 
 
+def test_clients_come_in_at_a_plain_listener_with_the_files_of_a_user_and_with_no_other_password(
+    secured: Secured, flights: str, java: RemoteClient, tmp_path: Path
+) -> None:
+    folder = files_of(secured, DAVE, tmp_path)
+    own: dict[str, str] = json.loads((folder / "librdkafka.json").read_text())
+    assert (own["bootstrap.servers"], own["sasl.mechanisms"]) == (secured.addresses["OLD"], "PLAIN")
+    assert write(own, flights) == ["written"]
+    for stranger in ({"sasl.password": "another"}, {"sasl.username": "nobody"}):
+        assert "_AUTHENTICATION" in write({**own, **stranger, "log_level": "0"}, flights)
+    tools = KafkaTools(java, secured.addresses["OLD"])
+    file = folder / "client.properties"
+    listed = tools.check(f"kafka-topics.sh --bootstrap-server localhost:9092 --command-config {file} --list")
+    assert listed.split() == ["flights"]
+
+
+@pytest.mark.parametrize("step", [SetPassword("dave", SCRAM_256, "new"), DeletePassword("dave", SCRAM_256)])
+def test_a_password_that_is_changed_or_deleted_ends_the_connections_that_plain_let_in_by_it(
+    secured: Secured, flights: str, tmp_path: Path, step: UserStep
+) -> None:
+    own = json.loads((files_of(secured, DAVE, tmp_path) / "librdkafka.json").read_text())
+    told: list[str] = []
+    client = Producer({**own, "error_cb": lambda error: told.append(error.name()), "log_level": "0"})
+    client.list_topics(flights, timeout=30)
+    with secured.operator() as admin:
+        assert admin.apply_to_users([step]) == {}
+
+    def refused() -> bool:
+        client.poll(0.1)
+        return "_AUTHENTICATION" in told
+
+    wait_for(refused, bool, 60.0)
+
+
 def test_a_stranger_gets_nothing_at_any_port_but_probes_and_metrics(secured: Secured) -> None:
     named = {name: int(address.rpartition(":")[2]) for name, address in secured.addresses.items()}
     assert listening_ports(secured.broker.pid) == set(named.values())
@@ -205,6 +119,7 @@ def test_a_stranger_gets_nothing_at_any_port_but_probes_and_metrics(secured: Sec
         "REPLICATION-TLS": set(),
         "USERS": {"versions by TLS", "mechanisms by TLS"},
         "MACHINES": set(),
+        "OLD": {"versions by TLS", "mechanisms by TLS"},
         "HTTP": PROBES,
     }
 

@@ -43,7 +43,7 @@ _API_KEY: Final = struct.Struct(">h")
 _SIZE: Final = struct.Struct(">i")
 
 
-Respond = Callable[[list[Part]], None]
+SendAnswer = Callable[[list[Part]], None]
 """A function that sends the response to a request, which is made of parts."""
 
 
@@ -274,7 +274,7 @@ class SaslSession:
             raise CloseConnection("the SASL session has expired without a re-authentication")
         self._dispatch(connection, buffer, start, end)
 
-    def _refuse(self, connection: Connection, answer: list[Part], why: str, respond: Respond | None = None) -> None:
+    def _refuse(self, connection: Connection, answer: list[Part], why: str, respond: SendAnswer | None = None) -> None:
         """Send the response and close after a delay in which nothing is read, so that guessing passwords takes time."""
         self._note_refusal(connection, why)
         send = respond or _deferred(connection)
@@ -294,7 +294,7 @@ class SaslSession:
             log.info("SASL: refused %s on %s: %s", connection.peer, self._listener.name, why[:REASON_CHARS_MAX])
 
 
-def _deferred(connection: Connection) -> Respond:
+def _deferred(connection: Connection) -> SendAnswer:
     """Return a function that sends the response later; nothing is read until then."""
     respond = connection.defer()
     connection.deferred.clear()

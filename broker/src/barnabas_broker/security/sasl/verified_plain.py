@@ -1,4 +1,4 @@
-"""The mechanism PLAIN with the passwords of SCRAM users, of which the broker has only verifiers.
+"""The mechanism PLAIN with the passwords of SCRAM users; the broker has only verifiers of these passwords.
 
 A password is hashed as the verifier was made, which takes milliseconds, so it is done in a thread. A password that was
 right before is recognized by its seal, so that clients that connect again do not wait for each other.
