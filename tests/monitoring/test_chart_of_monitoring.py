@@ -7,16 +7,22 @@ from typing import Any, Final
 import pytest
 from ruamel.yaml import YAML
 
-from local_kubernetes.helm import CHART, template
+from local_kubernetes.helm import CHART, ask_helm, template
 
 RULES_KIND: Final = "monitoring.coreos.com/v1/PrometheusRule"
+MONITOR_KIND: Final = "monitoring.coreos.com/v1/PodMonitor"
 FILES: Final = CHART / "monitoring"
 CONFIG_MAP_BYTES_MAX: Final = 1 << 20
 """What the API server takes; all dashboards together stay below it, though each has a ConfigMap of its own."""
 
 
 def rendered(kind: str, *values: str) -> list[dict[str, Any]]:
-    text = template("--namespace=air", f"--api-versions={RULES_KIND}", *(f"--set={value}" for value in values))
+    text = template(
+        "--namespace=air",
+        f"--api-versions={RULES_KIND}",
+        f"--api-versions={MONITOR_KIND}",
+        *(f"--set={value}" for value in values),
+    )
     return [each for each in YAML(typ="safe").load_all(text) if each and each["kind"] == kind]
 
 
@@ -45,10 +51,55 @@ def test_nothing_is_made_unless_it_is_asked_for() -> None:
     assert not [each for each in rendered("ConfigMap") if "grafana_dashboard" in each["metadata"].get("labels", {})]
 
 
+PROTECTED: Final = ("metrics.tlsSecret=web", "metrics.tokenSecret=scraper", "podMonitor.enabled=true")
+
+
+def test_the_operators_metrics_are_protected_where_secrets_are_named() -> None:
+    (deployment,), (monitor,) = (rendered(kind, *PROTECTED) for kind in ("Deployment", "PodMonitor"))
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    environment = {each["name"]: each.get("value") for each in container["env"]}
+    mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+    secrets = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
+    assert secrets[mounts[environment["HTTP_CERTIFICATES"]]] == "web"
+    assert secrets[mounts[environment["HTTP_TOKEN_FILE"].rpartition("/")[0]]] == "scraper"
+    probes = [container[f"{each}Probe"]["httpGet"] for each in ("startup", "liveness", "readiness")]
+    assert [each["scheme"] for each in probes] == ["HTTPS"] * 3
+    assert monitor["spec"]["podMetricsEndpoints"] == [
+        {
+            "port": "http",
+            "path": "/metrics",
+            "scheme": "https",
+            "tlsConfig": {
+                "ca": {"secret": {"name": "web", "key": "ca.crt"}},
+                "serverName": "barnabas-operator.air.svc",
+            },
+            "authorization": {"type": "Bearer", "credentials": {"name": "scraper", "key": "token"}},
+        }
+    ]
+
+
+def test_the_operators_metrics_are_open_where_no_secret_is_named() -> None:
+    (deployment,), (monitor,) = (rendered(kind, "podMonitor.enabled=true") for kind in ("Deployment", "PodMonitor"))
+    assert "HTTP_" not in json.dumps(deployment)
+    assert "HTTPS" not in json.dumps(deployment)
+    assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "http", "path": "/metrics"}]
+
+
+def test_a_token_without_tls_is_refused() -> None:
+    done = ask_helm("template", "barnabas", str(CHART), "--set=metrics.tokenSecret=scraper")
+    assert done.returncode != 0
+    assert (
+        "metrics.tokenSecret is scraper and metrics.tlsSecret is empty; allowed: both, because without" in done.stderr
+    )
+
+
 def test_a_release_of_before_is_upgraded_with_the_values_that_it_has() -> None:
     """`helm upgrade --reuse-values` takes no defaults of the new chart: what is new in it is not there at all."""
     plain = "--set=webhook.enabled=false"  # Its certificate is another one each time.
-    assert template(plain, "--set=prometheusRules=null", "--set=dashboards=null") == template(plain)
+    assert template(plain, "--set=prometheusRules=null", "--set=dashboards=null", "--set=metrics=null") == template(
+        plain
+    )
 
 
 @pytest.mark.parametrize("file", sorted((FILES / "dashboards").glob("*.json")), ids=lambda file: file.stem)

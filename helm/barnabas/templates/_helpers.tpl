@@ -22,6 +22,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- if and .Values.watchAnyNamespace .Values.watchNamespaces }}
 {{- fail (printf "watchNamespaces is %s and watchAnyNamespace is true; allowed: one of them" (toJson .Values.watchNamespaces)) }}
 {{- end }}
+{{- if and (.Values.metrics).tokenSecret (not (.Values.metrics).tlsSecret) }}
+{{- fail (printf "metrics.tokenSecret is %s and metrics.tlsSecret is empty; allowed: both, because without TLS the token would be sent in clear" .Values.metrics.tokenSecret) }}
+{{- end }}
 {{- $own := include "barnabas.labels" . | fromYaml }}
 {{- range $field, $given := dict "podLabels" .Values.podLabels "podMonitor.labels" .Values.podMonitor.labels "prometheusRules.labels" (.Values.prometheusRules).labels "dashboards.labels" (.Values.dashboards).labels }}
 {{- range $label, $value := $given }}

@@ -6,7 +6,7 @@ from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.restricted import FOR_ITS_GROUP
 from barnabas_operator.planning.brokers.security_stages import is_reached_by_tls, ports_between_brokers
 from barnabas_operator.planning.mounted_client import FOLDER, SETTINGS_PATH, VOLUME
-from barnabas_operator.planning.object_names import brokers_name
+from barnabas_operator.planning.object_names import brokers_name, service_host
 from barnabas_operator.resources.cluster import Cluster
 
 _MOUNT: Final[KubeObject] = {"name": VOLUME, "mountPath": FOLDER, "readOnly": True}
@@ -40,6 +40,6 @@ class ClientAccess(NamedTuple):
 
 def client_access(cluster: Cluster, secret: str) -> ClientAccess:
     """Return the access through the brokers' replication listener, which every Cluster has."""
-    host = f"{brokers_name(cluster.metadata.name)}.{cluster.metadata.namespace or 'default'}.svc"
+    host = service_host(brokers_name(cluster.metadata.name), cluster.metadata.namespace)
     bootstrap = ",".join(f"{host}:{port}" for port in ports_between_brokers(cluster))
     return ClientAccess(bootstrap, secret if is_reached_by_tls(cluster) else "")

@@ -5,10 +5,12 @@ from typing import Final
 
 from barnabas_operator.manifests.client_access import ClientAccess, client_access
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object, metadata_patch, patch_of
+from barnabas_operator.manifests.metrics_access import metrics_endpoint, probe, token_mounts, token_volumes
 from barnabas_operator.manifests.neighbours import Neighbours
 from barnabas_operator.manifests.protection import MONITORING
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, POD_SECURITY, USER_ID
 from barnabas_operator.planning.brokers.lag_exporter_options import name_options
+from barnabas_operator.planning.brokers.protected_metrics import exporter_options, of_exporter
 from barnabas_operator.planning.object_names import (
     LAG_EXPORTER_PORT,
     labels,
@@ -18,10 +20,12 @@ from barnabas_operator.planning.object_names import (
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.json_types import Json
 from barnabas_operator.resources.lag_exporter import LagExporter
+from barnabas_operator.resources.metrics import Metrics
 
 CONTAINER: Final = "lag-exporter"
 END_S_MAX: Final = 10
 PROBE_S: Final = 10
+HEALTH: Final = "/healthz"
 
 
 def lag_exporter_objects(
@@ -41,7 +45,7 @@ def lag_exporter_objects(
 def _deployment(cluster: Cluster, declared: LagExporter, image: str) -> KubeObject:
     """Return the Deployment. It has one pod, because two pods would export every metric twice."""
     name, chosen = cluster.metadata.name, dict(lag_exporter_selector(cluster.metadata.name))
-    access = client_access(cluster, lag_exporter_name(name))
+    access, metrics = client_access(cluster, lag_exporter_name(name)), of_exporter(cluster)
     return kube_object(
         "apps/v1",
         "Deployment",
@@ -60,8 +64,8 @@ def _deployment(cluster: Cluster, declared: LagExporter, image: str) -> KubeObje
                     "enableServiceLinks": False,
                     "terminationGracePeriodSeconds": END_S_MAX,
                     "securityContext": {**POD_SECURITY, **({"fsGroup": USER_ID} if access.secret else {})},
-                    **({"volumes": access.volumes} if access.secret else {}),
-                    "containers": [_container(access, declared, image)],
+                    **({"volumes": [*access.volumes, *token_volumes(metrics)]} if access.secret else {}),
+                    "containers": [_container(access, metrics, declared, image)],
                 },
             },
         },
@@ -79,39 +83,37 @@ def _patches(cluster: Cluster, declared: LagExporter) -> list[Json]:
     return [patch_of(template.deployment), *({"spec": {"template": each}} for each in pods)]
 
 
-def _container(access: ClientAccess, declared: LagExporter, image: str) -> KubeObject:
+def _container(access: ClientAccess, metrics: Metrics | None, declared: LagExporter, image: str) -> KubeObject:
     resources = declared.resources
     return {
         "name": CONTAINER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "args": ["lag-exporter", *_options(access, declared)],
+        "args": ["lag-exporter", *_options(access, metrics, declared)],
         "ports": [{"name": "http", "containerPort": LAG_EXPORTER_PORT, "protocol": "TCP"}],
         "resources": {"requests": dict(resources.requests), "limits": dict(resources.limits)},
         "securityContext": dict(CONTAINER_SECURITY),
-        **({"volumeMounts": access.mounts} if access.secret else {}),
-        "livenessProbe": {**_probe(), "periodSeconds": PROBE_S, "failureThreshold": 6},
-        "readinessProbe": {**_probe(), "periodSeconds": PROBE_S, "failureThreshold": 1},
+        **({"volumeMounts": [*access.mounts, *token_mounts(metrics)]} if access.secret else {}),
+        "livenessProbe": {**probe(metrics, HEALTH), "periodSeconds": PROBE_S, "failureThreshold": 6},
+        "readinessProbe": {**probe(metrics, HEALTH), "periodSeconds": PROBE_S, "failureThreshold": 1},
     }
 
 
-def _options(access: ClientAccess, declared: LagExporter) -> list[str]:
+def _options(access: ClientAccess, metrics: Metrics | None, declared: LagExporter) -> list[str]:
     return [
         f"--bootstrap={access.bootstrap}",
         *access.options,
         f"--listen-address=:{LAG_EXPORTER_PORT}",
+        *exporter_options(metrics),
         *name_options(declared),
     ]
-
-
-def _probe() -> KubeObject:
-    return {"httpGet": {"path": "/healthz", "port": "http"}, "timeoutSeconds": 5}
 
 
 def _pod_monitor(cluster: Cluster, declared: LagExporter, neighbours: Neighbours) -> KubeObject:
     name = cluster.metadata.name
     relabelings = [{"targetLabel": "cluster", "replacement": name}]
+    endpoint = metrics_endpoint(of_exporter(cluster), cluster.metadata, lag_exporter_name(name), relabelings)
     return kube_object(
         MONITORING,
         "PodMonitor",
@@ -121,6 +123,6 @@ def _pod_monitor(cluster: Cluster, declared: LagExporter, neighbours: Neighbours
         patches=[patch_of(declared.template.pod_monitor)],
         spec={
             "selector": {"matchLabels": dict(lag_exporter_selector(name))},
-            "podMetricsEndpoints": [{"port": "http", "path": "/metrics", "relabelings": relabelings}],
+            "podMetricsEndpoints": [endpoint],
         },
     )

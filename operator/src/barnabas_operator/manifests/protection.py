@@ -3,8 +3,10 @@
 from typing import Final
 
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object, patch_of
+from barnabas_operator.manifests.metrics_access import metrics_endpoint
 from barnabas_operator.manifests.neighbours import Neighbours
-from barnabas_operator.planning.brokers.security_stages import is_passing
+from barnabas_operator.planning.brokers.protected_metrics import of_brokers
+from barnabas_operator.planning.brokers.security_stages import is_passing, reported_stage
 from barnabas_operator.planning.object_names import (
     PASSING_PORT,
     REPLICATION_PORT,
@@ -99,6 +101,7 @@ def _labels_of_series(cluster: str) -> list[dict[str, object]]:
 def pod_monitor(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
     """Return the PodMonitor of the brokers, which needs the Prometheus operator's CRD."""
     name = cluster.metadata.name
+    metrics, relabelings = of_brokers(cluster, reported_stage(cluster)), _labels_of_series(name)
     return kube_object(
         MONITORING,
         "PodMonitor",
@@ -108,6 +111,6 @@ def pod_monitor(cluster: Cluster, neighbours: Neighbours) -> KubeObject:
         patches=[patch_of(cluster.spec.template.pod_monitor)],
         spec={
             "selector": {"matchLabels": dict(selector(name))},
-            "podMetricsEndpoints": [{"port": "http", "path": "/metrics", "relabelings": _labels_of_series(name)}],
+            "podMetricsEndpoints": [metrics_endpoint(metrics, cluster.metadata, brokers_name(name), relabelings)],
         },
     )

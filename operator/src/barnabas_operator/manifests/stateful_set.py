@@ -5,12 +5,14 @@ from typing import Final
 
 from barnabas_operator.manifests.config_maps import config_map_name
 from barnabas_operator.manifests.kube_object import KubeObject, kube_object, metadata_patch, patch_of
+from barnabas_operator.manifests.metrics_access import probe, token_mounts, token_volumes
 from barnabas_operator.manifests.restricted import CONTAINER_SECURITY, FOR_ITS_GROUP, POD_SECURITY, USER_ID
 from barnabas_operator.planning.brokers.dynamic_configs import HOSTS
 from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.given_addresses import given_addresses
 from barnabas_operator.planning.brokers.pod_properties import restart_hash, volume_folder
 from barnabas_operator.planning.brokers.pod_security import CERTIFICATES, CERTIFICATES_FOLDER
+from barnabas_operator.planning.brokers.protected_metrics import of_brokers
 from barnabas_operator.planning.brokers.security_stages import SecurityStage, stage_name
 from barnabas_operator.planning.object_names import (
     ACCOUNT,
@@ -74,7 +76,11 @@ def _pod_template(cluster: Cluster, external: ExternalAccess, image: str) -> Kub
             "terminationGracePeriodSeconds": END_S_MAX,
             "securityContext": {**POD_SECURITY, "fsGroup": USER_ID, "fsGroupChangePolicy": "OnRootMismatch"},
             "containers": [_container(cluster, image, stage)],
-            "volumes": [*_volumes(config_map_name(cluster, external)), *_certificates(cluster, stage)],
+            "volumes": [
+                *_volumes(config_map_name(cluster, external)),
+                *_certificates(cluster, stage),
+                *token_volumes(of_brokers(cluster, stage)),
+            ],
             "topologySpreadConstraints": _spread(cluster),
         },
     }
@@ -103,7 +109,7 @@ def _spread(cluster: Cluster) -> list[KubeObject]:
 
 
 def _container(cluster: Cluster, image: str, stage: SecurityStage) -> KubeObject:
-    resources = cluster.spec.brokers.resources
+    resources, metrics = cluster.spec.brokers.resources, of_brokers(cluster, stage)
     ports = {"replication": REPLICATION_PORT, "http": HTTP_PORT} | {
         each.name: each.port for each in cluster.spec.listeners
     }
@@ -119,14 +125,15 @@ def _container(cluster: Cluster, image: str, stage: SecurityStage) -> KubeObject
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
         "resources": {"requests": dict(resources.requests), "limits": dict(resources.limits)},
         "securityContext": dict(CONTAINER_SECURITY),
-        "startupProbe": {**_probe("/startupz"), "periodSeconds": 1, "failureThreshold": START_S_MAX},
-        "livenessProbe": {**_probe("/healthz"), "periodSeconds": PROBE_S, "failureThreshold": 6},
-        "readinessProbe": {**_probe("/readyz"), "periodSeconds": 1, "failureThreshold": 1},
+        "startupProbe": {**probe(metrics, "/startupz"), "periodSeconds": 1, "failureThreshold": START_S_MAX},
+        "livenessProbe": {**probe(metrics, "/healthz"), "periodSeconds": PROBE_S, "failureThreshold": 6},
+        "readinessProbe": {**probe(metrics, "/readyz"), "periodSeconds": 1, "failureThreshold": 1},
         "volumeMounts": [
             {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
             {"name": "access", "mountPath": ACCESS_FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
             *_mounted_certificates(stage),
+            *token_mounts(metrics),
             *(
                 {"name": claim_name(volume.id), "mountPath": volume_folder(volume.id)}
                 for volume in cluster.spec.storage.volumes
@@ -145,10 +152,6 @@ def _hosts(cluster: Cluster) -> list[str]:
     """Return the options for listeners whose advertised host is the address of the broker's node."""
     hosts = ",".join(f"{each.name.upper()}:$(HOST_IP)" for each in cluster.spec.listeners if each.is_at_node)
     return ["--override", f"{HOSTS}={hosts}"] if hosts else []
-
-
-def _probe(path: str) -> KubeObject:
-    return {"httpGet": {"path": path, "port": "http"}, "timeoutSeconds": 5}
 
 
 def _volumes(settings: str) -> list[KubeObject]:

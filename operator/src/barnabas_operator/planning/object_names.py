@@ -50,6 +50,11 @@ def lag_exporter_name(cluster: str) -> str:
     return f"{cluster}-lag-exporter"
 
 
+def service_host(service: str, namespace: str | None) -> str:
+    """Return the DNS name of a Service within the Kubernetes cluster."""
+    return f"{service}.{namespace or 'default'}.svc"
+
+
 def settings_name(cluster: str, revision: str) -> str:
     """Return the name of the ConfigMap with the brokers' files for one `revision` (`restart_hash`) of the settings."""
     return f"{brokers_name(cluster)}-{revision}"

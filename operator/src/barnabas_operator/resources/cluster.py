@@ -11,6 +11,7 @@ from barnabas_operator.resources.cluster_security import with_security
 from barnabas_operator.resources.json_types import Json, JsonObject
 from barnabas_operator.resources.lag_exporter import LagExporter
 from barnabas_operator.resources.maintenance_entry import ENTRIES_MAX, MaintenanceEntry
+from barnabas_operator.resources.metrics import Metrics
 from barnabas_operator.resources.object_meta import Message
 from barnabas_operator.resources.quantity import Quantity
 from barnabas_operator.resources.resource import Resource, Status
@@ -263,6 +264,16 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
             Meta(
                 description="a pod that exports the lag of consumer groups to Prometheus; {} exports all groups; if"
                 " left out, there is no such pod"
+            ),
+        ]
+        | None
+    ) = None
+    metrics: (
+        Annotated[
+            Metrics,
+            Meta(
+                description="what protects the metrics of brokers and lag exporter; needs a secured Cluster; has no"
+                " effect with `barnabas up`; if left out, everybody who reaches the pods can read them"
             ),
         ]
         | None

@@ -42,7 +42,9 @@ from barnabas_operator.planning.object_names import (
     certificate_name,
     clients_authority_name,
     cluster_authority_name,
+    lag_exporter_name,
     operator_certificate_name,
+    service_host,
 )
 from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster, Listener
@@ -126,7 +128,7 @@ def plan_secrets(cluster: Cluster, hosts: Set[str], external: ExternalAccess, mo
     if has_administrator(cluster):
         data = _of_administrator(cluster, external, of_cluster, of_clients, moment)
         made.append(WantedSecret(administrator_name(name), data))
-    made += [WantedSecret(each, _of_companion(each, of_cluster, moment)) for each in _companions(cluster)]
+    made += [WantedSecret(each, _of_companion(cluster, each, of_cluster, moment)) for each in _companions(cluster)]
     ends = [certificate_status(each, plan.signer.certificate, is_given=bool(plan.given)) for each, plan in authorities]
     return SecretsPlan((*kept, *made), (*ends, *_ends(made)))
 
@@ -197,10 +199,13 @@ def _of_operator(cluster: Cluster, of_cluster: AuthorityPlan, moment: Moment) ->
     return {"tls.crt": pem.certificate.encode(), "tls.key": pem.key.encode(), "ca.crt": of_cluster.trusted.encode()}
 
 
-def _of_companion(name: str, of_cluster: AuthorityPlan, moment: Moment) -> Data:
+def _of_companion(cluster: Cluster, name: str, of_cluster: AuthorityPlan, moment: Moment) -> Data:
+    """Return the Secret of a companion; the lag exporter serves protected metrics with its certificate."""
+    serves = cluster.spec.metrics is not None and name == lag_exporter_name(cluster.metadata.name)
+    hosts = {service_host(name, cluster.metadata.namespace)} if serves else set()
     keystore = moment.found.get(name, {}).get(KEYSTORE, b"")
-    if not _holds(keystore, frozenset(), of_cluster.signer, moment.now):
-        keystore = of_cluster.signer.issue(name, (), ORGANIZATION).both.encode()
+    if not _holds(keystore, hosts, of_cluster.signer, moment.now):
+        keystore = of_cluster.signer.issue(name, sorted(hosts), ORGANIZATION).both.encode()
     settings = properties_text(CLIENT_PROPERTIES).encode()
     return {KEYSTORE: keystore, AUTHORITIES: of_cluster.trusted.encode(), SETTINGS: settings}
 

@@ -16,6 +16,7 @@ from barnabas_operator.planning.brokers.pod_security import (
     protocols,
     security_of_pods,
 )
+from barnabas_operator.planning.brokers.protected_metrics import broker_settings, metrics_problems, of_brokers
 from barnabas_operator.planning.brokers.quantity_checks import resource_problems
 from barnabas_operator.planning.brokers.security_stages import STAGES
 from barnabas_operator.planning.brokers.server_properties import (
@@ -62,6 +63,7 @@ def pod_properties(cluster: Cluster, broker_id: int, external: ExternalAccess) -
         "inter.broker.listener.name": STAGES[stage].dials,
         **security_of_pods(cluster, stage),
         "http.listener": f"{ANYWHERE}:{HTTP_PORT}",
+        **broker_settings(of_brokers(cluster, stage)),
         "log.dirs": ",".join(log_dir(volume.id) for volume in cluster.spec.storage.volumes),
         "metadata.store": f"kubernetes://{namespace}/{name}",
         "offsets.topic.replication.factor": str(internal_replicas(cluster)),
@@ -114,6 +116,7 @@ def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     yield from volumes_twice(cluster)
     yield from resource_problems(cluster)
     yield from lag_exporter_problems(cluster)
+    yield from metrics_problems(cluster)
     yield from _one_address_for_all(cluster)
     yield from template_problems(cluster)
     conflicts = (*_listeners_in_conflict(cluster), *_strange_hosts(cluster))

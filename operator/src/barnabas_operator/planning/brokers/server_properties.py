@@ -32,9 +32,9 @@ OWNED_BY: Final[Mapping[str, str]] = {
     "log.dirs": "spec.storage",
     "metadata.store": "Barnabas itself",
     "http.listener": "Barnabas itself",
-    "http.ssl.certificate.location": "Barnabas itself",
-    "http.ssl.key.location": "Barnabas itself",
-    "http.bearer.token.location": "Barnabas itself",
+    "http.ssl.certificate.location": "spec.metrics",
+    "http.ssl.key.location": "spec.metrics",
+    "http.bearer.token.location": "spec.metrics",
     "broker.rack": "spec.brokers.rack",
 }
 

@@ -29,6 +29,7 @@ POD: Final[Mapping[Steps, str]] = {
     ("spec", "volumes", "config"): "because the volume holds the brokers' settings",
     ("spec", "volumes", "access"): RIGHTS,
     ("spec", "volumes", "barnabas-certificates"): "because the volume holds the brokers' certificates",
+    ("spec", "volumes", "barnabas-metrics-token"): "because spec.metrics sets the volume",
     ("spec", "volumes", "volume-*"): "because spec.storage sets the volumes",
     ("spec", "serviceAccountName"): RIGHTS,
     ("spec", "serviceAccount"): RIGHTS,

@@ -6,6 +6,7 @@ from barnabas_operator.planning.brokers.external_access import ExternalAccess
 from barnabas_operator.planning.brokers.metadata_version import reported_metadata_version
 from barnabas_operator.planning.brokers.pod_security import has_administrator
 from barnabas_operator.planning.brokers.pods import PodsState
+from barnabas_operator.planning.brokers.protected_metrics import of_brokers
 from barnabas_operator.planning.brokers.security_stages import stage_name
 from barnabas_operator.planning.conditions import conditions_of
 from barnabas_operator.planning.object_names import HTTP_PORT, administrator_name, bootstrap_name, pod_host
@@ -103,7 +104,8 @@ def _metrics(cluster: Cluster, pods: PodsState) -> tuple[str, ...]:
     """Return the URL of each broker's Prometheus metrics."""
     name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
     hosts = (pod_host(name, namespace, view.broker_id) for view in pods.views())
-    return tuple(f"http://{host}:{HTTP_PORT}/metrics" for host in hosts)
+    scheme = "http" if of_brokers(cluster, pods.external.stage_of(cluster)) is None else "https"
+    return tuple(f"{scheme}://{host}:{HTTP_PORT}/metrics" for host in hosts)
 
 
 def _listeners(cluster: Cluster, external: ExternalAccess) -> tuple[ListenerStatus, ...]:

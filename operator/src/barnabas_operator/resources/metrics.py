@@ -1,0 +1,19 @@
+"""The field `spec.metrics` of a Cluster."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from barnabas_operator.resources.maintenance_run import SecretKeyRef
+
+
+class Metrics(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The protection of `/metrics` of brokers and lag exporter, whose pods then serve their pages over TLS."""
+
+    token_secret: Annotated[
+        SecretKeyRef,
+        Meta(
+            description="the key of a Secret with the bearer token that `/metrics` asks for; a Secret that is missing"
+            " keeps pods from starting"
+        ),
+    ]
