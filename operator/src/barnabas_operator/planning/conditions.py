@@ -13,7 +13,7 @@ from barnabas_operator.resources.resource import Resource
 
 RECONCILED: Final = "Reconciled"
 PAUSED: Final = "Paused"
-PAUSE: Final = "spec.pause is true: nothing is changed"
+PAUSE: Final = "spec.pause is true, so the operator changes nothing"
 
 
 def conditions_of(

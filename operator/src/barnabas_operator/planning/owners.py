@@ -25,7 +25,7 @@ def owned_by(owner: Resource, name: str) -> Refusal:
     """Return the refusal of a younger resource; `name` is the topic, user or group in Kafka."""
     thing = KINDS[owner.kind].thing.capitalize()
     message = f"{thing} {name} is managed by the older resource {owner.metadata.name}"
-    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: only one {owner.kind}")
+    return Refusal(RESOURCE_CONFLICT, f"{message}; delete the newer {owner.kind}")
 
 
 def _age(resource: Resource) -> tuple[bool, str]:

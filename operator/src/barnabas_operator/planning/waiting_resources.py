@@ -40,5 +40,7 @@ def why_waiting(resource: Resource, why: str) -> Refusal | None:
     thing, policy = KINDS[resource.kind].thing, resource.spec.deletion_policy
     if policy == "Protect":
         return deletion_protected(f"{thing.capitalize()} {resource.metadata.name}", "another policy")
-    at_once = f"with spec.deletionPolicy Retain this resource is deleted at once, and its {thing} is kept"
-    return Refusal(CLUSTER_NOT_READY, f"{why}; afterwards spec.deletionPolicy {policy} is carried out; {at_once}")
+    at_once = f"if the policy is changed to Retain, this resource is deleted at once, and its {thing} is kept"
+    return Refusal(
+        CLUSTER_NOT_READY, f"{why}; the deletion then follows spec.deletionPolicy, which is {policy}; {at_once}"
+    )

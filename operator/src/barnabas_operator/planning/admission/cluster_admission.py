@@ -35,7 +35,10 @@ def review_cluster(wanted: Cluster, before: Cluster | None, context: AdmissionCo
 
 def _needless_insecure(wanted: Cluster) -> Iterator[str]:
     if wanted.spec.insecure and not any(each.is_open for each in wanted.spec.listeners):
-        yield "spec.insecure is true, but no listener is open; leave it out, so that none becomes open by mistake"
+        yield (
+            "spec.insecure is true, although every listener has TLS or authentication; remove spec.insecure, "
+            "so that nobody adds an open listener by mistake"
+        )
 
 
 def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
@@ -45,10 +48,13 @@ def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
         if each in known:
             continue
         if each.advertised_host and each.type == "internal":
-            yield f"spec.listeners[{index}].advertisedHost has no effect: clients in pods connect to the brokers' pods"
+            yield (
+                f"spec.listeners[{index}].advertisedHost has no effect, because clients of an internal listener "
+                "connect to the DNS names of the brokers' pods"
+            )
         if each.preferred_node_port_address_type and not each.is_at_node:
             idle = f"spec.listeners[{index}].preferredNodePortAddressType has no effect"
-            yield f"{idle}: only listeners of type nodeport without advertisedHost use the field"
+            yield f"{idle}, because only listeners of type nodeport without advertisedHost use the field"
 
 
 def cluster_warnings(old: Json | None, new: Json | None) -> Iterator[str]:
@@ -66,11 +72,11 @@ def _lost_disks(old: Json) -> Iterator[str]:
     ids = ", ".join(str(volume["id"]) for volume in volumes if volume.get("deleteClaim"))
     if ids and spec.get("deletionPolicy", "Retain") == "Retain":
         lost = f"the records on volume {ids} of each broker are deleted with Cluster {old['metadata']['name']}"
-        yield f"deleteClaim is true: {lost}, though spec.deletionPolicy is Retain"
+        yield f"deleteClaim is true, so {lost}, although spec.deletionPolicy is Retain"
 
 
 def _unasked_disks(old: Json | None, new: Json) -> Iterator[str]:
     """Yield a warning if a new Cluster declares no storage, because disks cost money and never shrink."""
     if old is None and "storage" not in new.get("spec", {}):
         disk = ClusterSpec().storage.volumes[0]
-        yield f"spec.storage is left out: each broker gets a disk of {disk.size}, which can grow and never shrink"
+        yield f"spec.storage is missing, so each broker gets a disk of {disk.size}, which can grow but never shrink"

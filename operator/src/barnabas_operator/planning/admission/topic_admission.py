@@ -54,7 +54,7 @@ def review_topic(wanted: Topic, before: Topic | None, context: AdmissionContext)
 def _taken(wanted: Topic, context: AdmissionContext) -> str | None:
     if context.taken_by is None:
         return None
-    allowed = "allowed: one Topic for each topic"
+    allowed = "only one Topic resource may manage a topic"
     return f"topic {wanted.topic_name} is already managed by the Topic {context.taken_by}; {allowed}"
 
 
@@ -64,7 +64,7 @@ def _collides(wanted: Topic, before: Topic | None, context: AdmissionContext) ->
     if context.collides_with is None or is_there:
         return None
     why = f"topic {wanted.topic_name} and the topic of the Topic {context.collides_with} differ only in '.' and '_'"
-    return f"{why}, so metrics cannot tell them apart; allowed: another name"
+    return f"{why}, so both topics would have the same name in metrics; choose another name"
 
 
 def _decreased(wanted: Topic, before: Topic | None) -> str | None:
@@ -79,13 +79,13 @@ def _elsewhere(wanted: Topic, before: Topic | None) -> Iterator[str]:
     """Yield refusals of changes to `topicName` and `cluster`, because a Topic cannot switch to another topic."""
     was, now = (before or wanted).spec, wanted.spec
     if was.topic_name != now.topic_name:
-        had = was.topic_name or "leave it out"
-        yield f"spec.topicName is {now.topic_name or 'missing'}; allowed: {had}, it cannot change"
+        had = was.topic_name or "no value"
+        yield f"spec.topicName is {now.topic_name or 'missing'}; allowed: {had}, because a topic cannot be renamed"
     has_it = before.status.cluster if before is not None and before.status is not None else None
     left_out = () if was.cluster is not None else (None,)
     if has_it is not None and now.cluster not in (has_it, *left_out):
-        way_out = ", or leave it out" if left_out else ""
-        yield f"spec.cluster is {now.cluster or 'missing'}; allowed: {has_it}, which has the topic{way_out}"
+        way_out = ", or no value" if left_out else ""
+        yield f"spec.cluster is {now.cluster or 'missing'}; allowed: {has_it}, the Cluster of the topic{way_out}"
 
 
 def _topic_warnings(wanted: Topic, before: Topic | None, context: AdmissionContext) -> Iterator[str]:
@@ -99,14 +99,14 @@ def keys_move(wanted: Topic, before: Topic | None, context: AdmissionContext) ->
     has = wanted.spec.partitions
     if had is None or has is None or has <= had:
         return None
-    return f"a change from {had} to {has} partitions: keys map to other partitions"
+    return f"after the change from {had} to {has} partitions, producers write many keys to other partitions than before"
 
 
 def one_replica(wanted: Topic, _before: Topic | None, _context: AdmissionContext) -> str | None:
     """Return a warning if the topic has one replica, because every restart of its broker is an outage."""
     if wanted.spec.replicas != 1:
         return None
-    return "spec.replicas is 1: the topic is offline whenever its broker is; 3 is usual"
+    return "spec.replicas is 1, so each partition is offline while its broker is down; topics usually have 3 replicas"
 
 
 def no_spare_replica(wanted: Topic, _before: Topic | None, context: AdmissionContext) -> str | None:
@@ -115,17 +115,20 @@ def no_spare_replica(wanted: Topic, _before: Topic | None, context: AdmissionCon
     The value of the Cluster counts if the Topic declares none.
     """
     own = declared_texts(wanted.spec.config).get("min.insync.replicas")
-    fewest, whose = (own, "") if own is not None else (context.min_insync_replicas, ", which the Cluster declares,")
+    fewest, whose = (own, "") if own is not None else (context.min_insync_replicas, " (from the Cluster)")
     by_default = context.state.default_replication_factor if context.state is not None else None
     replicas = wanted.spec.replicas or by_default
     if fewest is None or replicas is None or not fewest.isdecimal() or int(fewest) < replicas:
         return None
     if int(fewest) > replicas:
-        return f"min.insync.replicas={fewest}{whose} of {replicas} replicas: every write with acks=all is refused"
+        return (
+            f"min.insync.replicas is {fewest}{whose}, but the topic has {replicas} replicas: writes with acks=all fail"
+        )
     if replicas == 1:
         return None  # The warning about one replica covers this case.
     return (
-        f"min.insync.replicas={fewest}{whose} of {replicas} replicas: while any replica is offline, acks=all is refused"
+        f"min.insync.replicas is {fewest}{whose}, and the topic has {replicas} replicas, "
+        "so writes with acks=all are refused while any replica is offline"
     )
 
 
@@ -135,7 +138,10 @@ def lost_nulls(wanted: Topic, _before: Topic | None, _context: AdmissionContext)
     lost = [name for name, value in applied.spec.config.items() if value is None and name not in wanted.spec.config]
     if not lost:
         return None
-    return f"spec.config {', '.join(lost)}: kubectl apply drops a null, which resets the config; --server-side keeps it"
+    return (
+        f"spec.config had the value null for {', '.join(lost)}, but kubectl apply removes null values, "
+        "which resets these configs to their defaults; kubectl apply --server-side keeps null values"
+    )
 
 
 Warn = Callable[[Topic, Topic | None, AdmissionContext], str | None]

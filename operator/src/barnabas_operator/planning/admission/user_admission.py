@@ -15,11 +15,11 @@ def review_user(wanted: User, before: User | None, context: AdmissionContext) ->
 
 def _refusals(wanted: User, before: User | None, context: AdmissionContext) -> Iterator[str]:
     if context.taken_by is not None and not wanted.spec.pause:
-        allowed = "allowed: one User for each user"
+        allowed = "only one User resource may manage a user"
         yield f"user {wanted.username} is already managed by the User {context.taken_by}; {allowed}"
     if before is not None and before.spec.username != wanted.spec.username:
-        had = before.spec.username or "leave it out"
-        yield f"spec.username is {wanted.spec.username or 'missing'}; allowed: {had}, it cannot change"
+        had = before.spec.username or "no value"
+        yield f"spec.username is {wanted.spec.username or 'missing'}; allowed: {had}, because a user cannot be renamed"
     refusal = refuse(wanted, UserContext(ClusterUsers({})), OF_THE_RESOURCE)
     if refusal is not None:
         yield refusal.message

@@ -144,6 +144,6 @@ def _certificate(pem: Pem) -> x509.Certificate:
 
 def _broken(name: str, error: Exception) -> Refusal:
     why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
-    message = f"Secret {name} does not hold an authority: {why}; allowed: the Secret restored from a backup"
-    both = f"or delete {name} and {certificate_name(name)}, and give all clients the new ca.crt"
+    message = f"Secret {name} holds no valid certificate authority: {why}; restore the Secret from a backup"
+    both = f"or delete the Secrets {name} and {certificate_name(name)}, and give the new ca.crt to all clients"
     return Refusal(BROKEN_SECRET, f"{message}, {both}")

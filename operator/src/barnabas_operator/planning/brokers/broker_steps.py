@@ -112,8 +112,8 @@ def step_without_restarts(
     if not to_restart or (step is not None and not is_held_up):
         return step
     listed = ", ".join(str(broker.broker_id) for broker in to_restart)
-    subject = f"brokers {listed} are" if len(to_restart) > 1 else f"broker {listed} is"
-    return Refusal(ROLLING_PAUSED, f"spec.rolling.pause is true: {subject} to restart")
+    subject = f"brokers {listed}" if len(to_restart) > 1 else f"broker {listed}"
+    return Refusal(ROLLING_PAUSED, f"spec.rolling.pause is true, so {subject} will restart only after the pause")
 
 
 def _turn(broker_id: int) -> int:
@@ -159,7 +159,10 @@ def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
     ]
     if not behind:
         return BalanceLeaders()
-    return Refusal(UNDER_REPLICATED, f"waiting for {_some(behind, len(behind))} before leaders are balanced")
+    return Refusal(
+        UNDER_REPLICATED,
+        f"waiting for the replicas of {_some(behind, len(behind))} to be in sync before leaders are balanced",
+    )
 
 
 def nothing_ends(broker_id: int, brokers: Sequence[BrokerView], _state: ClusterState | None) -> Refusal | None:
@@ -167,7 +170,9 @@ def nothing_ends(broker_id: int, brokers: Sequence[BrokerView], _state: ClusterS
     ending = [each.ending for each in brokers if each.ending]
     if not ending:
         return None
-    return Refusal(NOT_READY, f"waiting for {_some(ending, len(ending))} to end before broker {broker_id} restarts")
+    return Refusal(
+        NOT_READY, f"waiting for the deletion of {_some(ending, len(ending))} before broker {broker_id} restarts"
+    )
 
 
 def brokers_answer(_broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
@@ -200,7 +205,10 @@ def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: Clus
     ]
     if not troubles:
         return None
-    message = f"waiting for {_some(map(str, troubles), len(troubles))} before broker {broker_id} restarts"
+    message = (
+        f"waiting for the replicas of {_some(map(str, troubles), len(troubles))} to be in sync "
+        f"before broker {broker_id} restarts"
+    )
     return Refusal(UNDER_REPLICATED, message)
 
 
@@ -217,7 +225,9 @@ SAFE_TO_RESTART: Final[tuple[RestartCheck, ...]] = (nothing_ends, brokers_answer
 
 def _removal(broker_id: int, wanted: int, state: ClusterState | None) -> RemoveBroker | Refusal:
     if state is None:
-        return Refusal(BROKERS_UNREACHABLE, "waiting until brokers report their replicas before one is removed")
+        return Refusal(
+            BROKERS_UNREACHABLE, "waiting until the brokers report their replicas before a broker is removed"
+        )
     held = replicas_on(broker_id, state)
     if not held:
         return RemoveBroker(broker_id)
@@ -226,10 +236,10 @@ def _removal(broker_id: int, wanted: int, state: ClusterState | None) -> RemoveB
         for name, topic in sorted(state.topics.items())
         if max(map(len, topic.targets)) > wanted and not is_internal(name)
     ]
-    message = f"broker {broker_id} stays until its replicas have moved: {_some(held, len(held))}"
+    message = f"broker {broker_id} will be removed after these replicas have moved: {_some(held, len(held))}"
     if too_wide:
-        message += f"; {_some(too_wide, len(too_wide))} must have {wanted} or fewer replicas first: "
-        message += "set spec.replicas of the Topic; create a Topic if there is none"
+        message += f"; first reduce the replicas of topic {_some(too_wide, len(too_wide))} to {wanted} or fewer: "
+        message += "set spec.replicas of the Topic, or create a Topic if the topic has none"
     return Refusal(HOLDS_REPLICAS, message)
 
 

@@ -45,7 +45,7 @@ def refuse_smaller(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal |
         least = min(of_volume, key=lambda claim: quantity_value(claim.size)).size
         if quantity_value(volume.size) < quantity_value(least):
             message = f"spec.storage.volumes[{index}].size is {volume.size}; allowed: {least} or more"
-            return Refusal(NOT_SUPPORTED, f"{message}, the size of the claims")
+            return Refusal(NOT_SUPPORTED, f"{message}, because existing claims cannot shrink")
     return None
 
 
@@ -55,9 +55,7 @@ def refuse_growth(cluster: Cluster, claims: Iterable[BrokerClaim], rigid: Collec
         for claim in of_volume:
             if claim.storage_class in rigid and quantity_value(claim.size) < quantity_value(volume.size):
                 message = f"spec.storage.volumes[{index}].size is {volume.size}; allowed: {claim.size}, because"
-                why = (
-                    f"the storage class {claim.storage_class} of its claims cannot grow volumes (allowVolumeExpansion)"
-                )
+                why = f"the storage class {claim.storage_class} of the claims does not set allowVolumeExpansion to true"
                 return Refusal(CANNOT_GROW, f"{message} {why}")
     return None
 
@@ -65,7 +63,9 @@ def refuse_growth(cluster: Cluster, claims: Iterable[BrokerClaim], rigid: Collec
 def ungrown(name: str, asked: str, said: str) -> Refusal:
     """Return the refusal for claim `name`, whose growth to `asked` Kubernetes rejects with the error `said`."""
     message = f"the claim {name} cannot grow to {asked}: {said}"
-    allowed = "allowed: set the volume's size back to the size of the claims, or set allowVolumeExpansion in the class"
+    allowed = (
+        "set the volume's size back to the size of the claims, or allowVolumeExpansion to true in the storage class"
+    )
     return Refusal(CANNOT_GROW, f"{message}; {allowed}")
 
 
@@ -88,8 +88,8 @@ def _left_behind(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | N
         return None
     volume = min(claim.volume_id for claim in left)
     names = named([claim for claim in left if claim.volume_id == volume])
-    message = f"spec.storage.volumes lacks the id {volume}, but claims with that id hold records: {names}"
-    return Refusal(NOT_SUPPORTED, f"{message}; allowed: declare the id {volume}, or delete the claims")
+    message = f"spec.storage.volumes lacks the id {volume}, but claims of that volume hold records: {names}"
+    return Refusal(NOT_SUPPORTED, f"{message}; declare a volume with the id {volume}, or delete the claims")
 
 
 def claims_to_grow(cluster: Cluster, claims: Iterable[BrokerClaim]) -> dict[str, str]:

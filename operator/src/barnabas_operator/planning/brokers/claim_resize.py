@@ -30,7 +30,7 @@ def resize_of(found: Json, pod: str) -> Resize | None:
     has = status.get("capacity", {}).get("storage")
     if has is None or quantity_value(has) >= quantity_value(asked):
         return None
-    sizes = f"requests {asked}, but has {has}"
+    sizes = f"the claim requests {asked}, but its volume has {has}"
     said = {each["type"]: each.get("message", "") for each in status.get("conditions", ()) if each["status"] == "True"}
     state = status.get("allocatedResourceStatuses", {}).get("storage", "")
     failed = [f"{kind}: {said[kind]}" for kind in sorted(_ERRORS & said.keys())]

@@ -36,9 +36,13 @@ def refuse_restart(cluster: Cluster, pods: PodsState, pod: BrokerPod, classes: S
     for volume in added_volumes(cluster, pod):
         name = f"{claim_name(volume.id)}-{pod.name}"
         if name not in bound and not classes.gives_late(volume):
-            why = f"there is no StorageClass {volume.storage_class}" if classes.lacks(volume) else "it has no disk yet"
-            message = f"broker {pod.broker_id} restarts once the claim {name} is bound: {why}"
-            way_out = f"until then the volume {volume.id} can be changed or removed"
+            why = (
+                f"there is no StorageClass {volume.storage_class}"
+                if classes.lacks(volume)
+                else "the claim has no volume yet"
+            )
+            message = f"broker {pod.broker_id} can restart only after the claim {name} is bound, but {why}"
+            way_out = f"as long as the claim is not bound, volume {volume.id} can be changed or removed"
             return Refusal(NOT_BOUND, f"{message}; {way_out}")
     return None
 

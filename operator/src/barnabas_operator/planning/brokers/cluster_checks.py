@@ -28,8 +28,10 @@ def refuse_while_running(before: Cluster, after: Cluster) -> Refusal | None:
             ("authentication", was.authentication, now.authentication),
         ):
             if one != other:
-                message = f"spec.listeners[0].{field} has changed; allowed: the old value while `barnabas up` runs"
-                return Refusal(NOT_SUPPORTED, f"{message}. Stop `barnabas up`, and start it with the new manifest")
+                message = f"spec.listeners[0].{field} has changed, but must not change while `barnabas up` runs"
+                return Refusal(
+                    NOT_SUPPORTED, f"{message}; stop `barnabas up`, and start `barnabas up` with the new manifest"
+                )
     return None
 
 
@@ -37,8 +39,8 @@ def same_cluster(before: Cluster, after: Cluster) -> Refusal | None:
     """Refuse another Cluster name, because the data directory belongs to the Cluster with the old name."""
     if before.metadata.name == after.metadata.name:
         return None
-    message = f"The data belongs to the Cluster {before.metadata.name}, not to {after.metadata.name}"
-    return Refusal(NOT_SUPPORTED, f"{message}; allowed: another data directory")
+    message = f"the data directory belongs to the Cluster {before.metadata.name}, not to {after.metadata.name}"
+    return Refusal(NOT_SUPPORTED, f"{message}; choose another directory with --data-dir")
 
 
 def no_volume_removed(before: Cluster, after: Cluster) -> Refusal | None:
@@ -49,7 +51,7 @@ def no_volume_removed(before: Cluster, after: Cluster) -> Refusal | None:
         return None
     listed = ", ".join(map(str, gone))
     message = f"Removing volumes is not supported: spec.storage.volumes lacks the id {listed}"
-    return Refusal(NOT_SUPPORTED, f"{message}; allowed: keep all volume ids")
+    return Refusal(NOT_SUPPORTED, f"{message}; declare all earlier volumes")
 
 
 def same_storage_class(before: Cluster, after: Cluster) -> Refusal | None:
@@ -57,8 +59,11 @@ def same_storage_class(before: Cluster, after: Cluster) -> Refusal | None:
     for index, (was, volume) in enumerate(_volumes_of_both(before, after)):
         if volume.storage_class != was.storage_class:
             field = f"spec.storage.volumes[{index}].storageClass"
-            now, allowed = volume.storage_class or "missing", was.storage_class or "leave it out"
-            return Refusal(NOT_SUPPORTED, f"{field} is {now}; allowed: {allowed}, because its claims hold records")
+            now, allowed = volume.storage_class or "missing", was.storage_class or "no value"
+            return Refusal(
+                NOT_SUPPORTED,
+                f"{field} is {now}; allowed: {allowed}, because existing claims cannot change their storage class",
+            )
     return None
 
 

@@ -40,7 +40,7 @@ def stale_brokers(cluster: Cluster, pods: PodsState) -> dict[int, str]:
             was, is_now = before.get(service), now.get(service)
             if None not in (was, is_now) and was != is_now:
                 found[broker_id] = (
-                    f"still advertises the address {was} for listener {listener.name}, which is now {is_now}"
+                    f"still advertises the address {was} for listener {listener.name}, but the address is now {is_now}"
                 )
     return found
 
@@ -48,4 +48,4 @@ def stale_brokers(cluster: Cluster, pods: PodsState) -> dict[int, str]:
 def stale_addresses(pods: PodsState) -> Refusal | None:
     """Return the refusal that names the pods with an outdated address, which have to restart, or None."""
     stale = [f"{pod.name} {pod.stale}" for pod in pods.pods.values() if pod.stale]
-    return Refusal(WAITING_FOR_ADDRESSES, f"{'; '.join(stale)}: restarts") if stale else None
+    return Refusal(WAITING_FOR_ADDRESSES, f"{'; '.join(stale)}; brokers with an old address restart") if stale else None

@@ -40,7 +40,7 @@ def signer_first(key: str, certificates: Iterable[x509.Certificate]) -> Sequence
     for each in found:
         if _fits(key, each):
             return [each, *(other for other in found if other != each)]
-    raise ValueError("no certificate belongs to the key")
+    raise ValueError("none of the certificates belongs to the private key")
 
 
 def _fits(key: str, certificate: x509.Certificate) -> bool:
@@ -69,12 +69,14 @@ def _check(certificate: x509.Certificate, now: dt.datetime) -> None:
     """Raise ValueError unless the certificate is valid now and belongs to a self-signed authority."""
     subject = f"the certificate {certificate.subject.rfc4514_string()}"
     if not _may_sign(certificate):
-        raise ValueError(f"{subject} is not the certificate of an authority (CA:TRUE, keyCertSign)")
+        raise ValueError(f"{subject} is not the certificate of an authority: it lacks CA:TRUE or keyCertSign")
     if not has_issued(certificate, certificate):
-        raise ValueError(f"{subject} is signed by another authority, all of whose certificates would be trusted")
+        raise ValueError(
+            f"{subject} is signed by another authority, and brokers would trust all certificates of that authority"
+        )
     if not certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc:
         begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-        raise ValueError(f"{subject} is valid from {begin.isoformat()} to {end.isoformat()}")
+        raise ValueError(f"{subject} is valid only from {begin.isoformat()} to {end.isoformat()}")
 
 
 def _may_sign(certificate: x509.Certificate) -> bool:
@@ -92,7 +94,7 @@ def _may_sign(certificate: x509.Certificate) -> bool:
 def _refused(name: str, why: str) -> Refusal:
     field = "clusterCa" if name.endswith("-cluster-ca") else "clientsCa"
     keys = f"ca.key in Secret {name} and ca.crt in Secret {certificate_name(name)}, or tls.key and tls.crt in {name}"
-    message = f"spec.{field}.generateCertificateAuthority is false, and {why}"
+    message = f"spec.{field}.generateCertificateAuthority is false, but {why}"
     return Refusal(
-        BROKEN_SECRET, f"{message}; allowed: {keys}, of an authority whose certificate is self-signed and valid now"
+        BROKEN_SECRET, f"{message}; provide {keys}, of an authority whose certificate is self-signed and valid now"
     )

@@ -23,4 +23,4 @@ def lag_exporter_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
             re.compile(text)
         except (re.error, OverflowError, RecursionError) as error:  # The pattern may be too large or nested too deeply.
             path = ("spec", "lagExporter", name)
-            yield path, f"{dotted(path)} is {text!r}; allowed: a regular expression of Python; {error}"
+            yield path, f"{dotted(path)} is {text!r}, which is not a regular expression of Python: {error}"

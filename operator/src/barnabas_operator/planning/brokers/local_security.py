@@ -193,24 +193,30 @@ def security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
         kind = listener.authentication.type if listener.authentication else None
         path = ("spec", "listeners", index, "authentication")
         if kind in ("tls", "plain") and not listener.tls:
-            why = "needs a TLS listener" if kind == "tls" else "sends passwords in clear without TLS"
-            yield (*path, "type"), f"{dotted(path)}.type is {kind}, which {why}; allowed: scram-sha-512, or tls: true"
+            why = "needs a listener with TLS" if kind == "tls" else "sends passwords in clear without TLS"
+            yield (
+                (*path, "type"),
+                (
+                    f"{dotted(path)}.type is {kind}, which {why}; set the listener's tls to true, "
+                    "or its authentication.type to scram-sha-512"
+                ),
+            )
         if is_secured(cluster) and listener.name == REPLICATION.lower():
-            allowed = "any other name, because the listener between brokers has this name"
+            allowed = "any other name, because the listener between brokers is named replication"
             yield (
                 ("spec", "listeners", index, "name"),
                 f"spec.listeners[{index}].name is replication; allowed: {allowed}",
             )
         if kind is None and cluster.spec.authorization is not None:
-            allowed = "one of tls, scram-sha-512, plain, or leave spec.authorization out"
-            yield ("spec", "authorization"), f"{dotted(path)} is missing; allowed: {allowed}"
+            allowed = "set its type to tls, scram-sha-512 or plain, or remove spec.authorization"
+            yield ("spec", "authorization"), f"{dotted(path)} is missing, but spec.authorization is set; {allowed}"
     for index, name in enumerate(cluster.spec.authorization.super_users if cluster.spec.authorization else ()):
         if name in OWN_USERS:
             where = ("spec", "authorization", "superUsers", index)
             yield (
                 where,
                 (
-                    f"{dotted(where)} is {name}, which is a user of Barnabas itself; allowed: any name "
-                    f"but {', '.join(OWN_USERS)}"
+                    f"{dotted(where)} is {name}, which is a user of Barnabas itself; allowed: all names "
+                    f"except {', '.join(OWN_USERS)}"
                 ),
             )

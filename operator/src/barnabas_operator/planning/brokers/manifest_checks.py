@@ -14,21 +14,25 @@ def manifest_problems(manifests: Manifests, directory: str) -> tuple[ManifestErr
         return manifests.errors
     clusters = [item for item in manifests.declared if isinstance(item.resource, Cluster)]
     if not clusters:
-        return (ManifestError(Place(directory, 1, 1), "no manifest declares a Cluster; allowed: exactly one"),)
+        return (ManifestError(Place(directory, 1, 1), "no manifest declares a Cluster; declare exactly one Cluster"),)
     return (*_other_clusters(clusters), *_invalid_cluster(clusters[0]), *_of_another(manifests, clusters[0]))
 
 
 def _other_clusters(clusters: list[Declared]) -> Iterator[ManifestError]:
     first, *others = clusters
     for other in others:
-        yield ManifestError(other.place(), f"a second Cluster besides {first.place()}; allowed: exactly one Cluster")
+        yield ManifestError(
+            other.place(), f"another Cluster is declared at {first.place()}; declare exactly one Cluster"
+        )
 
 
 def _invalid_cluster(declared: Declared) -> Iterator[ManifestError]:
     assert isinstance(declared.resource, Cluster)
     listeners = declared.resource.spec.listeners
     if len(listeners) > 1:
-        message = f"spec.listeners has {len(listeners)} entries; allowed: one if brokers are local processes"
+        message = (
+            f"spec.listeners has {len(listeners)} entries; allowed: one entry, because the brokers are local processes"
+        )
         yield ManifestError(declared.place(("spec", "listeners")), message)
         return
     for path, message in cluster_problems(declared.resource):

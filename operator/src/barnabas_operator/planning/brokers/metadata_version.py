@@ -80,7 +80,7 @@ def next_version(
     least = min(state.racks, key=lambda broker: supported[broker].highest)
     highest = supported[least].highest
     if pinned is not None and pinned > highest:
-        why = f"broker {least} supports no higher version: change spec.brokers.image, or leave spec.metadataVersion out"
+        why = f"broker {least} supports no higher version; change spec.brokers.image, or remove spec.metadataVersion"
         allowed = f"allowed: {versions.finalized} to {highest}"
         return Refusal(NOT_SUPPORTED, f"spec.metadataVersion is {pinned}; {allowed}; {why}")
     wanted = highest if pinned is None else pinned
@@ -97,7 +97,9 @@ def refuse_older_image(cluster: Cluster, state: ClusterState | None, running: st
         return None
     is_so = f"brokerImage is {released}, whose brokers support {METADATA_LEVEL} up to {METADATA_LEVEL_MAX}"
     allowed = f"allowed: an image that supports {finalized}, the level that the brokers have finalized"
-    return Refusal(NOT_SUPPORTED, f"{is_so}; {allowed}. The brokers keep {running}: upgrade the chart again")
+    return Refusal(
+        NOT_SUPPORTED, f"{is_so}; {allowed}; the brokers keep the image {running} until the chart is upgraded again"
+    )
 
 
 def refuse_lower(cluster: Cluster, finalized: int | None) -> Refusal | None:
@@ -105,8 +107,8 @@ def refuse_lower(cluster: Cluster, finalized: int | None) -> Refusal | None:
     pinned = cluster.spec.metadata_version
     if pinned is None or finalized is None or pinned >= finalized:
         return None
-    is_so = f"spec.metadataVersion is {pinned}; allowed: {finalized} or more, or leave it out"
-    why = "the brokers have finalized that level, and the operator never lowers the level"
+    is_so = f"spec.metadataVersion is {pinned}; allowed: {finalized} or more, or no value"
+    why = "the brokers have finalized a higher level, and the operator never lowers the level"
     how = f"kafka-features.sh downgrade --feature {METADATA_LEVEL}={pinned}"
     way_back = (
         f"to lower the level, set spec.pause: true, run {how}, "

@@ -25,7 +25,7 @@ def conflict(cluster: Cluster, wanted: Json, found: Json) -> Refusal:
     """Return the refusal for a foreign object whose name the Cluster needs for its own object."""
     kind, name = wanted["kind"], wanted["metadata"]["name"]
     whose = ", ".join(f"{each['kind']} {each['name']}" for each in _owners(found)) or "no Cluster"
-    message = f"{kind} {name} already exists and belongs to {whose}; allowed: delete or rename it,"
+    message = f"{kind} {name} already exists and belongs to {whose}; delete or rename the object,"
     return Refusal(RESOURCE_CONFLICT, f"{message} or give the Cluster {cluster.metadata.name} another name")
 
 

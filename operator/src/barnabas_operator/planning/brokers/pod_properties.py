@@ -110,7 +110,7 @@ def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     """Yield field and message of each problem that the schema allows but brokers in pods would refuse."""
     owned = owned_settings(cluster)
     for name, owner in owned.items():
-        yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
+        yield ("spec", "config", name), f"spec.config must not set {name}, because the value comes from {owner}"
     yield from _unfit_name(cluster)
     yield from pod_security_problems(cluster)
     yield from volumes_twice(cluster)
@@ -139,7 +139,7 @@ def _strange_hosts(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     for index, each in enumerate(cluster.spec.listeners):
         if each.advertised_host and _HOST.fullmatch(each.advertised_host) is None:
             path = ("spec", "listeners", index, "advertisedHost")
-            allowed = "a host name or an IP address without a port, with an IPv6 address in [ ]"
+            allowed = "a host name or an IP address without a port; IPv6 addresses must be in square brackets"
             yield path, f"{dotted(path)} is {each.advertised_host}; allowed: {allowed}"
 
 
@@ -149,8 +149,8 @@ def _one_address_for_all(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     for index, each in enumerate(cluster.spec.listeners):
         if each.type == "loadbalancer" and each.advertised_host and brokers > 1:
             path = ("spec", "listeners", index, "advertisedHost")
-            why = f"one address for {brokers} brokers, because each load balancer has port {each.port}"
-            yield path, f"{dotted(path)} is {each.advertised_host}, {why}; allowed: leave it out, or the type nodeport"
+            why = f"which {brokers} brokers cannot share, because each load balancer listens at port {each.port}"
+            yield path, f"{dotted(path)} is {each.advertised_host}, {why}; remove advertisedHost, or use type nodeport"
 
 
 def _refused_by_brokers(cluster: Cluster, owned: Collection[str]) -> Iterator[tuple[Path, str]]:
@@ -193,10 +193,10 @@ def _listeners_in_conflict(cluster: Cluster) -> Iterator[tuple[Path, str]]:
         where = f"spec.listeners[{index}]"
         if listener.port in taken or listener.port < PORT_MIN:
             why = f"which is {taken[listener.port]}" if listener.port in taken else _why_not(listener.port)
-            message = f"{where}.port is {listener.port}, {why}; allowed: {PORT_MIN} to 65535, each once"
+            message = f"{where}.port is {listener.port}, {why}; allowed: {PORT_MIN} to 65535, each port only once"
             yield ("spec", "listeners", index, "port"), message
         if listener.name in names:
-            allowed = f"each name once, and not {' or '.join(LISTENERS_OF_BROKERS)}"
+            allowed = f"each name only once, and never {' or '.join(LISTENERS_OF_BROKERS)}"
             message = f"{where}.name is {listener.name!r}; allowed: {allowed}"
             yield ("spec", "listeners", index, "name"), message
         taken.setdefault(listener.port, f"the port of {listener.name}")
@@ -204,4 +204,4 @@ def _listeners_in_conflict(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 
 
 def _why_not(port: int) -> str:
-    return "but pods need a fixed port" if port == 0 else "but only root may listen on low ports"
+    return "but pods need a fixed port" if port == 0 else "but only root may listen on ports below 1024"

@@ -123,7 +123,10 @@ def pod_security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     if not is_secured(cluster):
         for field, authority in (("clusterCa", cluster.spec.cluster_ca), ("clientsCa", cluster.spec.clients_ca)):
             if not authority.generate_certificate_authority:
-                message = f"spec.{field}.generateCertificateAuthority is false; allowed: true, or any of {SECURED_BY}"
+                message = (
+                    f"spec.{field}.generateCertificateAuthority is false, but the Cluster uses no certificates; "
+                    f"set the field to true, or set any of {SECURED_BY}"
+                )
                 yield ("spec", field, "generateCertificateAuthority"), message
         return
     yield from security_problems(cluster)
@@ -133,9 +136,9 @@ def _open_listeners(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     """Yield each listener without TLS and authentication unless `spec.insecure` allows it."""
     for index, each in enumerate(cluster.spec.listeners):
         if each.is_open and not cluster.spec.insecure:
-            where, allowed = ("spec", "listeners", index), "tls: true and authentication: {type: scram-sha-512}"
-            why = "or spec.insecure: true, which lets in anybody who can reach the brokers"
-            yield where, f"spec.listeners[{index}] has neither tls nor authentication; allowed: {allowed}, {why}"
+            where, allowed = ("spec", "listeners", index), "set tls: true and authentication: {type: scram-sha-512}"
+            why = "or set spec.insecure: true, which lets in anybody who can reach the brokers"
+            yield where, f"spec.listeners[{index}] has neither tls nor authentication; {allowed}, {why}"
 
 
 def client_settings(listener: Listener, bootstrap: str, files: Mapping[str, bytes]) -> str:

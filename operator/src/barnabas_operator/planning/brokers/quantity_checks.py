@@ -22,7 +22,7 @@ def _requests_above_limits(cluster: Cluster) -> Iterator[tuple[Path, str]]:
         limit = resources.limits.get(name)
         if limit is not None and quantity_value(asked) > quantity_value(limit):
             path = ("spec", "brokers", "resources", "requests", name)
-            yield path, f"{'.'.join(path)} is {asked}; allowed: at most {limit}, the limit"
+            yield path, f"{'.'.join(path)} is {asked}; allowed: at most {limit}, the value in limits"
 
 
 def _too_little_memory(cluster: Cluster) -> Iterator[tuple[Path, str]]:

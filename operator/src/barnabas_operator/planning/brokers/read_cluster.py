@@ -21,5 +21,5 @@ def why_left(cluster: Cluster, problem: Refusal | None) -> str:
     """Return why the Cluster is not reconciled, and what to do, for the status of its Topics."""
     name = cluster.metadata.name
     if problem is None:
-        return f"Cluster {name} is paused: set spec.pause of the Cluster to false"
-    return f"Cluster {name} must be fixed first: {problem.message}"
+        return f"Cluster {name} is paused; to end the pause, set spec.pause of the Cluster to false"
+    return f"Cluster {name} has a problem that must be fixed first: {problem.message}"

@@ -115,7 +115,7 @@ def cluster_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     """Yield field and message of each problem that the schema allows but local brokers would refuse."""
     owned = owned_settings(cluster)
     for name, owner in owned.items():
-        yield ("spec", "config", name), f"spec.config {name} is set by {owner}; allowed: leave it out"
+        yield ("spec", "config", name), f"spec.config must not set {name}, because the value comes from {owner}"
     yield from _ports_too_high(cluster)
     yield from volumes_twice(cluster)
     yield from lag_exporter_problems(cluster)
@@ -144,7 +144,10 @@ def volumes_twice(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     for index, volume_id in enumerate(ids):
         if volume_id in ids[:index]:
             path = ("spec", "storage", "volumes", index, "id")
-            yield path, f"spec.storage.volumes[{index}].id is {volume_id} a second time; allowed: each id once"
+            yield (
+                path,
+                f"spec.storage.volumes[{index}].id is {volume_id} for the second time; each volume needs its own id",
+            )
 
 
 def _ports_too_high(cluster: Cluster) -> Iterator[tuple[Path, str]]:
@@ -172,5 +175,5 @@ def impossible_replicas(cluster: Cluster, config: BrokerConfig) -> Iterator[tupl
             yield ("spec", "config", name), f"spec.config {message}"
     name, fewest = min(factors.items(), key=lambda item: item[1])
     if config.min_insync_replicas > fewest:
-        message = f"min.insync.replicas={config.min_insync_replicas}: allowed: 1 to {fewest}, the {name}"
+        message = f"min.insync.replicas={config.min_insync_replicas}: allowed: 1 to {fewest}, the value of {name}"
         yield ("spec", "config", "min.insync.replicas"), f"spec.config {message}"

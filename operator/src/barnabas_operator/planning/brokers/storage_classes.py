@@ -48,7 +48,7 @@ class StorageClasses(NamedTuple):
     @property
     def allowed(self) -> str:
         """The allowed values of `storageClass`, for a message."""
-        return ", ".join(sorted(self.by_name)) or "leave it out, because there is no StorageClass"
+        return ", ".join(sorted(self.by_name)) or "no value, because Kubernetes has no StorageClass"
 
 
 def storage_classes_of(found: Iterable[Json]) -> StorageClasses:

@@ -39,7 +39,7 @@ from barnabas_operator.resources.template import TemplateMetadata
 Problem = tuple[Path, str]
 
 OWNED_PREFIXES: Final = ("barnabas.dev/", "statefulset.kubernetes.io/", "apps.kubernetes.io/", "controller-revision-")
-LEAVE_OUT: Final = "; allowed: leave it out"
+LEAVE_OUT: Final = "; remove the field from the template"
 
 
 class Entry(NamedTuple):
@@ -117,7 +117,10 @@ def _owned_metadata(where: Path, metadata: TemplateMetadata, cluster: str) -> It
         for name, value in names.items():
             if name in owned or name.startswith(OWNED_PREFIXES):
                 path = (*where, field, name)
-                yield path, f"{dotted(path)} is {shown(value)}, which the operator sets; allowed: any other name"
+                yield (
+                    path,
+                    f"{dotted(path)} is {shown(value)}, but this name is reserved for the operator; choose another",
+                )
 
 
 def _problems(entry: Entry, value: object, where: Path, steps: Steps, path: str) -> Iterator[Problem]:
@@ -127,7 +130,11 @@ def _problems(entry: Entry, value: object, where: Path, steps: Steps, path: str)
     """
     fixed = _why_fixed(entry, steps)
     if fixed is not None:
-        yield where, f"{dotted(where)} is {shown(value)}, {fixed}" + ("" if "allowed:" in fixed else LEAVE_OUT)
+        yield (
+            where,
+            f"{dotted(where)} is {shown(value)}, which is not allowed {fixed}"
+            + ("" if "instead" in fixed else LEAVE_OUT),
+        )
     elif value is None:
         yield where, f"{dotted(where)} is empty; allowed: a value, or {{{DIRECTIVE}: {DELETE}}} to remove the field"
     elif path in LIST_KEYS:
@@ -158,7 +165,7 @@ def _keyed_problems(entry: Entry, value: object, where: Path, steps: Steps, path
             yield from _directive_problems(entry, each, place, steps)
         elif None in entry_key(each, keys):
             lacking = next(key for key in keys if each.get(key) is None)
-            yield place, f"{dotted((*place, lacking))} is missing; allowed: the key of an entry to change or add"
+            yield place, f"{dotted((*place, lacking))} is missing; allowed: the key of a list entry to change or add"
         elif strange := next((key for key in keys if isinstance(each.get(key), Mapping | list)), None):
             yield place, f"{dotted((*place, strange))} is {shown(each[strange])}; allowed: a text or a number"
         else:
@@ -171,7 +178,7 @@ def _entry_problems(
     fixed = _why_fixed(entry, steps)
     if fixed is not None:
         key = (*place, LIST_KEYS[path][0])
-        yield key, f"{dotted(key)} is {shown(each[LIST_KEYS[path][0]])}, {fixed}{LEAVE_OUT}"
+        yield key, f"{dotted(key)} is {shown(each[LIST_KEYS[path][0]])}, which is not allowed {fixed}{LEAVE_OUT}"
         return
     others = {name: item for name, item in each.items() if name not in LIST_KEYS[path]}
     yield from _mapping_problems(entry, others, place, steps, path)
@@ -185,8 +192,8 @@ def _directive_problems(entry: Entry, value: Mapping[str, object], where: Path, 
     elif directive is not None:
         lost = next((each for each in entry.fixed if len(each) > len(steps) and _matches(steps, each)), None)
         if lost is not None:
-            why = f"but {'.'.join(lost)} must stay, {entry.fixed[lost]}"
-            yield place, f"{dotted(place)} is {directive}, {why}; allowed: leave {DIRECTIVE} out"
+            why = f"but {'.'.join(lost)} must not be removed, {entry.fixed[lost]}"
+            yield place, f"{dotted(place)} is {directive}, {why}; remove {DIRECTIVE} from the template"
 
 
 def _why_fixed(entry: Entry, steps: Steps) -> str | None:
@@ -205,7 +212,7 @@ def _strange_ports(entry: Entry) -> Iterator[Problem]:
         if port is not None and port not in (entry.ports or ()):
             path = (*entry.where, "spec", "ports", index, "port")
             allowed = " or ".join(map(str, sorted(entry.ports or ()))) or "none"
-            yield path, f"{dotted(path)} is {shown(port)}; allowed: {allowed}, as in spec.listeners"
+            yield path, f"{dotted(path)} is {shown(port)}; allowed: {allowed}, as declared in spec.listeners"
 
 
 def _strange_brokers(cluster: Cluster) -> Iterator[Problem]:
@@ -213,13 +220,13 @@ def _strange_brokers(cluster: Cluster) -> Iterator[Problem]:
     for index, listener in enumerate(cluster.spec.listeners):
         where = ("spec", "listeners", index, "template")
         if listener.type == "internal" and listener.template != type(listener.template)():
-            why = "has no Service of its own; allowed: spec.template.bootstrapService"
+            why = "has no Service of its own; change spec.template.bootstrapService instead"
             yield where, f"{dotted(where)} is set, but an internal listener {why}"
         ids = [each.broker_id for each in listener.template.broker_services]
         for number, broker_id in enumerate(ids):
             if broker_id in ids[:number]:
                 path = (*where, "brokerServices", number, "brokerId")
-                yield path, f"{dotted(path)} is {broker_id} for the second time; allowed: each broker once"
+                yield path, f"{dotted(path)} is {broker_id} for the second time; list each broker only once"
 
 
 def _unguarded(cluster: Cluster) -> Iterator[Problem]:
@@ -227,4 +234,7 @@ def _unguarded(cluster: Cluster) -> Iterator[Problem]:
     types = cluster.spec.template.network_policy.spec.get("policyTypes")
     if isinstance(types, list) and "Ingress" not in types:
         path = ("spec", "template", "networkPolicy", "spec", "policyTypes")
-        yield path, f"{dotted(path)} lacks Ingress, which protects replication; allowed: [Ingress] or [Ingress, Egress]"
+        yield (
+            path,
+            f"{dotted(path)} lacks Ingress, which protects the replication; allowed: [Ingress] or [Ingress, Egress]",
+        )

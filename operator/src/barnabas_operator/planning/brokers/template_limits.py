@@ -14,7 +14,7 @@ BY_LISTENER: Final = "because spec.listeners sets the field"
 
 STATEFUL_SET: Final[Mapping[Steps, str]] = {
     ("spec", "replicas"): "because spec.brokers.replicas sets the field",
-    ("spec", "template"): "because spec.template.pod and spec.template.brokerContainer change the field",
+    ("spec", "template"): "because spec.template.pod and spec.template.brokerContainer change the pod template",
     ("spec", "volumeClaimTemplates"): "because spec.storage sets the volumes",
     ("spec", "selector"): SELECTOR,
     ("spec", "serviceName"): "because brokers find each other by DNS names",
@@ -35,7 +35,7 @@ POD: Final[Mapping[Steps, str]] = {
     ("spec", "serviceAccount"): RIGHTS,
     ("spec", "hostname"): "because brokers find each other by DNS names",
     ("spec", "subdomain"): "because brokers find each other by DNS names",
-    ("spec", "nodeName"): "because all brokers would be on one node; allowed: nodeSelector or affinity",
+    ("spec", "nodeName"): "because all brokers would be on one node; set nodeSelector or affinity instead",
     ("spec", "restartPolicy"): "because a broker that ends must start again",
 }
 CONTAINER: Final[Mapping[Steps, str]] = {
@@ -77,10 +77,10 @@ DEPLOYMENT: Final[Mapping[Steps, str]] = {
     ("spec", "replicas"): "because two exporters would export every series twice",
     ("spec", "selector"): BY_EXPORTER,
     ("spec", "strategy"): "because two exporters would export every series twice",
-    ("spec", "template"): "because template.pod and template.container change the field",
+    ("spec", "template"): "because template.pod and template.container of spec.lagExporter change the pod template",
 }
 EXPORTER_POD: Final[Mapping[Steps, str]] = {
-    ("spec", "containers", "lag-exporter"): "because template.container changes the container",
+    ("spec", "containers", "lag-exporter"): "because spec.lagExporter.template.container changes the container",
     ("spec", "restartPolicy"): "because an exporter that ends must start again",
 }
 EXPORTER_CONTAINER: Final[Mapping[Steps, str]] = {

@@ -10,10 +10,10 @@ def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, context: A
     """Return the verdict on a change; a paused resource may name a group that another resource manages."""
     if not wanted.is_paused and context.taken_by is not None:
         taken = f"group {wanted.group_id} is already managed by the ConsumerGroup {context.taken_by}"
-        return Verdict(f"{taken}; allowed: only one ConsumerGroup")
+        return Verdict(f"{taken}; only one ConsumerGroup may manage a group")
     has_it = before.status.cluster if before is not None and before.status is not None else None
     if has_it is not None and wanted.spec.cluster not in (None, has_it):
-        return Verdict(f"spec.cluster is {wanted.spec.cluster}; allowed: {has_it}, which has the group")
+        return Verdict(f"spec.cluster is {wanted.spec.cluster}; allowed: {has_it}, the Cluster of the group")
     return Verdict(warnings=tuple(_warnings(wanted)))
 
 

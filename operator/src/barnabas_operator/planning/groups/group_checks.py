@@ -32,7 +32,9 @@ def same_group_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: Gro
     had = (group.status or ConsumerGroupStatus()).group_id
     if had in (None, group.group_id):
         return None
-    return Refusal(NOT_SUPPORTED, f"Changing spec.groupId is not supported: it is {group.group_id}, allowed: {had}")
+    return Refusal(
+        NOT_SUPPORTED, f"Changing spec.groupId is not supported: the group id is {group.group_id}; allowed: {had}"
+    )
 
 
 def same_cluster_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
@@ -40,15 +42,15 @@ def same_cluster_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: G
     has_it = (group.status or ConsumerGroupStatus()).cluster
     if has_it is None or group.spec.cluster in (None, has_it):
         return None
-    return Refusal(NOT_SUPPORTED, f"spec.cluster is {group.spec.cluster}; allowed: {has_it}, which has the group")
+    return Refusal(NOT_SUPPORTED, f"spec.cluster is {group.spec.cluster}; allowed: {has_it}, the Cluster of the group")
 
 
 def may_adopt(group: ConsumerGroup, _owner: ConsumerGroup, seen: GroupSeen) -> Refusal | None:
     """Refuse a group that existed before the resource, unless spec.adopt is true."""
     if group.spec.adopt or is_claimed(group) or not seen.is_there:
         return None
-    message = f"group {group.group_id} existed before and spec.adopt is false"
-    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true to adopt the group, or a group that does not exist")
+    message = f"group {group.group_id} existed before the ConsumerGroup, and spec.adopt is false"
+    return Refusal(RESOURCE_CONFLICT, f"{message}; to adopt the group, set spec.adopt to true")
 
 
 CHECKS: Final[tuple[GroupCheck, ...]] = (of_the_oldest, same_cluster_as_before, same_group_as_before, may_adopt)

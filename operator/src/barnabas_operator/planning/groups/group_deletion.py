@@ -60,5 +60,6 @@ def still_active(group: ConsumerGroup, members: str) -> Refusal:
     """Return the refusal to delete a group that has members."""
     waits = f"spec.deletionPolicy is {group.spec.deletion_policy}, and group {group.group_id} has {members}"
     return Refusal(
-        GROUP_ACTIVE, f"{waits}; the deletion continues once the members have left; with Retain the group is kept"
+        GROUP_ACTIVE,
+        f"{waits}; the deletion continues after all members have left; to keep the group, set the policy to Retain",
     )

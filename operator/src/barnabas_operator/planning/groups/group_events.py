@@ -33,7 +33,7 @@ def group_events(group: ConsumerGroup, before: Json) -> Iterator[Said]:
     if word is not None and word in STALLED and before.get("evaluation") != word:
         yield "Warning", *STALLED[word]
     if status.state == NOT_FOUND and before.get("state") not in (None, NOT_FOUND):
-        yield "Warning", GONE, "the group was deleted, or its offsets have expired: no consumer has joined since"
+        yield "Warning", GONE, "the group no longer exists: it was deleted, or its committed offsets have expired"
 
 
 def _reset(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:
@@ -41,7 +41,10 @@ def _reset(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:
     done, was = status.reset, before.get("reset") or {}
     if done is None or done.done_at is None or (was.get("id") == done.id and "doneAt" in was):
         return
-    numbers = f"{done.partitions} partitions, {done.skipped} records are skipped, {done.again} are read again"
+    numbers = (
+        f"it set the offsets of {done.partitions} partitions, skips {done.skipped} records, "
+        f"and makes the group read {done.again} again"
+    )
     yield "Normal", RESET, f"the reset {done.id} was carried out: {numbers}"
 
 

@@ -56,4 +56,8 @@ class GroupSeen:
         """Return the message about topics with committed offsets that no member reads any more, or an empty text."""
         topics = sorted({where.topic for where in self.lags.partitions if not self.is_read(where.topic)})
         more = f" and {len(topics) - NAMED_MAX} more" if len(topics) > NAMED_MAX else ""
-        return f"topics not counted, as no member reads them: {', '.join(topics[:NAMED_MAX])}{more}" if topics else ""
+        return (
+            f"topics that do not count, because no member reads them: {', '.join(topics[:NAMED_MAX])}{more}"
+            if topics
+            else ""
+        )

@@ -65,7 +65,9 @@ def judged(
     if missed and (was_missed or for_s >= duration_s(objective.for_)):
         return Judged("False", MISSED, "; ".join(filter(None, (*map(str, missed), seen.not_read))))
     if was_missed and seen.silent:
-        return Judged("False", MISSED, f"the objective was missed, and the current lag is unknown: {_silent(seen)}")
+        return Judged(
+            "False", MISSED, f"the objective was missed, and the current lag is unknown because {_silent(seen)}"
+        )
     return Judged("True", KEPT, seen.not_read)
 
 

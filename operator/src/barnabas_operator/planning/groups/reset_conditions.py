@@ -78,8 +78,8 @@ def done_message(done: ResetStatus) -> str:
     """Return the message about a reset that was carried out, without numbers if the plan is unknown."""
     if not done.partitions:
         return f"the reset {done.id} was carried out before, as the committed offsets show"
-    counts = f"{counted(done.partitions, 'partition')}: {counted(done.skipped, 'record')} skipped"
-    return f"the reset {done.id} was carried out; {counts}, {done.again:,} read again"
+    counts = f"it set the offsets of {counted(done.partitions, 'partition')}, skips {counted(done.skipped, 'record')}"
+    return f"the reset {done.id} was carried out: {counts}, and makes the group read {done.again:,} again"
 
 
 def reset_planned(group: ConsumerGroup, work: WorkStatus, plan: ResetPlan, now: str) -> WorkStatus:

@@ -84,13 +84,15 @@ class ResetPlan(NamedTuple):
         )
 
     def __str__(self) -> str:
-        counts = f"{counted(len(self.moves), 'partition')}: {counted(self.skipped, 'record')} skipped"
-        said = f"{counts}, {self.again:,} read again"
+        counts = (
+            f"it sets the offsets of {counted(len(self.moves), 'partition')}, skips {counted(self.skipped, 'record')}"
+        )
+        said = f"{counts}, and makes the group read {self.again:,} again"
         if not self.clamped:
             return said
         at_end = ", ".join(f"{each.partition} at {each.to}" for each in self.clamped[:NAMED_MAX])
         more = f" and {len(self.clamped) - NAMED_MAX} more" if len(self.clamped) > NAMED_MAX else ""
-        return f"{said}; set to an end of the log, because the log has no such offset: {at_end}{more}"
+        return f"{said}; partitions whose log lacks the requested offset are set to an end of the log: {at_end}{more}"
 
 
 def counted(count: int, noun: str) -> str:
@@ -149,8 +151,12 @@ def refuse_size(plan: ResetPlan, group_id: str, mark: str) -> Refusal | None:
     if size_bytes <= COMMIT_BYTES_MAX:
         return None
     allowed = max(1, len(plan.moves) * COMMIT_BYTES_MAX // size_bytes)
-    problem = f"the reset covers {counted(len(plan.moves), 'partition')}; allowed: about {allowed:,} in one commit"
-    message = f"{problem}; name fewer topics in spec.offsets.reset.topics, then the other topics with another id"
+    problem = (
+        f"the reset covers {counted(len(plan.moves), 'partition')}; allowed: about {allowed:,} partitions in one commit"
+    )
+    message = (
+        f"{problem}; name fewer topics in spec.offsets.reset.topics, and reset the other topics later with another id"
+    )
     return Refusal(TOO_MANY_PARTITIONS, message)
 
 
@@ -160,7 +166,7 @@ def reset_partitions(reset: Reset, group_id: str, described: GroupDescriptions) 
     if missing:
         field = "to.offsets" if reset.to.offsets else "topics"
         problem = f"spec.offsets.reset.{field}: the cluster has no topic {', '.join(missing[:NAMED_MAX])}"
-        return Refusal(TOPIC_NOT_FOUND, f"{problem}; allowed: existing topics, by their names in Kafka")
+        return Refusal(TOPIC_NOT_FOUND, f"{problem}; allowed: the names of existing topics in Kafka")
     if reset.to.offsets:
         return _of_offsets(reset, described)
     if reset.to.group is not None:
@@ -189,9 +195,9 @@ def _of_offsets(reset: Reset, described: GroupDescriptions) -> Collection[TopicP
             )
         if each.partition >= count:
             has = f"{each.topic} has {counted(count, 'partition')}"
-            return Refusal(PARTITION_NOT_FOUND, f"{field}: {has}; allowed: 0 to {count - 1}")
+            return Refusal(PARTITION_NOT_FOUND, f"{field}: {has}; allowed: partitions 0 to {count - 1}")
         if where in named:
-            return Refusal(INVALID_RESET, f"{field} is given twice; allowed: each partition once")
+            return Refusal(INVALID_RESET, f"{field} is given twice; give each partition only once")
         named.add(where)
     return named
 
@@ -203,7 +209,7 @@ def _of_group(reset: Reset, other: str, described: GroupDescriptions) -> Collect
     without = [each for each in reset.topics if each not in {one.topic for one in chosen}]
     if without:
         problem = f"{field}, which has committed no offsets in {', '.join(without[:NAMED_MAX])}"
-        return Refusal(NO_OFFSETS, f"{problem}; allowed: topics that the group reads")
+        return Refusal(NO_OFFSETS, f"{problem}; allowed: topics with committed offsets of that group")
     if not chosen:
         return Refusal(NO_OFFSETS, f"{field}, which has committed no offsets; allowed: a group with committed offsets")
     return chosen
@@ -222,13 +228,13 @@ def _nothing_committed(group: GroupDescription, group_id: str) -> Refusal:
 
 def _nothing_to_shift(group_id: str, without: Collection[TopicPartition]) -> Refusal:
     problem = f"spec.offsets.reset.to.shiftBy: group {group_id} has committed no offset in {_named(without)}"
-    return Refusal(NO_OFFSETS, f"{problem}; allowed: topics that the group reads, or earliest, latest, datetime")
+    return Refusal(NO_OFFSETS, f"{problem}; use earliest, latest or datetime, or only topics with committed offsets")
 
 
 def _out_of_range(plan: ResetPlan) -> Refusal:
     first = plan.clamped[0]
-    problem = f"spec.offsets.reset.to.offsets: {first.partition} is {first.wanted}, outside its log"
-    more = f"; and {len(plan.clamped) - 1} more" if len(plan.clamped) > 1 else ""
+    problem = f"spec.offsets.reset.to.offsets: the log of {first.partition} has no offset {first.wanted}"
+    more = f"; number of other partitions with this problem: {len(plan.clamped) - 1}" if len(plan.clamped) > 1 else ""
     return Refusal(OFFSET_OUT_OF_RANGE, f"{problem}; allowed: {first.log.start} to {first.log.end}{more}")
 
 

@@ -137,7 +137,11 @@ def named_members(members: Iterable[Member]) -> str:
     """Return the members as text, such as `2 members: a at 10.0.0.7, b at 10.0.0.8`."""
     every = list(map(str, members))
     more = f" and {len(every) - NAMED_MAX} more" if len(every) > NAMED_MAX else ""
-    return f"{counted(len(every), 'member')}: {', '.join(every[:NAMED_MAX])}{more}" if every else "members that join"
+    return (
+        f"{counted(len(every), 'member')}: {', '.join(every[:NAMED_MAX])}{more}"
+        if every
+        else "members that are joining"
+    )
 
 
 def _scale_up_again(look: ResetLook) -> ResetStep | None:
@@ -192,34 +196,38 @@ def _commit(look: ResetLook) -> ResetStep | None:
 def _refuse(look: ResetLook) -> ResetStep | None:
     if look.reset is None or look.reset.when_active != "Refuse":
         return None
-    allowed = "stop the members, or set spec.offsets.reset.whenActive to Wait or ScaleDown"
-    return Stop(Refusal(GROUP_ACTIVE, f"group {look.group_id} has {look.members}; allowed: {allowed}"))
+    allowed = "stop these members, or set spec.offsets.reset.whenActive to Wait or ScaleDown"
+    return Stop(Refusal(GROUP_ACTIVE, f"group {look.group_id} has {look.members}; {allowed}"))
 
 
 def _wait(look: ResetLook) -> ResetStep | None:
     if look.reset is None or look.reset.when_active != "Wait":
         return None
-    return Stop(Refusal(WAITING_FOR_MEMBERS, f"group {look.group_id} has {look.members}"))
+    return Stop(
+        Refusal(WAITING_FOR_MEMBERS, f"waiting until group {look.group_id} has no members; now it has {look.members}")
+    )
 
 
 def _scale_down(look: ResetLook) -> ResetStep:
     scale, before, reset = look.scale, look.before, look.reset
     assert reset is not None
     if not isinstance(scale, TargetScale):
-        missing = Refusal(INVALID_RESET, "spec.offsets.reset.whenActive is ScaleDown and spec.scaling is missing")
+        missing = Refusal(INVALID_RESET, "spec.offsets.reset.whenActive is ScaleDown, but spec.scaling is missing")
         return Stop(scale or missing)
     if before is None or (before.group != look.name and _is_left(scale, before)):
         return _scale_down_first(look, scale, reset)
     if before.group != look.name:
         problem = f"{_target(look)} is scaled down for the reset {before.reset} of the ConsumerGroup {before.group}"
-        return Stop(Refusal(TARGET_BUSY, f"{problem}; wait until that reset has ended"))
+        return Stop(Refusal(TARGET_BUSY, f"{problem}; this reset begins after that reset has ended"))
     if scale.replicas == 0 and not before.since:
         return Remember(replace(before, since=_stamp(look)))
     if look.now - _since(before, look.now) > PATIENCE:
         return Remember(replace(before, gave_up=_members_stay(look)))
     if scale.replicas > 0:
         return Scale(0)
-    problem = f"{_target(look)} was scaled from {before.replicas} to 0; group {look.group_id} still has {look.members}"
+    problem = (
+        f"{_target(look)} was scaled from {before.replicas} to 0, but group {look.group_id} still has {look.members}"
+    )
     return Stop(Refusal(SCALED_DOWN, problem))
 
 
@@ -233,7 +241,7 @@ def _members_stay(look: ResetLook) -> str:
 def _scale_down_first(look: ResetLook, scale: TargetScale, reset: Reset) -> ResetStep:
     if scale.replicas == 0:
         problem = f"{_target(look)} has no replicas, and group {look.group_id} has {look.members}"
-        return Stop(Refusal(WAITING_FOR_MEMBERS, f"{problem}, which the target does not run"))
+        return Stop(Refusal(WAITING_FOR_MEMBERS, f"{problem}; stop these members, which run outside the target"))
     return Remember(BeforeReset(look.name, reset.id, scale.replicas))
 
 

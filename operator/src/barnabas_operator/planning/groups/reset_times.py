@@ -31,8 +31,8 @@ def reset_time_ms(to: ResetTo, now: datetime) -> int | Refusal | None:
         return Refusal(INVALID_RESET, f"{field}: {error}; allowed: a time such as 2026-11-01T00:00:00Z")
     wanted = wanted if wanted.tzinfo is not None else wanted.replace(tzinfo=UTC)
     if wanted > now:
-        problem = f"{field}, which is in the future: the time is {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        return Refusal(DATETIME_IN_FUTURE, f"{problem}; allowed: a time in the past, or to.latest")
+        problem = f"{field}, which is in the future; the current time is {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        return Refusal(DATETIME_IN_FUTURE, f"{problem}; use a time in the past, or to.latest")
     return max(0, _milliseconds(wanted))
 
 

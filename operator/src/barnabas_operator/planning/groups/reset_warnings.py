@@ -16,16 +16,19 @@ SHOWN_MAX: Final = 4
 def reset_warnings(reset: Reset, group_id: str, group: GroupDescription, plan: ResetPlan | Refusal) -> Iterator[str]:
     """Yield the warnings about a reset that a user declares."""
     if reset.id in resets_of(group):
-        yield f"the reset {reset.id} of group {group_id} was carried out before: another reset needs another id"
+        yield f"the reset {reset.id} of group {group_id} was carried out before; another reset needs another id"
         return
     if isinstance(plan, Refusal):
         yield f"the reset {reset.id} changes no offsets: {plan.message}"
         return
-    yield f"the reset {reset.id} of group {group_id}, {'if dryRun were not true' if reset.dry_run else 'now'}: {plan}"
+    yield (
+        f"the effect of the reset {reset.id} of group {group_id} "
+        f"{'if dryRun were not true' if reset.dry_run else 'now'}: {plan}"
+    )
     more = f" and {len(plan.moves) - SHOWN_MAX} more" if len(plan.moves) > SHOWN_MAX else ""
     yield ", ".join(map(_shown, plan.moves[:SHOWN_MAX])) + more
     if group.is_active:
-        yield f"group {group_id} has {named_members(group.members)}; whenActive is {reset.when_active}"
+        yield f"group {group_id} has {named_members(group.members)}, and whenActive is {reset.when_active}"
 
 
 def _shown(move: Move) -> str:

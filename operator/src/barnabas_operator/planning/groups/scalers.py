@@ -25,15 +25,17 @@ def refuse_scaling(group: ConsumerGroup, scaling: Scaling, scale: TargetScale, s
     if before is not None and not before.gave_up:
         problem = f"{named(target)} is scaled down for the reset {before.reset} of the ConsumerGroup {before.group}"
         return Refusal(TARGET_BUSY, problem)
-    allowed = "leave spec.scaling.lagThreshold out"
+    allowed = "remove spec.scaling.lagThreshold"
     autoscaler = _autoscaler_of(target, scalers.autoscalers)
     if autoscaler is not None:
         problem = f"{named(target)} is scaled by the HorizontalPodAutoscaler {autoscaler}"
-        return Refusal(RESOURCE_CONFLICT, f"{problem}; allowed: {allowed}, or delete the autoscaler and its creator")
+        return Refusal(
+            RESOURCE_CONFLICT, f"{problem}; {allowed}, or delete the autoscaler and the object that creates it"
+        )
     first = min(_rivals(target, scalers.groups), default=None)
     if first is not None and first[1] != group.metadata.name:
         problem = f"{named(target)} is scaled by the ConsumerGroup {first[1]}, which is older"
-        return Refusal(RESOURCE_CONFLICT, f"{problem}; allowed: {allowed}, or name another target")
+        return Refusal(RESOURCE_CONFLICT, f"{problem}; {allowed}, or name another target")
     return None
 
 

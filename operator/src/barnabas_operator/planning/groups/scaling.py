@@ -186,7 +186,10 @@ def _why(scaling: Scaling, demand: Demand) -> str:
     if demand.lag == 0:
         return "no lag"
     capped = _capped(scaling, demand)
-    return f"lag {demand.lag:,}, lagThreshold {_threshold(scaling):,} for each replica{'; ' if capped else ''}{capped}"
+    return (
+        f"the lag is {demand.lag:,}, and lagThreshold is {_threshold(scaling):,} per replica"
+        f"{'; ' if capped else ''}{capped}"
+    )
 
 
 def _capped(scaling: Scaling, demand: Demand) -> str:
@@ -194,4 +197,4 @@ def _capped(scaling: Scaling, demand: Demand) -> str:
     if not 0 < cap < min(wanted, scaling.max):
         return ""
     partitions = "1 partition" if cap == 1 else f"{cap:,} partitions"
-    return f"the group's topics have {partitions}: more consumers would have nothing to read"
+    return f"the group's topics have {partitions}, so more consumers would have nothing to read"

@@ -50,4 +50,4 @@ def not_scaled(group: ConsumerGroup, why: Refusal, now: str) -> Condition:
 
 def scaled(target: ScaleTarget, before: int, decided: Decision) -> Said:
     """Return the Event about a change to the replicas of the target."""
-    return "Normal", SCALED, f"scaled {named(target)} from {before} to {decided.replicas}: {decided.why}"
+    return "Normal", SCALED, f"scaled {named(target)} from {before} to {decided.replicas} replicas: {decided.why}"

@@ -48,25 +48,27 @@ class TargetScale(NamedTuple):
 def scale_of(target: ScaleTarget, found: Json | None) -> TargetScale | Refusal:
     """Return the scale of the target, or a refusal if the object `found` is None or may not be scaled."""
     if found is None:
-        message = f"spec.scaling.target: there is no {named(target)} in this namespace; allowed: an existing object"
+        message = f"spec.scaling.target is {named(target)}, which does not exist in this namespace; create the object"
         return Refusal(TARGET_NOT_FOUND, message)
     meta = found["metadata"]
     labels = meta.get("labels") or {}
     cluster = labels.get(CLUSTER_LABEL)
     if labels.get(NAME_LABEL) == OPERATOR_NAME:
-        message = f"spec.scaling.target: {named(target)} is the operator, which nothing would scale up again"
-        return Refusal(TARGET_REFUSED, f"{message}; allowed: the workload with the group's consumers")
+        message = (
+            f"spec.scaling.target is {named(target)}, which is the operator; the operator cannot scale itself up from 0"
+        )
+        return Refusal(TARGET_REFUSED, f"{message}; allowed: the workload that runs the group's consumers")
     if cluster is not None:
-        message = f"spec.scaling.target: {named(target)} belongs to the Cluster {cluster}, which sets its replicas"
-        return Refusal(TARGET_REFUSED, f"{message}; allowed: the workload with the group's consumers")
+        message = f"spec.scaling.target is {named(target)}, whose replicas the Cluster {cluster} sets"
+        return Refusal(TARGET_REFUSED, f"{message}; allowed: the workload that runs the group's consumers")
     text = (meta.get("annotations") or {}).get(BEFORE_RESET)
     before = foreign_json(text, BeforeReset) if text is not None else None
     if text is not None and before is None:
         message = (
-            f"{named(target)} has the annotation {BEFORE_RESET}: {text}, which cannot be "
-            "read; allowed: scale the target"
+            f"{named(target)} has the annotation {BEFORE_RESET} with the value {text}, which cannot be "
+            "parsed; scale the target"
         )
-        return Refusal(TARGET_REFUSED, f"{message} as you need it and remove the annotation")
+        return Refusal(TARGET_REFUSED, f"{message} to the replicas that you need, and remove the annotation")
     return TargetScale(found["spec"].get("replicas", 1), meta["resourceVersion"], before)
 
 
