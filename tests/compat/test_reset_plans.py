@@ -179,17 +179,21 @@ def test_offsets_that_no_log_has_are_refused_where_kafkas_tool_takes_the_next_be
     assert by_the_tool(tools, case, tmp_path) == {(FLIGHTS, 0): 5, (FLIGHTS, 1): 20}
     assert plan(declared(case), READER) == Refusal(
         "OffsetOutOfRange",
-        f"spec.offsets.reset.to.offsets: {FLIGHTS}-0 is 3, outside its log; allowed: 5 to 20; and 1 more",
+        (
+            f"spec.offsets.reset.to.offsets: the log of {FLIGHTS}-0 has no offset 3; allowed: 5 to 20; "
+            "number of other partitions with this problem: 1"
+        ),
     )
 
 
 def test_records_that_are_skipped_and_read_again_are_counted_and_ends_of_logs_are_told(plan: Plan) -> None:
     assert str(plan(declared(CASES["forward beyond the end"]), READER)) == (
-        f"3 partitions: 30 records skipped, 0 read again; set to an end of the log, because the log has no such "
-        f"offset: {FLIGHTS}-0 at 20, {FLIGHTS}-1 at 20, {PLANES}-1 at 20"
+        f"it sets the offsets of 3 partitions, skips 30 records, and makes the group read 0 again; partitions "
+        f"whose log lacks the requested offset are set to an end of the log: {FLIGHTS}-0 at 20, "
+        f"{FLIGHTS}-1 at 20, {PLANES}-1 at 20"
     )
     assert str(plan(declared(CASES["datetime of a record"]), READER)) == (
-        "3 partitions: 8 records skipped, 11 read again"
+        "it sets the offsets of 3 partitions, skips 8 records, and makes the group read 11 again"
     )
 
 
@@ -198,14 +202,14 @@ REFUSED: dict[str, tuple[Case, str, str]] = {
         Case({"latest": {}}, "", ("resets-nothing",)),
         "TopicNotFound",
         (
-            "spec.offsets.reset.topics: the cluster has no topic resets-nothing; allowed: existing topics, by"
-            " their names in Kafka"
+            "spec.offsets.reset.topics: the cluster has no topic resets-nothing; allowed: the names"
+            " of existing topics in Kafka"
         ),
     ),
     "a partition that is not there": (
         placed(p3=1),
         "PartitionNotFound",
-        f"spec.offsets.reset.to.offsets: {FLIGHTS}-3: {FLIGHTS} has 3 partitions; allowed: 0 to 2",
+        f"spec.offsets.reset.to.offsets: {FLIGHTS}-3: {FLIGHTS} has 3 partitions; allowed: partitions 0 to 2",
     ),
     "a partition of another topic": (
         placed(p0=6)._replace(topics=(PLANES,)),
@@ -235,16 +239,16 @@ REFUSED: dict[str, tuple[Case, str, str]] = {
         Case({"group": OTHER}, "", (BARE,)),
         "NoOffsets",
         (
-            f"spec.offsets.reset.to.group is {OTHER}, which has committed no offsets in {BARE}; allowed: topics that "
-            "the group reads"
+            f"spec.offsets.reset.to.group is {OTHER}, which has committed no offsets in {BARE}; allowed: topics with "
+            "committed offsets of that group"
         ),
     ),
     "nothing to shift": (
         shifted(-1, (FLIGHTS,)),
         "NoOffsets",
         (
-            f"spec.offsets.reset.to.shiftBy: group {READER} has committed no offset in {FLIGHTS}-2; allowed: topics "
-            "that the group reads, or earliest, latest, datetime"
+            f"spec.offsets.reset.to.shiftBy: group {READER} has committed no offset in {FLIGHTS}-2; use earliest, "
+            "latest or datetime, or only topics with committed offsets"
         ),
     ),
     "a day that no calendar has": (
@@ -268,4 +272,4 @@ def test_a_time_that_is_to_come_is_refused(plan: Plan) -> None:
     found = plan(declared(Case({"datetime": "2999-01-01T00:00:00Z"}, "")), READER)
     assert isinstance(found, Refusal)
     assert found.reason == "DatetimeInFuture"
-    assert "is 2999-01-01T00:00:00Z, which is in the future: the time is 20" in found.message
+    assert "is 2999-01-01T00:00:00Z, which is in the future; the current time is 20" in found.message

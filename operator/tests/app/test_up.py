@@ -167,7 +167,7 @@ def test_a_changed_cluster_restarts_its_broker_and_an_impossible_one_does_not(up
 
 USAGE: dict[str, tuple[str, int, str]] = {
     "a broken manifest": ("kind: Topic\n", 2, "cluster.yaml:1:1: apiVersion is missing"),
-    "no Cluster": (FLIGHTS, 2, "no manifest declares a Cluster; allowed: exactly one"),
+    "no Cluster": (FLIGHTS, 2, "no manifest declares a Cluster; declare exactly one Cluster"),
     "an invalid setting": (
         CLUSTER + "    num.partitions: 0\n",
         2,
@@ -209,4 +209,4 @@ def test_a_cluster_of_another_name_does_not_get_the_data(up: RunningUp) -> None:
     up.write("cluster.yaml", CLUSTER.replace("quickstart", "other"))
     done = subprocess.run(up.command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
-    assert "The data belongs to the Cluster quickstart, not to other" in done.stdout
+    assert "the data directory belongs to the Cluster quickstart, not to other" in done.stdout

@@ -66,6 +66,6 @@ def test_a_lag_exporter_ends_with_up_and_one_that_was_left_behind_is_ended(up: R
 def test_an_expression_that_is_none_is_refused_with_its_place(up: RunningUp) -> None:
     up.start()
     up.write("cluster.yaml", DECLARED.replace("^__", "'('"))
-    said = "cluster.yaml:7:24: spec.lagExporter.topicExcludeRegex is '('; allowed: a regular expression of Python"
+    said = "cluster.yaml:7:24: spec.lagExporter.topicExcludeRegex is '(', which is not a regular expression of Python"
     wait_for(lambda: said in up.log())
     assert addresses(up) == []

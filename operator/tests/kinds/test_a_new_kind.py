@@ -194,7 +194,10 @@ def test_its_part_of_the_rounds_comes_after_that_of_topics_and_holds_nothing_up(
         assert world.said("Cluster", "one")[1:] == ("InternalError", "ValueError: a mistake of ours")
         world.api.put(resource("Cluster", "one", pause=True))
         await world.round()
-        assert MirrorReconciler.calls[-1] == ("Cluster one is paused: set spec.pause of the Cluster to false", ["a"])
+        assert MirrorReconciler.calls[-1] == (
+            "Cluster one is paused; to end the pause, set spec.pause of the Cluster to false",
+            ["a"],
+        )
         world.api.put({**resource("Cluster", "one", goes=True, held=True)})
         await world.round()
         assert MirrorReconciler.calls[-1] == ("release", ["a"])

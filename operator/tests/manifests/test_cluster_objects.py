@@ -295,28 +295,36 @@ PROBLEMS = {
     "the port of replication": (
         with_listeners(Listener(name="plain", port=9091)),
         [
-            "spec.listeners[0].port is 9091, which is the replication port; allowed: 1024 to 65535, each once",
+            (
+                "spec.listeners[0].port is 9091, which is the replication port; "
+                "allowed: 1024 to 65535, each port only once"
+            ),
         ],
     ),
     "any free port": (
         with_listeners(Listener(name="plain", port=0)),
-        ["spec.listeners[0].port is 0, but pods need a fixed port; allowed: 1024 to 65535, each once"],
+        ["spec.listeners[0].port is 0, but pods need a fixed port; allowed: 1024 to 65535, each port only once"],
     ),
     "a port of root": (
         with_listeners(Listener(name="plain", port=80)),
-        ["spec.listeners[0].port is 80, but only root may listen on low ports; allowed: 1024 to 65535, each once"],
+        [
+            (
+                "spec.listeners[0].port is 80, but only root may listen on ports below 1024; "
+                "allowed: 1024 to 65535, each port only once"
+            )
+        ],
     ),
     "two listeners on a port": (
         with_listeners(INSIDE, Listener(name="other", port=9092)),
-        ["spec.listeners[1].port is 9092, which is the port of plain; allowed: 1024 to 65535, each once"],
+        ["spec.listeners[1].port is 9092, which is the port of plain; allowed: 1024 to 65535, each port only once"],
     ),
     "a name twice": (
         with_listeners(INSIDE, Listener(name="plain", port=9093)),
-        ["spec.listeners[1].name is 'plain'; allowed: each name once, and not http or replication"],
+        ["spec.listeners[1].name is 'plain'; allowed: each name only once, and never http or replication"],
     ),
     "a setting of another field": (
         with_config(broker_rack="a"),
-        ["spec.config broker.rack is set by spec.brokers.rack; allowed: leave it out"],
+        ["spec.config must not set broker.rack, because the value comes from spec.brokers.rack"],
     ),
     "more copies than brokers": (
         with_config(default_replication_factor="4"),

@@ -103,15 +103,21 @@ def test_what_the_operator_relies_on_and_what_is_no_expression_is_refused_with_i
         container={"args": ["x"]},
     )
     said = [text for _, text in pod_problems(cluster_with(LagExporter(topic_regex="(", template=template)))]
-    here, pod, leave_out = "spec.lagExporter", "template.pod.spec.containers[0]", "; allowed: leave it out"
-    assert said[0].startswith(f"{here}.topicRegex is '('; allowed: a regular expression of Python; missing )")
+    here, pod, leave_out = "spec.lagExporter", "template.pod.spec.containers[0]", "; remove the field from the template"
+    assert said[0].startswith(f"{here}.topicRegex is '(', which is not a regular expression of Python: missing )")
     assert said[1:] == [
         (
-            f"{here}.template.deployment.spec.replicas is 2 (integer), because two exporters "
+            f"{here}.template.deployment.spec.replicas is 2 (integer), which is not allowed because two exporters "
             f"would export every series twice{leave_out}"
         ),
-        f"{here}.{pod}.name is 'lag-exporter' (string), because template.container changes the container{leave_out}",
-        f"{here}.template.container.args is a list, because the operator sets the command of the exporter{leave_out}",
+        (
+            f"{here}.{pod}.name is 'lag-exporter' (string), which is not allowed because "
+            f"spec.lagExporter.template.container changes the container{leave_out}"
+        ),
+        (
+            f"{here}.template.container.args is a list, which is not allowed because the operator sets "
+            f"the command of the exporter{leave_out}"
+        ),
     ]
 
 
@@ -119,7 +125,7 @@ def test_what_the_operator_relies_on_and_what_is_no_expression_is_refused_with_i
 def test_an_expression_that_is_too_much_for_python_is_refused_as_any_other(text: str) -> None:
     (said,) = (problem for _, problem in pod_problems(cluster_with(LagExporter(group_regex=text))))
     assert said.startswith("spec.lagExporter.groupRegex is ")
-    assert "; allowed: a regular expression of Python; " in said
+    assert ", which is not a regular expression of Python: " in said
     with pytest.raises(ArgumentTypeError, match="allowed: a regular expression of Python"):
         regex(text)
 

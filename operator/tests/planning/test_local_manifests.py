@@ -23,10 +23,10 @@ TOPIC = HEAD + "kind: Topic\nmetadata: {name: flights}\n"
 
 PROBLEMS: Mapping[str, tuple[str, list[str]]] = {
     "nothing wrong": (CLUSTER + "---\n" + TOPIC + "spec: {cluster: quickstart}\n", []),
-    "no Cluster": (TOPIC + "spec: {}\n", ["dir:1:1: no manifest declares a Cluster; allowed: exactly one"]),
+    "no Cluster": (TOPIC + "spec: {}\n", ["dir:1:1: no manifest declares a Cluster; declare exactly one Cluster"]),
     "two Clusters": (
         CLUSTER + "---\n" + CLUSTER.replace("quickstart", "second"),
-        ["a.yaml:5:1: a second Cluster besides a.yaml:1:1; allowed: exactly one Cluster"],
+        ["a.yaml:5:1: another Cluster is declared at a.yaml:1:1; declare exactly one Cluster"],
     ),
     "a Topic of another Cluster": (
         CLUSTER + "---\n" + TOPIC + "spec: {cluster: other}\n",
@@ -42,11 +42,11 @@ PROBLEMS: Mapping[str, tuple[str, list[str]]] = {
     ),
     "a config that another field sets": (
         CLUSTER + "spec:\n  config:\n    log.dirs: /tmp\n",
-        ["a.yaml:6:15: spec.config log.dirs is set by spec.storage; allowed: leave it out"],
+        ["a.yaml:6:15: spec.config must not set log.dirs, because the value comes from spec.storage"],
     ),
     "a volume twice": (
         CLUSTER + "spec: {storage: {volumes: [{id: 1}, {id: 1}]}}\n",
-        ["a.yaml:4:42: spec.storage.volumes[1].id is 1 a second time; allowed: each id once"],
+        ["a.yaml:4:42: spec.storage.volumes[1].id is 1 for the second time; each volume needs its own id"],
     ),
     "brokers without a port": (
         CLUSTER + "spec: {brokers: {replicas: 9}, listeners: [{name: plain, port: 65528}]}\n",
@@ -59,7 +59,7 @@ PROBLEMS: Mapping[str, tuple[str, list[str]]] = {
     ),
     "two listeners": (
         CLUSTER + "spec: {listeners: [{name: plain}, {name: other}]}\n",
-        ["a.yaml:4:19: spec.listeners has 2 entries; allowed: one if brokers are local processes"],
+        ["a.yaml:4:19: spec.listeners has 2 entries; allowed: one entry, because the brokers are local processes"],
     ),
     "more copies of internal topics than brokers": (
         CLUSTER + "spec:\n  brokers: {replicas: 2}\n  config:\n    offsets.topic.replication.factor: 3\n",
@@ -67,7 +67,7 @@ PROBLEMS: Mapping[str, tuple[str, list[str]]] = {
     ),
     "more replicas in sync than there are": (
         CLUSTER + "spec:\n  brokers: {replicas: 3}\n  config:\n    min.insync.replicas: 2\n",
-        ["a.yaml:7:26: spec.config min.insync.replicas=2: allowed: 1 to 1, the default.replication.factor"],
+        ["a.yaml:7:26: spec.config min.insync.replicas=2: allowed: 1 to 1, the value of default.replication.factor"],
     ),
     "three brokers as they should be": (
         CLUSTER
@@ -128,14 +128,14 @@ CHANGES: Mapping[str, tuple[Cluster, Cluster, str | None]] = {
     "a volume less": (
         cluster(storage=Storage(volumes=(Volume(id=0), Volume(id=1), Volume(id=2)))),
         cluster(storage=Storage(volumes=(Volume(id=1),))),
-        "Removing volumes is not supported: spec.storage.volumes lacks the id 0, 2; allowed: keep all volume ids",
+        "Removing volumes is not supported: spec.storage.volumes lacks the id 0, 2; declare all earlier volumes",
     ),
     "a broker more": (cluster(brokers=Brokers(replicas=3)), cluster(brokers=Brokers(replicas=4)), None),
     "a broker less": (cluster(brokers=Brokers(replicas=3)), cluster(brokers=Brokers(replicas=2)), None),
     "another cluster": (
         cluster("a"),
         cluster("b"),
-        "The data belongs to the Cluster a, not to b; allowed: another data directory",
+        "the data directory belongs to the Cluster a, not to b; choose another directory with --data-dir",
     ),
 }
 

@@ -25,15 +25,15 @@ SECRETS = BrokerSecrets("/data/security/broker/user.pem", "/data/security/ca.crt
         (
             "  listeners: [{name: clients, authentication: {type: tls}}]\n",
             (
-                "spec.listeners[0].authentication.type is tls, which needs a TLS listener;"
-                " allowed: scram-sha-512, or tls: true"
+                "spec.listeners[0].authentication.type is tls, which needs a listener with TLS;"
+                " set the listener's tls to true, or its authentication.type to scram-sha-512"
             ),
         ),
         (
             "  listeners: [{name: clients, authentication: {type: plain}}]\n",
             (
                 "spec.listeners[0].authentication.type is plain, which sends passwords in clear without TLS;"
-                " allowed: scram-sha-512, or tls: true"
+                " set the listener's tls to true, or its authentication.type to scram-sha-512"
             ),
         ),
         (
@@ -43,31 +43,31 @@ SECRETS = BrokerSecrets("/data/security/broker/user.pem", "/data/security/ca.crt
         (
             "  authorization: {}\n",
             (
-                "spec.listeners[0].authentication is missing;"
-                " allowed: one of tls, scram-sha-512, plain, or leave spec.authorization out"
+                "spec.listeners[0].authentication is missing, but spec.authorization is set;"
+                " set its type to tls, scram-sha-512 or plain, or remove spec.authorization"
             ),
         ),
         (
             WITH_USERS + "  authorization: {superUsers: [broker]}\n",
             (
                 "spec.authorization.superUsers[0] is broker, which is a user of Barnabas itself; "
-                "allowed: any name but broker, operator"
+                "allowed: all names except broker, operator"
             ),
         ),
         (
             "  listeners: [{name: replication, tls: true}]\n",
             (
                 "spec.listeners[0].name is replication;"
-                " allowed: any other name, because the listener between brokers has this name"
+                " allowed: any other name, because the listener between brokers is named replication"
             ),
         ),
         (
             WITH_USERS + "  authorization: {}\n  config: {super.users: User:eve}\n",
-            "spec.config super.users is set by spec.authorization; allowed: leave it out",
+            "spec.config must not set super.users, because the value comes from spec.authorization",
         ),
         (
             WITH_USERS + "  config: {ssl.client.auth: none}\n",
-            "spec.config ssl.client.auth is set by spec.listeners; allowed: leave it out",
+            "spec.config must not set ssl.client.auth, because the value comes from spec.listeners",
         ),
     ],
 )

@@ -202,7 +202,7 @@ def crashing(number: int, *, asked: bool = False) -> dict[str, Any]:
     ("asked", "waiting"),
     [
         (False, Refusal("BrokersNotReady", "waiting for broker 1 to be ready")),
-        (True, Refusal("RollingPaused", "spec.rolling.pause is true: broker 1 is to restart")),
+        (True, Refusal("RollingPaused", "spec.rolling.pause is true, so broker 1 will restart only after the pause")),
     ],
 )
 def test_a_paused_roll_does_not_hide_that_brokers_crash(asked: bool, waiting: Refusal) -> None:

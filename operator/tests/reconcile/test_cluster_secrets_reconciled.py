@@ -62,7 +62,7 @@ def test_a_secret_of_somebody_else_is_left_alone_and_the_cluster_says_what_to_do
         await world.round()
         status, reason, message = world.said("Cluster", "one")
         assert (status, reason) == ("False", "ResourceConflict")
-        assert "Secret one-operator already exists and belongs to no Cluster; allowed: delete or rename it" in message
+        assert "Secret one-operator already exists and belongs to no Cluster; delete or rename the object" in message
         assert (world.api.found("Secret", "one-operator") or {})["data"] == {"a": "Yg=="}
         assert world.api.found("StatefulSet", "one-broker") is None
 
@@ -76,7 +76,7 @@ def test_a_given_authority_is_waited_for_and_never_written(play: Play) -> None:
         await world.round()
         _, reason, message = world.said("Cluster", "one")
         assert reason == "BrokenSecret"
-        assert "spec.clusterCa.generateCertificateAuthority is false, and Secret one-cluster-ca is missing" in message
+        assert "spec.clusterCa.generateCertificateAuthority is false, but Secret one-cluster-ca is missing" in message
         made = Authority.create("mine", dt.datetime.now(dt.UTC)).pem
         data = {"tls.key": encoded(made.key), "tls.crt": encoded(made.certificate)}
         world.api.put({"kind": "Secret", "metadata": {"name": "one-cluster-ca"}, "data": data})

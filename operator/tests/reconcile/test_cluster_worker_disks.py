@@ -41,15 +41,18 @@ def claims(here: World) -> dict[str, bool]:
     [
         (
             [{"id": 0}],
-            "Removing volumes is not supported: spec.storage.volumes lacks the id 1; allowed: keep all volume ids",
+            "Removing volumes is not supported: spec.storage.volumes lacks the id 1; declare all earlier volumes",
         ),
         (
             [{"id": 0}, {"id": 1, "size": "1Gi"}],
-            "spec.storage.volumes[1].size is 1Gi; allowed: 10Gi or more, the size of the claims",
+            "spec.storage.volumes[1].size is 1Gi; allowed: 10Gi or more, because existing claims cannot shrink",
         ),
         (
             [{"id": 0}, {"id": 1, "storageClass": "x"}],
-            "spec.storage.volumes[1].storageClass is x; allowed: leave it out, because its claims hold records",
+            (
+                "spec.storage.volumes[1].storageClass is x; allowed: no value, "
+                "because existing claims cannot change their storage class"
+            ),
         ),
     ],
 )
@@ -70,8 +73,8 @@ def test_a_cluster_that_is_made_again_has_all_disks_that_were_retained(play: Pla
     async def scenario(here: World) -> None:
         for volume, broker_id in ((0, 0), (1, 0), (1, 1)):
             here.api.put(claim_of(volume, broker_id))
-        left = "but claims with that id hold records: volume-1-one-broker-0 and 1 more"
-        allowed = "allowed: declare the id 1, or delete the claims"
+        left = "but claims of that volume hold records: volume-1-one-broker-0 and 1 more"
+        allowed = "declare a volume with the id 1, or delete the claims"
         await disks_are_refused(here, f"spec.storage.volumes lacks the id 1, {left}; {allowed}")
         assert not here.api.of_kind("ConfigMap")
 
@@ -325,8 +328,9 @@ def test_a_broker_restarts_with_one_more_disk_once_it_has_it_or_its_class_waits_
         if binding == "Immediate":
             for _ in range(2):
                 await here.round()
-            why = "broker 0 restarts once the claim volume-1-one-broker-0 is bound: it has no disk yet"
-            way_out = "until then the volume 1 can be changed or removed"
+            claim_name = "volume-1-one-broker-0"
+            why = f"broker 0 can restart only after the claim {claim_name} is bound, but the claim has no volume yet"
+            way_out = "as long as the claim is not bound, volume 1 can be changed or removed"
             assert here.said("Cluster", "one") == ("False", "ClaimNotBound", f"{why}; {way_out}")
             assert here.api.found("Pod", "one-broker-0") is not None
             claim = here.api.found("PersistentVolumeClaim", "volume-1-one-broker-0") or {}

@@ -48,7 +48,7 @@ def test_nobody_restarts_while_a_claim_goes_with_its_pod_which_is_told(play: Pla
         here.api.put(ending(claim_of(0, 1)))
         here.kubernetes_saw("newer")
         await here.round()
-        why = "waiting for claim volume-0-one-broker-1 to end before broker 1 restarts"
+        why = "waiting for the deletion of claim volume-0-one-broker-1 before broker 1 restarts"
         said = here.said("Cluster", "one", "Rolling")
         assert said == ("True", "Restarting", f"0 of 2 brokers run with the declared settings; {why}")
         assert here.said("Cluster", "one", "ClaimsDeleted")[:2] == ("True", "InUse")

@@ -133,7 +133,7 @@ def test_a_finalizer_that_is_refused_is_told_and_holds_no_other_topic_up(play: P
     play(scenario)
 
 
-PAUSED = "Cluster one is paused: set spec.pause of the Cluster to false"
+PAUSED = "Cluster one is paused; to end the pause, set spec.pause of the Cluster to false"
 AWAY = "Cluster one does not answer yet"
 
 
@@ -144,9 +144,13 @@ AWAY = "Cluster one does not answer yet"
         (
             {"config": {"num.partitions": "many"}},
             1,
-            "Cluster one must be fixed first: spec.config num.partitions=many",
+            "Cluster one has a problem that must be fixed first: spec.config num.partitions=many",
         ),
-        ({"brokers": {"replicas": "many"}}, 1, "Cluster one must be fixed first: spec.brokers.replicas"),
+        (
+            {"brokers": {"replicas": "many"}},
+            1,
+            "Cluster one has a problem that must be fixed first: spec.brokers.replicas",
+        ),
         ({}, 0, AWAY),
     ],
 )
@@ -183,7 +187,11 @@ def test_a_topic_that_is_as_declared_stays_ready_while_its_cluster_is_paused(pla
         here.api.put(resource("Cluster", "one", pause=True))
         await here.round()
         assert here.said("Topic", "flights")[0] == "True"
-        assert here.said("Cluster", "one") == ("Unknown", "Paused", "spec.pause is true: nothing is changed")
+        assert here.said("Cluster", "one") == (
+            "Unknown",
+            "Paused",
+            "spec.pause is true, so the operator changes nothing",
+        )
         assert here.said("Cluster", "one", "ReconciliationPaused")[0] == "True"
 
     play(scenario)

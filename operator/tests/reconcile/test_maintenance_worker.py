@@ -164,14 +164,14 @@ def test_a_run_of_a_paused_cluster_waits_and_one_that_has_begun_goes_on() -> Non
         world.apply("a")
         await world.look()
         world.apply("b", options={"topic": "orders", "archive": "/archive/orders"})
-        await world.look("Cluster one is paused: set spec.pause of the Cluster to false")
+        await world.look("Cluster one is paused; to end the pause, set spec.pause of the Cluster to false")
         assert world.said("b") == (
             "Pending",
             "ClusterNotReady",
-            "Cluster one is paused: set spec.pause of the Cluster to false",
+            "Cluster one is paused; to end the pause, set spec.pause of the Cluster to false",
         )
         world.driver_ends("a", 0, message="done")
-        await world.look("Cluster one is paused: set spec.pause of the Cluster to false")
+        await world.look("Cluster one is paused; to end the pause, set spec.pause of the Cluster to false")
         assert world.said("a")[0] == "Succeeded"
         assert world.job("b") is None
 

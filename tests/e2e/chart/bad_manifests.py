@@ -255,7 +255,10 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
         "dry run", "spec.template.brokerContainer.tty2", brokerContainer={"tty2": True}
     ),
     "brokers by the StatefulSet": in_template(
-        "webhook", "spec.template.statefulSet.spec.replicas is 5", "leave it out", statefulSet={"spec": {"replicas": 5}}
+        "webhook",
+        "spec.template.statefulSet.spec.replicas is 5",
+        "remove the field",
+        statefulSet={"spec": {"replicas": 5}},
     ),
     "a label that finds the brokers": in_template(
         "webhook",
@@ -325,8 +328,10 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
     "a listener by the name of the port of probes": cluster(
         "rule", "spec.listeners", "name", "http", "allowed", listeners=[{"name": "http", "port": 9095}]
     ),
-    "a setting that the operator makes": cluster("webhook", "node.id", "leave it out", config={"node.id": 7}),
-    "disks as a setting": cluster("webhook", "log.dirs", "leave it out", config={"log.dirs": "/tmp"}),
+    "a setting that the operator makes": cluster(
+        "webhook", "must not set node.id", "spec.brokers", config={"node.id": 7}
+    ),
+    "disks as a setting": cluster("webhook", "must not set log.dirs", "spec.storage", config={"log.dirs": "/tmp"}),
     "a broker's setting out of range": cluster("webhook", "num.partitions", "0", "1", config={"num.partitions": 0}),
     "a broker's setting in words": cluster(
         "webhook", "log.retention.hours", "long", config={"log.retention.hours": "long"}

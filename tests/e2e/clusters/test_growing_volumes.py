@@ -120,7 +120,7 @@ def dry_run(api_server: ControlPlane, cluster: Cluster) -> str | None:
 def test_a_size_that_the_storage_class_cannot_give_is_refused_at_once(api_server: ControlPlane, namespace: str) -> None:
     rigid = make_class(api_server, can_grow=False)
     make_claim(api_server, namespace, "volume-0-castle-broker-0", "castle", rigid)
-    why = f"the storage class {rigid} of its claims cannot grow volumes (allowVolumeExpansion)"
+    why = f"the storage class {rigid} of the claims does not set allowVolumeExpansion to true"
     said = dry_run(api_server, cluster_of(namespace, 2, "2Gi"))
     assert said == f"spec.storage.volumes[0].size is 2Gi; allowed: 1Gi, because {why}"
     assert dry_run(api_server, cluster_of(namespace, 3, "1Gi")) is None, "it may always be what the claims have"
@@ -132,7 +132,7 @@ def test_a_size_grows_where_the_class_can_and_never_falls_below_the_claims(
     make_claim(api_server, namespace, "volume-0-castle-broker-0", "castle", make_class(api_server, can_grow=True))
     assert dry_run(api_server, cluster_of(namespace, 2, "2Gi")) is None
     said = dry_run(api_server, cluster_of(namespace, 3, "512Mi"))
-    assert said == "spec.storage.volumes[0].size is 512Mi; allowed: 1Gi or more, the size of the claims"
+    assert said == "spec.storage.volumes[0].size is 512Mi; allowed: 1Gi or more, because existing claims cannot shrink"
 
 
 def test_the_template_of_a_claim_cannot_change_where_it_is(api_server: ControlPlane, namespace: str) -> None:

@@ -114,7 +114,7 @@ def test_a_broker_whose_node_port_another_service_took_restarts_and_the_cluster_
         told = stale_addresses(found)
         message = (
             f"castle-broker-0 still advertises the address {before} for listener outside, "
-            f"which is now {after}: restarts"
+            f"but the address is now {after}; brokers with an old address restart"
         )
         assert told == ("WaitingForAddresses", message)
         found = await outside.round()

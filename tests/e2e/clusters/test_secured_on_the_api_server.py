@@ -145,7 +145,7 @@ def test_an_authority_of_somebody_else_is_left_alone(world: World) -> None:
         found = json.loads(world.kubectl("get", "cluster", "one", "-ojson"))
         return [each.get("message", "") for each in found.get("status", {}).get("conditions", ())]
 
-    why = "Secret one-cluster-ca already exists and belongs to no Cluster; allowed: delete or rename it"
+    why = "Secret one-cluster-ca already exists and belongs to no Cluster; delete or rename the object"
     wait_for(said, lambda messages: any(why in each for each in messages), PATIENCE_S)
     assert secret(world, "one-cluster-ca") == {"ca.key": "a"}
     assert not world.stateful_set("one-broker")

@@ -203,7 +203,10 @@ def _life_of_a_group(billing: Billing, asked: Prometheus) -> None:
     assert {GROUP, "False"} <= set(row.split())
     # A later look would find less of it.
     assert RECORDS >= int(row.split()[header.split().index("LAG")]) > RECORDS / 2
-    wait_for(lambda: "scaled Deployment billing from 1 to 3: lag " in billing.events(), seconds_max=SECONDS_MAX)
+    wait_for(
+        lambda: "scaled Deployment billing from 1 to 3 replicas: the lag is " in billing.events(),
+        seconds_max=SECONDS_MAX,
+    )
     _prometheus_sees_all(asked, castle)
 
     castle.kubectl("set", "env", f"deployment/{GROUP}", f"RATE={FAST}")

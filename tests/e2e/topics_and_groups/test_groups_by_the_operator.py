@@ -123,5 +123,5 @@ def test_of_two_resources_for_a_group_the_older_has_it(world: World, groups: Gro
     groups.await_said("billing", "True", "Reconciled")
     groups.apply("pay", groupId="billing")
     why = groups.await_said("pay", "False", "ResourceConflict")
-    assert why == "Group billing is managed by the older resource billing; allowed: only one ConsumerGroup"
+    assert why == "Group billing is managed by the older resource billing; delete the newer ConsumerGroup"
     assert "groupId" not in groups.status("pay")

@@ -65,7 +65,8 @@ def world(new_world: NewWorld) -> ResetWorld:
 
 def test_a_reset_is_carried_out_once_whatever_becomes_of_its_resource(world: ResetWorld) -> None:
     world.declare(BACK)
-    told = ("True", "ResetDone", "the reset 2026-11-a was carried out; 1 partition: 0 records skipped, 3 read again")
+    numbers = "it set the offsets of 1 partition, skips 0 records, and makes the group read 3 again"
+    told = ("True", "ResetDone", f"the reset 2026-11-a was carried out: {numbers}")
     assert world.look() == told
     assert world.committed() == ONCE
     planned = {"topic": world.name, "partition": 0, "from": COMMITTED, "to": COMMITTED - 3}
@@ -85,7 +86,7 @@ def test_a_group_with_members_is_refused_or_waited_for(world: ResetWorld) -> Non
     world.declare(BACK)
     status, reason, message = world.look()
     assert (status, reason) == ("False", "GroupActive")
-    assert message.startswith(f"group {world.name} has 1 member: pod at 127.0.0.1; allowed: stop the members")
+    assert message.startswith(f"group {world.name} has 1 member: pod at 127.0.0.1; stop these members")
     world.change({**BACK, "whenActive": "Wait"})
     assert world.look()[:2] == ("False", "WaitingForMembers")
     assert world.committed() == (COMMITTED, "")
@@ -166,7 +167,8 @@ def test_an_apply_and_its_dry_run_warn_with_what_the_reset_would_do(world: Reset
 
     with webhook(world.plane, lambda asked: asyncio.run(answered(asked))):
         where = f"{world.name}-0 from {COMMITTED} to {COMMITTED - 3}"
-        told = f"the reset 2026-11-a of group {world.name}, now: 1 partition: 0 records skipped, 3 read again"
+        numbers = "it sets the offsets of 1 partition, skips 0 records, and makes the group read 3 again"
+        told = f"the effect of the reset 2026-11-a of group {world.name} now: {numbers}"
         assert warnings_of(world, BACK) == [told, where]
         assert world.committed() == (COMMITTED, "")
         (refused,) = warnings_of(world, {**BACK, "topics": ["nothing"]})
@@ -174,12 +176,12 @@ def test_an_apply_and_its_dry_run_warn_with_what_the_reset_would_do(world: Reset
             "the reset 2026-11-a changes no offsets: spec.offsets.reset.topics: the cluster has no topic"
         )
         world.deploy()
-        members = f"group {world.name} has 1 member: pod at 127.0.0.1; whenActive is Wait"
+        members = f"group {world.name} has 1 member: pod at 127.0.0.1, and whenActive is Wait"
         assert warnings_of(world, {**BACK, "whenActive": "Wait"}) == [told, where, members]
         world.close()
         wait_for(world.members, lambda count: count == 0, PATIENCE_S)
         world.commit(COMMITTED, reset_mark("2026-11-a", ()).rstrip("\0"))
         (done,) = warnings_of(world, BACK)
         assert done == (
-            f"the reset 2026-11-a of group {world.name} was carried out before: another reset needs another id"
+            f"the reset 2026-11-a of group {world.name} was carried out before; another reset needs another id"
         )

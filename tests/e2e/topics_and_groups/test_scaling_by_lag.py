@@ -110,8 +110,8 @@ def test_lag_scales_up_and_five_calm_minutes_scale_down_and_both_are_told(place:
     assert place.replicas == 3
     assert said(told[-1]) == ("True", "FollowsLag", "")
     assert place.events == {
-        "scaled Deployment billing from 2 to 5: lag 4,800, lagThreshold 1,000 for each replica",
-        "scaled Deployment billing from 5 to 3: no lag for 5 minutes",
+        "scaled Deployment billing from 2 to 5 replicas: the lag is 4,800, and lagThreshold is 1,000 per replica",
+        "scaled Deployment billing from 5 to 3 replicas: no lag for 5 minutes",
     }
 
 
@@ -120,8 +120,8 @@ def test_a_target_that_an_autoscaler_scales_is_left_to_it(place: Place) -> None:
     place.kubectl("autoscale", "deployment", "billing", "--max=3", "--name=by-hand")
     (told,) = place.look((place.group("bills"), seen(9000)))
     message = (
-        "Deployment billing is scaled by the HorizontalPodAutoscaler by-hand; allowed: leave"
-        " spec.scaling.lagThreshold out, or delete the autoscaler and its creator"
+        "Deployment billing is scaled by the HorizontalPodAutoscaler by-hand; remove"
+        " spec.scaling.lagThreshold, or delete the autoscaler and the object that creates it"
     )
     assert said(told) == ("False", "ResourceConflict", message)
     assert place.replicas == 1

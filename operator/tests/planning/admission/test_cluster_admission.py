@@ -25,7 +25,7 @@ def at_level(level: int, **spec: object) -> JsonObject:
 
 
 NEVER_LOWERED = (
-    "the brokers have finalized that level, and the operator never lowers the level; to lower the level, set "
+    "the brokers have finalized a higher level, and the operator never lowers the level; to lower the level, set "
     "spec.pause: true, run "
     "kafka-features.sh downgrade --feature barnabas.metadata.version=1, then set spec.metadataVersion and "
     "spec.pause: false in one step"
@@ -35,8 +35,8 @@ A_QUANTITY = "a quantity such as 500m, 2, 512Mi or 10Gi"
 BALANCED = {"name": "outside", "port": 9094, "type": "loadbalancer"}
 SAFE = {"name": "safe", "tls": True, "authentication": {"type": "tls"}}
 OPEN_LISTENER = (
-    "spec.listeners[1] has neither tls nor authentication; allowed: tls: true and authentication: {type: "
-    "scram-sha-512}, or spec.insecure: true, which lets in anybody who can reach the brokers"
+    "spec.listeners[1] has neither tls nor authentication; set tls: true and authentication: {type: "
+    "scram-sha-512}, or set spec.insecure: true, which lets in anybody who can reach the brokers"
 )
 CLUSTERS: Mapping[str, tuple[JsonObject | None, JsonObject | None, str | None]] = {
     "a good one": (None, cluster(brokers={"replicas": 3}), None),
@@ -67,8 +67,8 @@ CLUSTERS: Mapping[str, tuple[JsonObject | None, JsonObject | None, str | None]] 
         None,
         cluster(brokers={"replicas": 3}, listeners=[{**BALANCED, "advertisedHost": "kafka.example"}]),
         (
-            "spec.listeners[0].advertisedHost is kafka.example, one address for 3 brokers, because each load "
-            "balancer has port 9094; allowed: leave it out, or the type nodeport"
+            "spec.listeners[0].advertisedHost is kafka.example, which 3 brokers cannot share, because each load "
+            "balancer listens at port 9094; remove advertisedHost, or use type nodeport"
         ),
     ),
     "a host with its port": (
@@ -76,13 +76,13 @@ CLUSTERS: Mapping[str, tuple[JsonObject | None, JsonObject | None, str | None]] 
         cluster(listeners=[{**BALANCED, "advertisedHost": "kafka.example:9094"}]),
         (
             "spec.listeners[0].advertisedHost is kafka.example:9094; allowed: a host name or an IP address without "
-            "a port, with an IPv6 address in [ ]"
+            "a port; IPv6 addresses must be in square brackets"
         ),
     ),
     "a listener by the name of the port of probes": (
         None,
         cluster(listeners=[{**BALANCED, "name": "http"}]),
-        "spec.listeners[0].name is 'http'; allowed: each name once, and not http or replication",
+        "spec.listeners[0].name is 'http'; allowed: each name only once, and never http or replication",
     ),
     "a balancer of one broker by a name": (
         None,
@@ -92,7 +92,7 @@ CLUSTERS: Mapping[str, tuple[JsonObject | None, JsonObject | None, str | None]] 
     "a lower level of the metadata than there is": (
         at_level(2),
         cluster(metadataVersion=1),
-        f"spec.metadataVersion is 1; allowed: 2 or more, or leave it out: {NEVER_LOWERED}",
+        f"spec.metadataVersion is 1; allowed: 2 or more, or no value: {NEVER_LOWERED}",
     ),
     "the level that there is": (at_level(2), cluster(metadataVersion=2), None),
     "a lower level, where the brokers may have been brought back to it": (
@@ -167,9 +167,12 @@ def test_addresses_without_effect_are_told_once() -> None:
     disks = {"volumes": [{"id": 0}]}
     asked = cluster(listeners=listeners, storage=disks)
     assert review(None, asked, AdmissionContext()).warnings == (
-        "spec.listeners[0].advertisedHost has no effect: clients in pods connect to the brokers' pods",
         (
-            "spec.listeners[1].preferredNodePortAddressType has no effect: "
+            "spec.listeners[0].advertisedHost has no effect, because clients of an internal listener connect to "
+            "the DNS names of the brokers' pods"
+        ),
+        (
+            "spec.listeners[1].preferredNodePortAddressType has no effect, because "
             "only listeners of type nodeport without advertisedHost use the field"
         ),
     )
@@ -181,7 +184,7 @@ def test_addresses_without_effect_are_told_once() -> None:
 
 def test_disks_that_nobody_asked_for_are_told_once() -> None:
     (told,) = review(None, cluster(), AdmissionContext()).warnings
-    assert told == "spec.storage is left out: each broker gets a disk of 10Gi, which can grow and never shrink"
+    assert told == "spec.storage is missing, so each broker gets a disk of 10Gi, which can grow but never shrink"
     assert review(cluster(), cluster(pause=True), AdmissionContext()).warnings == ()
     assert review(None, cluster(storage={"volumes": [{"id": 0}]}), AdmissionContext()).warnings == ()
 
@@ -189,7 +192,7 @@ def test_disks_that_nobody_asked_for_are_told_once() -> None:
 def test_insecure_that_no_listener_needs_brings_a_warning() -> None:
     disks = {"volumes": [{"id": 0}]}
     (told,) = review(None, cluster(storage=disks, listeners=[SAFE]), AdmissionContext()).warnings
-    assert told.startswith("spec.insecure is true, but no listener is open")
+    assert told.startswith("spec.insecure is true, although every listener has TLS or authentication; ")
     assert review(None, cluster(storage=disks), AdmissionContext()) == ALLOWED
 
 
@@ -216,8 +219,8 @@ DELETED: Mapping[str, tuple[JsonObject, tuple[str, ...]]] = {
         {"storage": {"volumes": [{"id": 0, "deleteClaim": True}, {"id": 1}, {"id": 2, "deleteClaim": True}]}},
         (
             (
-                "deleteClaim is true: the records on volume 0, 2 of each broker are deleted with Cluster main, though "
-                "spec.deletionPolicy is Retain"
+                "deleteClaim is true, so the records on volume 0, 2 of each broker are deleted with Cluster main, "
+                "although spec.deletionPolicy is Retain"
             ),
         ),
     ),

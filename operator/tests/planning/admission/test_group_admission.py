@@ -14,7 +14,7 @@ def group(**spec: Any) -> dict[str, Any]:
 def test_a_group_that_another_resource_has_is_refused_but_for_a_paused_one() -> None:
     refused = review(None, group(groupId="pay"), AdmissionContext(taken_by="payments"))
     assert refused.refusal == (
-        "group pay is already managed by the ConsumerGroup payments; allowed: only one ConsumerGroup"
+        "group pay is already managed by the ConsumerGroup payments; only one ConsumerGroup may manage a group"
     )
     assert review(None, group(pause=True), AdmissionContext(taken_by="payments")).refusal is None
 
@@ -22,7 +22,7 @@ def test_a_group_that_another_resource_has_is_refused_but_for_a_paused_one() -> 
 def test_a_group_does_not_move_to_another_cluster() -> None:
     had = {**group(cluster="one"), "status": {"cluster": "one"}}
     said = review(had, group(cluster="two"), AdmissionContext()).refusal
-    assert said == "spec.cluster is two; allowed: one, which has the group"
+    assert said == "spec.cluster is two; allowed: one, the Cluster of the group"
     assert review(had, group(), AdmissionContext()).refusal is None
 
 

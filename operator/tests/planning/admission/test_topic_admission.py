@@ -60,7 +60,7 @@ TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContex
         None,
         topic("mine", topicName="flights"),
         AdmissionContext(taken_by="flights"),
-        "topic flights is already managed by the Topic flights; allowed: one Topic for each topic",
+        "topic flights is already managed by the Topic flights; only one Topic resource may manage a topic",
     ),
     "a pause of one whose partitions others have raised": (
         topic(partitions=3),
@@ -91,8 +91,8 @@ TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContex
         topic("a-b", topicName="c_d"),
         AdmissionContext(state=LIVE, collides_with="c.d"),
         (
-            "topic c_d and the topic of the Topic c.d differ only in '.' and '_', so metrics cannot tell them apart; "
-            "allowed: another name"
+            "topic c_d and the topic of the Topic c.d differ only in '.' and '_', "
+            "so both topics would have the same name in metrics; choose another name"
         ),
     ),
     "a topic that is there beside one that it collides with": (
@@ -166,7 +166,7 @@ TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContex
         HELD,
         topic(cluster="two"),
         AdmissionContext(),
-        "spec.cluster is two; allowed: one, which has the topic, or leave it out",
+        "spec.cluster is two; allowed: one, the Cluster of the topic, or no value",
     ),
     "a cluster where none has it yet": (topic(), topic(cluster="two"), AdmissionContext(), None),
     "another cluster, where none has it yet": (topic(cluster="tow"), topic(cluster="two"), AdmissionContext(), None),
@@ -174,13 +174,13 @@ TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContex
         {**topic(cluster="one"), "status": {"cluster": "one"}},
         topic(cluster="two"),
         AdmissionContext(),
-        "spec.cluster is two; allowed: one, which has the topic",
+        "spec.cluster is two; allowed: one, the Cluster of the topic",
     ),
     "a cluster that goes": (
         {**topic(cluster="one"), "status": {"cluster": "one"}},
         topic(),
         AdmissionContext(),
-        "spec.cluster is missing; allowed: one, which has the topic",
+        "spec.cluster is missing; allowed: one, the Cluster of the topic",
     ),
     "a field that is none": (
         None,
@@ -214,33 +214,38 @@ def test_a_topic_is_refused_for_what_the_api_server_cannot_know(name: str) -> No
 
 
 WITHOUT_SPARE = (
-    "min.insync.replicas=2, which the Cluster declares, of 2 replicas: while any replica "
-    "is offline, acks=all is refused"
+    "min.insync.replicas is 2 (from the Cluster), and the topic has 2 replicas, "
+    "so writes with acks=all are refused while any replica is offline"
 )
 WARNINGS: Mapping[str, tuple[JsonObject | None, JsonObject, AdmissionContext, tuple[str, ...]]] = {
     "more partitions than declared": (
         topic(partitions=6),
         topic(partitions=12),
         AdmissionContext(),
-        ("a change from 6 to 12 partitions: keys map to other partitions",),
+        ("after the change from 6 to 12 partitions, producers write many keys to other partitions than before",),
     ),
     "more partitions than the topic has": (
         None,
         topic(partitions=7, replicas=3),
         AdmissionContext(state=LIVE),
-        ("a change from 6 to 7 partitions: keys map to other partitions",),
+        ("after the change from 6 to 7 partitions, producers write many keys to other partitions than before",),
     ),
     "one replica": (
         None,
         topic("new", replicas=1),
         AdmissionContext(),
-        ("spec.replicas is 1: the topic is offline whenever its broker is; 3 is usual",),
+        ("spec.replicas is 1, so each partition is offline while its broker is down; topics usually have 3 replicas",),
     ),
     "no spare replica": (
         None,
         topic("new", replicas=2, config={"min.insync.replicas": 2}),
         AdmissionContext(),
-        ("min.insync.replicas=2 of 2 replicas: while any replica is offline, acks=all is refused",),
+        (
+            (
+                "min.insync.replicas is 2, and the topic has 2 replicas, "
+                "so writes with acks=all are refused while any replica is offline"
+            ),
+        ),
     ),
     "no spare replica by the Cluster's setting": (
         None,
@@ -252,7 +257,7 @@ WARNINGS: Mapping[str, tuple[JsonObject | None, JsonObject, AdmissionContext, tu
         None,
         topic("new", replicas=2),
         AdmissionContext(min_insync_replicas="3"),
-        ("min.insync.replicas=3, which the Cluster declares, of 2 replicas: every write with acks=all is refused",),
+        ("min.insync.replicas is 3 (from the Cluster), but the topic has 2 replicas: writes with acks=all fail",),
     ),
     "a setting of its own above the Cluster's": (
         None,
@@ -265,7 +270,12 @@ WARNINGS: Mapping[str, tuple[JsonObject | None, JsonObject, AdmissionContext, tu
         None,
         noted('{"spec":{"config":{"retention.ms":null,"segment.ms":5}}}'),
         AdmissionContext(),
-        ("spec.config retention.ms: kubectl apply drops a null, which resets the config; --server-side keeps it",),
+        (
+            (
+                "spec.config had the value null for retention.ms, but kubectl apply removes null values, "
+                "which resets these configs to their defaults; kubectl apply --server-side keeps null values"
+            ),
+        ),
     ),
     "a note that is none": (None, noted("no JSON"), AdmissionContext(), ()),
     "a note of something else": (None, noted('{"spec":{"config":[1]}}'), AdmissionContext(), ()),

@@ -79,7 +79,7 @@ def test_an_authority_without_its_key_is_refused_with_what_to_do() -> None:
     refusal = plan_authority("one-cluster-ca", stored(planned(NOTHING, BEGIN))._replace(key=None), BEGIN, lambda: "")
     assert isinstance(refusal, Refusal)
     assert refusal.reason == BROKEN_SECRET
-    assert "allowed: the Secret restored from a backup, or delete one-cluster-ca and one-cluster-ca-cert" in (
+    assert "restore the Secret from a backup, or delete the Secrets one-cluster-ca and one-cluster-ca-cert" in (
         refusal.message
     )
 

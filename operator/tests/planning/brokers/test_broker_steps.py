@@ -79,7 +79,10 @@ CASES: Mapping[str, Case] = {
         4,
         brokers(1, of=4),
         moving(0, 1),
-        Refusal("UnderReplicated", "waiting for flights-0 (without broker 2, 3) before broker 1 restarts"),
+        Refusal(
+            "UnderReplicated",
+            "waiting for the replicas of flights-0 (without broker 2, 3) to be in sync before broker 1 restarts",
+        ),
     ),
     "the controller goes last": (3, brokers(0, 1, 2), state(controller=0), RestartBroker(1)),
     "the controller goes when all others have": (3, brokers(0), state(controller=0), RestartBroker(0)),
@@ -105,7 +108,10 @@ CASES: Mapping[str, Case] = {
         3,
         [broker(0), broker(1, ready=False, changed=True), broker(2)],
         state(behind(0, 2, 1)),
-        Refusal("UnderReplicated", "waiting for flights-0 (without broker 2) before broker 1 restarts"),
+        Refusal(
+            "UnderReplicated",
+            "waiting for the replicas of flights-0 (without broker 2) to be in sync before broker 1 restarts",
+        ),
     ),
     "one that is not ready and not in sync restarts, where all others are well": (
         3,
@@ -129,19 +135,21 @@ CASES: Mapping[str, Case] = {
         3,
         [broker(0, changed=True), broker(1), broker(2, ready=False, ending="pod flights-broker-2")],
         state(),
-        Refusal("BrokersNotReady", "waiting for pod flights-broker-2 to end before broker 0 restarts"),
+        Refusal("BrokersNotReady", "waiting for the deletion of pod flights-broker-2 before broker 0 restarts"),
     ),
     "also not one that is down": (
         3,
         [broker(0, changed=True, down=True), broker(1), broker(2, ready=False, ending="pod flights-broker-2")],
         state(),
-        Refusal("BrokersNotReady", "waiting for pod flights-broker-2 to end before broker 0 restarts"),
+        Refusal("BrokersNotReady", "waiting for the deletion of pod flights-broker-2 before broker 0 restarts"),
     ),
     "nobody restarts while a claim goes with its pod": (
         3,
         [broker(0, changed=True, ending="claim volume-0-flights-broker-0"), broker(1), broker(2)],
         state(),
-        Refusal("BrokersNotReady", "waiting for claim volume-0-flights-broker-0 to end before broker 0 restarts"),
+        Refusal(
+            "BrokersNotReady", "waiting for the deletion of claim volume-0-flights-broker-0 before broker 0 restarts"
+        ),
     ),
     "with one more volume they restart from the lowest on, the controller or not": (
         3,
@@ -165,7 +173,10 @@ CASES: Mapping[str, Case] = {
         3,
         [broker(0, lacking=True), broker(1, running=False), broker(2, lacking=True)],
         state(behind(0, 2, 0)),
-        Refusal("UnderReplicated", "waiting for flights-0 (without broker 2) before broker 0 restarts"),
+        Refusal(
+            "UnderReplicated",
+            "waiting for the replicas of flights-0 (without broker 2) to be in sync before broker 0 restarts",
+        ),
     ),
     "who lacks a volume holds up nobody in the same turn, nor below": (
         3,
@@ -197,8 +208,8 @@ CASES: Mapping[str, Case] = {
         state(*(behind(number, 1, 2, 0) for number in range(5))),
         Refusal(
             "UnderReplicated",
-            "waiting for flights-0 (without broker 1), flights-1 (without broker 1), flights-2 (without broker 1) "
-            "and 2 more before broker 2 restarts",
+            "waiting for the replicas of flights-0 (without broker 1), flights-1 (without broker 1), "
+            "flights-2 (without broker 1) and 2 more to be in sync before broker 2 restarts",
         ),
     ),
     "a partition that the broker has no part in does not hold it up": (
@@ -225,7 +236,7 @@ CASES: Mapping[str, Case] = {
         state(flights=((0, 1), (1, 2), (2, 0), (0, 1))),
         Refusal(
             "BrokerHoldsReplicas",
-            "broker 2 stays until its replicas have moved: flights-1, flights-2",
+            "broker 2 will be removed after these replicas have moved: flights-1, flights-2",
         ),
     ),
     "one that a topic needs stays, and what can be done is told": (
@@ -234,21 +245,24 @@ CASES: Mapping[str, Case] = {
         state(flights=((0, 1),), wide=((0, 1, 2),)),
         Refusal(
             "BrokerHoldsReplicas",
-            "broker 2 stays until its replicas have moved: wide-0; wide must have 2 or fewer replicas first: "
-            "set spec.replicas of the Topic; create a Topic if there is none",
+            "broker 2 will be removed after these replicas have moved: wide-0; "
+            "first reduce the replicas of topic wide to 2 or fewer: "
+            "set spec.replicas of the Topic, or create a Topic if the topic has none",
         ),
     ),
     "the brokers' own topics get fewer replicas by themselves": (
         2,
         brokers(),
         state(__consumer_offsets=((0, 1, 2),)),
-        Refusal("BrokerHoldsReplicas", "broker 2 stays until its replicas have moved: __consumer_offsets-0"),
+        Refusal(
+            "BrokerHoldsReplicas", "broker 2 will be removed after these replicas have moved: __consumer_offsets-0"
+        ),
     ),
     "nobody tells what it has": (
         2,
         brokers(),
         None,
-        Refusal("BrokersUnreachable", "waiting until brokers report their replicas before one is removed"),
+        Refusal("BrokersUnreachable", "waiting until the brokers report their replicas before a broker is removed"),
     ),
     "restarts go before removals": (2, brokers(1), state(), RestartBroker(1)),
 }
@@ -264,7 +278,10 @@ def test_the_next_step_is(
 def test_when_restarts_are_over_and_all_replicas_back_in_sync_leaders_are_balanced() -> None:
     assert next_step(3, brokers(1), state(), unbalanced=True) == RestartBroker(1)
     waiting = next_step(3, brokers(), state(behind(0, 2, 0, 1)), unbalanced=True)
-    assert waiting == Refusal("UnderReplicated", "waiting for flights-0 (without broker 2) before leaders are balanced")
+    assert waiting == Refusal(
+        "UnderReplicated",
+        "waiting for the replicas of flights-0 (without broker 2) to be in sync before leaders are balanced",
+    )
     assert next_step(3, brokers(), None, unbalanced=True) == Refusal(
         "BrokersUnreachable", "waiting until a broker reports which replicas are in sync"
     )
@@ -290,19 +307,19 @@ CALM: Mapping[str, Case] = {
         3,
         brokers(1, 2),
         state(),
-        Refusal("RollingPaused", "spec.rolling.pause is true: brokers 1, 2 are to restart"),
+        Refusal("RollingPaused", "spec.rolling.pause is true, so brokers 1, 2 will restart only after the pause"),
     ),
     "also one that is down": (
         2,
         [broker(0), broker(1, ready=False, changed=True)],
         state(),
-        Refusal("RollingPaused", "spec.rolling.pause is true: broker 1 is to restart"),
+        Refusal("RollingPaused", "spec.rolling.pause is true, so broker 1 will restart only after the pause"),
     ),
     "also one that holds up the others": (
         3,
         [broker(0, lacking=True), broker(1), broker(2, running=False)],
         state(),
-        Refusal("RollingPaused", "spec.rolling.pause is true: broker 0 is to restart"),
+        Refusal("RollingPaused", "spec.rolling.pause is true, so broker 0 will restart only after the pause"),
     ),
     "what is not there starts": (
         3,

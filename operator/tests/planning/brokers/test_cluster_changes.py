@@ -22,7 +22,10 @@ DISKS: Mapping[str, tuple[Volume, Volume, str | None]] = {
     "another class": (
         Volume(id=0, storage_class="fast"),
         Volume(id=0, storage_class="slow"),
-        "spec.storage.volumes[0].storageClass is slow; allowed: fast, because its claims hold records",
+        (
+            "spec.storage.volumes[0].storageClass is slow; allowed: fast, "
+            "because existing claims cannot change their storage class"
+        ),
     ),
     "whether the claim goes, too": (Volume(id=0), Volume(id=0, delete_claim=True), None),
 }
@@ -41,7 +44,11 @@ def claim(size: str, storage_class: str = "slow", *, number: int = 0, emptied: b
 
 SIZES: Mapping[str, tuple[str, list[BrokerClaim], str | None]] = {
     "as its claims have": ("1Gi", [claim("1024Mi")], None),
-    "less in another unit": ("1000M", [claim("1Gi")], "is 1000M; allowed: 1Gi or more, the size of the claims"),
+    "less in another unit": (
+        "1000M",
+        [claim("1Gi")],
+        "is 1000M; allowed: 1Gi or more, because existing claims cannot shrink",
+    ),
     "back to what those have that could not grow": ("1Gi", [claim("2Gi"), claim("1Gi", number=1)], None),
     "no claims yet": ("1Gi", [], None),
     "less than what a removed broker had": ("1Gi", [claim("1Gi"), claim("2Gi", number=1, emptied=True)], None),
@@ -50,8 +57,8 @@ SIZES: Mapping[str, tuple[str, list[BrokerClaim], str | None]] = {
         "2Gi",
         [claim("1Gi", "rigid")],
         (
-            "is 2Gi; allowed: 1Gi, because the storage class rigid of its claims cannot grow volumes "
-            "(allowVolumeExpansion)"
+            "is 2Gi; allowed: 1Gi, because the storage class rigid of the claims "
+            "does not set allowVolumeExpansion to true"
         ),
     ),
 }

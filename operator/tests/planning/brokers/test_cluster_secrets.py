@@ -244,7 +244,10 @@ GIVEN = CertificateAuthority(generate_certificate_authority=False)
 REFUSED = {
     "an authority that signs nothing": (
         Cluster(metadata=META, spec=ClusterSpec(clients_ca=GIVEN)),
-        "spec.clientsCa.generateCertificateAuthority is false; allowed: true, or any of spec.listeners[].tls",
+        (
+            "spec.clientsCa.generateCertificateAuthority is false, but the Cluster uses no certificates; "
+            "set the field to true, or set any of spec.listeners[].tls"
+        ),
     ),
     "passwords in clear": (
         secured(listener("plain", tls=False)),

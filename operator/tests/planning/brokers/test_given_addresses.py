@@ -71,11 +71,11 @@ OTHERS = {
     "nothing": (EXTERNAL, {}),
     "another port": (
         with_fields(EXTERNAL, node_ports={**EXTERNAL.node_ports, ("outside", 1): 30077}),
-        {1: "still advertises the address 30001 for listener outside, which is now 30077"},
+        {1: "still advertises the address 30001 for listener outside, but the address is now 30077"},
     ),
     "another balancer": (
         with_fields(EXTERNAL, balancer_hosts={**EXTERNAL.balancer_hosts, ("lb", 0): "c.example"}),
-        {0: "still advertises the address a.example for listener lb, which is now c.example"},
+        {0: "still advertises the address a.example for listener lb, but the address is now c.example"},
     ),
     "another port behind a balancer": (with_fields(EXTERNAL, node_ports={**EXTERNAL.node_ports, ("lb", 0): 31077}), {}),
     "a Service that is not there yet": (with_fields(EXTERNAL, node_ports={("outside", 0): 30000}), {}),
@@ -96,7 +96,12 @@ def test_a_broker_without_a_pod_starts_with_what_is_so() -> None:
 def test_the_cluster_says_so_until_the_broker_has_restarted() -> None:
     assert stale_addresses(pods(EXTERNAL, 0, 1)) is None
     told = stale_addresses(
-        pods(EXTERNAL, 0, stale=("still advertises the address 30001 for listener outside, which is now 30077"))
+        pods(
+            EXTERNAL, 0, stale=("still advertises the address 30001 for listener outside, but the address is now 30077")
+        )
     )
-    message = "main-broker-0 still advertises the address 30001 for listener outside, which is now 30077: restarts"
+    message = (
+        "main-broker-0 still advertises the address 30001 for listener outside, but the address is now 30077; "
+        "brokers with an old address restart"
+    )
     assert told == ("WaitingForAddresses", message)

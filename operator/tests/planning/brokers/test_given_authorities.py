@@ -75,10 +75,12 @@ REFUSED = {
     "Secret one-cluster-ca is missing": AuthoritySecrets(None, None),
     "ca.key of Secret one-cluster-ca is missing": AuthoritySecrets({}, None),
     "ca.crt of Secret one-cluster-ca-cert is missing": AuthoritySecrets(with_key(MADE.key), None),
-    "no certificate belongs to the key": as_strimzi(Pem(Authority.create("a", NOW).pem.key, MADE.certificate)),
+    "none of the certificates belongs to the private key": as_strimzi(
+        Pem(Authority.create("a", NOW).pem.key, MADE.certificate)
+    ),
     "the certificate CN=mine is not the certificate of an authority": as_strimzi(given(ca=False)),
     "the certificate CN=mine is signed by another authority": as_strimzi(given(issuer="of all")),
-    "the certificate CN=mine is valid from 2025-12-31": as_strimzi(given(days=0)),
+    "the certificate CN=mine is valid only from 2025-12-31": as_strimzi(given(days=0)),
 }
 
 
@@ -86,5 +88,5 @@ REFUSED = {
 def test_what_cannot_be_the_authority_is_refused_with_what_is_allowed(why: str) -> None:
     refusal = planned(REFUSED[why])
     assert isinstance(refusal, Refusal), refusal
-    assert f"spec.clusterCa.generateCertificateAuthority is false, and {why}" in refusal.message
-    assert "; allowed: ca.key in Secret one-cluster-ca and ca.crt in Secret one-cluster-ca-cert, or" in refusal.message
+    assert f"spec.clusterCa.generateCertificateAuthority is false, but {why}" in refusal.message
+    assert "; provide ca.key in Secret one-cluster-ca and ca.crt in Secret one-cluster-ca-cert, or" in refusal.message

@@ -68,7 +68,7 @@ def raised(before: int, after: int) -> RaiseMetadataVersion:
 
 def unsupported(pinned: int, highest: int, broker: int) -> Refusal:
     what = f"spec.metadataVersion is {pinned}; allowed: 1 to {highest}"
-    why = f"broker {broker} supports no higher version: change spec.brokers.image, or leave spec.metadataVersion out"
+    why = f"broker {broker} supports no higher version; change spec.brokers.image, or remove spec.metadataVersion"
     return Refusal("NotSupported", f"{what}; {why}")
 
 
@@ -100,5 +100,5 @@ def test_a_lower_pin_says_what_is_allowed_and_how_to_go_back() -> None:
     refusal = refuse_lower(cluster(1), 2)
     assert refusal is not None
     assert refusal.reason == "NotSupported"
-    assert refusal.message.startswith("spec.metadataVersion is 1; allowed: 2 or more, or leave it out")
+    assert refusal.message.startswith("spec.metadataVersion is 1; allowed: 2 or more, or no value")
     assert "downgrade --feature barnabas.metadata.version=1" in refusal.message

@@ -47,6 +47,6 @@ def test_a_cluster_knows_its_own(name: str) -> None:
     [(service(), "no Cluster"), (service(owner("Cluster", "ships"), owner("App", "a")), "Cluster ships, App a")],
 )
 def test_what_belongs_to_others_is_named_with_what_to_do(found: dict[str, Any], whose: str) -> None:
-    allowed = "delete or rename it, or give the Cluster flights another name"
-    message = f"Service flights-bootstrap already exists and belongs to {whose}; allowed: {allowed}"
+    todo = "delete or rename the object, or give the Cluster flights another name"
+    message = f"Service flights-bootstrap already exists and belongs to {whose}; {todo}"
     assert conflict(CLUSTER, found, found) == ("ResourceConflict", message)

@@ -27,54 +27,57 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "replicas": (
         spec("statefulSet", replicas=5),
         (
-            "spec.template.statefulSet.spec.replicas is 5 (integer), because spec.brokers.replicas sets the field; "
-            "allowed: leave it out"
+            "spec.template.statefulSet.spec.replicas is 5 (integer), which is not allowed because "
+            "spec.brokers.replicas sets the field; "
+            "remove the field from the template"
         ),
     ),
     "the selector": (
         spec("statefulSet", selector={"matchLabels": {}}),
         (
-            "spec.template.statefulSet.spec.selector is a mapping, because the field selects the brokers' pods; "
-            "allowed: "
-            "leave it out"
+            "spec.template.statefulSet.spec.selector is a mapping, which is not allowed because the "
+            "field selects the brokers' pods; "
+            "remove the field from the template"
         ),
     ),
     "the pods by their set": (
         spec("statefulSet", template={"spec": {}}),
         (
-            "spec.template.statefulSet.spec.template is a mapping, because spec.template.pod "
-            "and spec.template.brokerContainer change the field; allowed: leave it out"
+            "spec.template.statefulSet.spec.template is a mapping, which is not allowed because spec.template.pod "
+            "and spec.template.brokerContainer change the pod template; remove the field from the template"
         ),
     ),
     "the broker's container by the pod": (
         spec("pod", containers=[{"name": "other", "image": "x"}, {"name": "broker", "image": "x"}]),
         (
             "spec.template.pod.spec.containers[1].name is 'broker' (string), "
-            "because spec.template.brokerContainer changes the container; "
-            "allowed: leave it out"
+            "which is not allowed because spec.template.brokerContainer changes the container; "
+            "remove the field from the template"
         ),
     ),
     "a disk": (
         spec("pod", volumes=[{"name": "volume-0", "emptyDir": {}}]),
         (
-            "spec.template.pod.spec.volumes[0].name is 'volume-0' (string), because spec.storage sets the "
-            "volumes; allowed: "
-            "leave it out"
+            "spec.template.pod.spec.volumes[0].name is 'volume-0' (string), which is not allowed "
+            "because spec.storage sets the "
+            "volumes; remove the "
+            "field from the template"
         ),
     ),
     "a disk that goes": (
         spec("pod", volumes=[{"name": "volume-0", "$patch": "delete"}]),
         (
-            "spec.template.pod.spec.volumes[0].name is 'volume-0' (string), because spec.storage sets the "
-            "volumes; allowed: "
-            "leave it out"
+            "spec.template.pod.spec.volumes[0].name is 'volume-0' (string), which is not allowed "
+            "because spec.storage sets the "
+            "volumes; remove the "
+            "field from the template"
         ),
     ),
     "all volumes instead": (
         spec("pod", volumes=[{"$patch": "replace"}, {"name": "x", "emptyDir": {}}]),
         (
             "spec.template.pod.spec.volumes[0].$patch is replace, but spec.volumes.config "
-            "must stay, because the volume holds the brokers' settings; allowed: leave $patch out"
+            "must not be removed, because the volume holds the brokers' settings; remove $patch from the template"
         ),
     ),
     "a name that is none": (
@@ -88,69 +91,74 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a way around the guard of replication": (
         spec("networkPolicy", policyTypes=["Egress"], egress=[{}]),
         (
-            "spec.template.networkPolicy.spec.policyTypes lacks Ingress, which protects replication; "
+            "spec.template.networkPolicy.spec.policyTypes lacks Ingress, which protects the replication; "
             "allowed: [Ingress] or [Ingress, Egress]"
         ),
     ),
     "the image": (
         {"brokerContainer": {"image": "x"}},
         (
-            "spec.template.brokerContainer.image is 'x' (string), because spec.brokers.image sets the field; "
-            "allowed: leave "
-            "it out"
+            "spec.template.brokerContainer.image is 'x' (string), which is not allowed because "
+            "spec.brokers.image sets the field; "
+            "remove the field from the template"
         ),
     ),
     "the memory": (
         {"brokerContainer": {"resources": {}}},
         (
-            "spec.template.brokerContainer.resources is a mapping, because spec.brokers.resources sets the field; "
-            "allowed: leave it out"
+            "spec.template.brokerContainer.resources is a mapping, which is not allowed because "
+            "spec.brokers.resources sets the field; "
+            "remove the field from the template"
         ),
     ),
     "the broker's own port": (
         {"brokerContainer": {"ports": [{"containerPort": 9091, "hostPort": 9091}]}},
         (
-            "spec.template.brokerContainer.ports[0].containerPort is 9091 (integer), because brokers replicate "
+            "spec.template.brokerContainer.ports[0].containerPort is 9091 (integer), which is not "
+            "allowed because brokers replicate "
             "over the port; "
-            "allowed: leave it out"
+            "remove the field from the template"
         ),
     ),
     "a listener's port": (
         {"brokerContainer": {"ports": [{"containerPort": 9092, "name": "x"}]}},
         (
-            "spec.template.brokerContainer.ports[0].containerPort is 9092 (integer), because spec.listeners sets "
+            "spec.template.brokerContainer.ports[0].containerPort is 9092 (integer), which is not "
+            "allowed because spec.listeners sets "
             "the field; "
-            "allowed: leave it out"
+            "remove the field from the template"
         ),
     ),
     "a mount over a disk": (
         {"brokerContainer": {"volumeMounts": [{"name": "x", "mountPath": "/var/lib/barnabas/volume-0"}]}},
         (
             "spec.template.brokerContainer.volumeMounts[0].mountPath is "
-            "'/var/lib/barnabas/volume-0' (string), because the "
-            "brokers' disks are mounted at the path; allowed: leave it out"
+            "'/var/lib/barnabas/volume-0' (string), which is not allowed because the "
+            "brokers' disks are mounted at the path; remove the field from the template"
         ),
     ),
     "a mount without a path": (
         {"brokerContainer": {"volumeMounts": [{"name": "x"}]}},
         (
             "spec.template.brokerContainer.volumeMounts[0].mountPath is missing; "
-            "allowed: the key of an entry to change or add"
+            "allowed: the key of a list entry to change or add"
         ),
     ),
     "what tells that a broker is ready": (
         {"brokerContainer": {"readinessProbe": {"periodSeconds": 5, "httpGet": {"path": "/"}}}},
         (
-            "spec.template.brokerContainer.readinessProbe.httpGet is a mapping, because the probe checks the "
+            "spec.template.brokerContainer.readinessProbe.httpGet is a mapping, which is not allowed "
+            "because the probe checks the "
             "broker's state; "
-            "allowed: leave it out"
+            "remove the field from the template"
         ),
     ),
     "another probe": (
         {"brokerContainer": {"readinessProbe": {"$patch": "replace", "exec": {"command": ["true"]}}}},
         (
-            "spec.template.brokerContainer.readinessProbe.$patch is replace, but readinessProbe.httpGet must stay, "
-            "because the probe checks the broker's state; allowed: leave $patch out"
+            "spec.template.brokerContainer.readinessProbe.$patch is replace, but "
+            "readinessProbe.httpGet must not be removed, "
+            "because the probe checks the broker's state; remove $patch from the template"
         ),
     ),
     "environment as a mapping": (
@@ -172,34 +180,40 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"pod": {"metadata": {"labels": {"app.kubernetes.io/name": "mine"}}}},
         (
             "spec.template.pod.metadata.labels[\"app.kubernetes.io/name\"] is 'mine' "
-            "(string), which the operator sets; "
-            "allowed: any other name"
+            "(string), but this name is reserved for the operator; "
+            "choose another"
         ),
     ),
     "a label of the operator everywhere": (
         {"metadata": {"labels": {"barnabas.dev/cluster": "other"}}},
         (
-            "spec.template.metadata.labels[\"barnabas.dev/cluster\"] is 'other' (string), which the operator sets; "
-            "allowed: any other name"
+            "spec.template.metadata.labels[\"barnabas.dev/cluster\"] is 'other' (string), but this "
+            "name is reserved for the operator; "
+            "choose another"
         ),
     ),
     "the type of the Service for pods": (
         spec("bootstrapService", type="LoadBalancer"),
         (
-            "spec.template.bootstrapService.spec.type is 'LoadBalancer' (string), because spec.listeners sets "
+            "spec.template.bootstrapService.spec.type is 'LoadBalancer' (string), which is not "
+            "allowed because spec.listeners sets "
             "the field; "
-            "allowed: leave it out"
+            "remove the field from the template"
         ),
     ),
     "another port of a Service": (
         spec("bootstrapService", ports=[{"port": 80}]),
-        "spec.template.bootstrapService.spec.ports[0].port is 80 (integer); allowed: 9092, as in spec.listeners",
+        (
+            "spec.template.bootstrapService.spec.ports[0].port is 80 (integer); "
+            "allowed: 9092, as declared in spec.listeners"
+        ),
     ),
     "one node for all": (
         spec("pod", nodeName="n-1"),
         (
-            "spec.template.pod.spec.nodeName is 'n-1' (string), because all brokers would be on one node; "
-            "allowed: nodeSelector or affinity"
+            "spec.template.pod.spec.nodeName is 'n-1' (string), which is not allowed because all "
+            "brokers would be on one node; "
+            "set nodeSelector or affinity instead"
         ),
     ),
 }
@@ -217,7 +231,7 @@ OF_LISTENERS: dict[str, tuple[Any, list[str]]] = {
         [
             (
                 "spec.listeners[1].template is set, but an internal listener has no Service of its own; "
-                "allowed: spec.template.bootstrapService"
+                "change spec.template.bootstrapService instead"
             )
         ],
     ),
@@ -226,14 +240,17 @@ OF_LISTENERS: dict[str, tuple[Any, list[str]]] = {
         [
             (
                 "spec.listeners[1].template.brokerService.spec.ports[0].port is 9095 (integer); "
-                "allowed: 9094, as in spec.listeners"
+                "allowed: 9094, as declared in spec.listeners"
             )
         ],
     ),
     "one broker twice": (
         {**OUTSIDE, "template": {"brokerServices": [{"brokerId": 0}, {"brokerId": 0}]}},
         [
-            "spec.listeners[1].template.brokerServices[1].brokerId is 0 for the second time; allowed: each broker once",
+            (
+                "spec.listeners[1].template.brokerServices[1].brokerId is 0 for the second time; "
+                "list each broker only once"
+            ),
         ],
     ),
     "a port of the nodes": (

@@ -76,7 +76,7 @@ class Story:
 
 def test_it_goes_up_at_once_to_what_the_lag_asks_for() -> None:
     decided = Story(scaling(), 2).look(demand(4800))
-    assert (decided.replicas, decided.why) == (5, "lag 4,800, lagThreshold 1,000 for each replica")
+    assert (decided.replicas, decided.why) == (5, "the lag is 4,800, and lagThreshold is 1,000 per replica")
 
 
 def test_a_little_more_lag_than_its_replicas_are_for_is_nothing_to_act_upon() -> None:
@@ -143,7 +143,7 @@ def test_topics_that_do_not_count_are_named() -> None:
     found = seen({("flights", 0): 500, ("old", 0): 90_000}, frozenset({"flights"}))
     group = ConsumerGroup(metadata=ObjectMeta(name="billing"), spec=ConsumerGroupSpec())
     said = follows_lag(group, found, decide(scaling(), demand_of(found), 1, None, 0.0), "2026-01-01T00:00:00Z")
-    assert (said.reason, said.message) == ("FollowsLag", "topics not counted, as no member reads them: old")
+    assert (said.reason, said.message) == ("FollowsLag", "topics that do not count, because no member reads them: old")
 
 
 def test_without_members_every_topic_with_a_commit_wakes_it_up() -> None:
@@ -153,7 +153,7 @@ def test_without_members_every_topic_with_a_commit_wakes_it_up() -> None:
 
 def test_one_record_wakes_it_up() -> None:
     decided = Story(scaling(least=0), 0).look(demand(1))
-    assert (decided.replicas, decided.why) == (1, "lag 1, lagThreshold 1,000 for each replica")
+    assert (decided.replicas, decided.why) == (1, "the lag is 1, and lagThreshold is 1,000 per replica")
     assert Story(scaling(least=0), 0).look(demand(4001)).replicas == 5
     assert Story(scaling(least=0), 0).for_seconds(HOUR_S, 0).replicas == 0
 
@@ -166,9 +166,9 @@ def test_a_group_that_has_committed_nothing_has_one_consumer_that_can() -> None:
 
 def test_more_consumers_than_partitions_are_not_made_and_that_is_told() -> None:
     decided = Story(scaling(), 2).look(demand(9000, partitions=3))
-    told = "the group's topics have 3 partitions: more consumers would have nothing to read"
+    told = "the group's topics have 3 partitions, so more consumers would have nothing to read"
     assert (decided.replicas, decided.capped) == (3, told)
-    assert decided.why == f"lag 9,000, lagThreshold 1,000 for each replica; {told}"
+    assert decided.why == f"the lag is 9,000, and lagThreshold is 1,000 per replica; {told}"
     assert Story(scaling(), 2).look(demand(2900, partitions=3)).capped == ""
     assert Story(scaling(least=5), 2).look(demand(9000, partitions=3)).replicas == 5, "who says 5 gets 5"
 

@@ -115,7 +115,7 @@ def test_a_partition_whose_leader_is_away_does_not_make_an_objective_kept() -> N
     assert told == (
         "False",
         "LagObjectiveMissed",
-        "the objective was missed, and the current lag is unknown: no leader answers for flights-1",
+        "the objective was missed, and the current lag is unknown because no leader answers for flights-1",
     )
     assert judged(objective, away, missed, 0.0, was_missed=False).status == "True"
     assert judged(objective, seen(known.partitions), missed, 0.0, was_missed=True).status == "True"
@@ -129,7 +129,7 @@ def test_a_topic_that_no_member_reads_any_more_misses_nothing_and_is_named() -> 
     assert judged(objective, found, missed, 0.0, was_missed=True) == (
         "True",
         "LagObjectiveKept",
-        "topics not counted, as no member reads them: old",
+        "topics that do not count, because no member reads them: old",
     )
     nobody_tells = seen(found.lags.partitions)
     assert misses(objective, nobody_tells.counted), "without members, everything that it has committed to counts"

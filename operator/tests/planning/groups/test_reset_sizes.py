@@ -19,8 +19,8 @@ def test_what_a_coordinator_does_not_write_at_once_is_refused_with_how_many_part
     assert refusal is not None
     assert refusal.reason == "TooManyPartitions"
     assert refusal.message == (
-        "the reset covers 15,000 partitions; allowed: about 3,574 in one commit; name fewer topics in "
-        "spec.offsets.reset.topics, then the other topics with another id"
+        "the reset covers 15,000 partitions; allowed: about 3,574 partitions in one commit; name fewer topics in "
+        "spec.offsets.reset.topics, and reset the other topics later with another id"
     )
     assert refuse_size(plan(3_574), "billing", mark) is None
     assert refuse_size(plan(1_100), "g" * 10, "m" * MARK_LENGTH_MAX) is None

@@ -92,17 +92,18 @@ def test_a_group_with_members_is_left_alone_unless_it_is_said_how() -> None:
     assert why(next_step(look(ACTIVE))) == (
         "GroupActive",
         (
-            "group billing-id has 2 members: a at 10.0.0.7, b at 10.0.0.8; allowed: stop the members, or set"
+            "group billing-id has 2 members: a at 10.0.0.7, b at 10.0.0.8; stop these members, or set"
             " spec.offsets.reset.whenActive to Wait or ScaleDown"
         ),
     )
-    told = "group billing-id has 2 members: a at 10.0.0.7, b at 10.0.0.8"
+    told = "waiting until group billing-id has no members; now it has 2 members: a at 10.0.0.7, b at 10.0.0.8"
     assert why(next_step(look(ACTIVE, reset(whenActive="Wait")))) == ("WaitingForMembers", told)
 
 
 def test_members_that_join_count_before_they_are_told() -> None:
     joining = GroupDescription("PreparingRebalance", ())
-    assert why(next_step(look(joining, reset(whenActive="Wait"))))[1] == "group billing-id has members that join"
+    told = "waiting until group billing-id has no members; now it has members that are joining"
+    assert why(next_step(look(joining, reset(whenActive="Wait"))))[1] == told
 
 
 def test_a_coordinator_that_does_not_answer_is_waited_for() -> None:
@@ -120,7 +121,10 @@ def test_a_target_is_remembered_scaled_down_waited_for_and_scaled_up_again() -> 
     assert next_step(scaled(ACTIVE, 3, BEFORE)) == Scale(0), "somebody scaled it up meanwhile"
     assert why(next_step(scaled(ACTIVE, 0, BEFORE))) == (
         "ScaledDown",
-        "Deployment billing was scaled from 3 to 0; group billing-id still has 2 members: a at 10.0.0.7, b at 10.0.0.8",
+        (
+            "Deployment billing was scaled from 3 to 0, but group billing-id still has 2 members: "
+            "a at 10.0.0.7, b at 10.0.0.8"
+        ),
     )
     assert next_step(scaled(EMPTY, 0, BEFORE)) == Commit()
     assert next_step(scaled(marked("2026-11-a"), 0, BEFORE)) == Scale(3)
@@ -174,8 +178,8 @@ def test_members_that_run_elsewhere_are_waited_for_and_nothing_is_scaled() -> No
     assert why(next_step(scaled(ACTIVE, 0))) == (
         "WaitingForMembers",
         (
-            "Deployment billing has no replicas, and group billing-id has 2 members: a at 10.0.0.7, b at 10.0.0.8, "
-            "which the target does not run"
+            "Deployment billing has no replicas, and group billing-id has 2 members: a at 10.0.0.7, b at 10.0.0.8; "
+            "stop these members, which run outside the target"
         ),
     )
 

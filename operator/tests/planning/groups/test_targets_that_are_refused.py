@@ -22,7 +22,7 @@ LABELS = {
 }
 SCALING = Scaling(target=ScaleTarget(name="billing"), lag_threshold=1000)
 BILLS = ConsumerGroup(metadata=ObjectMeta(name="bills"), spec=ConsumerGroupSpec(scaling=SCALING))
-LEAVE_OUT = "allowed: leave spec.scaling.lagThreshold out"
+LEAVE_OUT = "remove spec.scaling.lagThreshold"
 
 
 @pytest.mark.parametrize("whose", LABELS)
@@ -31,16 +31,16 @@ def test_a_part_of_barnabas_is_no_target(whose: str) -> None:
     refused = scale_of(ScaleTarget(name="app"), found)
     assert isinstance(refused, Refusal)
     assert refused.reason == TARGET_REFUSED
-    assert refused.message.endswith("allowed: the workload with the group's consumers")
+    assert refused.message.endswith("allowed: the workload that runs the group's consumers")
 
 
 def test_a_target_that_is_missing_or_has_a_wrong_annotation_is_named() -> None:
-    missing = "spec.scaling.target: there is no Deployment billing in this namespace; allowed: an existing object"
+    missing = "spec.scaling.target is Deployment billing, which does not exist in this namespace; create the object"
     assert scale_of(SCALING.target, None) == Refusal("TargetNotFound", missing)
     meta = {"resourceVersion": "1", "annotations": {BEFORE_RESET: "three"}}
     wrong = scale_of(SCALING.target, {"metadata": meta, "spec": {"replicas": 1}})
     assert isinstance(wrong, Refusal)
-    assert "Deployment billing has the annotation barnabas.dev/before-reset: three" in wrong.message
+    assert "Deployment billing has the annotation barnabas.dev/before-reset with the value three" in wrong.message
 
 
 def group(name: str, created: str) -> dict[str, object]:
@@ -67,7 +67,7 @@ RESET = FREE._replace(before=BeforeReset("other", "2026-11-a", 3))
             Scalers([AUTOSCALER], [YOUNGER]),
             (
                 f"is scaled by the HorizontalPodAutoscaler by-hand; {LEAVE_OUT}, or delete the "
-                "autoscaler and its creator"
+                "autoscaler and the object that creates it"
             ),
         ),
         (

@@ -43,10 +43,16 @@ def test_a_claim_that_goes_and_that_nobody_uses_is_none() -> None:
 
 
 def test_disks_that_grow_are_told_the_one_that_cannot_first() -> None:
-    growing, failed = Resize("Resizing", "requests 2Gi, but has 1Gi"), Resize("ResizeFailed", f"has 1Gi: {NO_SPACE}")
+    growing, failed = (
+        Resize("Resizing", "the claim requests 2Gi, but its volume has 1Gi"),
+        Resize("ResizeFailed", f"has 1Gi: {NO_SPACE}"),
+    )
     ((kind, status, reason, message),) = told(claim(0, resize=growing), claim(1, resize=failed))
     assert (kind, status, reason) == ("VolumesResizing", "True", "ResizeFailed")
-    assert "volume-0-main-broker-0: requests 2Gi, but has 1Gi, volume-0-main-broker-1: has 1Gi" in message
+    assert (
+        "volume-0-main-broker-0: the claim requests 2Gi, but its volume has 1Gi, volume-0-main-broker-1: has 1Gi"
+        in message
+    )
     pods = PodsState(None, claims=[claim(0, resize=growing), claim(1, resize=failed)])
     assert resize_failure(pods) == Refusal("VolumeCannotGrow", f"volume-0-main-broker-1: has 1Gi: {NO_SPACE}")
     assert resize_failure(PodsState(None, claims=[claim(0, resize=growing)])) is None
@@ -66,22 +72,24 @@ def asking(has: str | None, *conditions: tuple[str, str], state: str = "") -> di
     [
         (asking("2Gi"), None),
         (asking(None), None),
-        (asking("1Gi"), Resize("Resizing", "requests 2Gi, but has 1Gi")),
-        (asking("1Gi", ("Resizing", "")), Resize("Resizing", "requests 2Gi, but has 1Gi")),
+        (asking("1Gi"), Resize("Resizing", "the claim requests 2Gi, but its volume has 1Gi")),
+        (asking("1Gi", ("Resizing", "")), Resize("Resizing", "the claim requests 2Gi, but its volume has 1Gi")),
         (
             asking("1Gi", ("ControllerResizeError", NO_SPACE)),
-            Resize("ResizeFailed", f"requests 2Gi, but has 1Gi: ControllerResizeError: {NO_SPACE}"),
+            Resize(
+                "ResizeFailed", f"the claim requests 2Gi, but its volume has 1Gi: ControllerResizeError: {NO_SPACE}"
+            ),
         ),
         (
             asking("1Gi", state="NodeResizeInfeasible"),
-            Resize("ResizeFailed", "requests 2Gi, but has 1Gi: NodeResizeInfeasible"),
+            Resize("ResizeFailed", "the claim requests 2Gi, but its volume has 1Gi: NodeResizeInfeasible"),
         ),
         (
             asking("1Gi", ("FileSystemResizePending", "Waiting for user to (re-)start a pod")),
             Resize(
                 "FileSystemResizePending",
-                "requests 2Gi, but has 1Gi: the file system grows when the node mounts the volume; if the size "
-                "does not change, restart the "
+                "the claim requests 2Gi, but its volume has 1Gi: the file system grows when the node mounts "
+                "the volume; if the size does not change, restart the "
                 "broker: kubectl annotate pod main-broker-0 barnabas.dev/manual-rolling-update=true",
             ),
         ),

@@ -12,8 +12,8 @@ META = ObjectMeta(name="flights", generation=3)
 NOW = "2026-01-01T00:00:00Z"
 BROKEN = Refusal("KafkaError", "no")
 PAUSED = (
-    ("Ready", "Unknown", "Paused", "spec.pause is true: nothing is changed"),
-    ("ReconciliationPaused", "True", "Paused", "spec.pause is true: nothing is changed"),
+    ("Ready", "Unknown", "Paused", "spec.pause is true, so the operator changes nothing"),
+    ("ReconciliationPaused", "True", "Paused", "spec.pause is true, so the operator changes nothing"),
 )
 
 

@@ -31,11 +31,11 @@ BROKEN = ("False", "InvalidConfig", "retention.ms is many")
 MOVING = ("False", "ReplicasMoving", "6 of 6 partitions are moving to other replicas")
 FEWER = ("False", "ReplicasMoving", "2 of 6 partitions are moving to other replicas")
 UNKNOWN = ("False", "ClusterNotReady", "Cluster one does not answer yet")
-HOLDS = ("False", "BrokerHoldsReplicas", "broker 2 stays until its replicas have moved: a-0, a-1")
-HOLDS_LESS = ("False", "BrokerHoldsReplicas", "broker 2 stays until its replicas have moved: a-1")
+HOLDS = ("False", "BrokerHoldsReplicas", "broker 2 will be removed after these replicas have moved: a-0, a-1")
+HOLDS_LESS = ("False", "BrokerHoldsReplicas", "broker 2 will be removed after these replicas have moved: a-1")
 DOWN = ("False", "BrokersNotReady", "waiting for broker 1 to be ready")
 SILENT = ("Unknown", "BrokersUnreachable", "no broker answers the operator at a:9091: timed out")
-PAUSED = ("Unknown", "Paused", "spec.pause is true: nothing is changed")
+PAUSED = ("Unknown", "Paused", "spec.pause is true, so the operator changes nothing")
 IN_TROUBLE = ("False", "BrokersNotReady", "flights-broker-1: CrashLoopBackOff")
 Said = tuple[str, str, str]
 
@@ -234,7 +234,7 @@ def test_a_reset_is_told_when_it_was_carried_out(before: ResetStatus | None, aft
     old = {"reset": msgspec.to_builtins(before)} if before is not None else {}
     group = ConsumerGroup(metadata=META, spec=ConsumerGroupSpec(), status=ConsumerGroupStatus(reset=after))
     found = [(each["reason"], each["message"]) for each in status_events(group, old, NOW)]
-    numbers = "3 partitions, 0 records are skipped, 0 are read again"
+    numbers = "it set the offsets of 3 partitions, skips 0 records, and makes the group read 0 again"
     assert found == [("OffsetsReset", f"the reset {after.id} was carried out: {numbers}")] * is_told
 
 

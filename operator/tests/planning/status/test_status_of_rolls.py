@@ -115,7 +115,7 @@ def test_a_broker_that_is_not_ready_before_its_turn_is_no_part_of_the_roll() -> 
 
 def test_a_roll_that_is_paused_leaves_it_ready_and_is_told() -> None:
     paused = replace(BEGUN, spec=replace(BEGUN.spec, rolling=Rolling(pause=True)))
-    why = Refusal(ROLLING_PAUSED, "spec.rolling.pause is true: broker 0 is to restart")
+    why = Refusal(ROLLING_PAUSED, "spec.rolling.pause is true, so broker 0 will restart only after the pause")
     waits = look(paused, why, broker(0, True, "old"), broker(1))
     assert said(waits)[0] == "True"
     assert said(waits, ROLLING)[:2] == ("True", "RollingPaused")
@@ -141,7 +141,9 @@ def test_brokers_that_are_to_be_removed_leave_it_unready_once_the_roll_is_over_w
     over = look(fewer, None, broker(0), broker(1))
     assert rolls(over) == ("False", None, None)
     assert said(over) == ("False", "BrokerHoldsReplicas", "broker 1 is to be removed")
-    behind = Refusal(UNDER_REPLICATED, "waiting for flights-0 before leaders are balanced")
+    behind = Refusal(
+        UNDER_REPLICATED, "waiting for the replicas of flights-0 to be in sync before leaders are balanced"
+    )
     assert said(look(fewer, behind, broker(0), broker(1), troubles=(BEHIND,)))[1] == "BrokerHoldsReplicas"
 
 

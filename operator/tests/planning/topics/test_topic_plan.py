@@ -317,7 +317,7 @@ def test_of_two_resources_that_name_one_topic_the_oldest_has_it() -> None:
     undated = topic("c", topic_name="flights")
     plans = plan_topics([young, old, undated], ONE_BROKER)
     assert plans[1].steps == (CreateTopic("flights", ((0,), (0,)), {}),)
-    conflict = Refusal("ResourceConflict", "Topic flights is managed by the older resource b; allowed: only one Topic")
+    conflict = Refusal("ResourceConflict", "Topic flights is managed by the older resource b; delete the newer Topic")
     assert [plans[0].refusal, plans[2].refusal] == [conflict, conflict]
 
 

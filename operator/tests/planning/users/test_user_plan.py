@@ -132,9 +132,9 @@ def test_what_cannot_be_is_refused_with_field_value_and_what_is_allowed(wrong: U
 
 def test_one_user_has_one_resource_and_names_of_the_cluster_are_taken() -> None:
     said = review_user(user(username="bob"), None, AdmissionContext(taken_by="robert")).refusal
-    assert said == "user bob is already managed by the User robert; allowed: one User for each user"
+    assert said == "user bob is already managed by the User robert; only one User resource may manage a user"
     said = review_user(user(username="bob"), user(), AdmissionContext()).refusal
-    assert said == "spec.username is bob; allowed: leave it out, it cannot change"
+    assert said == "spec.username is bob; allowed: no value, because a user cannot be renamed"
     refusal = refuse(user("admin"), UserContext(ClusterUsers({}), {"admin"}))
     assert refusal is not None
     assert "metadata.name is admin, which is a user of the Cluster itself" in refusal.message
