@@ -72,9 +72,9 @@ def _run_of(annotations: Mapping[str, str]) -> str | None:
 def named_rebalance(name: str, run: MaintenanceJob | None) -> NamedRebalance:
     """Return the plan of the MaintenanceJob `name`; `run` is None if the Cluster has no such MaintenanceJob."""
     if run is None:
-        return _refused(name, "the Cluster has no such MaintenanceJob")
+        return _refused(name, "the Cluster has no MaintenanceJob with that name")
     if run.spec.job != SKEW:
-        return _refused(name, f"the MaintenanceJob's job is {run.spec.job}, which makes no plan")
+        return _refused(name, f"the MaintenanceJob's job is {run.spec.job}, which makes no rebalance plan")
     if run.status is None or run.status.phase != "Succeeded":
         phase = run.status.phase if run.status is not None else None
         return _refused(name, f"the MaintenanceJob's phase is {phase or 'Pending'}")

@@ -47,4 +47,4 @@ def _is_protected(old: Json) -> bool:
 
 def _protected(old: Json) -> Verdict:
     kind, name = old["kind"], old["metadata"]["name"]
-    return Verdict(f"{kind} {name} is not deleted: spec.deletionPolicy is Protect; allowed: set Delete or Retain first")
+    return Verdict(f"{kind} {name} is not deleted, because spec.deletionPolicy is Protect; first set Delete or Retain")

@@ -19,7 +19,7 @@ def option_problems(run: RunSpec, at: str) -> Iterator[str]:
     job = JOB_TABLE[run.job]
     known = {name: each for name, each in job.options.items() if name != BOOTSTRAP}
     if BOOTSTRAP in run.options and BOOTSTRAP in job.options:
-        yield f"{at}.{BOOTSTRAP} is {run.options[BOOTSTRAP]}; allowed: leave it out, because the operator sets it"
+        yield f"{at}.{BOOTSTRAP} is {run.options[BOOTSTRAP]}; remove the option, because the operator sets it"
     for name, value in run.options.items():
         if name in known and not _fits(known[name], value):
             yield f"{at}.{name} is {value!r}; allowed: {known[name].allowed}"

@@ -25,8 +25,8 @@ OF_OTHERS: Final = ("BARNABAS_", "SPARK_")
 """The prefixes of environment variables that the operator and Spark set in pods."""
 NO_SPARK_OPERATOR: Final = "SparkOperatorNotFound"
 SPARK_OPERATOR_MISSING: Final = (
-    "backend is Kubeflow, but the API server has no SparkApplication (sparkoperator.k8s.io/v1beta2); install Kubeflow's"
-    " Spark operator, or use backend Kubernetes"
+    "backend is Kubeflow, but the API server has no kind SparkApplication (sparkoperator.k8s.io/v1beta2); install "
+    "Kubeflow's Spark operator, or set backend to Kubernetes"
 )
 CONF_NAME: Final = re.compile(r"spark\.[^=\s]+")
 
@@ -56,9 +56,12 @@ def entry_problems(entries: Iterable[MaintenanceEntry]) -> Iterator[tuple[str, s
 def _env_problems(run: RunSpec, at: str) -> Iterator[str]:
     for each in run.env:
         if (each.value is None) == (each.secret_key_ref is None):
-            yield f"{at}.env {each.name} needs exactly one of value and secretKeyRef"
+            yield f"{at}.env: the variable {each.name} needs exactly one of value and secretKeyRef"
         if each.name.startswith(OF_OTHERS):
-            yield f"{at}.env {each.name}; allowed: names that begin neither with {' nor with '.join(OF_OTHERS)}"
+            yield (
+                f"{at}.env has the variable {each.name}, which the operator or Spark sets; "
+                f"a name must begin neither with {' nor with '.join(OF_OTHERS)}"
+            )
 
 
 def _volume_problems(run: RunSpec, at: str) -> Iterator[str]:
@@ -66,9 +69,9 @@ def _volume_problems(run: RunSpec, at: str) -> Iterator[str]:
     taken = OWN_FOLDERS | ({run.event_logs.mount_path} if run.event_logs is not None else set())
     for each in run.volumes:
         if each.name in OWN_VOLUMES:
-            yield f"{at}.volumes {each.name} is reserved; allowed: another name, because each run has such a volume"
+            yield f"{at}.volumes has a volume {each.name}, but the operator reserves the name; choose another name"
         if each.mount_path in taken:
-            yield f"{at}.volumes {each.name} is mounted at {each.mount_path}; allowed: another path, as it is in use"
+            yield f"{at}.volumes {each.name} is mounted at {each.mount_path}, which is in use; choose another path"
         taken |= {each.mount_path}
 
 
@@ -77,7 +80,7 @@ def _conf_problems(run: RunSpec, at: str) -> Iterator[str]:
         if CONF_NAME.fullmatch(name) is None:
             yield f"{at} has {name}; allowed: names that begin with spark. and contain neither '=' nor spaces"
         elif is_set_by_operator(name):
-            yield f"{at}.{name} is {value}; allowed: leave it out, because the operator sets it"
+            yield f"{at}.{name} is {value}; remove the setting, because the operator sets it"
 
 
 def _pod_problems(pod: RunPod, at: str) -> Iterator[str]:
@@ -86,7 +89,7 @@ def _pod_problems(pod: RunPod, at: str) -> Iterator[str]:
     for name, asked in requests.items():
         limit = limits.get(name)
         if limit is not None and quantity_value(asked) > quantity_value(limit):
-            yield f"{at}.requests.{name} is {asked}; allowed: at most {limit}, the limit"
+            yield f"{at}.requests.{name} is {asked}; allowed: at most {limit}, the value in limits"
     memory = limits.get("memory", requests.get("memory"))
     if memory is not None and quantity_value(memory) < quantity_value(MEMORY_MIN):
         field = "limits" if "memory" in limits else "requests"

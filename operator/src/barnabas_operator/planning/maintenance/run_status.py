@@ -83,7 +83,7 @@ def recalled(run: MaintenanceJob, cluster: str, mark: str, now: str) -> Maintena
         phase: Phase = "Succeeded" if mark == SUCCEEDED else "Failed"
         said = f"the job ended earlier ({mark}), and its status was lost; the job is not run again"
         return _with_status(run, cluster, phase, (truth, SUCCEEDED if mark == SUCCEEDED else JOB_FAILED, said), now)
-    lost = f"the job had begun, and its Job was deleted: the progress is unknown; {ANOTHER}"
+    lost = f"the job had begun, but its Job was deleted, so the progress is unknown; {ANOTHER}"
     return _with_end(_with_status(run, cluster, "Failed", ("False", RUN_LOST, lost), now), now)
 
 
@@ -182,7 +182,7 @@ def _doing(observed: ObservedRun) -> str:
     if last.trouble:
         return f"{last.name}: {last.trouble}"
     if last.has_ended:
-        again = f"driver {last.name} ended{_code(last)}: another driver is started"
+        again = f"driver {last.name} ended{_code(last)}, so another driver is started"
         return f"{again}; the last message was: {last.termination.message}" if last.termination.message else again
     doing = last.progress.phase if last.progress is not None else f"driver {last.name} starts"
     return "; ".join(filter(None, (doing, observed.executor_trouble)))

@@ -72,7 +72,10 @@ def has_begun(run: MaintenanceJob) -> bool:
 
 def taken(kind: str, name: str) -> Refusal:
     """Return the refusal of a run whose object already exists with another owner."""
-    return Refusal(RESOURCE_CONFLICT, f"{kind} {name} has another owner; allowed: delete it, or use another name")
+    return Refusal(
+        RESOURCE_CONFLICT,
+        f"{kind} {name} already exists and has another owner; delete the object, or rename the MaintenanceJob",
+    )
 
 
 class StartedObject(NamedTuple):

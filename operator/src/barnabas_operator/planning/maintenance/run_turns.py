@@ -49,8 +49,8 @@ def waiting_turns(unfinished: Iterable[MaintenanceJob]) -> Mapping[str, Refusal]
 
 def _other_run(subject: _Subject, other: MaintenanceJob) -> Refusal:
     about = f"the {subject.thing} {subject.name}"
-    what = f"{other.spec.job} of {about} is under way in the MaintenanceJob {other.metadata.name}"
-    return Refusal(OTHER_RUN, f"{what}; this MaintenanceJob begins when the other has ended")
+    what = f"the job {other.spec.job} for {about} is under way in the MaintenanceJob {other.metadata.name}"
+    return Refusal(OTHER_RUN, f"{what}; this MaintenanceJob begins after the other MaintenanceJob has ended")
 
 
 def _turn(run: MaintenanceJob) -> tuple[bool, bool, bool, str, str]:

@@ -41,7 +41,7 @@ def unsubmitted(found: Json) -> str:
     if not state.get("state"):
         return (
             "Kubeflow's Spark operator has not picked up the SparkApplication; check that the "
-            "Spark operator runs, and watches this namespace"
+            "Spark operator runs and watches this namespace"
         )
     return ": ".join(filter(None, (f"the SparkApplication is {state['state']}", state.get("errorMessage", "").strip())))
 

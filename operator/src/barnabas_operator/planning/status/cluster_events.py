@@ -82,13 +82,17 @@ def _marked_insecure(cluster: Cluster, before: Json) -> Iterator[Said]:
     status = cluster.status
     if before and "security" not in before and status is not None and status.security == "Insecure":
         why = "because the Cluster was created when open listeners were the default"
-        yield "Normal", MARKED_INSECURE, f"spec.insecure is true now, {why}; the brokers do not change"
+        yield "Normal", MARKED_INSECURE, f"the operator has set spec.insecure to true, {why}; the brokers do not change"
 
 
 def _administrator(cluster: Cluster, before: Json) -> Iterator[Said]:
     name = cluster.status.administrator if cluster.status is not None else None
     if name is not None and before.get("administrator") != name:
-        yield "Normal", ADMINISTRATOR_MADE, f"Secret {name} has the client.properties of the user admin"
+        yield (
+            "Normal",
+            ADMINISTRATOR_MADE,
+            f"Secret {name} holds client.properties, with which clients connect as the user admin",
+        )
 
 
 def _proposal(cluster: Cluster, before: Json) -> Iterator[Said]:
@@ -103,7 +107,7 @@ def _moves(cluster: Cluster, before: Json) -> Iterator[Said]:
     moving, was = condition_of(cluster.conditions, REPLICAS_MOVING), condition_before(before, REPLICAS_MOVING)
     is_known = cluster.status is not None and cluster.status.topics is not None
     if moving is None and was and is_known:
-        yield "Normal", REPLICAS_MOVED, "no partition is moving to other replicas any longer"
+        yield "Normal", REPLICAS_MOVED, "all reassignments of partitions have ended"
 
 
 def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> Said | None:
@@ -113,7 +117,7 @@ def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> Said | None:
         return None
     why = "a rebalance was approved: " if is_asked_for(cluster) else ""
     of_topics = named([f"{topic} ({count})" for topic, count in sorted(moved.items())])
-    return "Normal", REPLICAS_MOVING, f"{why}partitions begin to move to other replicas: {of_topics}"
+    return "Normal", REPLICAS_MOVING, f"{why}partitions of these topics are being reassigned: {of_topics}"
 
 
 def _plan(cluster: Cluster, before: Json) -> Iterator[Said]:
@@ -138,5 +142,7 @@ def _metadata_version(cluster: Cluster, before: Json) -> Iterator[Said]:
     had = before.get("metadataVersion")
     has = cluster.status.metadata_version if cluster.status is not None else None
     if has is not None and had is not None and has > had:
-        message = f"{METADATA_LEVEL} rose from {had} to {has}: brokers without support for it can no longer start"
+        message = (
+            f"{METADATA_LEVEL} rose from {had} to {has}; brokers that do not support the new level can no longer start"
+        )
         yield "Normal", METADATA_VERSION_RAISED, message

@@ -63,7 +63,9 @@ def _at_limit(pod: Json) -> str:
     container: Json = next(specs, {})
     limit = container.get("resources", {}).get("limits", {}).get("memory")
     if limit is None:
-        return ": the node ran out of memory; set spec.brokers.resources.requests.memory to what a broker needs"
+        return (
+            ": the node ran out of memory; set spec.brokers.resources.requests.memory to the memory that a broker needs"
+        )
     return f" at the limit of {limit}; raise spec.brokers.resources.limits.memory"
 
 

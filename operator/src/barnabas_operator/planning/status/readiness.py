@@ -103,7 +103,7 @@ def _away(cluster: Cluster, why: Refusal | None, pods: PodsState, rolling: Rolli
 def _surplus(cluster: Cluster, pods: PodsState) -> Refusal | None:
     """Return the refusal for surplus brokers, which are removed in a later step."""
     leaving = [str(number) for number in range(cluster.spec.brokers.replicas, pods.count)]
-    return Refusal(HOLDS_REPLICAS, f"broker {', '.join(leaving)} is to be removed") if leaving else None
+    return Refusal(HOLDS_REPLICAS, f"broker {', '.join(leaving)} will be removed") if leaving else None
 
 
 def unserved(state: ClusterState) -> Refusal | None:

@@ -53,22 +53,26 @@ def reassignment_conditions(
     stays = f"{_lacking(ahead.without_room)}{_refused(ahead.refused)}" if ahead is not None else ""
     if moving or waiting or stays:
         of_topics = named([f"{name} ({count})" for name, count in moving.items()]) or "none yet"
-        later = f"; {waiting} partitions are queued" if waiting else ""
-        message = f"partitions are moving to other replicas: {of_topics}{later}{stays}"
+        later = f"; {waiting} partitions wait for their reassignment" if waiting else ""
+        message = f"partitions of these topics are being reassigned: {of_topics}{later}{stays}"
         yield condition(cluster, REPLICAS_MOVING, "True", REPLICAS_MOVING, message, now)
     if ahead is not None and ahead.named is not None:
         yield _of_plan(cluster, ahead.named, now)
     if ahead is not None and ahead.rebalance is not None and not ahead.rebalance.is_approved:
-        message = f"{_described(ahead.rebalance)}; to approve it: {_approval(cluster)}"
+        message = f"{_described(ahead.rebalance)}; to approve the rebalance, run {_approval(cluster)}"
         yield condition(cluster, REBALANCE_PROPOSED, "True", UNEVEN, message, now)
 
 
 def _of_plan(cluster: Cluster, plan: NamedProgress, now: str) -> Condition:
     if plan.refusal:
         return condition(cluster, REBALANCING, "False", PLAN_REFUSED, plan.refusal, now)
-    left_out = f"; left out: {named(plan.left_out)}" if plan.left_out else ""
+    left_out = f"; these partitions were left out: {named(plan.left_out)}" if plan.left_out else ""
     held_up = f"; {HELD_UP}" if plan.is_held_up else ""
-    rest = f"; {plan.unlisted} more did not fit into the plan: run skew again for them" if plan.unlisted else ""
+    rest = (
+        f"; {plan.unlisted} more partitions did not fit into the plan; for them, run the job skew again"
+        if plan.unlisted
+        else ""
+    )
     moved = f"{plan.done} of {plan.total} partitions {plan_words(plan.run)}"
     message = f"{moved}{held_up}{rest}{left_out}"
     if plan.is_done:
@@ -85,7 +89,7 @@ def _lacking(without_room: Iterable[TopicPartition]) -> str:
     """Return a description of the partitions that no broker has enough space for, or an empty text."""
     names = [f"{topic}-{number}" for topic, number in without_room]
     what_helps = "enlarge volumes, add brokers or delete records"
-    return f"; no broker has room for {named(names)}: {what_helps}" if names else ""
+    return f"; no broker has enough free space for {named(names)}; {what_helps}" if names else ""
 
 
 def _refused(said: Sequence[str]) -> str:
@@ -95,9 +99,9 @@ def _refused(said: Sequence[str]) -> str:
 def _described(rebalance: Rebalance) -> str:
     brokers = ", ".join(map(str, rebalance.to_brokers))
     how_much = f"{rebalance.partitions} partitions ({rebalance.size_bytes} bytes)"
-    return f"broker {brokers} has less data than the others: {how_much} can move there"
+    return f"broker {brokers} has less data than the other brokers, so {how_much} can move to it"
 
 
 def _approval(cluster: Cluster) -> str:
     command = f"kubectl annotate clusters.barnabas.dev {cluster.metadata.name} {APPROVAL}={APPROVED}"
-    return f"`{command}`, or spec.rebalance: Automatic"
+    return f"`{command}`, or set spec.rebalance to Automatic"

@@ -19,14 +19,20 @@ USING_PLAINTEXT: Final = "UsingPlaintext"
 WITHDRAWING_TLS: Final = "WithdrawingTls"
 
 _UP: Final[Mapping[SecurityStage, tuple[str, str]]] = {
-    SecurityStage.OFFERED: (OFFERING_TLS, f"brokers accept TLS from each other at {PASSING_PORT}, too"),
+    SecurityStage.OFFERED: (
+        OFFERING_TLS,
+        f"brokers also accept TLS connections from each other, at port {PASSING_PORT}",
+    ),
     SecurityStage.USED: (USING_TLS, "brokers connect to each other by TLS"),
-    SecurityStage.SECURED: (CLOSING_PLAINTEXT, f"brokers accept only TLS at {REPLICATION_PORT}, and ACLs are enforced"),
+    SecurityStage.SECURED: (
+        CLOSING_PLAINTEXT,
+        f"brokers accept only TLS at port {REPLICATION_PORT}, and ACLs are enforced",
+    ),
 }
 _DOWN: Final[Mapping[SecurityStage, tuple[str, str]]] = {
     SecurityStage.USED: (
         OPENING_PLAINTEXT,
-        f"brokers accept plain text at {REPLICATION_PORT}, and ACLs are no longer enforced",
+        f"brokers accept plain text at port {REPLICATION_PORT}, and ACLs are no longer enforced",
     ),
     SecurityStage.OFFERED: (USING_PLAINTEXT, "brokers connect to each other in plain text"),
     SecurityStage.OPEN: (WITHDRAWING_TLS, "brokers no longer accept TLS from each other"),

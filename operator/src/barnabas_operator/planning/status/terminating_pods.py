@@ -44,6 +44,6 @@ def why_not_ended(overdue: Iterable[TerminatingPod], away: Collection[str]) -> s
 def _why(pod: TerminatingPod, *, is_node_away: bool) -> str:
     late = f"{pod.name} should have ended at {pod.ends_at}"
     if not is_node_away:
-        return f"{late}; its node {pod.node} is ready; check the kubelet"
+        return f"{late}, and its node {pod.node} is ready; check the kubelet of the node"
     way_on = f"if the node is gone for good, run: kubectl delete node {pod.node}"
-    return f"{late}, and its node {pod.node} is not ready: Kubernetes waits for the node; {way_on}"
+    return f"{late}, and its node {pod.node} is not ready, so Kubernetes waits for the node; {way_on}"

@@ -26,7 +26,7 @@ _USER: Final = re.compile(r"(?:CN=)?([A-Za-z0-9](?:[-A-Za-z0-9._]{0,62}[A-Za-z0-
 """A super user in Strimzi's form, with or without `CN=`. In Barnabas, the name has no `CN=`."""
 _PROBES: Final = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 _EXPRESSIONS: Final = ("groupRegex", "topicRegex", "groupExcludeRegex", "topicExcludeRegex")
-_ALIKE: Final = "all brokers of a Cluster have the same settings, here those of the KafkaNodePool {}"
+_ALIKE: Final = "all brokers of a Cluster get the settings of the KafkaNodePool {}"
 
 
 def converted_cluster(kafka: StrimziResource, pools: Sequence[StrimziResource]) -> JsonObject:
@@ -68,7 +68,7 @@ def _has_brokers(pool: StrimziResource) -> bool:
     if roles is None or "broker" in roles:
         return True
     pool.spec.skip_rest()
-    pool.source.hint("is left out: the pool has only controllers, but brokers keep metadata in the Kubernetes API")
+    pool.source.hint("is left out: the pool has only controllers, which Barnabas does not need")
     return False
 
 
@@ -80,7 +80,7 @@ def _say_of_others(pools: Sequence[StrimziResource], first: str) -> None:
     """Add a note to each other node pool, because its brokers get the settings of the first node pool."""
     for pool in pools:
         pool.spec.skip_rest()
-        pool.source.hint(f"only the replicas are converted: {_ALIKE.format(first)}")
+        pool.source.hint(f"only the field replicas is converted, because {_ALIKE.format(first)}")
 
 
 def _template_of_pool(first: Section, spec: Section) -> Section | None:
@@ -110,7 +110,7 @@ def _authorization(spec: Section, open_else: bool) -> JsonObject | None:
     kind = section.choice("type", {name: name for name in _RIGHTS})
     users = [_super_user(section, index, name) for index, name in enumerate(_super_users(section))]
     if kind not in (None, "simple"):
-        section.note("type", f"is {kind}, and becomes simple: without ACLs only super users may do anything")
+        section.note("type", f"is {kind}, and becomes simple; without ACLs, only super users have any rights")
     return given(
         type="simple", superUsers=[name for name in users if name], allowEveryoneIfNoAclFound=open_else or None
     )
@@ -124,7 +124,7 @@ def _super_user(section: Section, index: int, written: str) -> str | None:
     found = _USER.fullmatch(written)
     if found is None or found[1] in OWN_USERS:
         path = (*section.path, "superUsers", index)
-        section.source.note(path, f"is {written}, and is left out: the name is not valid in Barnabas")
+        section.source.note(path, f"is {written}, and is left out, because the name is not valid in Barnabas")
         return None
     return found[1]
 

@@ -66,7 +66,7 @@ def _say_of_strays(resources: Sequence[StrimziResource]) -> None:
         if pool.source.kind == "KafkaNodePool" and (pool.namespace, pool.cluster) not in kafkas:
             pool.spec.skip_rest()
             name = pool.cluster or "missing"
-            allowed = "allowed: the name of a Kafka that is given in the same namespace"
+            allowed = "allowed: the name of a Kafka resource in the same namespace"
             pool.source.error(("metadata",), f'metadata.labels["strimzi.io/cluster"] is {name}; {allowed}')
 
 
@@ -74,7 +74,7 @@ def _wrong(source: Source, manifest: JsonObject) -> Sequence[Remark]:
     """Return the schema errors of a converted resource; other reasons for a refusal become notes."""
     kind = manifest["kind"]
     for finding in findings(msgspec.inspect.type_info(KINDS[kind].resource), manifest):
-        source.error((), f"as a {kind}: {finding.message}")
+        source.error((), f"the converted {kind} is invalid: {finding.message}")
     verdict = review(None, manifest, AdmissionContext()) if not source.errors else Verdict()
     if verdict.refusal is not None:
         source.hint(f"the {kind} would be refused; edit it before you apply it: {verdict.refusal}")

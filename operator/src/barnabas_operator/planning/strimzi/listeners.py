@@ -46,7 +46,7 @@ def listeners_of(kafka: Section, context: ListenerContext) -> list[JsonObject]:
             section.leave_out(why)
     if found and all(reasons):
         path = (*kafka.path, "listeners")
-        allowed = f"allowed: at least one such listener; about the first: {reasons[0]}"
+        allowed = f"the first listener has this problem: {reasons[0]}"
         kafka.source.error(path, f"{dotted(path)} has no listener that can be converted; {allowed}")
     return [_listener(section, context) for section, why in zip(found, reasons, strict=True) if why is None]
 
@@ -60,7 +60,7 @@ def _listener(section: Section, context: ListenerContext) -> JsonObject:
         section.note("authentication", f"is custom with PLAIN, and becomes plain: {users}")
     kind = section.choice("type", _TYPES, "internal")
     if section.take("type", str) == "cluster-ip":
-        section.note("type", "is cluster-ip, and becomes internal: pods connect to each broker by name")
+        section.note("type", "is cluster-ip, and becomes internal, because pods connect to each broker by its DNS name")
     port = section.need("port", int, "a port such as 9092")
     return given(
         name=section.need("name", str, "a name such as plain"),
@@ -77,11 +77,11 @@ def _why_not(section: Section, context: ListenerContext) -> str | None:
     """Return why a listener cannot be converted, or None if it can be converted."""
     kind, word = section.take("type", str), _proof_type(section)
     if kind is not None and _TYPES.get(kind, kind) is None:
-        return f"the type {kind} has no counterpart; use nodeport or loadbalancer"
+        return f"the type {kind} has no counterpart in Barnabas; use nodeport or loadbalancer"
     if word == _PLAIN:
         return None if section.take("tls", bool) else "PLAIN sends passwords in clear without TLS; set tls: true"
     if word is not None and word not in _PROOFS:
-        return f"the authentication {word} has no counterpart; use {' or '.join(_PROOFS)}"
+        return f"the authentication {word} has no counterpart in Barnabas; use {' or '.join(_PROOFS)}"
     if word is None and context.is_authorized:
         return f"with authorization each listener needs authentication; use {' or '.join(_PROOFS)}"
     return None
@@ -121,7 +121,7 @@ def _access(configuration: Section, kind: str | None, port: int | None, context:
 
 
 def _is_there(broker: Section, context: ListenerContext) -> bool:
-    number = broker.need("broker", int, "the number of the broker")
+    number = broker.need("broker", int, "the id of a broker")
     if number is not None and number >= context.brokers:
         broker.leave_out(f"broker ids are 0 to {context.brokers - 1}; use one of these ids for the settings")
         return False

@@ -43,7 +43,7 @@ class StrimziResource:
     def named_cluster(self) -> str | None:
         """Return the name of the Kafka, and add a note if the resource names none."""
         if self.cluster is None:
-            self.source.hint(f"has no label {CLUSTER_LABEL}: set spec.cluster if there are several Clusters")
+            self.source.hint(f"has no label {CLUSTER_LABEL}; if there are several Clusters, set spec.cluster")
         return self.cluster
 
     @property

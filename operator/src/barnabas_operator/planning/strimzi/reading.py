@@ -31,7 +31,9 @@ def read_sources(file: str, text: str) -> Iterator[Source | Remark]:
             else:
                 yield from _sources(file, first_line, document)
     if empty:
-        yield Remark(Place(file, 1, 1), f"the file holds no resource; allowed: {', '.join(KINDS_READ)}")
+        yield Remark(
+            Place(file, 1, 1), f"the file holds no resource; allowed: resources of kind {', '.join(KINDS_READ)}"
+        )
 
 
 def _sources(file: str, first_line: int, document: Document) -> Iterator[Source | Remark]:

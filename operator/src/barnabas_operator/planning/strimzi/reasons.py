@@ -11,7 +11,7 @@ _METRICS: Final = "each broker serves /metrics on port 9404 anyway"
 _OPERATOR: Final = "the operator manages Topics and Users anyway"
 _AUTHORITY: Final = "the operator creates its own authority"
 _ROUTES: Final = "the operator creates no Ingress and no Route"
-_RIGHTS: Final = "the operator creates the rights that are needed"
+_RIGHTS: Final = "the operator creates all necessary role bindings"
 _PRICE_OF_TIERS: Final = "Barnabas has no tiered storage; use the job archive to copy topics"
 
 _KAFKA: Final[Mapping[str, str]] = {
@@ -21,10 +21,10 @@ _KAFKA: Final[Mapping[str, str]] = {
     "spec.clusterCa": f"{_AUTHORITY}, unless you set spec.clusterCa.generateCertificateAuthority to false",
     "spec.clientsCa": f"{_AUTHORITY}, unless you set spec.clientsCa.generateCertificateAuthority to false",
     "spec.jmxTrans": _METRICS,
-    "spec.maintenanceTimeWindows": "set spec.rolling.pause to true, and to false when brokers may restart",
-    "spec.cruiseControl": "the operator moves replicas itself: see spec.rebalance",
+    "spec.maintenanceTimeWindows": "set spec.rolling.pause to true, and back to false when brokers may restart",
+    "spec.cruiseControl": "the operator moves replicas itself; see spec.rebalance",
     "spec.kafka.version": "the image determines the version",
-    "spec.kafka.metadataVersion": "the operator raises the level when possible: see spec.metadataVersion",
+    "spec.kafka.metadataVersion": "the operator raises the version when possible; see spec.metadataVersion",
     "spec.kafka.image": "the image contains no Barnabas broker; the chart sets brokerImage instead",
     "spec.kafka.brokerRackInitImage": "brokers get their rack from the operator",
     "spec.kafka.jvmOptions": _NO_JVM,
@@ -80,12 +80,12 @@ _USER: Final[Mapping[str, str]] = {
 _REASONS: Final[Mapping[str, Mapping[str, str]]] = {"Kafka": _KAFKA, "KafkaNodePool": _POOL, "KafkaUser": _USER}
 
 OTHER_KINDS: Final[Mapping[str, str]] = {
-    "KafkaConnect": "run Kafka Connect in your own Deployment; it can connect to Barnabas as to Kafka",
+    "KafkaConnect": "run Kafka Connect in your own Deployment; Kafka Connect works with Barnabas as with Kafka",
     "KafkaConnector": "create the connector with the REST API of Kafka Connect",
     "KafkaBridge": "run an HTTP proxy for Kafka in your own Deployment",
     "KafkaMirrorMaker": "run MirrorMaker 2 in your own Deployment",
     "KafkaMirrorMaker2": "run MirrorMaker 2 in your own Deployment",
-    "KafkaRebalance": "the operator proposes moves itself: see spec.rebalance of the Cluster",
+    "KafkaRebalance": "the operator proposes moves itself; see spec.rebalance of the Cluster",
     "StrimziPodSet": "Barnabas runs brokers in a StatefulSet",
 }
 

@@ -21,7 +21,7 @@ def storage_of(section: Section) -> JsonObject | None:
 def _of_jbod(section: Section) -> list[JsonObject]:
     made = []
     for volume in section.sections("volumes"):
-        number = volume.need("id", int, "the number of the volume")
+        number = volume.need("id", int, "the id of the volume")
         read = volume.choice("type", _VOLUMES)
         if read is not None:
             made.append({"id": number, **read(volume)})
@@ -48,7 +48,7 @@ def _of_folder(volume: Section) -> JsonObject:
     """Return a volume that replaces an ephemeral volume of the same size limit."""
     volume.skip("kraftMetadata")
     size = volume.take("sizeLimit", str) or NO_LIMIT
-    why = f"becomes a claim of {size} that is deleted with the Cluster: brokers keep records only on claims"
+    why = f"becomes a claim of {size} that is deleted with the Cluster, because brokers keep records only on claims"
     volume.note("type", f"is ephemeral, and {why}")
     return {"size": size, "deleteClaim": True}
 

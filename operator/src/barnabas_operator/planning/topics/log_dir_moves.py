@@ -64,7 +64,7 @@ class LogDirRoom:
             if _content(move, self._disks) is None:
                 return f"broker {move.broker_id} has no online log dir {move.path}"
             if self._room[move.broker_id, move.path] < _left_bytes(move, self._disks):
-                return f"broker {move.broker_id} has no room in {move.path}"
+                return f"broker {move.broker_id} has too little free space in {move.path}"
         for move in moves:
             self._take(move)
         return None

@@ -128,7 +128,7 @@ class _Left:
             if broker not in homes:
                 return f"broker {broker} is not alive, or is being removed"
         if len({homes.get(broker) for broker in planned.replicas}) < len({homes.get(b) for b in planned.before}):
-            return "the replicas would be in fewer racks"
+            return "the planned replicas would be in fewer racks"
         if self._room is None or self._state.disks is None:
             return None
         for broker in sorted({*planned.replicas, *planned.before}):
@@ -137,7 +137,7 @@ class _Left:
         size = self._state.disks.sizes.get(partition, 0)
         for broker in sorted(takers):
             if self._room[broker] < size:
-                return f"broker {broker} has no room"
+                return f"broker {broker} has too little free space"
         for broker in takers:
             self._room[broker] -= size
         return None
@@ -147,10 +147,10 @@ def _misfit(planned: PlannedPartition) -> str | None:
     """Return the problem of a planned partition that is invalid, for example after a manual change, or None."""
     dirs = planned.log_dirs
     if dirs is not None and len(dirs) != len(planned.replicas):
-        return f"the plan has {len(dirs)} log_dirs; allowed: one for each replica, {len(planned.replicas)}"
+        return f"the plan has {len(dirs)} log_dirs; allowed: one for each replica, in total {len(planned.replicas)}"
     if len(planned.replicas) != len(planned.before) or len(set(planned.replicas)) != len(planned.replicas):
         row = ",".join(map(str, planned.replicas)) or "none"
-        return f"the planned replicas are {row}; allowed: as many as before, each on another broker"
+        return f"the planned replicas are {row}; allowed: as many replicas as before, each on a different broker"
     return None
 
 

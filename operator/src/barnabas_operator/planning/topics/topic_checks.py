@@ -25,7 +25,7 @@ TopicCheck = Callable[[Topic, ClusterState], Refusal | None]
 
 def deletion_protected(what: str, first: str = "Delete or Retain") -> Refusal:
     """Return the refusal to delete `what`, such as `Topic flights`; `first` names the policies to set before."""
-    message = f"{what} and its resource are kept: spec.deletionPolicy is Protect; set {first} first"
+    message = f"{what} and its resource are kept, because spec.deletionPolicy is Protect; first set {first}"
     return Refusal(DELETION_PROTECTED, message)
 
 
@@ -44,14 +44,20 @@ def valid_name(topic: Topic, cluster: ClusterState) -> Refusal | None:
         field = "spec.topicName" if topic.spec.topic_name is not None else "metadata.name"
         return Refusal(INVALID_TOPIC_NAME, f"{field}: {error}")
     other = None if name in cluster.topics else KnownNames(cluster.topics).colliding(name)
-    return Refusal(INVALID_TOPIC_NAME, f"Topic {name} collides with the existing {other}") if other else None
+    return (
+        Refusal(INVALID_TOPIC_NAME, f"topic {name} would have the same name in metrics as the topic {other}")
+        if other
+        else None
+    )
 
 
 def not_internal(topic: Topic, _cluster: ClusterState) -> Refusal | None:
     """Refuse the name of an internal topic, because brokers create and keep internal topics."""
     if not is_internal(topic.topic_name):
         return None
-    return Refusal(NOT_SUPPORTED, f"spec.topicName is {topic.topic_name}, an internal topic; allowed: another name")
+    return Refusal(
+        NOT_SUPPORTED, f"spec.topicName is {topic.topic_name}, which is an internal topic; choose another name"
+    )
 
 
 def same_name_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
@@ -60,7 +66,8 @@ def same_name_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
     if before is None or before == topic.topic_name:
         return None
     return Refusal(
-        NOT_SUPPORTED, f"Changing spec.topicName is not supported: it is {topic.topic_name}, allowed: {before}"
+        NOT_SUPPORTED,
+        f"Changing spec.topicName is not supported: the topic name is {topic.topic_name}; allowed: {before}",
     )
 
 
@@ -69,7 +76,7 @@ def same_cluster_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | No
     has_it = topic.status.cluster if topic.status else None
     if has_it is None or topic.spec.cluster in (None, has_it):
         return None
-    return Refusal(NOT_SUPPORTED, f"spec.cluster is {topic.spec.cluster}; allowed: {has_it}, which has the topic")
+    return Refusal(NOT_SUPPORTED, f"spec.cluster is {topic.spec.cluster}; allowed: {has_it}, the Cluster of the topic")
 
 
 def valid_config(topic: Topic, _cluster: ClusterState) -> Refusal | None:
@@ -84,12 +91,12 @@ def may_adopt(topic: Topic, cluster: ClusterState) -> Refusal | None:
     if topic.spec.adopt or found is None or found.topic_id == had or was_made_by(topic, found, cluster):
         return None
     was = (
-        "existed before"
+        "existed before the Topic"
         if had is None
         else f"was deleted and created again by others (the topic id was {had}, and is now {found.topic_id})"
     )
-    message = f"topic {topic.topic_name} {was} and spec.adopt is false"
-    return Refusal(RESOURCE_CONFLICT, f"{message}; allowed: true to adopt the topic, or a topic that does not exist")
+    message = f"topic {topic.topic_name} {was}, and spec.adopt is false"
+    return Refusal(RESOURCE_CONFLICT, f"{message}; to adopt the topic, set spec.adopt to true")
 
 
 def was_made_by(topic: Topic, found: TopicState, cluster: ClusterState) -> bool:
@@ -110,7 +117,7 @@ def no_fewer_partitions(topic: Topic, cluster: ClusterState) -> Refusal | None:
     return Refusal(
         NOT_SUPPORTED,
         f"Decreasing partitions not supported: spec.partitions is {wanted}, "
-        f"the topic has {has}; allowed: {has} or more",
+        f"but the topic has {has}; allowed: {has} or more",
     )
 
 
@@ -128,7 +135,7 @@ def enough_brokers(topic: Topic, cluster: ClusterState) -> Refusal | None:
         message = f"spec.replicas is {replicas}; allowed: 1 to {allowed}, the number of brokers"
         return Refusal(NOT_ENOUGH_BROKERS, message)
     away = ", ".join(str(number) for number in range(cluster.declared) if number not in cluster.racks)
-    lack = f"spec.replicas is {replicas} and {alive} of {cluster.declared} brokers are alive"
+    lack = f"spec.replicas is {replicas}, but only {alive} of {cluster.declared} brokers are alive"
     return Refusal(CLUSTER_NOT_READY, f"{lack}; waiting for broker {away}")
 
 
@@ -147,7 +154,7 @@ def reachable_min_insync(topic: Topic, cluster: ClusterState) -> Refusal | None:
         return Refusal(INVALID_CONFIG, f"spec.config min.insync.replicas={text}: allowed: {allowed}")
     fewest = cluster.default_min_insync_replicas
     if text is None and fewest > replicas:
-        allowed = f"{fewest} or more, the Cluster's min.insync.replicas, or set a smaller value in spec.config"
+        allowed = f"{fewest} or more, the Cluster's min.insync.replicas, which spec.config of the Topic may set lower"
         return Refusal(INVALID_CONFIG, f"spec.replicas is {replicas}; allowed: {allowed}")
     return None
 

@@ -21,7 +21,7 @@ def topic_events(topic: Topic, before: Json) -> Iterator[Said]:
     if count is None or had is None or count <= had:
         return
     declared = topic.spec.partitions
-    by_whom = "" if declared is not None and count <= declared else ", raised by another client"
+    by_whom = "" if declared is not None and count <= declared else ", because another client raised it"
     yield "Normal", PARTITIONS_RAISED, f"the number of partitions rose from {had} to {count}{by_whom}"
 
 
@@ -36,4 +36,8 @@ def drift_undone(before: Topic, step: TopicStep) -> Said | None:
     if not changes:
         return None
     undone = describe(AlterConfigs(step.topic, changes))
-    return "Normal", DRIFT_UNDONE, f"another client had changed configs of the topic: {undone}"
+    return (
+        "Normal",
+        DRIFT_UNDONE,
+        f"another client had changed configs of the topic, which the operator has undone: {undone}",
+    )

@@ -35,7 +35,7 @@ def topic_status(
     """
     before, is_ours = topic.status or TopicStatus(), problem is None and not topic.spec.pause
     if problem is None and not drift and found is not None and (moving := _moving(topic, found)):
-        message = f"{moving} of {len(found.partitions)} partitions are moving to other replicas"
+        message = f"{moving} of {len(found.partitions)} partitions are being reassigned"
         problem = Refusal(REPLICAS_MOVING, message)
     offline = [trouble for trouble in troubles if trouble.offline]
     if problem is None and offline:

@@ -59,7 +59,7 @@ def describe(step: TopicStep) -> str:
     """Return the step in words, for the log."""
     match step:
         case CreateTopic(topic, assignments, _):
-            return f"create {topic} with {len(assignments)} partitions x {len(assignments[0])} replicas"
+            return f"create {topic} with {len(assignments)} partitions and {len(assignments[0])} replicas of each"
         case IncreasePartitions(topic, count, assignments):
             return f"raise {topic} from {count - len(assignments)} to {count} partitions"
         case AlterConfigs(topic, changes):

@@ -45,9 +45,14 @@ def same_user_as_before(user: User, _context: UserContext) -> Refusal | None:
     if status is None or status.username is None:
         return None
     if status.username != user.username:
-        return Refusal(NOT_SUPPORTED, f"spec.username is {user.username}; allowed: {status.username}, it cannot change")
+        return Refusal(
+            NOT_SUPPORTED,
+            f"spec.username is {user.username}; allowed: {status.username}, because a user cannot be renamed",
+        )
     if status.cluster is not None and spec.cluster not in (None, status.cluster):
-        return Refusal(NOT_SUPPORTED, f"spec.cluster is {spec.cluster}; allowed: {status.cluster}, which has the user")
+        return Refusal(
+            NOT_SUPPORTED, f"spec.cluster is {spec.cluster}; allowed: {status.cluster}, the Cluster of the user"
+        )
     return None
 
 
@@ -55,10 +60,12 @@ def valid_name(user: User, context: UserContext) -> Refusal | None:
     """Refuse a reserved name, or a name that the certificate of a tls user cannot have."""
     field = "spec.username" if user.spec.username is not None else "metadata.name"
     if user.username in context.reserved:
-        why = "which is a user of the Cluster itself; allowed: another name"
+        why = "which is a user of the Cluster itself; choose another name"
         return Refusal(RESOURCE_CONFLICT, f"{field} is {user.username}, {why}")
     if user.spec.authentication.type == "tls" and re.fullmatch(CERTIFICATE_NAME, user.username) is None:
-        return Refusal(INVALID_SPEC, f"{field} is {user.username}; allowed with tls: {CERTIFICATE_NAME_WORDS}")
+        return Refusal(
+            INVALID_SPEC, f"{field} is {user.username}; allowed with the authentication tls: {CERTIFICATE_NAME_WORDS}"
+        )
     return None
 
 
@@ -67,8 +74,8 @@ def possible_password(user: User, _context: UserContext) -> Refusal | None:
     authentication = user.spec.authentication
     if authentication.password is None or authentication.type.startswith("scram-"):
         return None
-    said = f"spec.authentication.password is given with the type {authentication.type}"
-    return Refusal(INVALID_SPEC, f"{said}; allowed: leave it out, or the type scram-sha-512")
+    said = f"spec.authentication.password is set, but spec.authentication.type is {authentication.type}"
+    return Refusal(INVALID_SPEC, f"{said}; remove the password, or set the type to scram-sha-512")
 
 
 def valid_acls(user: User, _context: UserContext) -> Refusal | None:
@@ -86,11 +93,11 @@ def valid_acls(user: User, _context: UserContext) -> Refusal | None:
 def _of_resource(resource: AclResource) -> Iterator[str]:
     if resource.type == "cluster":
         if resource.name is not None:
-            yield f"name is {resource.name} with the type cluster; allowed: leave it out"
+            yield f"name is {resource.name}, but a resource of type cluster has no name; remove the field"
     elif resource.name is None:
-        yield f"name is missing with the type {resource.type}; allowed: a name, or *"
+        yield f"name is missing, but a resource of type {resource.type} needs a name; allowed: a name, or *"
     elif resource.type == "topic" and resource.name.startswith(INTERNAL):
-        why = f"names that do not begin with {INTERNAL}, for those topics belong to the brokers"
+        why = f"names that do not begin with {INTERNAL}, because such topics belong to the brokers"
         yield f"name is {resource.name}; allowed: {why}"
 
 
@@ -114,7 +121,7 @@ def may_have_acls(user: User, context: UserContext) -> Refusal | None:
     if context.has_rights:
         why = "the brokers have no authorizer until status.securityStage of the Cluster is Secured"
         return Refusal(CLUSTER_NOT_READY, f"spec.authorization waits: {why}")
-    allowed = "allowed: leave it out, or set spec.authorization of the Cluster"
+    allowed = "remove spec.authorization of the User, or set spec.authorization of the Cluster"
     return Refusal(NO_AUTHORIZER, f"spec.authorization is set, but the brokers have no authorizer; {allowed}")
 
 
@@ -125,8 +132,10 @@ def may_adopt(user: User, context: UserContext) -> Refusal | None:
         return None
     if not found.mechanisms and not found.quotas and found.acls <= declared_acls(user):
         return None
-    allowed = "allowed: true to adopt the user, or a user that does not exist"
-    return Refusal(RESOURCE_CONFLICT, f"user {user.username} existed before and spec.adopt is false; {allowed}")
+    allowed = "to adopt the user, set spec.adopt to true"
+    return Refusal(
+        RESOURCE_CONFLICT, f"user {user.username} existed before the User, and spec.adopt is false; {allowed}"
+    )
 
 
 OF_THE_RESOURCE: Final[tuple[UserCheck, ...]] = (

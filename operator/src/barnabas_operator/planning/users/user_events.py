@@ -14,7 +14,11 @@ def drift_undone(steps: Sequence[UserStep]) -> Said | None:
     """Return the Event for steps that undid changes by another client, or None if there are no steps."""
     if not steps:
         return None
-    return "Normal", DRIFT_UNDONE, f"another client had changed the user: {'; '.join(map(describe, steps))}"
+    return (
+        "Normal",
+        DRIFT_UNDONE,
+        f"another client had changed the user, which the operator has undone: {'; '.join(map(describe, steps))}",
+    )
 
 
 def password_rotated(username: str) -> Said:

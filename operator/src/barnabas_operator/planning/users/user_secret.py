@@ -41,8 +41,8 @@ class GivenPassword(NamedTuple):
 def not_own(user: User) -> Refusal:
     """Return the refusal of a User whose Secret already exists with another owner."""
     name = user.metadata.name
-    why = f"Secret {name} already exists, and does not belong to the User"
-    return Refusal(RESOURCE_CONFLICT, f"{why}; allowed: another metadata.name, or delete the Secret")
+    why = f"Secret {name} already exists and does not belong to the User"
+    return Refusal(RESOURCE_CONFLICT, f"{why}; delete the Secret, or choose another metadata.name for the User")
 
 
 def given_password_problem(user: User, given: GivenPassword) -> Refusal | None:
