@@ -18,7 +18,7 @@ from harness.worker_world import resource
 
 GROUP: Final = "/apis/sparkoperator.k8s.io/v1beta2"
 ENTRY: Final = {"name": "nightly", "schedule": "@daily", "job": "archive", "options": ARCHIVE, "volumes": VOLUMES}
-WHY: Final = "the API server has no SparkApplication"
+WHY: Final = "the API server has no kind SparkApplication"
 
 
 def run(backend: str) -> dict[str, Any]:

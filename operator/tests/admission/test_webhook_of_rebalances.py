@@ -49,9 +49,9 @@ def said(word: str, before: str | None = None) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("word", "why"),
     [
-        ("missing", "the Cluster has no such MaintenanceJob"),
-        ("others", "the Cluster has no such MaintenanceJob"),
-        ("audited", "the MaintenanceJob's job is audit, which makes no plan"),
+        ("missing", "the Cluster has no MaintenanceJob with that name"),
+        ("others", "the Cluster has no MaintenanceJob with that name"),
+        ("audited", "the MaintenanceJob's job is audit, which makes no rebalance plan"),
     ],
 )
 def test_a_name_that_is_no_plan_of_this_cluster_is_refused(word: str, why: str) -> None:

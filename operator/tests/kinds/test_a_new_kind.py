@@ -135,7 +135,7 @@ def test_the_webhook_refuses_what_its_types_and_policies_do_not_allow() -> None:
     assert wrong["status"]["message"] == "spec.width is 12 (integer); allowed: an integer from 1 to 9"
     protected = mirror("a", deletionPolicy="Protect")
     refused = reviewed(inventory, oldObject=protected)
-    assert refused["status"]["message"].startswith("Mirror a is not deleted: spec.deletionPolicy is Protect")
+    assert refused["status"]["message"].startswith("Mirror a is not deleted, because spec.deletionPolicy is Protect")
 
 
 def scaled(to: int) -> dict[str, Any]:

@@ -185,6 +185,6 @@ def test_a_rebalance_that_names_a_run_is_refused_for_files_declare_none() -> Non
     text = CLUSTER.replace("quickstart}", "quickstart, annotations: {barnabas.dev/rebalance: even}}")
     wanted = remember(parse_manifests({"a.yaml": text}), None, "T", lambda: "uid")
     assert wanted.named is not None
-    assert "is even: the Cluster has no such MaintenanceJob; allowed: approve" in wanted.named.refusal
+    assert "is even: the Cluster has no MaintenanceJob with that name; allowed: approve" in wanted.named.refusal
     assert msgspec.json.decode(msgspec.json.encode(wanted), type=DesiredState) == wanted, "as the data directory has it"
     assert remember(parse_manifests({"a.yaml": CLUSTER}), wanted, "T", lambda: "uid").named is None

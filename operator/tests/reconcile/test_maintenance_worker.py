@@ -184,7 +184,7 @@ def test_a_run_with_a_wrong_option_never_begins() -> None:
         await world.look()
         phase, reason, message = world.said("a")
         assert (phase, reason) == ("Failed", "InvalidOptions")
-        assert "spec.options.bootstrap is x:1; allowed: leave it out" in message
+        assert "spec.options.bootstrap is x:1; remove the option" in message
         assert "spec.options.commit_records is 'many'; allowed: a whole number, 1 or more" in message
         assert world.job("a") is None
 
@@ -274,7 +274,7 @@ def test_a_job_of_that_name_that_is_somebody_elses_is_left_alone() -> None:
         assert world.said("a") == (
             "Pending",
             "ResourceConflict",
-            "Job a-driver has another owner; allowed: delete it, or use another name",
+            "Job a-driver already exists and has another owner; delete the object, or rename the MaintenanceJob",
         )
         assert "ownerReferences" not in (world.job("a") or {})["metadata"]
 

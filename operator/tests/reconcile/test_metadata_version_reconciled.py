@@ -20,7 +20,7 @@ from harness.worker_world import SETTINGS, Play, World, of_broker, resource
 
 RAISED = (
     "MetadataVersionRaised",
-    "barnabas.metadata.version rose from 1 to 2: brokers without support for it can no longer start",
+    "barnabas.metadata.version rose from 1 to 2; brokers that do not support the new level can no longer start",
 )
 WHY = "broker 1 supports levels 1 to 1."
 REFUSED = StepRefused(ErrorCode.INVALID_UPDATE_VERSION, WHY)

@@ -54,7 +54,7 @@ def test_a_rebalance_waits_for_its_approval_is_told_once_and_takes_the_approval_
         approve(here)
         await here.round()
         assert sorted(here.brokers.topics["flights"].partitions) == [(0,)] * 5 + [(1,)] * 5
-        begun = "a rebalance was approved: partitions begin to move to other replicas: flights (5)"
+        begun = "a rebalance was approved: partitions of these topics are being reassigned: flights (5)"
         assert ("ReplicasMoving", begun) in here.api.events()
         assert annotations(here) == {APPROVAL: "approve", "kept": "x"}, "until it is seen to be done"
         await here.round()
@@ -72,7 +72,7 @@ def test_a_move_that_brokers_refuse_is_told(play: Play) -> None:
         await here.round()
         _, _, message = here.said("Cluster", "one", "ReplicasMoving")
         assert message.startswith(
-            "partitions are moving to other replicas: none yet; could not move replicas of flights"
+            "partitions of these topics are being reassigned: none yet; could not move replicas of flights"
         )
         assert message.endswith(": INVALID_REQUEST (42): not now")
         here.brokers.refused_move = None
@@ -142,7 +142,8 @@ def test_a_plan_of_the_job_skew_is_carried_out_and_told_at_its_end(play: Play) -
         told = [(reason, said) for reason, said in here.api.events() if reason.startswith("Plan")]
         assert [reason for reason, _ in told] == ["PlanRefused", "PlanUnderWay", "PlanDone"]
         assert told[-1][1] == (
-            "1 of 2 partitions of the plan of MaintenanceJob even are moved; left out: flights-2 (the replicas have "
+            "1 of 2 partitions of the plan of MaintenanceJob even are moved; "
+            "these partitions were left out: flights-2 (the replicas have "
             "changed since the plan was made)"
         )
         await here.round()

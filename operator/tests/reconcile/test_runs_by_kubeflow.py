@@ -122,7 +122,7 @@ def test_a_killed_driver_is_tried_again_and_the_last_failure_is_told() -> None:
         driver(world, 137)
         await world.look()
         assert world.said("a")[0] == "Running"
-        assert "(exit 137): another driver is started" in world.said("a")[2]
+        assert "(exit 137), so another driver is started" in world.said("a")[2]
         world.pods_go("a")
         state(world, "SUBMISSION_FAILED", 2, "no room in the quota")
         world.clock.pass_time(10.0)
@@ -179,7 +179,7 @@ def test_without_kubeflows_definition_it_waits_and_says_what_to_install() -> Non
         await world.look()
         phase, reason, message = world.said("a")
         assert (phase, reason) == ("Pending", "SparkOperatorNotFound")
-        assert message.endswith("install Kubeflow's Spark operator, or use backend Kubernetes")
+        assert message.endswith("install Kubeflow's Spark operator, or set backend to Kubernetes")
         installed(world)
         await world.look()
         assert world.said("a")[0] == "Running"
@@ -281,7 +281,9 @@ def test_an_application_of_that_name_that_is_somebody_elses_is_left_alone() -> N
     async def scenario(world: MaintenanceWorld) -> None:
         world.api.put({"kind": "SparkApplication", "metadata": {"name": "a", "labels": {}}, "spec": {}})
         await begun(world)
-        said = "SparkApplication a has another owner; allowed: delete it, or use another name"
+        said = (
+            "SparkApplication a already exists and has another owner; delete the object, or rename the MaintenanceJob"
+        )
         assert world.said("a") == ("Pending", "ResourceConflict", said)
         assert "ownerReferences" not in (application(world) or {})["metadata"]
 

@@ -67,7 +67,10 @@ def test_a_cluster_that_says_nothing_of_security_is_secured_and_names_the_secret
         status = stored(here)["status"]
         assert (status["security"], status["administrator"]) == ("Secured", "one-admin")
         assert [each["name"] for each in status["listeners"]] == ["secure"]
-        assert "Secret one-admin has the client.properties of the user admin" in dict(here.api.events()).values()
+        assert (
+            "Secret one-admin holds client.properties, with which clients connect as the user admin"
+            in dict(here.api.events()).values()
+        )
 
     play(scenario)
 

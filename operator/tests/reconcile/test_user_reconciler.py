@@ -80,7 +80,7 @@ def test_a_secret_of_somebody_else_is_never_written(play: Play) -> None:
         await world.round()
         status, reason, message = world.said("User", "alice")
         assert (status, reason) == ("False", "ResourceConflict")
-        assert message.startswith("Secret alice already exists, and does not belong to the User")
+        assert message.startswith("Secret alice already exists and does not belong to the User")
         assert secret(world) == {"ca.key": "theirs"}
         assert not world.brokers.accounts
 

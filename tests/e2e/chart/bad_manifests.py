@@ -95,7 +95,7 @@ TOPICS: Final[Mapping[str, Bad]] = {
         "schema", "spec.driftPolicy", "Ignore", "Revert", "Warn", driftPolicy="Ignore"
     ),
     "a topic that was there and may not be adopted": topic(
-        "webhook", "flights", "spec.adopt is false", "allowed: true", adopt=False
+        "webhook", "flights", "spec.adopt is false", "set spec.adopt to true", adopt=False
     ),
     "a pause that is neither": topic("schema", "spec.pause", "b", pause="maybe"),
     "configs as a list": topic("schema", "spec.config", config=["retention.ms=5"]),

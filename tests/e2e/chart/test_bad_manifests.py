@@ -195,7 +195,7 @@ def test_a_protected_topic_is_not_deleted_until_it_is_released(asking: ControlPl
     kubectl(*IN, "apply", "-f-", stdin=topic("precious", deletionPolicy="Protect"))
     done = kubectl.ask(*IN, "delete", "topic", "precious")
     assert (
-        "Topic precious is not deleted: spec.deletionPolicy is Protect; allowed: set Delete or Retain first"
+        "Topic precious is not deleted, because spec.deletionPolicy is Protect; first set Delete or Retain"
     ) in done.stderr
     kubectl(*IN, "apply", "-f-", stdin=topic("precious", deletionPolicy="Retain"))
     kubectl(*IN, "delete", "topic", "precious")

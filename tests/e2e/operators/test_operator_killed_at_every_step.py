@@ -119,7 +119,9 @@ def test_a_topic_made_for_a_resource_that_another_operator_let_go_is_deleted(
             bodies = [body for kind in ("Cluster", "Topic") for body in await api.listing(kind, "late", {})]
             bodies[-1]["metadata"]["finalizers"] = [FINALIZER]
             await api.delete("Topic", "late", "late")
-            said = [f"late/one: {step}" for step in ("create late with 3 partitions x 1 replicas", "delete late")]
+            said = [
+                f"late/one: {step}" for step in ("create late with 3 partitions and 1 replicas of each", "delete late")
+            ]
             await bring(api, bodies, f"127.0.0.1:{broker.port}", lambda: set(said) <= set(caplog.messages))
 
     caplog.set_level("INFO")

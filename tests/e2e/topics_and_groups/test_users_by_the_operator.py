@@ -48,7 +48,8 @@ OF_BOB = AclBinding(
     AclPermissionType.ALLOW,
 )
 UNDONE = (
-    "another client had changed the user: give user alice allow WRITE on topic flights (literal) from *,"
+    "another client had changed the user, which the operator has undone: give user alice these ACLs: "
+    "allow WRITE on topic flights (literal) from *,"
     " allow DESCRIBE on topic flights (literal) from *"
 )
 IMPOSSIBLE: tuple[tuple[dict[str, Any], str], ...] = (
@@ -194,10 +195,10 @@ def test_what_cannot_be_is_refused_and_nobody_elses_secret_or_user_changes(users
     world.kubectl("create", "secret", "generic", "theirs", "--from-literal=password=short")
     users.apply("theirs")
     _, why = wait_for(lambda: world.ready("theirs", "User"), lambda said: said[0] == "False", PATIENCE_S)
-    assert why.startswith("Secret theirs already exists, and does not belong to the User")
+    assert why.startswith("Secret theirs already exists and does not belong to the User")
     assert users.files("theirs") == {"password": "short"}
     users.apply("bob", adopt=False)
     _, why = wait_for(lambda: world.ready("bob", "User"), lambda said: said[0] == "False", PATIENCE_S)
-    assert why.startswith("user bob existed before and spec.adopt is false")
+    assert why.startswith("user bob existed before the User, and spec.adopt is false")
     for spec, said in IMPOSSIBLE:
         assert said in users.refused("wrong", spec)

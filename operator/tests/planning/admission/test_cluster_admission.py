@@ -137,7 +137,7 @@ CLUSTERS: Mapping[str, tuple[JsonObject | None, JsonObject | None, str | None]] 
     "the end of a protected one": (
         cluster(deletionPolicy="Protect"),
         None,
-        "Cluster quickstart is not deleted: spec.deletionPolicy is Protect; allowed: set Delete or Retain first",
+        "Cluster quickstart is not deleted, because spec.deletionPolicy is Protect; first set Delete or Retain",
     ),
 }
 
@@ -204,7 +204,7 @@ def annotated(**annotations: str) -> JsonObject:
 
 def test_a_rebalance_that_nobody_planned_is_refused_when_it_is_asked_for() -> None:
     told = (
-        "the annotation barnabas.dev/rebalance is yes: the Cluster has no such MaintenanceJob; allowed: "
+        "the annotation barnabas.dev/rebalance is yes: the Cluster has no MaintenanceJob with that name; allowed: "
         "approve, or the name of a MaintenanceJob of this Cluster with job skew that has succeeded"
     )
     assert review(annotated(), annotated(rebalance="yes"), AdmissionContext()).refusal == told

@@ -35,7 +35,7 @@ def test_an_objective_without_a_limit_is_warned_of() -> None:
 def test_a_protected_resource_is_not_deleted() -> None:
     said = review(group(deletionPolicy="Protect"), None, AdmissionContext()).refusal
     assert said is not None
-    assert said.startswith("ConsumerGroup billing is not deleted: spec.deletionPolicy is Protect")
+    assert said.startswith("ConsumerGroup billing is not deleted, because spec.deletionPolicy is Protect")
 
 
 def test_a_wrong_duration_names_the_field_and_what_is_allowed() -> None:

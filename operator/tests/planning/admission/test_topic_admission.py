@@ -54,7 +54,7 @@ TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContex
         None,
         topic(partitions=3),
         AdmissionContext(state=LIVE),
-        f"{NEVER_FEWER} 3, the topic has 6; allowed: 6 or more",
+        f"{NEVER_FEWER} 3, but the topic has 6; allowed: 6 or more",
     ),
     "a topic that another has": (
         None,
@@ -78,7 +78,7 @@ TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContex
         topic(partitions=3, pause=True),
         topic(partitions=3),
         AdmissionContext(state=LIVE),
-        f"{NEVER_FEWER} 3, the topic has 6; allowed: 6 or more",
+        f"{NEVER_FEWER} 3, but the topic has 6; allowed: 6 or more",
     ),
     "a config that is none in a pause": (
         topic(),
@@ -141,13 +141,13 @@ TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContex
         None,
         topic("x", topicName="a_b"),
         AdmissionContext(state=LIVE),
-        "Topic a_b collides with the existing a.b",
+        "topic a_b would have the same name in metrics as the topic a.b",
     ),
     "an internal topic": (
         None,
         topic("x", topicName="__consumer_offsets"),
         AdmissionContext(),
-        "spec.topicName is __consumer_offsets, an internal topic; allowed: another name",
+        "spec.topicName is __consumer_offsets, which is an internal topic; choose another name",
     ),
     "a config that is none": (
         None,
@@ -201,7 +201,7 @@ TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContex
         topic(deletionPolicy="Protect"),
         None,
         AdmissionContext(),
-        "Topic flights is not deleted: spec.deletionPolicy is Protect; allowed: set Delete or Retain first",
+        "Topic flights is not deleted, because spec.deletionPolicy is Protect; first set Delete or Retain",
     ),
     "the end of another": (topic(deletionPolicy="Delete"), None, AdmissionContext(), None),
 }

@@ -185,11 +185,11 @@ def said(state: State, declared: Cluster, before: ClusterStatus | None = None) -
 def test_the_cluster_tells_each_step_and_its_direction() -> None:
     assert said(State(OFFERED, (OPEN,) * 3), DECLARED_SECURED)[0] == [
         "OfferingTls",
-        "step 1 of 3 to a secured Cluster: brokers accept TLS from each other at 9090, too",
+        "step 1 of 3 to a secured Cluster: brokers also accept TLS connections from each other, at port 9090",
     ]
     assert said(State(USED, (SECURED,) * 3), DECLARED_OPEN)[0] == [
         "OpeningPlaintext",
-        "step 1 of 3 to an open Cluster: brokers accept plain text at 9091, and ACLs are no longer enforced",
+        "step 1 of 3 to an open Cluster: brokers accept plain text at port 9091, and ACLs are no longer enforced",
     ]
     assert said(State(SECURED, (SECURED,) * 3), DECLARED_SECURED)[0] == []
 

@@ -50,7 +50,7 @@ def test_it_says_how_kubernetes_ended_a_driver_and_what_helps(
     going_on = running(RUN, "one", observed(status, terminated, None), NOW)
     ready = condition_of(going_on.conditions, "Ready")
     assert ready is not None
-    assert ready.message == f"driver a-driver-x ended{why}: another driver is started"
+    assert ready.message == f"driver a-driver-x ended{why}, so another driver is started"
     over = ended(RUN, "one", observed(status, terminated, JobEnd(False, "BackoffLimitExceeded", "", NOW)), NOW)
     ready = condition_of(over.conditions, "Ready")
     assert ready is not None

@@ -33,7 +33,10 @@ def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
         ({"job": "archiv"}, "spec.job is archiv; allowed: archive, "),
         (
             {"volumes": []},
-            "options.archive is /archive/flights; allowed: a folder on one of the run's volumes (none yet: add a",
+            (
+                "options.archive is /archive/flights; "
+                "allowed: a folder on one of the run's volumes (the run has no volume yet; add"
+            ),
         ),
         ({"options": {**ARCHIVE, "archive": "archive/a"}}, "archive is archive/a; allowed: a folder on one of the"),
         (
@@ -46,7 +49,7 @@ def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
         ),
         ({"options": {"topic": "flights"}}, "spec.options.archive is missing; allowed: a folder"),
         ({"options": {**ARCHIVE, "topics": "a"}}, "spec.options.topics is not an option of archive; allowed: topic, "),
-        ({"options": {**ARCHIVE, "bootstrap": "x:1"}}, "spec.options.bootstrap is x:1; allowed: leave it out"),
+        ({"options": {**ARCHIVE, "bootstrap": "x:1"}}, "spec.options.bootstrap is x:1; remove the option"),
         (
             {"job": "audit", "options": {"log_dirs": "0:/a", "report": "/r", "bootstrap": "x:1"}},
             "spec.options.bootstrap is not an option of audit; allowed: log_dirs, ",
@@ -87,39 +90,51 @@ def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
         ),
         (
             {"env": [{"name": "SPARK_LOCAL_DIRS", "value": "/x"}]},
-            "spec.env SPARK_LOCAL_DIRS; allowed: names that begin",
+            "spec.env has the variable SPARK_LOCAL_DIRS, which the operator or Spark sets",
         ),
-        ({"env": [{"name": "BARNABAS_POD_NAME", "value": "x"}]}, "spec.env BARNABAS_POD_NAME; allowed: names that"),
-        ({"volumes": [{**VOLUME, "name": "tmp"}]}, "spec.volumes tmp is reserved; allowed: another name"),
-        ({"volumes": [{**VOLUME, "name": "event-logs"}]}, "spec.volumes event-logs is reserved; allowed: another name"),
+        (
+            {"env": [{"name": "BARNABAS_POD_NAME", "value": "x"}]},
+            "spec.env has the variable BARNABAS_POD_NAME, which the operator or Spark sets",
+        ),
+        ({"volumes": [{**VOLUME, "name": "tmp"}]}, "spec.volumes has a volume tmp, but the operator reserves the name"),
+        (
+            {"volumes": [{**VOLUME, "name": "event-logs"}]},
+            "spec.volumes has a volume event-logs, but the operator reserves the name",
+        ),
         (
             {"volumes": [{**VOLUME, "name": "executor-pod"}]},
-            "spec.volumes executor-pod is reserved; allowed: another name",
+            "spec.volumes has a volume executor-pod, but the operator reserves the name",
         ),
         (
             {"volumes": [{**VOLUME, "mountPath": "/etc/barnabas"}]},
-            "spec.volumes a is mounted at /etc/barnabas; allowed",
+            "spec.volumes a is mounted at /etc/barnabas, which is in use",
         ),
-        ({"volumes": [{**VOLUME, "mountPath": "/tmp"}]}, "spec.volumes a is mounted at /tmp; allowed: another path"),
+        (
+            {"volumes": [{**VOLUME, "mountPath": "/tmp"}]},
+            "spec.volumes a is mounted at /tmp, which is in use; choose another path",
+        ),
         (
             {"volumes": [VOLUME, {**VOLUME, "name": "b"}]},
-            "spec.volumes b is mounted at /archive; allowed: another path",
+            "spec.volumes b is mounted at /archive, which is in use; choose another path",
         ),
         (
             {"volumes": [{**VOLUME, "mountPath": "/event-logs"}], "eventLogs": {"claimName": "history"}},
-            "spec.volumes a is mounted at /event-logs; allowed: another path",
+            "spec.volumes a is mounted at /event-logs, which is in use; choose another path",
         ),
-        ({"env": [{"name": "A"}]}, "spec.env A needs exactly one of value and secretKeyRef"),
+        ({"env": [{"name": "A"}]}, "spec.env: the variable A needs exactly one of value and secretKeyRef"),
         ({"sparkConf": {"park.x": "1"}}, "spec.sparkConf has park.x; allowed: names that begin with spark."),
-        ({"sparkConf": {"spark.barnabas.run": "x"}}, "spec.sparkConf.spark.barnabas.run is x; allowed: leave it out"),
-        ({"sparkConf": {"spark.kubernetes.namespace": "x"}}, "spec.sparkConf.spark.kubernetes.namespace is x; allowed"),
+        ({"sparkConf": {"spark.barnabas.run": "x"}}, "spec.sparkConf.spark.barnabas.run is x; remove the setting"),
+        (
+            {"sparkConf": {"spark.kubernetes.namespace": "x"}},
+            "spec.sparkConf.spark.kubernetes.namespace is x; remove the setting",
+        ),
         (
             {"driver": {"resources": {"requests": {"memory": "512Mi"}, "limits": {"memory": "512Mi"}}}},
             "spec.driver.resources.limits.memory is 512Mi; allowed: 1Gi or more",
         ),
         (
             {"executor": {"resources": {"limits": {"memory": "1Gi"}}}},
-            "spec.executor.resources.requests.memory is 2Gi; allowed: at most 1Gi, the limit",
+            "spec.executor.resources.requests.memory is 2Gi; allowed: at most 1Gi, the value in limits",
         ),
     ],
 )

@@ -33,8 +33,8 @@ def test_the_first_of_all_who_are_about_the_same_is_waited_for() -> None:
     waiting = waiting_turns([both, other_job, second, first])
     assert {name: why.message for name, why in waiting.items()} == {
         "c": (
-            "archive of the archive /archive/1 is under way in the MaintenanceJob a; this "
-            "MaintenanceJob begins when the other has ended"
+            "the job archive for the archive /archive/1 is under way in the MaintenanceJob a; this "
+            "MaintenanceJob begins after the other MaintenanceJob has ended"
         )
     }
 
@@ -43,7 +43,7 @@ def test_one_that_has_begun_comes_before_an_older_one() -> None:
     begun = run_of("z", topics="orders,flights", annotations={MARK: "z Started"})
     waiting = waiting_turns([run_of("a", topics="flights,orders"), begun])
     assert {name: why.message.split(" is ")[0] for name, why in waiting.items()} == {
-        "a": "archive of the topic flights"
+        "a": "the job archive for the topic flights"
     }
 
 
@@ -73,8 +73,8 @@ def test_two_runs_do_not_write_one_report_at_once_whichever_their_jobs_are(job: 
     waiting = waiting_turns([run_of("a", job="skew", report="/reports/x"), run_of("b", job=job, report=folder)])
     assert {name: why.message for name, why in waiting.items()} == {
         "b": (
-            "skew of the report /reports/x is under way in the MaintenanceJob a; this "
-            "MaintenanceJob begins when the other has ended"
+            "the job skew for the report /reports/x is under way in the MaintenanceJob a; this "
+            "MaintenanceJob begins after the other MaintenanceJob has ended"
         )
     }
     assert not waiting_turns([run_of("a", job="skew", report="/r/1"), run_of("b", job="skew", report="/r/2")])
@@ -91,7 +91,9 @@ def test_a_topic_is_restored_by_one_run_at_once_whichever_option_names_it() -> N
     into_it = run_of("a", job="restore", topic="flights", archive="/archive/1", into="copy")
     under_its_name = run_of("b", job="restore", topic="copy", archive="/archive/2")
     waiting = waiting_turns([into_it, under_its_name])
-    assert {name: why.message.split(" is ")[0] for name, why in waiting.items()} == {"b": "restore of the topic copy"}
+    assert {name: why.message.split(" is ")[0] for name, why in waiting.items()} == {
+        "b": "the job restore for the topic copy"
+    }
 
 
 def test_what_each_of_many_is_about_is_read_once() -> None:

@@ -45,7 +45,7 @@ OUT_OF_MEMORY = (
 )
 NODE_WITHOUT_MEMORY = (
     "main-broker-1 was OOMKilled (exit 137): the node ran out of memory; "
-    "set spec.brokers.resources.requests.memory to what a broker needs"
+    "set spec.brokers.resources.requests.memory to the memory that a broker needs"
 )
 CASES: Mapping[str, tuple[Json, str]] = {
     "it runs": (pod({"running": {}}), ""),

@@ -28,8 +28,8 @@ READY = ("True", "Reconciled", "")
 SMALL = ("False", "NotSupported", "spec.partitions is 2, the topic has 5")
 SMALLER = ("False", "NotSupported", "spec.partitions is 1, the topic has 5")
 BROKEN = ("False", "InvalidConfig", "retention.ms is many")
-MOVING = ("False", "ReplicasMoving", "6 of 6 partitions are moving to other replicas")
-FEWER = ("False", "ReplicasMoving", "2 of 6 partitions are moving to other replicas")
+MOVING = ("False", "ReplicasMoving", "6 of 6 partitions are being reassigned")
+FEWER = ("False", "ReplicasMoving", "2 of 6 partitions are being reassigned")
 UNKNOWN = ("False", "ClusterNotReady", "Cluster one does not answer yet")
 HOLDS = ("False", "BrokerHoldsReplicas", "broker 2 will be removed after these replicas have moved: a-0, a-1")
 HOLDS_LESS = ("False", "BrokerHoldsReplicas", "broker 2 will be removed after these replicas have moved: a-1")
@@ -188,8 +188,8 @@ def test_a_plan_is_told_when_it_begins_also_in_the_place_of_another_one_and_when
         (12, 6, 9, "the number of partitions rose from 6 to 9"),
         (12, 12, 12, ""),
         (6, None, 6, ""),
-        (6, 6, 9, "the number of partitions rose from 6 to 9, raised by another client"),
-        (None, 6, 9, "the number of partitions rose from 6 to 9, raised by another client"),
+        (6, 6, 9, "the number of partitions rose from 6 to 9, because another client raised it"),
+        (None, 6, 9, "the number of partitions rose from 6 to 9, because another client raised it"),
     ],
 )
 def test_more_partitions_are_told_with_who_made_them_and_a_new_topic_is_not(
@@ -215,7 +215,7 @@ def test_configs_that_others_changed_are_told_when_they_are_set_back() -> None:
     assert said == (
         "Normal",
         "DriftUndone",
-        "another client had changed configs of the topic: set flights: retention.ms=5",
+        "another client had changed configs of the topic, which the operator has undone: set flights: retention.ms=5",
     )
     assert drift_undone(Topic(metadata=META, spec=TopicSpec(), status=TopicStatus()), step) is None
 

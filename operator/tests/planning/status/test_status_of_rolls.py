@@ -140,7 +140,7 @@ def test_brokers_that_are_to_be_removed_leave_it_unready_once_the_roll_is_over_w
     assert rolls(look(fewer, "waiting for broker 1", broker(0), broker(1, False))) == ("True", (), (1,))
     over = look(fewer, None, broker(0), broker(1))
     assert rolls(over) == ("False", None, None)
-    assert said(over) == ("False", "BrokerHoldsReplicas", "broker 1 is to be removed")
+    assert said(over) == ("False", "BrokerHoldsReplicas", "broker 1 will be removed")
     behind = Refusal(
         UNDER_REPLICATED, "waiting for the replicas of flights-0 to be in sync before leaders are balanced"
     )

@@ -31,10 +31,10 @@ def test_a_node_that_is_no_more_is_away() -> None:
 
 def test_what_can_be_done_depends_on_the_node() -> None:
     assert why_not_ended([ENDING], {"node-2"}) == (
-        f"main-broker-1 should have ended at {AT}, and its node node-2 is not ready: Kubernetes waits for the node; "
+        f"main-broker-1 should have ended at {AT}, and its node node-2 is not ready, so Kubernetes waits for the node; "
         "if the node is gone for good, run: kubectl delete node node-2"
     )
     assert why_not_ended([ENDING], ()) == (
-        f"main-broker-1 should have ended at {AT}; its node node-2 is ready; check the kubelet"
+        f"main-broker-1 should have ended at {AT}, and its node node-2 is ready; check the kubelet of the node"
     )
     assert why_not_ended([], ()) == ""

@@ -66,7 +66,7 @@ def test_manifests_become_what_is_stored_beside_them(name: str) -> None:
             "name: plain",
             "name: Plain",
             (
-                "kafka:2:1: Kafka quay: as a Cluster: spec.listeners[0].name is 'Plain' (string);"
+                "kafka:2:1: Kafka quay: the converted Cluster is invalid: spec.listeners[0].name is 'Plain' (string);"
                 " allowed: at most 11 lower-case letters and digits"
             ),
         ),
@@ -75,7 +75,7 @@ def test_manifests_become_what_is_stored_beside_them(name: str) -> None:
             "type: ingress",
             (
                 "kafka:9:16: Kafka quay: spec.kafka.listeners has no listener that can be converted;"
-                " allowed: at least one such listener; about the first: the type ingress has no counterpart;"
+                " the first listener has this problem: the type ingress has no counterpart in Barnabas;"
                 " use nodeport or loadbalancer"
             ),
         ),
@@ -102,7 +102,7 @@ def test_a_node_pool_without_its_kafka_is_an_error() -> None:
     )
     message = (
         'pool:4:11: KafkaNodePool pool: metadata.labels["strimzi.io/cluster"] is quay;'
-        " allowed: the name of a Kafka that is given in the same namespace"
+        " allowed: the name of a Kafka resource in the same namespace"
     )
     assert [str(error) for error in converted({"pool": pool}).errors] == [message]
 

@@ -64,7 +64,7 @@ def test_a_cluster_says_which_partitions_are_getting_other_replicas() -> None:
     found = TopicState("id", ((0, 1, 2), (0,)), {}, moving={0: (0, 1, 2)})
     (told,) = reassignment_conditions(cluster(3), "T", ClusterState({0: None}, {OFFSETS: found}), None)
     assert (told.type, told.status) == ("ReplicasMoving", "True")
-    assert told.message == "partitions are moving to other replicas: __consumer_offsets (1)"
+    assert told.message == "partitions of these topics are being reassigned: __consumer_offsets (1)"
     assert list(reassignment_conditions(cluster(3), "T", state(3, (0, 1, 2)), None)) == []
 
 

@@ -129,7 +129,7 @@ def test_each_takes_its_room_from_those_after_it() -> None:
     small = DiskSpace(GIB + 250 * MIB, 100 * GIB)
     plan = planned(found(space=small), *(within(number) for number in range(3)))
     assert begun(plan) == [0, 1]
-    assert told(plan)[1].endswith("left out: t-2 (broker 0 has no room in /data/2)")
+    assert told(plan)[1].endswith("these partitions were left out: t-2 (broker 0 has too little free space in /data/2)")
     later = planned(found(space=small, coming={0: 50 * MIB}), *(within(number) for number in range(3)))
     assert begun(later) == [1, 2], "half of it is written already"
 
@@ -153,7 +153,7 @@ def test_log_dirs_on_one_disk_share_its_room() -> None:
     both = Disks(state.disks.spaces, state.disks.replicas, {**state.disks.log_dirs, 0: dirs})
     plan = planned(replace(state, disks=both), within(3), within(7, HERE))
     assert begun(plan) == [3]
-    assert told(plan)[1].endswith("left out: t-7 (broker 0 has no room in /data/1)")
+    assert told(plan)[1].endswith("these partitions were left out: t-7 (broker 0 has too little free space in /data/1)")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_what_cannot_be_is_left_out(partition: dict[str, Any], why: str) -> None
     row = tuple(partition["replicas"]) if partition["before"] == [0, 1] else (5, 0)
     plan = planned(found(row=row), partition)
     assert plan.log_dir_moves == ()
-    assert told(plan)[1] == f"0 of 1 partitions; left out: t-3 ({why})"
+    assert told(plan)[1] == f"0 of 1 partitions; these partitions were left out: t-3 ({why})"
 
 
 @pytest.mark.parametrize("paused", [False, True])
@@ -196,7 +196,7 @@ def test_a_paused_topic_stays_in_its_log_dirs() -> None:
     paused = Topic(metadata=ObjectMeta(name="mine"), spec=TopicSpec(topic_name="t", pause=True))
     plan = planned(found(), within(3), topics=(paused,))
     assert (plan.log_dir_moves, plan.is_rebalanced) == ((), True)
-    assert told(plan)[1].endswith("left out: t-3 (the Topic is paused)")
+    assert told(plan)[1].endswith("these partitions were left out: t-3 (the Topic is paused)")
 
 
 def test_nothing_moves_while_a_broker_is_away() -> None:
@@ -211,6 +211,6 @@ def test_a_broker_that_does_not_report_its_disks_is_waited_for() -> None:
     silent = Disks({1: state.disks.spaces[1]}, {1: state.disks.replicas[1]}, {1: state.disks.log_dirs[1]})
     plan = planned(replace(state, disks=silent), within(3))
     assert (plan.log_dir_moves, plan.is_rebalanced) == ((), False)
-    assert told(plan)[1].endswith("left out: t-3 (broker 0 does not report its free space)")
+    assert told(plan)[1].endswith("these partitions were left out: t-3 (broker 0 does not report its free space)")
     unknown = planned(replace(state, disks=None), within(3))
     assert (unknown.log_dir_moves, unknown.asks_for_disks, unknown.is_rebalanced) == ((), True, False)

@@ -250,8 +250,10 @@ def test_an_uneven_cluster_proposes_a_rebalance_and_moves_nothing() -> None:
     (told,) = reassignment_conditions(cluster(), "T", UNEVEN, PendingMoves(plan.waiting, plan.rebalance))
     assert (told.type, told.status, told.reason) == ("RebalanceProposed", "True", "BrokersUneven")
     assert told.message == (
-        "broker 1 has less data than the others: 5 partitions (5000 bytes) can move there; to approve it: "
-        "`kubectl annotate clusters.barnabas.dev one barnabas.dev/rebalance=approve`, or spec.rebalance: Automatic"
+        "broker 1 has less data than the other brokers, so 5 partitions (5000 bytes) can move to it; "
+        "to approve the rebalance, run "
+        "`kubectl annotate clusters.barnabas.dev one barnabas.dev/rebalance=approve`, or set "
+        "spec.rebalance to Automatic"
     )
 
 
@@ -311,7 +313,10 @@ def test_disks_are_asked_about_only_where_something_is_to_be_copied() -> None:
 def test_a_cluster_tells_how_many_partitions_wait_for_their_turn() -> None:
     topic = TopicState("id", ((0, 1), (0,)), {}, moving={0: (0, 1)})
     (told,) = reassignment_conditions(cluster(), "T", replace(UNEVEN, topics={"t": topic}), PendingMoves(7))
-    assert told.message == "partitions are moving to other replicas: t (1); 7 partitions are queued"
+    assert (
+        told.message
+        == "partitions of these topics are being reassigned: t (1); 7 partitions wait for their reassignment"
+    )
 
 
 def test_a_cluster_tells_which_partitions_stay_because_no_broker_has_room() -> None:
@@ -323,7 +328,7 @@ def test_a_cluster_tells_which_partitions_stay_because_no_broker_has_room() -> N
     (told,) = reassignment_conditions(cluster(), "T", going, PendingMoves(without_room=plan.without_room))
     assert told.type == "ReplicasMoving"
     assert told.message == (
-        "partitions are moving to other replicas: none yet; no broker has room for t-0: "
+        "partitions of these topics are being reassigned: none yet; no broker has enough free space for t-0; "
         "enlarge volumes, add brokers or delete records"
     )
 

@@ -103,7 +103,7 @@ LEFT_OUT: Mapping[str, ClusterState] = {
     "the topic was deleted": replace(found(), topics={}),
     "the topic was deleted and created again": OTHER_TOPIC,
     "the replicas have changed since the plan was made": found(((2,), (2,), (0,))),
-    "broker 1 has no room": found(room={1: DiskSpace(10 * GIB, 100 * GIB)}),
+    "broker 1 has too little free space": found(room={1: DiskSpace(10 * GIB, 100 * GIB)}),
 }
 
 
@@ -115,7 +115,7 @@ def test_what_is_no_longer_as_the_plan_saw_it_is_left_out(why: str) -> None:
     assert told(plan, LEFT_OUT[why]) == (
         "False",
         "PlanDone",
-        f"0 of 1 partitions of the plan of MaintenanceJob even are moved; left out: t-0 ({why})",
+        f"0 of 1 partitions of the plan of MaintenanceJob even are moved; these partitions were left out: t-0 ({why})",
     )
 
 
@@ -127,11 +127,23 @@ def test_a_paused_topic_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("by_hand", "why"),
     [
-        ({"replicas": [1]}, "the planned replicas are 1; allowed: as many as before, each on another broker"),
-        ({"replicas": []}, "the planned replicas are none; allowed: as many as before, each on another broker"),
-        ({"replicas": [2, 2]}, "the planned replicas are 2,2; allowed: as many as before, each on another broker"),
-        ({"replicas": [0, 1, 2]}, "the planned replicas are 0,1,2; allowed: as many as before, each on another broker"),
-        ({"log_dirs": ["/a"]}, "the plan has 1 log_dirs; allowed: one for each replica, 2"),
+        (
+            {"replicas": [1]},
+            "the planned replicas are 1; allowed: as many replicas as before, each on a different broker",
+        ),
+        (
+            {"replicas": []},
+            "the planned replicas are none; allowed: as many replicas as before, each on a different broker",
+        ),
+        (
+            {"replicas": [2, 2]},
+            "the planned replicas are 2,2; allowed: as many replicas as before, each on a different broker",
+        ),
+        (
+            {"replicas": [0, 1, 2]},
+            "the planned replicas are 0,1,2; allowed: as many replicas as before, each on a different broker",
+        ),
+        ({"log_dirs": ["/a"]}, "the plan has 1 log_dirs; allowed: one for each replica, in total 2"),
         ({"partition": -1}, "the topic has no such partition"),
         ({"partition": 3}, "the topic has no such partition"),
     ],
@@ -142,7 +154,7 @@ def test_a_plan_that_was_written_by_hand_changes_no_number_of_replicas(by_hand: 
     moved = {**MOVED, "replicas": [2, 1], "before": [0, 1], **by_hand}
     plan = planned(state, {**PLAN, "partitions": [moved]})
     assert (plan.steps, plan.is_rebalanced) == ((), True)
-    assert told(plan, state)[2].endswith(f"; left out: t-{moved['partition']} ({why})")
+    assert told(plan, state)[2].endswith(f"; these partitions were left out: t-{moved['partition']} ({why})")
 
 
 def test_another_order_of_the_same_replicas_moves_the_preferred_leader() -> None:
@@ -159,7 +171,9 @@ def test_the_beginning_of_a_long_plan_is_told_as_such() -> None:
     plan = plan_reconcile(DesiredState(declared(), (), (), named=named_rebalance("even", long)), state)
     status, reason, message = told(plan, state)
     assert (status, reason) == ("False", "PlanDone")
-    assert message.endswith(" are moved; 48 more did not fit into the plan: run skew again for them")
+    assert message.endswith(
+        " are moved; 48 more partitions did not fit into the plan; for them, run the job skew again"
+    )
 
 
 def test_moves_of_one_plan_share_the_room_of_a_broker() -> None:
@@ -167,7 +181,7 @@ def test_moves_of_one_plan_share_the_room_of_a_broker() -> None:
     state = found(room={1: DiskSpace(16 * GIB, 100 * GIB)})
     plan = planned(state, both)
     assert plan.steps == (MoveReplicas("t", {0: (1,)}),)
-    assert told(plan, state)[2].endswith("left out: t-1 (broker 1 has no room)")
+    assert told(plan, state)[2].endswith("these partitions were left out: t-1 (broker 1 has too little free space)")
 
 
 def test_nothing_moves_while_a_broker_is_away() -> None:
@@ -191,12 +205,12 @@ def test_a_plan_waits_for_a_broker_that_does_not_report_its_free_space(silent: i
     assert (plan.steps, plan.is_rebalanced) == ((), False)
     status, reason, message = told(plan, state)
     assert (status, reason) == ("True", "PlanUnderWay")
-    assert message.endswith(f"; left out: t-0 (broker {silent} does not report its free space)")
+    assert message.endswith(f"; these partitions were left out: t-0 (broker {silent} does not report its free space)")
 
 
 REFUSED: Mapping[str, MaintenanceJob | None] = {
-    "the Cluster has no such MaintenanceJob": None,
-    "the MaintenanceJob's job is audit, which makes no plan": run(job="audit"),
+    "the Cluster has no MaintenanceJob with that name": None,
+    "the MaintenanceJob's job is audit, which makes no rebalance plan": run(job="audit"),
     "the MaintenanceJob's phase is Running": run(phase="Running"),
     "status.result.plan of the MaintenanceJob is not a valid plan": run("7 items; see the log of the pod"),
     "the plan of the MaintenanceJob is empty": run({**PLAN, "partitions": []}),

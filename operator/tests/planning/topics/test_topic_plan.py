@@ -157,7 +157,7 @@ REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
         Refusal(
             "InvalidConfig",
             "spec.replicas is 1; allowed: 2 or more, the Cluster's min.insync.replicas, "
-            "or set a smaller value in spec.config",
+            "which spec.config of the Topic may set lower",
         ),
     ),
     "fewer partitions": (
@@ -165,13 +165,13 @@ REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
         having(6),
         Refusal(
             "NotSupported",
-            "Decreasing partitions not supported: spec.partitions is 3, the topic has 6; allowed: 6 or more",
+            "Decreasing partitions not supported: spec.partitions is 3, but the topic has 6; allowed: 6 or more",
         ),
     ),
     "another name": (
         topic(topic_name="other", owned="flights"),
         having(),
-        Refusal("NotSupported", "Changing spec.topicName is not supported: it is other, allowed: flights"),
+        Refusal("NotSupported", "Changing spec.topicName is not supported: the topic name is other; allowed: flights"),
     ),
     "more replicas than brokers": (
         topic(replicas=3),
@@ -206,17 +206,17 @@ REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
     "as many replicas as there shall be brokers, of which two have not joined yet": (
         topic(replicas=3),
         ONE_BROKER.with_brokers(3),
-        Refusal("ClusterNotReady", "spec.replicas is 3 and 1 of 3 brokers are alive; waiting for broker 1, 2"),
+        Refusal("ClusterNotReady", "spec.replicas is 3, but only 1 of 3 brokers are alive; waiting for broker 1, 2"),
     ),
     "more partitions while a broker rolls": (
         topic(partitions=9, replicas=3),
         replace(having(6, replicas=3, brokers=3), racks={0: None, 2: None}).with_brokers(3),
-        Refusal("ClusterNotReady", "spec.replicas is 3 and 2 of 3 brokers are alive; waiting for broker 1"),
+        Refusal("ClusterNotReady", "spec.replicas is 3, but only 2 of 3 brokers are alive; waiting for broker 1"),
     ),
     "another cluster than the one that has the topic": (
         struct_replace(topic(cluster="two"), status=TopicStatus(topic_name="flights", cluster="one")),
         having(),
-        Refusal("NotSupported", "spec.cluster is two; allowed: one, which has the topic"),
+        Refusal("NotSupported", "spec.cluster is two; allowed: one, the Cluster of the topic"),
     ),
     "the brokers' default of replicas, more than there are brokers": (
         topic(),
@@ -255,12 +255,14 @@ REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
     "a name that metrics cannot tell from another": (
         topic(topic_name="a_b"),
         ClusterState({0: None}, {"a.b": TopicState("id", ((0,),), {})}),
-        Refusal("InvalidTopicName", "Topic a_b collides with the existing a.b"),
+        Refusal("InvalidTopicName", "topic a_b would have the same name in metrics as the topic a.b"),
     ),
     "a topic of the brokers": (
         topic(topic_name="__consumer_offsets", partitions=60),
         ONE_BROKER,
-        Refusal("NotSupported", "spec.topicName is __consumer_offsets, an internal topic; allowed: another name"),
+        Refusal(
+            "NotSupported", "spec.topicName is __consumer_offsets, which is an internal topic; choose another name"
+        ),
     ),
 }
 
@@ -343,7 +345,7 @@ def test_a_topic_whose_replicas_move_is_not_ready_and_is_the_resources_all_the_s
     status = topic_status(topic(replicas=2), found, None, "T")
     told = status.conditions[0]
     assert (told.status, told.reason) == ("False", "ReplicasMoving")
-    assert told.message == "1 of 2 partitions are moving to other replicas"
+    assert told.message == "1 of 2 partitions are being reassigned"
     assert (status.topic_name, status.replicas) == ("flights", 2)
 
 

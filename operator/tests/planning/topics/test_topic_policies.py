@@ -31,10 +31,7 @@ def plan(topic: Topic, found: TopicState | None) -> TopicPlan:
     return planned
 
 
-REFUSAL = (
-    "topic flights existed before and spec.adopt is false; allowed: true to adopt the topic, or a topic that "
-    "does not exist"
-)
+REFUSAL = "topic flights existed before the Topic, and spec.adopt is false; to adopt the topic, set spec.adopt to true"
 ADOPTION: Mapping[str, tuple[Topic, TopicState | None, bool]] = {
     "one that is not there": (DECLARED, None, True),
     "one with other replicas": (DECLARED, TopicState("id", ELSEWHERE, SET), False),
@@ -156,7 +153,7 @@ def test_a_broker_that_goes_is_emptied_whatever_the_policy() -> None:
 def test_what_others_set_while_replicas_move_stays_where_drift_is_no_more_than_a_warning() -> None:
     topic, moving = ready(DECLARED, policy="Warn"), with_a_move(CHANGED)
     topic = after(topic, plan(topic, TopicState("id", PLACED, SET)), with_a_move(TopicState("id", PLACED, SET)))
-    assert conditions(topic)["Ready"] == ("False", "1 of 3 partitions are moving to other replicas")
+    assert conditions(topic)["Ready"] == ("False", "1 of 3 partitions are being reassigned")
     assert plan(topic, moving).steps == ()
     there = after(topic, plan(topic, moving), CHANGED)
     assert plan(there, CHANGED).drift == (
@@ -172,7 +169,7 @@ def with_a_move(found: TopicState) -> TopicState:
 
 
 RAISED = TopicState("id", (*PLACED, PLACED[0]), {"retention.ms": "7"})
-TOO_MANY = "Decreasing partitions not supported: spec.partitions is 3, the topic has 4; allowed: 4 or more"
+TOO_MANY = "Decreasing partitions not supported: spec.partitions is 3, but the topic has 4; allowed: 4 or more"
 
 
 def after(topic: Topic, planned: TopicPlan, found: TopicState) -> Topic:
@@ -220,7 +217,7 @@ def test_configs_are_undone_while_replicas_that_others_took_wait_for_a_broker() 
     fewer = TopicState("id", tuple((0,) for _ in PLACED), {"retention.ms": "7"})
     state = ClusterState(racks={0: None}, topics={"flights": fewer}).with_brokers(3)
     (planned,) = plan_topics([topic], state)
-    waits = "spec.replicas is 2 and 1 of 3 brokers are alive; waiting for broker 1, 2"
+    waits = "spec.replicas is 2, but only 1 of 3 brokers are alive; waiting for broker 1, 2"
     assert (planned.steps, planned.refusal) == (REPAIR, ("ClusterNotReady", waits))
 
 

@@ -97,15 +97,21 @@ def test_a_deleted_user_loses_what_it_had_unless_another_one_has_it_now() -> Non
 
 
 REFUSED = (
-    (user("a" * 65, "tls"), f"metadata.name is {'a' * 65}; allowed with tls: 1 to 64 letters"),
-    (user(kind="tls", username="O=Acme, Inc"), "spec.username is O=Acme, Inc; allowed with tls: 1 to 64 letters"),
+    (user("a" * 65, "tls"), f"metadata.name is {'a' * 65}; allowed with the authentication tls: 1 to 64 letters"),
+    (
+        user(kind="tls", username="O=Acme, Inc"),
+        "spec.username is O=Acme, Inc; allowed with the authentication tls: 1 to 64 letters",
+    ),
     (
         user(authorization={"acls": [{"resource": {"type": "topic", "name": "__t"}, "operations": ["Read"]}]}),
         "spec.authorization.acls[0].resource.name is __t; allowed: names that do not begin with __",
     ),
     (
         user(authorization={"acls": [rule("cluster", "Alter")]}),
-        "spec.authorization.acls[0].resource.name is flights with the type cluster; allowed: leave it out",
+        (
+            "spec.authorization.acls[0].resource.name is flights, but a resource of type cluster has no "
+            "name; remove the field"
+        ),
     ),
     (
         user(authorization={"acls": [rule("topic", "Read", host="1.2.3")]}),
@@ -116,7 +122,7 @@ REFUSED = (
             kind="tls",
             authentication={"type": "tls", "password": {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}},
         ),
-        "spec.authentication.password is given with the type tls; allowed: leave it out",
+        "spec.authentication.password is set, but spec.authentication.type is tls; remove",
     ),
     (user(quotas={"controllerMutationRate": 0.0}), "spec.quotas.controllerMutationRate is 0; allowed: more than 0"),
 )
@@ -153,5 +159,5 @@ def test_acls_need_an_authorizer_and_an_older_user_is_adopted_only_where_that_is
     assert refuse(user(), context) is None
     refusal = refuse(user(adopt=False), context)
     assert refusal is not None
-    assert refusal.message.startswith("user alice existed before and spec.adopt is false")
+    assert refusal.message.startswith("user alice existed before the User, and spec.adopt is false")
     assert refuse(user(adopt=False, status=READY), context) is None
