@@ -70,7 +70,7 @@ def test_a_config_that_somebody_else_changed_is_set_back(up: RunningUp) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, "flights", incremental_configs=entries)
     (future,) = client.incremental_alter_configs([resource]).values()
     future.result(PATIENCE_S)
-    wait_for(lambda: "set flights: retention.ms=86400000, cleanup.policy to its default" in up.log())
+    wait_for(lambda: "set configs of flights: retention.ms=86400000, cleanup.policy to its default" in up.log())
     assert config(up, "flights", "retention.ms") == "86400000"
     assert config(up, "flights", "cleanup.policy") == "delete"
     assert config(up, "flights", "segment.ms") == "1000000"

@@ -30,7 +30,7 @@ class TopicState:
 
     @property
     def replication_factor(self) -> int:
-        """Return the number of replicas of partition 0."""
+        """Return the number of replicas that partition 0 has after all reassignments."""
         return len(self.targets[0])
 
 

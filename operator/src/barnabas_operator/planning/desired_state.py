@@ -35,7 +35,7 @@ class DesiredState(NamedTuple):
 
 
 def remember(manifests: Manifests, known: DesiredState | None, now: str, new_uid: Callable[[], str]) -> DesiredState:
-    """Give each declared resource its uid, creation time, generation and last status.
+    """Return the declared resources, each with its uid, creation time, generation and last status.
 
     `manifests` must hold exactly one Cluster.
     """

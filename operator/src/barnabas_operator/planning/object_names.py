@@ -27,7 +27,7 @@ PASSING_PORT: Final = 9090
 """The port for TLS between brokers while port 9091 still accepts plaintext."""
 HTTP_PORT: Final = 9404
 LAG_EXPORTER_PORT: Final = 9308
-"""The metrics port of kafka_exporter."""
+"""The metrics port of the lag exporter; kafka_exporter uses the same port."""
 
 MAINTENANCE_JOB_LABEL: Final = "barnabas.dev/maintenance-job"
 MAINTENANCE_CLUSTER_LABEL: Final = "barnabas.dev/maintenance-cluster"
@@ -36,7 +36,7 @@ MAINTENANCE_ROLE_LABEL: Final = "barnabas.dev/maintenance-role"
 SCHEDULE_LABEL: Final = "barnabas.dev/schedule"
 """The label of a CronJob and its MaintenanceJobs with the name of the entry in `spec.maintenance`."""
 SCHEDULE_LENGTH_MAX: Final = 45
-"""The longest name of a CronJob, because its Jobs add a number and drivers add `-driver` to the name."""
+"""The maximum length of a CronJob's name, to which Jobs add a number and drivers add `-driver`."""
 DIGEST_BYTES: Final = 4
 
 

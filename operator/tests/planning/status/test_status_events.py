@@ -215,7 +215,10 @@ def test_configs_that_others_changed_are_told_when_they_are_set_back() -> None:
     assert said == (
         "Normal",
         "DriftUndone",
-        "another client had changed configs of the topic, which the operator has undone: set flights: retention.ms=5",
+        (
+            "another client had changed configs of the topic, which the operator has undone: set configs "
+            "of flights: retention.ms=5"
+        ),
     )
     assert drift_undone(Topic(metadata=META, spec=TopicSpec(), status=TopicStatus()), step) is None
 
@@ -234,7 +237,7 @@ def test_a_reset_is_told_when_it_was_carried_out(before: ResetStatus | None, aft
     old = {"reset": msgspec.to_builtins(before)} if before is not None else {}
     group = ConsumerGroup(metadata=META, spec=ConsumerGroupSpec(), status=ConsumerGroupStatus(reset=after))
     found = [(each["reason"], each["message"]) for each in status_events(group, old, NOW)]
-    numbers = "it set the offsets of 3 partitions, skips 0 records, and makes the group read 0 again"
+    numbers = "it set the offsets of 3 partitions; the group skips 0 records and reads 0 again"
     assert found == [("OffsetsReset", f"the reset {after.id} was carried out: {numbers}")] * is_told
 
 

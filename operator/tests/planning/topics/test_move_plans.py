@@ -250,7 +250,7 @@ def test_an_uneven_cluster_proposes_a_rebalance_and_moves_nothing() -> None:
     (told,) = reassignment_conditions(cluster(), "T", UNEVEN, PendingMoves(plan.waiting, plan.rebalance))
     assert (told.type, told.status, told.reason) == ("RebalanceProposed", "True", "BrokersUneven")
     assert told.message == (
-        "broker 1 has less data than the other brokers, so 5 partitions (5000 bytes) can move to it; "
+        "broker 1 has less data than the other brokers, so 5 partitions (5000 bytes) can move to that broker; "
         "to approve the rebalance, run "
         "`kubectl annotate clusters.barnabas.dev one barnabas.dev/rebalance=approve`, or set "
         "spec.rebalance to Automatic"

@@ -96,7 +96,7 @@ def test_what_others_change_is_undone() -> None:
 def test_what_others_change_is_only_told_where_drift_is_no_more_than_a_warning() -> None:
     topic = ready(DECLARED, policy="Warn")
     planned = plan(topic, CHANGED)
-    said = "spec.driftPolicy is Warn, so these steps were skipped: set flights: retention.ms=5"
+    said = "spec.driftPolicy is Warn, so these steps were skipped: set configs of flights: retention.ms=5"
     assert (planned.steps, planned.drift) == ((), (said,))
     status = topic_status(topic, CHANGED, None, "T2", drift=planned.drift)
     told = {each.type: (each.status, each.message) for each in status.conditions}
@@ -157,7 +157,7 @@ def test_what_others_set_while_replicas_move_stays_where_drift_is_no_more_than_a
     assert plan(topic, moving).steps == ()
     there = after(topic, plan(topic, moving), CHANGED)
     assert plan(there, CHANGED).drift == (
-        "spec.driftPolicy is Warn, so these steps were skipped: set flights: retention.ms=5",
+        "spec.driftPolicy is Warn, so these steps were skipped: set configs of flights: retention.ms=5",
     )
     undone = replace(topic, spec=replace(topic.spec, drift_policy="Revert"))
     assert plan(undone, moving).steps == REPAIR
@@ -198,7 +198,7 @@ def test_every_change_of_others_is_told_where_drift_is_no_more_than_a_warning() 
         planned = plan(topic, RAISED)
         assert (planned.steps, planned.refusal) == ((), None)
         topic = after(topic, planned, RAISED)
-        left = "spec.driftPolicy is Warn, so these steps were skipped: set flights: retention.ms=5"
+        left = "spec.driftPolicy is Warn, so these steps were skipped: set configs of flights: retention.ms=5"
         assert conditions(topic) == {"Ready": ("True", ""), "Drifted": ("True", f"not undone: {TOO_MANY}; {left}")}
 
 

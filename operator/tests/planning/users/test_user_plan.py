@@ -97,10 +97,10 @@ def test_a_deleted_user_loses_what_it_had_unless_another_one_has_it_now() -> Non
 
 
 REFUSED = (
-    (user("a" * 65, "tls"), f"metadata.name is {'a' * 65}; allowed with the authentication tls: 1 to 64 letters"),
+    (user("a" * 65, "tls"), f"metadata.name is {'a' * 65}; allowed with TLS authentication: 1 to 64 letters"),
     (
         user(kind="tls", username="O=Acme, Inc"),
-        "spec.username is O=Acme, Inc; allowed with the authentication tls: 1 to 64 letters",
+        "spec.username is O=Acme, Inc; allowed with TLS authentication: 1 to 64 letters",
     ),
     (
         user(authorization={"acls": [{"resource": {"type": "topic", "name": "__t"}, "operations": ["Read"]}]}),

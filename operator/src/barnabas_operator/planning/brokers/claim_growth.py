@@ -64,7 +64,7 @@ def ungrown(name: str, asked: str, said: str) -> Refusal:
     """Return the refusal for claim `name`, whose growth to `asked` Kubernetes rejects with the error `said`."""
     message = f"the claim {name} cannot grow to {asked}: {said}"
     allowed = (
-        "set the volume's size back to the size of the claims, or allowVolumeExpansion to true in the storage class"
+        "set the volume's size back to the size of the claims, or set allowVolumeExpansion to true in the storage class"
     )
     return Refusal(CANNOT_GROW, f"{message}; {allowed}")
 

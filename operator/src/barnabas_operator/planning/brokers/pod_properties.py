@@ -128,9 +128,10 @@ def pod_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 def _unfit_name(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     name = cluster.metadata.name
     if len(name) > NAME_MAX or "." in name or name[:1].isdigit():
-        why = "because the names of Services and pods are derived from it"
+        why = "because the names of Services and pods begin with the name of the Cluster"
         message = (
-            f"metadata.name is {name}; allowed: at most {NAME_MAX} characters, a letter first and without a dot, {why}"
+            f"metadata.name is {name}; allowed: at most {NAME_MAX} characters, which begin with a letter and "
+            f"contain no dot, {why}"
         )
         yield ("metadata", "name"), message
 

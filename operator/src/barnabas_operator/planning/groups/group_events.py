@@ -42,8 +42,8 @@ def _reset(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:
     if done is None or done.done_at is None or (was.get("id") == done.id and "doneAt" in was):
         return
     numbers = (
-        f"it set the offsets of {done.partitions} partitions, skips {done.skipped} records, "
-        f"and makes the group read {done.again} again"
+        f"it set the offsets of {done.partitions} partitions; "
+        f"the group skips {done.skipped} records and reads {done.again} again"
     )
     yield "Normal", RESET, f"the reset {done.id} was carried out: {numbers}"
 

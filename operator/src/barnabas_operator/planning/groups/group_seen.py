@@ -22,9 +22,9 @@ class GroupSeen:
     members: int | None = None
     consumers: tuple[Consumer, ...] = ()
     lags: GroupLags
-    """The lag in all partitions of committed topics whose leaders report the ends of the log."""
+    """The lag in all partitions of topics with committed offsets whose leaders report the ends of the log."""
     silent: tuple[TopicPartition, ...] = ()
-    """The partitions of committed topics whose lag is unknown because their leaders do not answer."""
+    """The partitions of topics with committed offsets whose lag is unknown because no leader answers."""
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     """The number of partitions of each topic that has committed offsets or members assigned."""
     held_back: int = 0

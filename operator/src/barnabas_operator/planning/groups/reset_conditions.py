@@ -17,7 +17,7 @@ ON_HOLD: Final = "OnHold"
 
 
 def known_reset(group: ConsumerGroup) -> ResetStatus | None:
-    """Return the status of the declared reset, or None."""
+    """Return `status.reset` if it is about the declared reset, or else None."""
     reset, known = group.spec.offsets.reset, group.status.reset if group.status is not None else None
     return known if known is not None and reset is not None and known.id == reset.id else None
 
@@ -78,8 +78,11 @@ def done_message(done: ResetStatus) -> str:
     """Return the message about a reset that was carried out, without numbers if the plan is unknown."""
     if not done.partitions:
         return f"the reset {done.id} was carried out before, as the committed offsets show"
-    counts = f"it set the offsets of {counted(done.partitions, 'partition')}, skips {counted(done.skipped, 'record')}"
-    return f"the reset {done.id} was carried out: {counts}, and makes the group read {done.again:,} again"
+    counts = (
+        f"it set the offsets of {counted(done.partitions, 'partition')}; "
+        f"the group skips {counted(done.skipped, 'record')}"
+    )
+    return f"the reset {done.id} was carried out: {counts} and reads {done.again:,} again"
 
 
 def reset_planned(group: ConsumerGroup, work: WorkStatus, plan: ResetPlan, now: str) -> WorkStatus:

@@ -85,9 +85,10 @@ class ResetPlan(NamedTuple):
 
     def __str__(self) -> str:
         counts = (
-            f"it sets the offsets of {counted(len(self.moves), 'partition')}, skips {counted(self.skipped, 'record')}"
+            f"it sets the offsets of {counted(len(self.moves), 'partition')}; "
+            f"the group skips {counted(self.skipped, 'record')}"
         )
-        said = f"{counts}, and makes the group read {self.again:,} again"
+        said = f"{counts} and reads {self.again:,} again"
         if not self.clamped:
             return said
         at_end = ", ".join(f"{each.partition} at {each.to}" for each in self.clamped[:NAMED_MAX])

@@ -19,5 +19,8 @@ def place_problems(run: RunSpec, at: str) -> Iterator[str]:
         folder = PurePosixPath(value)
         is_kept = ".." not in folder.parts and any(folder.is_relative_to(mount) for mount in mounts)
         if not (value.startswith(OBJECT_STORE) or is_kept):
-            below = ", ".join(f"{mount}/..." for mount in mounts) or "the run has no volume yet; add one to volumes"
+            below = (
+                ", ".join(f"{mount}/..." for mount in mounts)
+                or "the run has no volume yet; add a volume to the field volumes"
+            )
             yield f"{at}.options.{name} is {value}; allowed: a folder on one of the run's volumes ({below})"

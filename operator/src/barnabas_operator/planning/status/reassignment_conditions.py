@@ -99,7 +99,7 @@ def _refused(said: Sequence[str]) -> str:
 def _described(rebalance: Rebalance) -> str:
     brokers = ", ".join(map(str, rebalance.to_brokers))
     how_much = f"{rebalance.partitions} partitions ({rebalance.size_bytes} bytes)"
-    return f"broker {brokers} has less data than the other brokers, so {how_much} can move to it"
+    return f"broker {brokers} has less data than the other brokers, so {how_much} can move to that broker"
 
 
 def _approval(cluster: Cluster) -> str:

@@ -49,17 +49,17 @@ def cluster_template(kafka: Section, pool: Section | None, labels: dict[str, str
 
 
 def pod_of(template: Section) -> JsonObject:
-    """Return the template of a pod."""
+    """Return the template of pods, converted from the entry `pod` of a Strimzi template."""
     return _with_spec(template, "pod", _POD)
 
 
 def container_of(template: Section, name: str) -> JsonObject:
-    """Return the template of a container."""
+    """Return the template of a container, converted from the entry `name` of a Strimzi template."""
     return _taken(template.section(name), _CONTAINER)
 
 
 def metadata_of(template: Section, name: str) -> JsonObject:
-    """Return a template that has only labels and annotations."""
+    """Return a template that has only the labels and annotations of the entry `name` of a Strimzi template."""
     return _with_spec(template, name, {})
 
 

@@ -66,7 +66,7 @@ def describe(step: TopicStep) -> str:
             pairs = (
                 f"{key}={value}" if value is not None else f"{key} to its default" for key, value in changes.items()
             )
-            return f"set {topic}: {', '.join(pairs)}"
+            return f"set configs of {topic}: {', '.join(pairs)}"
         case MoveReplicas(topic, moved):
             rows = (f"{number} to {','.join(map(str, row))}" for number, row in islice(moved.items(), ROWS_SHOWN))
             more = f" and {len(moved) - ROWS_SHOWN} more" if len(moved) > ROWS_SHOWN else ""

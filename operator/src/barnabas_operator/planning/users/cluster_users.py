@@ -12,7 +12,7 @@ SCRAM_256: Final = "SCRAM-SHA-256"
 
 
 class Acl(NamedTuple):
-    """An ACL of a resource pattern."""
+    """An ACL: a resource pattern, and an entry that allows or denies a principal one operation."""
 
     pattern: AclPattern
     entry: AclEntry

@@ -64,13 +64,13 @@ def valid_name(user: User, context: UserContext) -> Refusal | None:
         return Refusal(RESOURCE_CONFLICT, f"{field} is {user.username}, {why}")
     if user.spec.authentication.type == "tls" and re.fullmatch(CERTIFICATE_NAME, user.username) is None:
         return Refusal(
-            INVALID_SPEC, f"{field} is {user.username}; allowed with the authentication tls: {CERTIFICATE_NAME_WORDS}"
+            INVALID_SPEC, f"{field} is {user.username}; allowed with TLS authentication: {CERTIFICATE_NAME_WORDS}"
         )
     return None
 
 
 def possible_password(user: User, _context: UserContext) -> Refusal | None:
-    """Refuse a password for a user without SCRAM."""
+    """Refuse a declared password if the authentication of the User is not SCRAM."""
     authentication = user.spec.authentication
     if authentication.password is None or authentication.type.startswith("scram-"):
         return None
