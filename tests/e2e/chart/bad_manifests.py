@@ -127,7 +127,7 @@ TOPICS: Final[Mapping[str, Bad]] = {
     "more replicas than brokers": topic("webhook", "spec.replicas", "4", "1 to 3", replicas=4, name="new"),
     "a topic that another resource has": topic("webhook", "taken", "owner", topicName="taken", name="one"),
     "a name that metrics cannot tell from another Topic's": topic(
-        "webhook", "topic a_b", "Topic dotted", "'.' and '_'", "allowed: another name", topicName="a_b", name="a-b"
+        "webhook", "topic a_b", "Topic dotted", "'.' and '_'", "choose another name", topicName="a_b", name="a-b"
     ),
     "a setting that is none": config("webhook", "retention.msec", "no setting", retention_msec=5),
     "a setting that is mistyped": config(
@@ -248,7 +248,7 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
     "a variable without a name": in_template(
         "webhook",
         "spec.template.brokerContainer.env[0].name is missing",
-        "the key of an entry",
+        "the key of a list entry",
         brokerContainer={"env": [{"value": "x"}]},
     ),
     "a container's field that is none": in_template(
@@ -263,7 +263,7 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
     "a label that finds the brokers": in_template(
         "webhook",
         "spec.template.pod.metadata.labels[\"app.kubernetes.io/name\"] is 'mine'",
-        "any other name",
+        "choose another",
         pod={"metadata": {"labels": {"app.kubernetes.io/name": "mine"}}},
     ),
     "a budget's field that is none": in_template(

@@ -103,7 +103,9 @@ def test_a_claim_whose_storage_class_cannot_grow_it_says_so(api_server: ControlP
     assert why.reason == "VolumeCannotGrow"
     assert why.message.startswith(f"the claim {name} cannot grow to 2Gi: ")
     assert "storageclass" in why.message
-    assert why.message.endswith("back to the size of the claims, or set allowVolumeExpansion in the class")
+    assert why.message.endswith(
+        "back to the size of the claims, or set allowVolumeExpansion to true in the storage class"
+    )
     assert size_of(api_server, namespace, name) == "1Gi"
 
 

@@ -128,7 +128,7 @@ def test_a_group_or_its_offsets_are_deleted_once_it_has_no_members(world: ResetW
             "GroupActive",
             (
                 f"spec.deletionPolicy is {policy}, and group {world.name} has 1 member: pod at 127.0.0.1; the deletion "
-                "continues once the members have left; with Retain the group is kept"
+                "continues after all members have left; to keep the group, set the policy to Retain"
             ),
         )
     assert world.end("Retain") is None
