@@ -210,6 +210,6 @@ def test_disks_that_go_with_a_cluster_that_keeps_all_else_are_told_when_it_is_de
         "the records on volume 0 of each broker are deleted with Cluster brief, although spec.deletionPolicy is Retain"
     )
     done = kubectl.ask(*IN, "delete", "cluster", "brief")
-    assert (done.returncode, done.stderr) == (0, f"Warning: deleteClaim is true: {lost}\n")
+    assert (done.returncode, done.stderr) == (0, f"Warning: deleteClaim is true, so {lost}\n")
     done = kubectl.ask(*IN, "delete", "cluster", "lasting")
     assert (done.returncode, done.stderr) == (0, "")

@@ -101,7 +101,7 @@ def test_an_open_cluster_from_before_becomes_insecure_and_its_pods_stay(world: W
 
     before = brokers()
     world.kubectl("patch", "cluster", "one", "--type=merge", '-p={"spec":{"insecure":false}}')
-    wait_for(lambda: world.ready("one", "Cluster")[1], lambda said: "or spec.insecure: true" in said, PATIENCE_S)
+    wait_for(lambda: world.ready("one", "Cluster")[1], lambda said: "or set spec.insecure: true" in said, PATIENCE_S)
     # An earlier operator wrote no such field.
     world.kubectl("patch", "cluster", "one", "--type=merge", "--subresource=status", '-p={"status":{"security":null}}')
     wait_for(lambda: cluster(world)["spec"]["insecure"], seconds_max=PATIENCE_S)

@@ -59,9 +59,12 @@ IMPOSSIBLE: tuple[tuple[dict[str, Any], str], ...] = (
     ),
     (
         {"authorization": {"acls": [{**WRITES, "resource": {"type": "cluster", "name": "x"}}]}},
-        "name is x with the type cluster; allowed: leave it out",
+        "name is x, but a resource of type cluster has no name; remove the field",
     ),
-    ({"authentication": {"type": "tls"}, "username": "a b"}, "spec.username is a b; allowed with tls: 1 to 64 letters"),
+    (
+        {"authentication": {"type": "tls"}, "username": "a b"},
+        "spec.username is a b; allowed with TLS authentication: 1 to 64 letters",
+    ),
     (
         {"quotas": {"controllerMutationRate": 0}},
         "spec.quotas.controllerMutationRate is 0 or less; allowed: more than 0",

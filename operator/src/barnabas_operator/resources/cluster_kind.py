@@ -52,8 +52,9 @@ _RULES: Final[Mapping[type, list[JsonObject]]] = {
         {
             "rule": f"size(self.metadata.name) <= {NAME_MAX} && self.metadata.name.matches('^[a-z][^.]*$')",
             "messageExpression": (
-                f"'metadata.name is ' + self.metadata.name + '; allowed: at most {NAME_MAX} characters, a letter"
-                " first and without a dot, because the names of Services and pods are derived from it'"
+                f"'metadata.name is ' + self.metadata.name + '; allowed: at most {NAME_MAX} characters, which"
+                " begin with a letter and contain no dot, because the names of Services and pods begin with the name"
+                " of the Cluster'"
             ),
         }
     ],

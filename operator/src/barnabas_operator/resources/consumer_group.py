@@ -343,8 +343,8 @@ CONSUMER_GROUP: Final = Kind(
                 ),
                 "messageExpression": (
                     "'spec.cluster is ' + (has(self.spec.cluster) ? self.spec.cluster : 'missing')"
-                    " + '; allowed: ' + self.status.cluster + ', which has the group'"
-                    " + (has(oldSelf.spec.cluster) ? '' : ', or leave it out')"
+                    " + '; allowed: ' + self.status.cluster + ', the Cluster of the group'"
+                    " + (has(oldSelf.spec.cluster) ? '' : ', or no value')"
                 ),
             },
             {  # A target that is replaced during a reset would stay scaled to 0.

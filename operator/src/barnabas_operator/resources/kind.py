@@ -79,6 +79,6 @@ def fixed(field: str, inside: str = "spec") -> JsonObject:
         "rule": f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
         "messageExpression": (
             f"'{inside}.{field} is ' + (has(self.{field}) ? self.{field} : 'missing') + '; allowed: '"
-            f" + (has(oldSelf.{field}) ? oldSelf.{field} : 'leave it out') + ', it cannot change'"
+            f" + (has(oldSelf.{field}) ? oldSelf.{field} : 'no value') + ', because the field cannot change'"
         ),
     }

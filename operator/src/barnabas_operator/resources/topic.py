@@ -141,8 +141,8 @@ TOPIC: Final = Kind(
                 ),
                 "messageExpression": (
                     "'spec.cluster is ' + (has(self.spec.cluster) ? self.spec.cluster : 'missing')"
-                    " + '; allowed: ' + self.status.cluster + ', which has the topic'"
-                    " + (has(oldSelf.spec.cluster) ? '' : ', or leave it out')"
+                    " + '; allowed: ' + self.status.cluster + ', the Cluster of the topic'"
+                    " + (has(oldSelf.spec.cluster) ? '' : ', or no value')"
                 ),
             },
         ],

@@ -246,7 +246,7 @@ USER: Final = Kind(
                 "rule": f"self.spec.authentication.type != 'tls' || {_NAME}.matches('{CERTIFICATE_NAME}')",
                 "messageExpression": (
                     f"(has(self.spec.username) ? 'spec.username is ' : 'metadata.name is ') + {_NAME}"
-                    f' + "; allowed with tls: {CERTIFICATE_NAME_WORDS}"'
+                    f' + "; allowed with TLS authentication: {CERTIFICATE_NAME_WORDS}"'
                 ),
             },
             {
@@ -256,8 +256,8 @@ USER: Final = Kind(
                 ),
                 "messageExpression": (
                     "'spec.cluster is ' + (has(self.spec.cluster) ? self.spec.cluster : 'missing')"
-                    " + '; allowed: ' + self.status.cluster + ', which has the user'"
-                    " + (has(oldSelf.spec.cluster) ? '' : ', or leave it out')"
+                    " + '; allowed: ' + self.status.cluster + ', the Cluster of the user'"
+                    " + (has(oldSelf.spec.cluster) ? '' : ', or no value')"
                 ),
             },
         ],
@@ -266,8 +266,8 @@ USER: Final = Kind(
             {
                 "rule": "!has(self.password) || self.type.startsWith('scram-')",
                 "messageExpression": (
-                    "'spec.authentication.password is given with the type ' + self.type"
-                    " + '; allowed: leave it out, or the type scram-sha-512'"
+                    "'spec.authentication.password is set, but spec.authentication.type is ' + self.type"
+                    " + '; remove the password, or set the type to scram-sha-512'"
                 ),
             },
         ],
@@ -275,8 +275,11 @@ USER: Final = Kind(
             {
                 "rule": "(self.type == 'cluster') != has(self.name)",
                 "messageExpression": (
-                    "'name is ' + (has(self.name) ? self.name : 'missing') + ' with the type ' + self.type"
-                    " + (has(self.name) ? '; allowed: leave it out' : '; allowed: a name, or *')"
+                    "has(self.name) ? 'name is ' + self.name + ', but a resource of type cluster has "
+                    "no name; remove the"
+                    " field' : 'name is missing, but a resource of type ' + self.type + ' needs a "
+                    "name; allowed: a name,"
+                    " or *'"
                 ),
             },
             {
