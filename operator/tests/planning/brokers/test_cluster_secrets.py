@@ -251,7 +251,7 @@ REFUSED = {
     ),
     "passwords in clear": (
         secured(listener("plain", tls=False)),
-        "spec.listeners[0].authentication.type is plain, which sends passwords in clear without TLS; allowed: scram",
+        "spec.listeners[0].authentication.type is plain, which sends passwords in clear without TLS; set the ",
     ),
     "rights of nobody": (secured(Listener(name="a")), "spec.listeners[0].authentication is missing"),
 }

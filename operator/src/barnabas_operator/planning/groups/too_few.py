@@ -54,7 +54,10 @@ def _is_alike(before: float | None, now: float | None) -> bool:
 
 
 def gone_down(before: TooFew | None, replicas: int, now_s: float) -> TooFew | None:
-    """Return the memory after a scale-down to `replicas`; if that was too small before, one fewer may be tried next."""
+    """Return the memory after a scale-down to `replicas`.
+
+    If that number was too small before, one replica fewer may be tried next.
+    """
     if before is None or replicas > before.replicas:
         return before
     return before._replace(replicas=max(0, replicas - 1), until_s=now_s)
