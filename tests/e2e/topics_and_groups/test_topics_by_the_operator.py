@@ -68,7 +68,7 @@ def test_a_resource_that_goes_takes_its_topic_along_only_where_it_says_so(
     world.kubectl("delete", "topic", "guarded", "--wait=false")
     assert world.partitions().keys() == {"kept", "guarded"}
     _, why = wait_for(lambda: world.ready("guarded"), lambda said: said[0] == "False", PATIENCE_S)
-    assert "spec.deletionPolicy is Protect; set Delete or Retain first" in why
+    assert "spec.deletionPolicy is Protect; first set Delete or Retain" in why
     world.kubectl("patch", "topic", "guarded", "--type=merge", '-p={"spec":{"deletionPolicy":"Retain"}}')
     wait_for(lambda: world.topic("guarded"), lambda found: found is None, PATIENCE_S)
     assert world.partitions().keys() == {"kept", "guarded"}
