@@ -13,6 +13,7 @@ from collections.abc import Callable
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
+from barnabas_broker.server.tls_stream import TlsStream
 from barnabas_broker.server.tls_transport import TlsTransport
 from barnabas_core.fair_turns import LASTS_S
 
@@ -47,7 +48,7 @@ class Handshake:
 
     def __init__(
         self,
-        tls: ssl.SSLSocket,
+        tls: TlsStream,
         peer: str,
         principal_of: Callable[[bytes | None], str],
         done: Callable[[TlsTransport, str], object],
@@ -86,12 +87,7 @@ class Handshakes:
         """Begin a handshake over a non-blocking socket."""
         if len(self._under_way) >= HANDSHAKES_MAX:
             self.close_oldest(1)
-        try:
-            tls = server.context.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
-        except OSError as error:  # The client has already reset the connection.
-            connected.close()
-            self._failed(peer, str(error), failed)
-            return
+        tls = TlsStream(connected, server.context, server_side=True)
         handshake = Handshake(tls, peer, server.principal_of, done, failed, self._loop.time())
         self._under_way[handshake] = None
         self._loop.add_reader(tls.fileno(), self._is_ready, handshake)
@@ -142,8 +138,8 @@ class Handshakes:
     def _step(self, handshake: Handshake) -> None:
         tls = handshake.tls
         try:
-            tls.do_handshake()
-            principal = handshake.principal_of(tls.getpeercert(binary_form=True))
+            tls.shake_hands()
+            principal = handshake.principal_of(tls.certificate())
         except ssl.SSLWantReadError:
             self._loop.add_reader(tls.fileno(), self._is_ready, handshake)
         except ssl.SSLWantWriteError:

@@ -5,6 +5,7 @@ import socket
 import ssl
 from typing import Final
 
+from barnabas_broker.server.tls_stream import TlsStream
 from barnabas_broker.server.tls_transport import TlsTransport
 
 HANDSHAKE_S_MAX: Final = 10.0
@@ -14,7 +15,7 @@ async def shake_hands(
     loop: asyncio.AbstractEventLoop, connected: socket.socket, context: ssl.SSLContext, host: str
 ) -> TlsTransport:
     """Return the transport after the handshake. Raise OSError if the handshake fails or takes too long."""
-    tls = context.wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
+    tls = TlsStream(connected, context, server_hostname=host)
     try:
         async with asyncio.timeout(HANDSHAKE_S_MAX):
             while not await _step(loop, tls):
@@ -25,10 +26,10 @@ async def shake_hands(
     return TlsTransport(loop, tls)
 
 
-async def _step(loop: asyncio.AbstractEventLoop, tls: ssl.SSLSocket) -> bool:
+async def _step(loop: asyncio.AbstractEventLoop, tls: TlsStream) -> bool:
     """Continue the handshake until it waits for the socket; return True at its end."""
     try:
-        tls.do_handshake()
+        tls.shake_hands()
     except ssl.SSLWantReadError:
         listen, ignore = loop.add_reader, loop.remove_reader
     except ssl.SSLWantWriteError:

@@ -1,52 +1,46 @@
-"""Send and receive over TLS after the handshake, over a socket that never blocks.
+"""Send and receive over TLS after the handshake.
 
-OpenSSL returns at most one record at a time and has no peek. If the socket is full, OpenSSL wants the same bytes again,
-so callers must repeat them after BlockingIOError.
+TLS has no peek, so that this transport keeps the decrypted bytes that a peek has returned.
 """
 
 import asyncio
 import os
-import ssl
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
+from barnabas_broker.server.tls_stream import TlsStream
 from barnabas_broker.server.transport import Sent
 from barnabas_broker.wire.parts import FileSlice
 
 PEEKED_BYTES_MAX: Final = 16 * 1024
-"""The most decrypted bytes that a connection holds before they are received: one TLS record."""
-WRITE_BYTES: Final = 128 * 1024
-"""The bytes of one write, which OpenSSL splits into eight records."""
-_WANTS: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+"""The most decrypted bytes that a connection holds before they are received."""
+READ_BYTES: Final = 128 * 1024
+"""The bytes that are read from a file before they are encrypted and sent."""
 
 
 class TlsTransport:
     """A connected TLS stream."""
 
-    __slots__ = ("_blocked_bytes", "_fd", "_is_called_soon", "_loop", "_peeked", "_readable", "_tls")
+    __slots__ = ("_fd", "_is_called_soon", "_loop", "_peeked", "_readable", "_stream")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, tls: ssl.SSLSocket) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, stream: TlsStream) -> None:
         self._loop = loop
-        self._tls = tls
-        self._fd = tls.fileno()
+        self._stream = stream
+        self._fd = stream.fileno()
         self._peeked = bytearray()
         self._readable: Callable[[], object] | None = None
         self._is_called_soon = False
-        self._blocked_bytes = 0
-        """The size of the write for which the socket had no room; 0 if the last write succeeded."""
 
     def receive(self, buffer: memoryview) -> int:
         """Receive all records that have arrived, as far as the buffer has room."""
         have = self._take_peeked(buffer)
-        size = len(buffer)
         try:
-            while have < size and (received := self._tls.recv_into(buffer[have:])):
-                have += received
-        except _WANTS:
+            have += self._stream.receive_into(buffer[have:])
+        except BlockingIOError:
             if not have:
-                raise BlockingIOError from None
-        self._call_soon()
+                raise
+        if have == len(buffer):
+            self._call_soon()
         return have
 
     def _take_peeked(self, buffer: memoryview) -> int:
@@ -57,14 +51,13 @@ class TlsTransport:
         return taken
 
     def peek(self, buffer: memoryview) -> int:
-        """Copy decrypted bytes into the buffer, at most one record, without consuming them."""
-        room = PEEKED_BYTES_MAX - len(self._peeked)
-        if room > 0:
-            try:
-                self._peeked += self._tls.recv(room)
-            except _WANTS:
-                if not self._peeked:
-                    raise BlockingIOError from None
+        """Copy decrypted bytes into the buffer, at most PEEKED_BYTES_MAX, without consuming them."""
+        room = memoryview(bytearray(PEEKED_BYTES_MAX - len(self._peeked)))
+        try:
+            self._peeked += room[: self._stream.receive_into(room)]
+        except BlockingIOError:
+            if not self._peeked:
+                raise
         seen = min(len(self._peeked), len(buffer))
         buffer[:seen] = self._peeked[:seen]
         return seen
@@ -77,34 +70,26 @@ class TlsTransport:
             return False
 
     def send(self, part: Sent) -> int:
-        """Send the first bytes as whole TLS records; after BlockingIOError, send the same bytes again."""
-        return self._send(memoryview(part)[: self._blocked_bytes or WRITE_BYTES])
+        """Send the first bytes; after BlockingIOError, send the same bytes again."""
+        return self._stream.send(memoryview(part))
 
     send_before_more = send
 
     def send_file(self, part: FileSlice, bytes_max: int) -> int:
         """Read a file slice, which is in the page cache, then encrypt and send it."""
-        wanted = self._blocked_bytes or min(bytes_max, part.length, WRITE_BYTES)
-        read = os.pread(part.file.fileno(), wanted, part.position)
-        return self._send(memoryview(read)) if read else 0
-
-    def _send(self, part: memoryview) -> int:
-        try:
-            sent = self._tls.send(part)
-        except _WANTS:
-            self._blocked_bytes = len(part)
-            raise BlockingIOError from None
-        self._blocked_bytes = 0
-        return sent
+        if self._stream.is_blocked:
+            return self._stream.send_blocked()
+        read = os.pread(part.file.fileno(), min(bytes_max, part.length, READ_BYTES), part.position)
+        return self._stream.send(memoryview(read)) if read else 0
 
     def call_when_readable(self, callback: Callable[[], object]) -> None:
-        """Call `callback` when bytes arrive, and for decrypted bytes, which the selector does not see."""
+        """Call `callback` when bytes arrive, and for bytes that left the socket, which the selector does not see."""
         self._readable = callback
         self._loop.add_reader(self._fd, callback)
         self._call_soon()
 
     def _call_soon(self) -> None:
-        if self._readable is not None and not self._is_called_soon and (self._peeked or self._tls.pending()):
+        if self._readable is not None and not self._is_called_soon and (self._peeked or self._stream.has_received):
             self._is_called_soon = True
             self._loop.call_soon(self._call)
 
@@ -134,7 +119,4 @@ class TlsTransport:
         self._readable = None
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
-        if not self._blocked_bytes:
-            with suppress(OSError, ValueError):
-                self._tls.unwrap()
-        self._tls.close()
+        self._stream.close()

@@ -1,0 +1,170 @@
+"""Encrypt and decrypt the bytes of one non-blocking socket.
+
+OpenSSL works on two buffers in memory, and this module moves their bytes to and from the socket. One system call then
+receives many TLS records; OpenSSL itself would need two calls for each record. This matters because librdkafka sends
+each record's header and each value as a TLS record of its own.
+"""
+
+import socket
+import ssl
+from contextlib import suppress
+from typing import Final
+
+RECEIVED_BYTES: Final = 12 * 1024 - 3
+"""The bytes of one receive. OpenSSL's buffer keeps the size of its largest content plus a third: here 16 KiB."""
+RECORD_BYTES: Final = 16 * 1024
+"""The most plaintext of one TLS record. One record is encrypted at a time, so that its buffer keeps 22 KiB."""
+UNASKED_BYTES_MAX: Final = 64 * 1024
+"""The most encrypted bytes, such as alerts, that may wait although nothing was sent."""
+
+
+class TlsStream:
+    """A TLS session over a connected socket that never blocks."""
+
+    __slots__ = ("_accepted_bytes", "_incoming", "_outgoing", "_socket", "_tls", "_unsent")
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+    ) -> None:
+        self._socket = connected
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side, server_hostname)
+        self._unsent = memoryview(b"")
+        """Encrypted bytes that the socket has not taken yet."""
+        self._accepted_bytes = 0
+        """The plaintext bytes of a `send` that are encrypted, but not sent completely."""
+
+    def fileno(self) -> int:
+        """Return the descriptor of the socket."""
+        return self._socket.fileno()
+
+    def certificate(self) -> bytes | None:
+        """Return the certificate of the other side in DER, or None if it has none."""
+        return self._tls.getpeercert(binary_form=True)
+
+    def shake_hands(self) -> None:
+        """Continue the handshake. Raise SSLWantReadError or SSLWantWriteError if it must wait for the socket.
+
+        Raise OSError if the handshake fails.
+        """
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._send_handshake()
+                self._receive_handshake()
+            except ssl.SSLError:
+                with suppress(OSError):
+                    self._flush()  # OpenSSL has written an alert that tells the other side the reason.
+                raise
+            else:
+                self._send_handshake()
+                return
+
+    def _send_handshake(self) -> None:
+        if not self._flush():
+            raise ssl.SSLWantWriteError
+
+    def _receive_handshake(self) -> None:
+        try:
+            if not self._receive():
+                self._incoming.write_eof()
+        except BlockingIOError:
+            raise ssl.SSLWantReadError from None
+
+    @property
+    def has_received(self) -> bool:
+        """True if bytes have been received from the socket that no `receive_into` has returned yet."""
+        return bool(self._tls.pending() or self._incoming.pending)
+
+    def receive_into(self, buffer: memoryview) -> int:
+        """Decrypt received bytes into the buffer; return their number, 0 if the other side has ended.
+
+        Raise BlockingIOError if nothing has arrived. A buffer that is not filled shows that the socket is empty.
+        """
+        read, have, size = self._tls.read, 0, len(buffer)
+        try:
+            while have < size:
+                try:
+                    while have < size:
+                        received = read(size - have, buffer[have:])
+                        if not received:
+                            return have
+                        have += received  # type: ignore[operator]  # a number, because `read` was given a buffer
+                except ssl.SSLWantReadError:
+                    if not self._receive():
+                        return have
+        except BlockingIOError:
+            if not have:
+                raise
+        return have
+
+    def _receive(self) -> bool:
+        """Receive encrypted bytes; return False if the other side has ended."""
+        if self._outgoing.pending:  # OpenSSL has replied by itself, for example to a request for renegotiation.
+            self._flush()
+            if self._outgoing.pending > UNASKED_BYTES_MAX:
+                raise ConnectionAbortedError("the other side causes TLS replies and does not read them")
+        received = self._socket.recv(RECEIVED_BYTES)
+        self._incoming.write(received)
+        return bool(received)
+
+    def send(self, part: memoryview) -> int:
+        """Encrypt and send the first bytes of a buffer; return their number.
+
+        After BlockingIOError, or a smaller number than the length of the buffer, the next call must repeat the bytes
+        that were not sent, because some of them may be encrypted already.
+        """
+        if self.is_blocked:
+            return self.send_blocked()
+        sent = 0
+        while sent < len(part):
+            self._accepted_bytes = accepted = self._tls.write(part[sent : sent + RECORD_BYTES])
+            if not self._flush():
+                break
+            self._accepted_bytes = 0
+            sent += accepted
+        if not sent:
+            raise BlockingIOError
+        return sent
+
+    @property
+    def is_blocked(self) -> bool:
+        """True if the socket had no room for all encrypted bytes of the last `send`."""
+        return self._accepted_bytes > 0
+
+    def send_blocked(self) -> int:
+        """Send the encrypted bytes of the last `send`; return the number of its plaintext bytes that they contain.
+
+        Raise BlockingIOError if the socket still has too little room.
+        """
+        if not self._flush():
+            raise BlockingIOError
+        sent, self._accepted_bytes = self._accepted_bytes, 0
+        return sent
+
+    def _flush(self) -> bool:
+        """Send encrypted bytes; return True if none is left."""
+        while self._unsent or self._outgoing.pending:
+            if not self._unsent:
+                self._unsent = memoryview(self._outgoing.read())
+            try:
+                self._unsent = self._unsent[self._socket.send(self._unsent) :]
+            except BlockingIOError:
+                return False
+        return True
+
+    def close(self) -> None:
+        """Close the socket, after a TLS close_notify if the socket has room; wait for no close_notify in return."""
+        if not self.is_blocked:
+            with suppress(ssl.SSLError, ValueError):  # OpenSSL writes close_notify, then waits for the other side's.
+                self._tls.unwrap()
+        with suppress(OSError):  # The other side is gone.
+            self._flush()
+        self._socket.close()
