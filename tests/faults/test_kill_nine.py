@@ -154,7 +154,7 @@ def check_acknowledged(client: StockClient, writer: Writer) -> None:
 
 def checked_bytes(broker: FaultyBroker) -> int:
     """What the latest start read of the logs."""
-    found = re.search(r"(\d+) bytes checked", broker.lines("bytes checked")[-1])
+    found = re.search(r"(\d+) bytes were checked", broker.lines("bytes were checked")[-1])
     assert found is not None
     return int(found[1])
 

@@ -30,7 +30,7 @@ def test_sigterm_under_load_is_a_clean_shutdown(start_broker: StartBroker) -> No
     assert broker.server.stop() == 0
     assert (broker.log_dirs[0] / ".kafka_cleanshutdown").exists()
     broker.server.start()
-    assert len(broker.lines("after a clean shutdown, 0 bytes checked")) == 1
+    assert len(broker.lines("after a clean shutdown; 0 bytes were checked")) == 1
     assert producer.flush(PATIENCE_S) == 0
     values = {partition: broker.client.read("flights", partition) for partition in range(6)}
     assert len(acknowledged) == 20_000

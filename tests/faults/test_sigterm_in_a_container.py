@@ -36,6 +36,6 @@ def test_a_command_that_is_still_imported_ends_at_once_and_says_so(command: str,
             os.kill(only_child(process), signal.SIGTERM)
             said = process.communicate(timeout=PATIENCE_S)
             assert process.returncode == EXIT_TERMINATED
-            assert said == ("", f"barnabas {command}: SIGTERM came\n")
+            assert said == ("", f"barnabas {command}: stopped by SIGTERM\n")
         finally:
             process.kill()

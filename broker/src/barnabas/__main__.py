@@ -21,13 +21,15 @@ class Command(NamedTuple):
 
 COMMANDS: Final = {
     "broker": Command(
-        "barnabas_broker.app.main", "broker", "run one broker: barnabas broker server.properties [--override k=v]"
+        "barnabas_broker.app.main", "broker", "run one broker, as in `barnabas broker server.properties`"
     ),
     "up": Command(
         "barnabas_operator.app.up", "local", "run the cluster and topics that the manifests of a directory declare"
     ),
     "convert": Command(
-        "barnabas_operator.app.convert", "local", "print manifests for Strimzi as manifests for Barnabas"
+        "barnabas_operator.app.convert",
+        "local",
+        "convert manifests for Strimzi to manifests for Barnabas, and print them",
     ),
     "operator": Command("barnabas_operator.app.operator", "operator", "run the Kubernetes operator (in its image)"),
     "accept-loss": Command(
@@ -48,12 +50,14 @@ COMMANDS: Final = {
         "barnabas_lag.app.main", "operator", "export the lag of the groups of any Kafka cluster to Prometheus"
     ),
     "jobs": Command(
-        "barnabas_jobs.app.main", "jobs", "archive, restore and check topics with Spark: barnabas jobs list"
+        "barnabas_jobs.app.main",
+        "jobs",
+        "archive, restore and check topics with Spark; `barnabas jobs list` lists the jobs",
     ),
     "start-maintenance": Command(
         "barnabas_operator.app.start_maintenance",
         "operator",
-        "start a run of a Cluster's maintenance, as its CronJobs do",
+        "start one maintenance run of a Cluster; its CronJobs use this command",
     ),
     "status": Command(
         "barnabas_operator.app.status", "operator", "print topics, partitions, groups and lag of a cluster"
@@ -78,7 +82,7 @@ def main() -> int:
         return 0
     command = COMMANDS.get(arguments[0]) if arguments else None
     if command is None:
-        print(f"barnabas: {arguments[0]!r} is no command\n" if arguments else "", usage(), sep="", file=sys.stderr)
+        print(f"barnabas: {arguments[0]!r} is not a command\n" if arguments else "", usage(), sep="", file=sys.stderr)
         return EXIT_USAGE
     # A subcommand sets its own handler later; the kernel sets none for the first process of a container.
     signal.signal(signal.SIGTERM, lambda *_: end_at_once(arguments[0]))
@@ -93,14 +97,14 @@ def main() -> int:
 def end_at_once(name: str) -> NoReturn:
     """Exit without waiting for half-finished imports; the subcommand has not begun, so nothing needs a clean end."""
     try:
-        os.write(sys.stderr.fileno(), f"barnabas {name}: SIGTERM came\n".encode())
+        os.write(sys.stderr.fileno(), f"barnabas {name}: stopped by SIGTERM\n".encode())
     finally:  # The exit code must be right even if stderr is closed.
         os._exit(EXIT_TERMINATED)
 
 
 def not_here(name: str, extra: str, error: ModuleNotFoundError) -> str:
     """Return the message that the packages of a subcommand are not installed, as in the image of another subcommand."""
-    image = "" if extra in ("local", "jobs") else f", which the {extra}'s image contains"
+    image = "" if extra in ("local", "jobs") else f"; the {extra}'s image contains them"
     return f"barnabas {name}: {error}; `pip install 'barnabas[{extra}]'` installs its packages{image}"
 
 

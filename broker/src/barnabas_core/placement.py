@@ -23,7 +23,7 @@ def assign_replicas(
     `racks` maps each broker to its rack; all brokers with None form one rack. The caller must check that
     `replication_factor` is at most the number of brokers.
     """
-    assert 0 < replication_factor <= len(brokers), "the caller checks the replication factor"
+    assert 0 < replication_factor <= len(brokers), "the caller must check the replication factor"
     count = len(brokers)
     rounds_before = max(first_partition - 1, 0) // count
     wanted = [

@@ -138,7 +138,7 @@ class ApiClient:
     def _open(self) -> aiohttp.ClientSession:
         """Return the open session. After `close`, raise a ClientError instead of aiohttp's RuntimeError."""
         if self._session.closed:
-            raise aiohttp.ClientConnectionError("this client is closed")
+            raise aiohttp.ClientConnectionError("the client of the Kubernetes API is closed")
         return self._session
 
     def _headers(self) -> dict[str, str]:

@@ -73,13 +73,13 @@ def read_kubeconfig(path: Path) -> Access:
         cluster = {each.name: each.cluster for each in config.clusters}[context.cluster]
         user = {each.name: each.user for each in config.users}.get(context.user, _User())
     except KeyError as error:
-        raise NoAccess(f"KUBECONFIG={path}: current-context: there is no {error}") from error
+        raise NoAccess(f"KUBECONFIG={path}: current-context refers to {error}, which is not in the file") from error
     if user.exec is not None or user.auth_provider is not None:
-        raise NoAccess(f"KUBECONFIG={path}: users[{context.user}]: must have a certificate, a token or a tokenFile")
+        raise NoAccess(f"KUBECONFIG={path}: the user {context.user} must have a certificate, a token or a tokenFile")
     try:
         tls = _tls(path.parent, cluster, user) if cluster.server.startswith("https://") else None
     except (OSError, binascii.Error) as error:
-        raise NoAccess(f"KUBECONFIG={path}: certificates: {error}") from error
+        raise NoAccess(f"KUBECONFIG={path}: the certificates or keys cannot be read: {error}") from error
     server = cluster.server.rstrip("/")
     if user.token_file is not None:
         return Access(server, tls, token_file(path.parent / user.token_file))

@@ -78,13 +78,13 @@ def test_every_problem_of_a_file_is_reported_with_its_line() -> None:
     with pytest.raises(InvalidConfig) as refused:
         parse_broker_config(parse_properties(text))
     assert set(refused.value.problems) == {
-        ConfigProblem("num.partition", "3", "is no setting of a broker; did you mean num.partitions?", 2),
+        ConfigProblem("num.partition", "3", "is not a setting of a broker; did you mean num.partitions?", 2),
         ConfigProblem("num.partitions", "none", "must be an integer, at least 1", 1),
         ConfigProblem("log.segment.bytes", "1", "must be an integer, at least 1048576", 4),
         ConfigProblem(
             "listeners",
             "NOBODY://:9093",
-            "listener.security.protocol.map must have the protocol of NOBODY",
+            "listener.security.protocol.map must name the protocol of the listener NOBODY",
             5,
         ),
     }
@@ -119,8 +119,8 @@ def test_node_id_and_broker_id_are_one(properties: dict[str, str]) -> None:
     [
         ({"node.id": "1", "broker.id": "2"}, "broker.id", "must be equal to node.id=1"),
         ({"log.retention.ms": "0"}, "log.retention.ms", "must be an integer, at least 1 or -1"),
-        ({"log.dirs": "/a,,/b"}, "log.dirs", "must be paths separated by commas, none of them empty"),
-        ({"log.dirs": ""}, "log.dirs", "must be paths separated by commas, none of them empty"),
+        ({"log.dirs": "/a,,/b"}, "log.dirs", "must be one or more paths separated by commas, without empty paths"),
+        ({"log.dirs": ""}, "log.dirs", "must be one or more paths separated by commas, without empty paths"),
         (
             {"queued.max.request.bytes": "10"},
             "queued.max.request.bytes",

@@ -12,11 +12,11 @@ BROKER = parse_broker_config({})
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("retention.mss", "5", "retention.mss=5: is no setting of a topic; did you mean retention.ms?"),
-        ("log.retention.ms", "5", "log.retention.ms=5: is no setting of a topic; did you mean retention.ms?"),
-        ("log.retention.hours", "5", "log.retention.hours=5: is no setting of a topic; did you mean retention.ms?"),
-        ("message.max.bytes", "5", "message.max.bytes=5: is no setting of a topic; did you mean max.message.bytes?"),
-        ("colour", "5", "colour=5: is no setting of a topic"),
+        ("retention.mss", "5", "retention.mss=5: is not a setting of a topic; did you mean retention.ms?"),
+        ("log.retention.ms", "5", "log.retention.ms=5: is not a setting of a topic; did you mean retention.ms?"),
+        ("log.retention.hours", "5", "log.retention.hours=5: is not a setting of a topic; did you mean retention.ms?"),
+        ("message.max.bytes", "5", "message.max.bytes=5: is not a setting of a topic; did you mean max.message.bytes?"),
+        ("colour", "5", "colour=5: is not a setting of a topic"),
         ("retention.ms", "7d", "retention.ms=7d: must be an integer, at least -1; 7d is 604800000"),
         ("retention.ms", "1.5h", "retention.ms=1.5h: must be an integer, at least -1; 1.5h is 5400000"),
         ("retention.ms", "10Gi", "retention.ms=10Gi: must be an integer, at least -1"),
@@ -37,14 +37,14 @@ def test_a_topics_setting_that_is_refused_says_what_was_meant(name: str, text: s
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("num.partition", "5", "num.partition=5: is no setting of a broker; did you mean num.partitions?"),
-        ("retention.ms", "5", "retention.ms=5: is no setting of a broker; did you mean log.retention.ms?"),
+        ("num.partition", "5", "num.partition=5: is not a setting of a broker; did you mean num.partitions?"),
+        ("retention.ms", "5", "retention.ms=5: is not a setting of a broker; did you mean log.retention.ms?"),
         ("log.retention.hours", "7d", "log.retention.hours=7d: must be an integer, at least 1 or -1; 7d is 168"),
         ("log.retention.hours", "30m", "log.retention.hours=30m: must be an integer, at least 1 or -1"),
         (
             "log.retention.weeks",
             "3",
-            "log.retention.weeks=3: is no setting of a broker; did you mean log.retention.ms?",
+            "log.retention.weeks=3: is not a setting of a broker; did you mean log.retention.ms?",
         ),
     ],
 )

@@ -61,7 +61,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         check_topic_configs({"retention.ms": "x", "nope": "1", "segment.bytes": "1"}, DEFAULTS)
     assert [str(problem) for problem in refused.value.problems] == [
         "retention.ms=x: must be an integer, at least -1",
-        "nope=1: is no setting of a topic",
+        "nope=1: is not a setting of a topic",
         "segment.bytes=1: must be an integer, at least 1048576",
     ]
 
@@ -144,7 +144,7 @@ def test_what_cannot_be_used_is_ignored_by_itself_and_told() -> None:
     assert (config.segment_bytes, config.retention_ms) == (2097152, DEFAULTS.log_retention_ms)
     assert [str(problem) for problem in ignored] == [
         "retention.ms=never: must be an integer, at least -1",
-        "of.a.newer.version=7: is no setting of a topic",
+        "of.a.newer.version=7: is not a setting of a topic",
     ]
 
 

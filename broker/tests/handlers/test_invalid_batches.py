@@ -181,8 +181,8 @@ def test_records_without_a_key_are_named_for_a_compacted_topic(tmp_path: Path) -
     refused = Client(broker).send(encode_batch(made))
     assert refused.error_code == ErrorCode.INVALID_RECORD
     assert [(each.batch_index, each.batch_index_error_message) for each in refused.record_errors] == [
-        (1, "record 1 has no key; cleanup.policy=compact needs one"),
-        (3, "record 3 has no key; cleanup.policy=compact needs one"),
+        (1, "record 1 has no key, but cleanup.policy=compact requires one"),
+        (3, "record 3 has no key, but cleanup.policy=compact requires one"),
     ]
     assert refused.error_message.startswith("2 of 4 records are refused: record 1 has no key")
     assert broker.invalid == {}

@@ -67,7 +67,7 @@ REFUSED_TOPICS = [
         "a partition with 1 replica(s), but this is not consistent",
     ),
     (NewTopic("n", configs={"retention.ms": "x"}), ErrorCode.INVALID_CONFIG, "retention.ms=x: must be an integer"),
-    (NewTopic("n", configs={"nope": "x"}), ErrorCode.INVALID_CONFIG, "nope=x: is no setting of a topic"),
+    (NewTopic("n", configs={"nope": "x"}), ErrorCode.INVALID_CONFIG, "nope=x: is not a setting of a topic"),
     (NewTopic("n", configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG, "Null value not supported"),
 ]
 

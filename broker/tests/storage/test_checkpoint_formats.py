@@ -43,9 +43,9 @@ def test_meta_properties() -> None:
     ("decode", "data", "complaint"),
     [
         (files.decode_offsets, b"", "the first line is ''"),
-        (files.decode_offsets, b"1\n0\n", "the first line is '1'; expected are the version 0"),
+        (files.decode_offsets, b"1\n0\n", "the first line is '1', but the file must begin with the version 0"),
         (files.decode_offsets, b"0\n2\nflights 0 1\n", "the file has 1 entries, but its second line announces 2"),
-        (files.decode_offsets, b"0\n1\nflights 0\n", "'flights 0' has 2 fields, not 3"),
+        (files.decode_offsets, b"0\n1\nflights 0\n", "'flights 0' has 2 fields, but must have 3"),
         (files.decode_offsets, b"0\n1\nflights 0 -1\n", "-1 is out of range"),
         (files.decode_offsets, b"0\n1\nflights 0 9223372036854775808\n", "9223372036854775808 is out of range"),
         (files.decode_epochs, b"0\n1\n0 x\n", "invalid literal"),

@@ -73,7 +73,9 @@ def damaged(tmp_path: Path) -> Path:
 def test_a_damaged_log_stays_out_and_the_others_load(damaged: Path) -> None:
     logs = started(damaged)
     assert set(logs.logs) == {flights(0), flights(2)}
-    assert f"flights-1 is damaged at byte {len(batch(1))}: the magic is -3, not 2" in str(logs.failed[DAMAGED])
+    assert f"flights-1 is damaged at byte {len(batch(1))}: the magic of the batch is -3, not 2" in str(
+        logs.failed[DAMAGED]
+    )
     with pytest.raises(CorruptLog):
         logs.create(DAMAGED, TOPIC_ID, CONFIG)
     assert logs.claim(DAMAGED, TOPIC_ID) is None

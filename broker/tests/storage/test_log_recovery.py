@@ -123,7 +123,9 @@ def test_a_damaged_batch_below_the_recovery_point_is_met_on_read(tmp_path: Path)
     log = one.open(recovery_point=20)
     assert log.log_end_offset == 25
     assert headers_in(bytes_of(log.read(3, 10, 25, at_least_one_batch=True)))[0].base_offset == 3
-    with pytest.raises(CorruptLog, match=f"flights-0 is damaged at byte {5 * SIZE}: the magic is -3, not 2"):
+    with pytest.raises(
+        CorruptLog, match=f"flights-0 is damaged at byte {5 * SIZE}: the magic of the batch is -3, not 2"
+    ):
         log.read(17, 1000, 25, at_least_one_batch=True)
 
 

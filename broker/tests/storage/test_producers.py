@@ -179,9 +179,9 @@ def test_a_snapshot_has_kafkas_bytes() -> None:
         "0000000000000008"
     )
     assert decode_snapshot(data) == [entry]
-    with pytest.raises(ValueError, match="the CRC does not match"):
+    with pytest.raises(ValueError, match="the CRC in the file does not match"):
         decode_snapshot(data[:-1] + b"\x09")
-    with pytest.raises(ValueError, match="less than a header's 10"):
+    with pytest.raises(ValueError, match="has 0 bytes, but its header needs"):
         decode_snapshot(b"")
 
 

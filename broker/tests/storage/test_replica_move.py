@@ -129,7 +129,7 @@ def test_a_move_that_is_refused_leaves_the_one_that_is_under_way(tmp_path: Path)
     damaged = tmp_path / "b" / str(FLIGHTS)
     move = begun(logs, tmp_path / "c")
     damaged.mkdir()
-    with pytest.raises(ApiError, match="move it away first"):
+    with pytest.raises(ApiError, match="move the directory away first"):
         logs.moves.start(FLIGHTS, str(tmp_path / "b"))
     assert logs.moves.under_way == {FLIGHTS: move}
     assert logs.moves.start(FLIGHTS, log.log_dir) is None
@@ -141,7 +141,7 @@ def test_a_log_does_not_move_to_where_a_damaged_one_has_its_name(tmp_path: Path)
     filled(logs, tmp_path / "a")
     damaged = tmp_path / "b" / str(FLIGHTS)
     damaged.mkdir()
-    with pytest.raises(ApiError, match=f"{damaged} exists already.*move it away first") as raised:
+    with pytest.raises(ApiError, match=f"{damaged} exists already.*move the directory away first") as raised:
         logs.moves.start(FLIGHTS, str(tmp_path / "b"))
     assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert not logs.moves.under_way

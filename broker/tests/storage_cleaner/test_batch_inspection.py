@@ -116,7 +116,7 @@ def test_the_topics_compression_level_is_used(compression: Compression, levels: 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 def test_a_record_without_a_key_is_refused_for_a_compacted_topic_only(records: int, codec: Codec) -> None:
     data = batch(records, codec=codec, key=None)
-    with pytest.raises(ApiError, match=r"record 0 has no key; cleanup\.policy=compact needs one") as refused:
+    with pytest.raises(ApiError, match=r"record 0 has no key, but cleanup\.policy=compact requires one") as refused:
         inspect(data, COMPACTED)
     assert refused.value.code == ErrorCode.INVALID_RECORD
     assert inspect(batch(records, codec=codec), COMPACTED)

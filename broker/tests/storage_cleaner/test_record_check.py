@@ -59,5 +59,5 @@ def test_what_is_taken_can_be_read_and_what_cannot_be_read_is_refused(
 
 
 def test_more_than_a_million_records_are_not_looked_into() -> None:
-    with pytest.raises(BrokenRecords, match="1000001 records in one batch; at most 1000000 are allowed"):
+    with pytest.raises(BrokenRecords, match="the batch has 1000001 records; at most 1000000 are allowed"):
         check_records(b"", 0, 0, 1_000_001)

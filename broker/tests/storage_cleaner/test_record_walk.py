@@ -71,7 +71,7 @@ def test_a_flipped_byte_is_refused_or_still_fills_the_batch(drawn: list[Any], pl
 
 
 def test_more_records_than_memory_is_meant_for_are_not_looked_into() -> None:
-    with pytest.raises(BrokenRecords, match="1000001 records in one batch"):
+    with pytest.raises(BrokenRecords, match="the batch has 1000001 records"):
         walk_records(b"", 0, 0, 1_000_001)
 
 

@@ -89,9 +89,9 @@ def test_a_client_that_is_closed_says_so() -> None:
     async def run() -> None:
         client = ApiClient(NOBODY, "tests")
         await client.close()
-        with pytest.raises(NoAnswer, match="this client is closed"):
+        with pytest.raises(NoAnswer, match="client of the Kubernetes API is closed"):
             await client.request("GET", "/api", timeout_s=1)
-        with pytest.raises(NoAnswer, match="this client is closed"):
+        with pytest.raises(NoAnswer, match="client of the Kubernetes API is closed"):
             await anext(client.stream("/api", {}))
 
     asyncio.run(run())

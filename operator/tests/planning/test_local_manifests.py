@@ -38,7 +38,7 @@ PROBLEMS: Mapping[str, tuple[str, list[str]]] = {
     ),
     "a config that is none": (
         CLUSTER + "spec:\n  config:\n    num.partition: 1\n",
-        ["a.yaml:6:20: spec.config num.partition=1: is no setting of a broker; did you mean num.partitions?"],
+        ["a.yaml:6:20: spec.config num.partition=1: is not a setting of a broker; did you mean num.partitions?"],
     ),
     "a config that another field sets": (
         CLUSTER + "spec:\n  config:\n    log.dirs: /tmp\n",

@@ -131,7 +131,7 @@ TOPICS: Final[Mapping[str, Bad]] = {
     ),
     "a setting that is none": config("webhook", "retention.msec", "no setting", retention_msec=5),
     "a setting that is mistyped": config(
-        "webhook", "spec.config retention.mss: is no setting of a topic; did you mean retention.ms?", retention_mss=5
+        "webhook", "spec.config retention.mss: is not a setting of a topic; did you mean retention.ms?", retention_mss=5
     ),
     "a setting of brokers": config(
         "webhook", "spec.config log.retention.ms: is no setting", "did you mean retention.ms?", log_retention_ms=5

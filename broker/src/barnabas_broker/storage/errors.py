@@ -84,7 +84,9 @@ def lacks_space(error: OSError) -> bool:
 def storage_error(log_dir: str, path: str, error: OSError | InvalidBatch) -> StorageError:
     """Return the StorageError for an error of the operating system, or for damage that a scan of `path` found."""
     if isinstance(error, InvalidBatch):
-        return CorruptLog(log_dir, f"{path} is damaged {error}: restore it from a replica or a backup, or delete it")
+        return CorruptLog(
+            log_dir, f"{path} is damaged {error}; restore the file from a replica or a backup, or delete it"
+        )
     if isinstance(error, SyncFailed):
         return LogDirFailed(log_dir, f"a sync failed ({error}), so written data may be lost: the log dir goes offline")
     if isinstance(error, HalfDone):
@@ -94,7 +96,9 @@ def storage_error(log_dir: str, path: str, error: OSError | InvalidBatch) -> Sto
     if lacks_space(error):
         return DiskFull(log_dir, f"no space left ({error}): free disk space, or move partitions to another log dir")
     if error.errno in _EXHAUSTED:
-        return Exhausted(log_dir, f"{error}: the process has no file descriptors or memory left; it tries again")
+        return Exhausted(
+            log_dir, f"the process has no file descriptors or memory left ({error}); the broker tries again"
+        )
     return LogDirFailed(log_dir, f"the disk failed ({error}): the log dir is offline until the disk works again")
 
 

@@ -162,7 +162,7 @@ class BrokerConfig:
         own, cluster = dict(broker_overrides), dict(cluster_overrides)
         for overrides in (own, cluster):
             unknown = [name for name in overrides if broker_definition(name) is None and unused_reason(name) is None]
-            ignored += [ConfigProblem(name, overrides.pop(name), "is no setting of a broker") for name in unknown]
+            ignored += [ConfigProblem(name, overrides.pop(name), "is not a setting of a broker") for name in unknown]
         while True:
             try:
                 return UsableConfig(_build(self.originals, cluster, own), tuple(ignored))
@@ -254,7 +254,7 @@ def _unusable(name: str, text: str) -> Iterable[ConfigProblem]:
     elif broker_definition(name) is None and name not in REFUSED_CONFIGS and unused_reason(name) is None:
         meant = did_you_mean(name, BROKER_CONFIGS, _BY_TOPIC_NAME)
         shown = None if name.startswith(_MAY_BE_SECRET) else text
-        yield ConfigProblem(name, shown, f"is no setting of a broker{meant}")
+        yield ConfigProblem(name, shown, f"is not a setting of a broker{meant}")
 
 
 def _fall_back(values: dict[str, Value]) -> None:
@@ -288,12 +288,12 @@ def _listener_settings(values: Mapping[str, Value], originals: Texts) -> Listene
 
 
 def _entries(value: Value) -> tuple[str, ...]:
-    assert isinstance(value, tuple), "the value is a list"
+    assert isinstance(value, tuple), "the value of a list setting is a tuple"
     return value
 
 
 def _number(value: Value) -> float:
-    assert isinstance(value, int | float), "the value is a number"
+    assert isinstance(value, int | float), "the value of a number setting is an int or float"
     return value
 
 
@@ -327,7 +327,7 @@ def _contradictions(values: Mapping[str, Value], texts: Texts) -> Iterable[Confi
         yield ConfigProblem("broker.id", texts["broker.id"], f"must be equal to node.id={values['node.id']}")
     if not all(_entries(values["log.dirs"])) or not values["log.dirs"]:
         yield ConfigProblem(
-            "log.dirs", texts.get("log.dirs", ""), "must be paths separated by commas, none of them empty"
+            "log.dirs", texts.get("log.dirs", ""), "must be one or more paths separated by commas, without empty paths"
         )
     of_web = WebFiles(*(str(values[name]) for name in WEB_FILES))
     yield from (ConfigProblem(*each) for each in contradictions(of_web, WEB_FILES))

@@ -262,7 +262,7 @@ def _in_digits(definition: ConfigDefinition, text: str) -> str:
     if number is None or not -(limit := 1 << (_BITS[definition.type] - 1)) <= number < limit:
         return ""
     is_taken = definition.check is None or definition.check.accepts(number)
-    return f"; {text.strip()} is {number}" if is_taken else ""
+    return f"; write {text.strip()} as {number}" if is_taken else ""
 
 
 def format_value(value: Value) -> str | None:
@@ -277,5 +277,5 @@ def format_value(value: Value) -> str | None:
 def table(*definitions: ConfigDefinition) -> Mapping[str, ConfigDefinition]:
     """Return the definitions by name; a duplicate name is a bug."""
     by_name = {definition.name: definition for definition in definitions}
-    assert len(by_name) == len(definitions), "a setting is defined twice"
+    assert len(by_name) == len(definitions), "two settings have the same name"
     return by_name

@@ -11,9 +11,11 @@ from barnabas_core.config.listener_security import PROTOCOL_NAMES, SecurityProto
 
 PORT_MAX: Final = 65535
 _ENTRY: Final = re.compile(r"([^/\s]+)://(\[[0-9a-fA-F:.%]+\]|[^\[\]:/\s]*):([0-9]{1,5})")
-_FORM: Final = f"each entry must be NAME://HOST:PORT, an IPv6 host in [ ], a port from 0 to {PORT_MAX}"
+_FORM: Final = (
+    f"each entry must be NAME://HOST:PORT, with brackets around an IPv6 address and a port from 0 to {PORT_MAX}"
+)
 _EVERYWHERE: Final = ("0.0.0.0", "::")
-_ONE_ADDRESS: Final = "must be an address that clients can reach, not every interface"
+_ONE_ADDRESS: Final = "must be an address that clients can reach; 0.0.0.0 and :: only mean every interface"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ def _with_protocol(
     for endpoint in endpoints:
         protocol = protocols.get(endpoint.name)
         if protocol is None:
-            allowed = f"listener.security.protocol.map must have the protocol of {endpoint.name}"
+            allowed = f"listener.security.protocol.map must name the protocol of the listener {endpoint.name}"
             yield ConfigProblem(setting, str(endpoint), allowed)
 
 

@@ -33,11 +33,17 @@ OAUTH_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         _STRING,
         None,
         Pattern(r"https?://\S+|file:(//)?/.+", "a URL of https, http or file"),
-        "The URL of the public keys (a JWK set) that verify tokens.",
+        "The URL of the JWK set with the public keys that verify tokens.",
     ),
-    _D(ALLOWED_URLS, _LIST, (), None, "The URLs that keys may be fetched from; file: URLs need not be listed."),
-    _D(EXPECTED_AUDIENCE, _LIST, (), None, "The allowed audiences; a token must name at least one of them (aud)."),
-    _D(EXPECTED_ISSUER, _STRING, None, None, "The issuer of all tokens (iss)."),
+    _D(ALLOWED_URLS, _LIST, (), None, "The URLs from which keys may be fetched; file: URLs are always allowed."),
+    _D(
+        EXPECTED_AUDIENCE,
+        _LIST,
+        (),
+        None,
+        "The allowed audiences. The aud claim of a token must name at least one of them.",
+    ),
+    _D(EXPECTED_ISSUER, _STRING, None, None, "The issuer that the iss claim of every token must name."),
     _D(ALLOW_ANY_AUDIENCE, _BOOLEAN, False, None, "Whether tokens for any audience are accepted."),
     _D(
         ALLOW_ANY_ISSUER,
@@ -46,28 +52,34 @@ OAUTH_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         None,
         "Whether tokens of any issuer are accepted, if their signature is valid.",
     ),
-    _D(
-        REFRESH_MS, _LONG, 3_600_000, Range(1000), "How long keys are used before they are fetched again. Milliseconds."
-    ),
+    _D(REFRESH_MS, _LONG, 3_600_000, Range(1000), "The time in milliseconds after which the keys are fetched again."),
     _D(
         RETRY_BACKOFF_MS,
         _LONG,
         100,
         Range(1),
-        "The first wait after keys could not be fetched; each further wait is twice as long. Milliseconds.",
+        "The first wait in milliseconds after the keys could not be fetched; each further wait is twice as long.",
     ),
     _D(
-        RETRY_BACKOFF_MAX_MS, _LONG, 10_000, Range(1), "The longest wait after keys could not be fetched. Milliseconds."
+        RETRY_BACKOFF_MAX_MS,
+        _LONG,
+        10_000,
+        Range(1),
+        "The maximum wait in milliseconds after the keys could not be fetched.",
     ),
     _D(
-        CLOCK_SKEW_SECONDS, ConfigType.INT, 30, Range(0), "How far the clocks of issuer and broker may differ. Seconds."
+        CLOCK_SKEW_SECONDS,
+        ConfigType.INT,
+        30,
+        Range(0),
+        "The maximum difference in seconds between the clocks of the token issuer and the broker.",
     ),
     _D(
         SCOPE_CLAIM_NAME,
         _STRING,
         "scope",
         _CLAIM,
-        "The claim of a token's scopes; its value must be a string or a list of strings.",
+        "The claim with the scopes of a token; the claim's value must be a string or a list of strings.",
     ),
-    _D(SUB_CLAIM_NAME, _STRING, "sub", _CLAIM, "The claim that becomes the client's user name."),
+    _D(SUB_CLAIM_NAME, _STRING, "sub", _CLAIM, "The claim of a token that becomes the client's user name."),
 )

@@ -9,7 +9,9 @@ DN_CHARACTERS_MAX: Final = 4096
 """The longest DN to which rules are applied, because a regular expression may take long on a long text."""
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(,|$)")
 _GROUP: Final = re.compile(r"\$([0-9])")
-_FORM: Final = "each rule must be DEFAULT or RULE:PATTERN/REPLACEMENT/, /L or /U at its end, separated by commas"
+_FORM: Final = (
+    "must be rules separated by commas, each DEFAULT or RULE:PATTERN/REPLACEMENT/ with an optional L or U at its end"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,9 @@ def parse_properties(text: str) -> dict[str, Property]:
     properties = {}
     for number, line in _logical_lines(text):
         key = _KEY.match(line)
-        assert key is not None, "an empty key matches, too"
+        assert key is not None, "the pattern for keys matches an empty key, too"
         separator = _SEPARATOR.match(line, key.end())
-        assert separator is not None, "an empty separator matches, too"
+        assert separator is not None, "the pattern for separators matches an empty separator, too"
         value = _unescape(line[separator.end() :], number)
         properties[_unescape(key.group(), number)] = Property(value, number)
     return properties
@@ -76,7 +76,7 @@ def _unescape(text: str, line: int) -> str:
         if escaped[:1] != "u":
             return _ESCAPES.get(escaped, escaped)
         if not re.fullmatch("u[0-9a-fA-F]{4}", escaped):
-            raise MalformedProperties(f"line {line}: \\{escaped}: must be \\u and four hexadecimal digits")
+            raise MalformedProperties(f"line {line}: the escape \\{escaped} must be \\u and four hexadecimal digits")
         return chr(int(escaped[1:], 16))
 
     joined = _ESCAPED.sub(replace, text)

@@ -20,7 +20,7 @@ _SESSIONS: Final = _D(
     ConfigType.LONG,
     0,
     Range(0),
-    "How long a session lasts before the client must authenticate again; 0 for no limit. Milliseconds.",
+    "The time in milliseconds after which a client must authenticate again; 0 means never.",
 )
 
 SASL_MECHANISM_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
@@ -29,7 +29,8 @@ SASL_MECHANISM_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         ConfigType.PASSWORD,
         None,
         None,
-        "A mechanism's login module: passwords of PLAIN users (user_NAME), and this broker's login at other brokers.",
+        "The login module of a mechanism, with the passwords of PLAIN users (user_NAME) and this "
+        "broker's login at other brokers.",
     ),
     _SESSIONS,
     *OAUTH_CONFIGS.values(),
@@ -56,7 +57,7 @@ SASL_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         ConfigType.INT,
         524_288,
         Range(1, INT_MAX),
-        "The largest frame before a client has authenticated; never more than 65536. Bytes.",
+        "The maximum size in bytes of a frame before a client has authenticated; values above 65536 count as 65536.",
     ),
     _SESSIONS,
     *OAUTH_CONFIGS.values(),
@@ -69,14 +70,14 @@ SASL_BROKER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         ConfigType.INT,
         100,
         Range(0),
-        "How long the response to a failed login is delayed, to slow down password guessing. Milliseconds.",
+        "The time in milliseconds by which the response to a failed login is delayed, to slow down password guessing.",
     ),
     _D(
         "sasl.mechanism.inter.broker.protocol",
         ConfigType.STRING,
         "GSSAPI",
         OneOf((*BETWEEN_BROKERS, "GSSAPI")),
-        "The mechanism by which brokers authenticate to each other, if their listener has SASL.",
+        "The mechanism by which brokers authenticate to each other, if the listener between brokers uses SASL.",
     ),
 )
 """The settings that can be set only for the whole broker."""

@@ -13,20 +13,24 @@ ACCESS_CONTROL: Final = (
         ConfigType.STRING,
         "",
         OneOf(("", STANDARD_AUTHORIZER, ACL_AUTHORIZER)),
-        "The authorizer that enforces ACLs, the same for both class names; if empty, all clients may do everything.",
+        "The authorizer that enforces ACLs; both class names select the same one. If empty, all "
+        "clients may do everything.",
     ),
     ConfigDefinition(
         "super.users",
         ConfigType.STRING,
         "",
-        Pattern(r"\s*([^;:]+:[^;]+(;\s*|$))*", "TYPE:NAME separated by semicolons, such as User:admin;User:CN=broker"),
-        "The principals that may do everything, including the principals of the brokers.",
+        Pattern(
+            r"\s*([^;:]+:[^;]+(;\s*|$))*",
+            "principals as TYPE:NAME, separated by semicolons, such as User:admin;User:CN=broker",
+        ),
+        "The principals that may do everything, usually with the brokers' own principals among them.",
     ),
     ConfigDefinition(
         "allow.everyone.if.no.acl.found",
         ConfigType.BOOLEAN,
         False,
         None,
-        "Whether everybody may use a resource that has no ACL.",
+        "Whether all clients may use a resource that has no ACL.",
     ),
 )

@@ -61,7 +61,7 @@ def effective_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfi
     if values["internal.segment.bytes"] is not None:
         plain["segment_bytes"] = values["internal.segment.bytes"]
     policies = values["cleanup.policy"]
-    assert isinstance(policies, tuple), "cleanup.policy is a list"
+    assert isinstance(policies, tuple), "the value of cleanup.policy is a tuple"
     if "compact" in policies:  # Only a rolled segment can be compacted.
         plain["roll_ms"] = min(plain["roll_ms"], plain["max_compaction_lag_ms"])
     config = LogConfig(
@@ -76,7 +76,7 @@ def effective_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfi
 
 
 def _throttled(value: Value) -> ThrottledReplicas:
-    assert isinstance(value, tuple), "the value is a list"
+    assert isinstance(value, tuple), "the value of a list setting is a tuple"
     return parse_throttled_replicas(value)
 
 
@@ -155,7 +155,7 @@ def _parse(name: str, text: str) -> Value:
 
 def no_setting(name: str) -> str:
     """Return the error message for a name that is not a topic config."""
-    return f"is no setting of a topic{did_you_mean(name, TOPIC_CONFIGS, _BY_BROKER_NAME)}"
+    return f"is not a setting of a topic{did_you_mean(name, TOPIC_CONFIGS, _BY_BROKER_NAME)}"
 
 
 def _inherited(name: str, broker: BrokerConfig) -> Value:

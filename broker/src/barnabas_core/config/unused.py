@@ -10,23 +10,27 @@ from typing import Final, NamedTuple
 from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic
 from barnabas_core.config.listener_security import without_prefix
 
-_METADATA: Final = "metadata.store keeps the metadata; there are no controller processes and no metadata log"
-_ONE_LOOP: Final = "one event loop serves all connections; for more cores run more brokers"
-_OTHER_SASL: Final = "SASL works by PLAIN, SCRAM and OAUTHBEARER only"
-_NO_SASL_CLASSES: Final = "Java classes cannot run; OAUTHBEARER verifies tokens by sasl.oauthbearer.jwks.endpoint.url"
-_NO_TOKENS: Final = "brokers do not request tokens"
+_METADATA: Final = "the metadata is in metadata.store, without controller processes and a metadata log"
+_ONE_LOOP: Final = "one event loop serves all connections; run more brokers to use more cores"
+_OTHER_SASL: Final = "the only supported SASL mechanisms are PLAIN, SCRAM and OAUTHBEARER"
+_NO_SASL_CLASSES: Final = (
+    "Java classes cannot run; the keys at sasl.oauthbearer.jwks.endpoint.url verify OAUTHBEARER tokens"
+)
+_NO_TOKENS: Final = "brokers do not request OAUTHBEARER tokens"
 _OPENSSL: Final = "TLS uses OpenSSL, not Java's security providers"
 _ALL_LISTENERS: Final = "the setting applies to all listeners together"
-_NO_TIERS: Final = "there is no tiered storage"
-_VERIFIED: Final = "each batch that begins a transaction is verified, within the timeout of its request"
-_NO_SHARE_GROUPS: Final = "there are no share groups"
-_NO_STREAMS_GROUPS: Final = "there are no streams groups"
-_CLASSIC_ONLY: Final = "groups use the classic protocol"
+_NO_TIERS: Final = "tiered storage is not supported"
+_VERIFIED: Final = (
+    "the coordinator always verifies the batch that begins a transaction, within the timeout of the produce request"
+)
+_NO_SHARE_GROUPS: Final = "share groups are not supported"
+_NO_STREAMS_GROUPS: Final = "streams groups are not supported"
+_CLASSIC_ONLY: Final = "groups use only the classic rebalance protocol"
 _NO_QUOTAS: Final = "quotas of this kind are not supported"
-_FIXED_WINDOWS: Final = "quotas are counted in 11 windows of one second, as by default in Kafka"
-_HTTP_METRICS: Final = "metrics are served at /metrics of http.listener"
+_FIXED_WINDOWS: Final = "quotas are measured over 11 windows of one second, which is Kafka's default"
+_HTTP_METRICS: Final = "the broker serves its metrics at /metrics of http.listener"
 _NO_OLD_VERSIONS: Final = "Kafka has removed this setting, and its old record and request formats are not supported"
-_PURGATORY: Final = "completed requests leave the purgatory at once"
+_PURGATORY: Final = "delayed requests are removed as soon as they are completed"
 
 UNUSED_CONFIGS: Final[Mapping[str, str]] = {
     "controlled.shutdown.max.retries": _METADATA,
@@ -44,7 +48,7 @@ UNUSED_CONFIGS: Final[Mapping[str, str]] = {
     "num.replica.alter.log.dirs.threads": _ONE_LOOP,
     "num.replica.fetchers": _ONE_LOOP,
     "queued.max.requests": _ONE_LOOP,
-    "sasl.jaas.config": "it must be set as listener.name.NAME.MECHANISM.sasl.jaas.config",
+    "sasl.jaas.config": "the setting needs its prefix, as in listener.name.NAME.MECHANISM.sasl.jaas.config",
     "sasl.oauthbearer.scope": _NO_TOKENS,
     "principal.builder.class": "Java classes cannot run",
     "security.providers": _OPENSSL,
@@ -56,8 +60,8 @@ UNUSED_CONFIGS: Final[Mapping[str, str]] = {
     "follower.fetch.last.tiered.offset.enable": _NO_TIERS,
     "transaction.partition.verification.enable": _VERIFIED,
     "group.coordinator.rebalance.protocols": _CLASSIC_ONLY,
-    "group.coordinator.append.linger.ms": "group records are appended at once",
-    "group.coordinator.cached.buffer.max.bytes": "group records are appended at once",
+    "group.coordinator.append.linger.ms": "the group coordinator appends records at once",
+    "group.coordinator.cached.buffer.max.bytes": "the group coordinator appends records at once",
     "group.coordinator.background.threads": _ONE_LOOP,
     "group.coordinator.threads": _ONE_LOOP,
     "max.incremental.fetch.session.cache.slots": "fetch sessions of consumers are not supported",
@@ -67,16 +71,16 @@ UNUSED_CONFIGS: Final[Mapping[str, str]] = {
     "delete.records.purgatory.purge.interval.requests": _PURGATORY,
     "fetch.purgatory.purge.interval.requests": _PURGATORY,
     "producer.purgatory.purge.interval.requests": _PURGATORY,
-    "replica.socket.receive.buffer.bytes": "the system sizes the buffers between brokers",
+    "replica.socket.receive.buffer.bytes": "the operating system sizes the socket buffers between brokers",
     "socket.connection.setup.timeout.max.ms": "replica.socket.timeout.ms also limits the time to connect",
     "socket.connection.setup.timeout.ms": "replica.socket.timeout.ms also limits the time to connect",
     "num.recovery.threads.per.data.dir": "one thread recovers all logs after a crash",
     "log.cleaner.threads": "one helper process compacts one log at a time",
-    "log.dir.failure.timeout.ms": "a failed log dir is reported until the controller knows of it",
-    "port": "the ports are in listeners",
-    "host.name": "the hosts are in listeners",
-    "advertised.port": "the ports are in advertised.listeners",
-    "advertised.host.name": "the hosts are in advertised.listeners",
+    "log.dir.failure.timeout.ms": "a broker reports a failed log dir again until the controller has noted the failure",
+    "port": "the setting listeners has the ports",
+    "host.name": "the setting listeners has the hosts",
+    "advertised.port": "the setting advertised.listeners has the ports",
+    "advertised.host.name": "the setting advertised.listeners has the hosts",
     "control.plane.listener.name": _METADATA,
     "reserved.broker.max.id": "broker ids are never generated",
     "broker.id.generation.enable": "broker ids are never generated",
@@ -85,7 +89,7 @@ UNUSED_CONFIGS: Final[Mapping[str, str]] = {
     "log.message.downconversion.enable": _NO_OLD_VERSIONS,
     "offsets.commit.required.acks": _NO_OLD_VERSIONS,
     "unstable.api.versions.enable": "unstable API versions are not supported",
-    "unstable.feature.versions.enable": "there are no unstable features",
+    "unstable.feature.versions.enable": "unstable features are not supported",
 }
 
 UNUSED_PREFIXES: Final[Mapping[str, str]] = {
@@ -105,7 +109,7 @@ UNUSED_PREFIXES: Final[Mapping[str, str]] = {
     "sasl.oauthbearer.token.": _NO_TOKENS,
     "sasl.oauthbearer.jwt.": _NO_SASL_CLASSES,
     "sasl.server.callback.": _NO_SASL_CLASSES,
-    "delegation.token.": "there are no delegation tokens",
+    "delegation.token.": "delegation tokens are not supported",
     "password.encoder.": _NO_OLD_VERSIONS,
     "log.local.retention.": _NO_TIERS,
     "log.remote.": _NO_TIERS,
@@ -150,7 +154,9 @@ REFUSED_CONFIGS: Final[Mapping[str, Refusal]] = {
     "alter.config.policy.class.name": Refusal(("",), "must be empty, because Java policy classes are not supported"),
     "client.quota.callback.class": Refusal(("",), "must be empty, because Java classes are not supported"),
     "replica.selector.class": Refusal(("",), "must be empty, because consumers read only from leaders"),
-    "config.providers": Refusal(("",), "must be empty, because only the file at a broker's start can have references"),
+    "config.providers": Refusal(
+        ("",), "must be empty, because references to config providers work only in the file with which a broker starts"
+    ),
     "cordoned.log.dirs": Refusal(("",), "must be empty, because log dirs cannot be cordoned"),
     "remote.log.storage.system.enable": Refusal(("false",), "must be false, because tiered storage is not supported"),
     "transaction.two.phase.commit.enable": Refusal(

@@ -61,7 +61,7 @@ CLUSTERS: Mapping[str, tuple[JsonObject | None, JsonObject | None, str | None]] 
     "a setting that is none": (
         None,
         cluster(config={"num.partition": 1}),
-        "spec.config num.partition=1: is no setting of a broker; did you mean num.partitions?",
+        "spec.config num.partition=1: is not a setting of a broker; did you mean num.partitions?",
     ),
     "balancers of several brokers by one name": (
         None,

@@ -153,7 +153,7 @@ TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContex
         None,
         topic(config={"retention.mss": "1"}),
         AdmissionContext(),
-        "spec.config retention.mss: is no setting of a topic; did you mean retention.ms?",
+        "spec.config retention.mss: is not a setting of a topic; did you mean retention.ms?",
     ),
     "a config out of range": (
         None,

@@ -226,12 +226,12 @@ REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
     "an unknown config": (
         topic(config={"retention.ns": 1}),
         ONE_BROKER,
-        Refusal("InvalidConfig", "spec.config retention.ns: is no setting of a topic; did you mean retention.ms?"),
+        Refusal("InvalidConfig", "spec.config retention.ns: is not a setting of a topic; did you mean retention.ms?"),
     ),
     "an unknown config that is null": (
         topic(config={"retention.ns": None}),
         having(),
-        Refusal("InvalidConfig", "spec.config retention.ns: is no setting of a topic; did you mean retention.ms?"),
+        Refusal("InvalidConfig", "spec.config retention.ns: is not a setting of a topic; did you mean retention.ms?"),
     ),
     "a config out of range": (
         topic(config={"min.insync.replicas": 0}),

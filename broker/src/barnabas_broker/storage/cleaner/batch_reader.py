@@ -47,7 +47,9 @@ def read_batches(file: LogFile, size_bytes: int, offset_min: int, chunk_bytes: i
             chunk, start = file.read_at(position, min(wanted, size_bytes - position)), 0
             pace(len(chunk))
         if len(chunk) < header.size_bytes or not crc_matches(memoryview(chunk), start, header):
-            raise InvalidBatch(position, f"the CRC of the batch at offset {header.base_offset} does not match")
+            raise InvalidBatch(
+                position, f"the CRC of the batch at offset {header.base_offset} does not match the batch's bytes"
+            )
         yield ReadBatch(header, chunk, start, position)
         start += header.size_bytes
         position += header.size_bytes

@@ -137,7 +137,7 @@ class LogCleaner:
         try:
             await self._clean(dirtiest)
         except LogChanged as changed:
-            _logger.info("%s: the compaction round is abandoned: %s", log.topic_partition, changed)
+            _logger.info("%s: the round of compaction was stopped because %s", log.topic_partition, changed)
             return False
         except (RoundFailed, HelperDied, StorageError, InvalidBatch, OSError) as error:
             self._failed(log, section, str(error))
@@ -213,7 +213,7 @@ class LogCleaner:
                 bytes_per_s=settings.bytes_per_s,
             )
         )
-        assert isinstance(answer, KeysMapped), "the helper answers MapKeys with KeysMapped"
+        assert isinstance(answer, KeysMapped), "the helper must answer MapKeys with KeysMapped"
         return answer
 
     async def _aborted_below(self, log: Log, end_offset: int) -> list[AbortedTransaction]:
@@ -240,7 +240,7 @@ class LogCleaner:
                 bytes_per_s=settings.bytes_per_s,
             )
         )
-        assert isinstance(cleaned, SegmentCleaned), "the helper answers CleanSegments with SegmentCleaned"
+        assert isinstance(cleaned, SegmentCleaned), "the helper must answer CleanSegments with SegmentCleaned"
         await self._swap(dirty, group, cleaned.base_offset, rules.end_offset)
         self._count(cleaned)
 
@@ -259,11 +259,11 @@ class LogCleaner:
         """Raise LogChanged if the log was deleted or truncated, or no longer has the segments of `group`."""
         log = dirty.log
         if self._logs.get(log.topic_partition) is not log:
-            raise LogChanged("the partition is gone")
+            raise LogChanged("the log was deleted or replaced")
         if log.truncations != dirty.truncations:
             raise LogChanged("the log was truncated")
         if not log.takes_appends:
-            raise LogChanged("the log waits until its checkpoints are written")
+            raise LogChanged("the log takes no appends until its checkpoints are written")
         if not set(group) <= set(log.segments):
             raise LogChanged("segments were deleted")
 

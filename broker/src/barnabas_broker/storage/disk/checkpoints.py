@@ -32,21 +32,22 @@ def _decode_lines(data: bytes, fields: int) -> list[list[str]]:
     lines = data.decode().splitlines()
     if len(lines) < 2 or lines[0] != "0":
         raise ValueError(
-            f"the first line is {lines[0] if lines else ''!r}; expected are the version 0 and the number of entries"
+            f"the first line is {lines[0] if lines else ''!r}, but the file must begin with the "
+            f"version 0 and the number of entries, each on a line"
         )
     rows = [line.split() for line in lines[2:] if line]
     if len(rows) != int(lines[1]):
         raise ValueError(f"the file has {len(rows)} entries, but its second line announces {lines[1]}")
     for row in rows:
         if len(row) != fields:
-            raise ValueError(f"the line {' '.join(row)!r} has {len(row)} fields, not {fields}")
+            raise ValueError(f"the line {' '.join(row)!r} has {len(row)} fields, but must have {fields}")
     return rows
 
 
 def _number(text: str, largest: int = 2**63 - 1) -> int:
     number = int(text)
     if not 0 <= number <= largest:
-        raise ValueError(f"{number} is out of range; 0 to {largest} are allowed")
+        raise ValueError(f"the number {number} is out of range; 0 to {largest} are allowed")
     return number
 
 
@@ -97,7 +98,7 @@ def decode_clean_mark(data: bytes) -> int:
     """Return the broker epoch in a `.kafka_cleanshutdown` file. Raises ValueError."""
     found = json.loads(data)
     if not isinstance(found, dict) or not isinstance(found.get("brokerEpoch"), int):
-        raise ValueError("the file must hold the number brokerEpoch")
+        raise ValueError("the file must be a JSON object with an integer brokerEpoch")
     return int(found["brokerEpoch"])
 
 

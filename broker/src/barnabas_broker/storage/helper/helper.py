@@ -112,13 +112,13 @@ class _Running:
     async def answer(self, request: Request) -> Response:
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
-        assert self.process.stdin is not None, "the process was started with a pipe"
+        assert self.process.stdin is not None, "the helper process must have a pipe as standard input"
         self.process.stdin.write(frame(request))
         return await answer
 
     def close(self) -> None:
         """Close the standard input of the process, which then ends."""
-        assert self.process.stdin is not None, "the process was started with a pipe"
+        assert self.process.stdin is not None, "the helper process must have a pipe as standard input"
         self.process.stdin.close()
 
     def kill(self) -> None:
@@ -126,7 +126,7 @@ class _Running:
             self.process.kill()
 
     async def _take_answers(self) -> None:
-        assert self.process.stdout is not None, "the process was started with a pipe"
+        assert self.process.stdout is not None, "the helper process must have a pipe as standard output"
         try:
             while True:
                 (length,) = LENGTH.unpack(await self.process.stdout.readexactly(LENGTH.size))
@@ -141,7 +141,11 @@ class _Running:
             pass
         code = await self.process.wait()
         if self._waiting:
-            _logger.warning("the helper process %d ended during its work, exit code %d", self.process.pid, code)
+            _logger.warning(
+                "the helper process %d ended with exit code %d before it had answered all requests",
+                self.process.pid,
+                code,
+            )
         for answer in self._waiting:
             if not answer.done():
                 answer.set_exception(HelperDied(f"the helper process ended with exit code {code}"))

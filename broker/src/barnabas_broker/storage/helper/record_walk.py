@@ -43,14 +43,14 @@ def unpacked(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> t
     try:
         data = bytes(decompress(header.compression, memoryview(batch)[start + HEADER_BYTES : end], bytes_max))
     except BrokenCompression as error:
-        raise BrokenRecords(f"batch at offset {header.base_offset}: {error}") from None
+        raise BrokenRecords(f"the batch at offset {header.base_offset} cannot be decompressed: {error}") from None
     return data, 0, len(data)
 
 
 def walk_records(data: bytes, position: int, end: int, count: int) -> list[WalkedRecord]:
     """Parse the `count` records that fill `data` from `position` to `end`. Raises BrokenRecords if they are invalid."""
     if count > RECORDS_MAX:
-        raise BrokenRecords(f"{count} records in one batch; at most {RECORDS_MAX} are allowed")
+        raise BrokenRecords(f"the batch has {count} records; at most {RECORDS_MAX} are allowed")
     walked: list[WalkedRecord] = []
     previous_delta = -1
     add: Callable[[WalkedRecord], None] = walked.append
@@ -72,13 +72,16 @@ def walk_records(data: bytes, position: int, end: int, count: int) -> list[Walke
                 key = data[position:key_end]
                 position = key_end
             if position >= record_end or offset_delta <= previous_delta:
-                raise BrokenRecords(f"record {len(walked)} has an offset out of order, or ends within its key")
+                raise BrokenRecords(
+                    f"record {len(walked)} has an offset out of order, or a key that is longer than the record"
+                )
             add((start, rest, record_end, timestamp_delta, offset_delta, key, data[position] != _NULL))
             position, previous_delta = record_end, offset_delta
     except IndexError:
-        raise BrokenRecords(f"record {len(walked)} ends past the batch") from None
+        raise BrokenRecords(f"record {len(walked)} ends after the end of the batch") from None
     if position != end or len(walked) != count:
         raise BrokenRecords(
-            f"{len(walked)} records end {position - end} bytes past the batch; its header announces {count} records"
+            f"the batch has {len(walked)} records, which end {position - end} bytes after the end of "
+            f"the batch; the batch header announces {count} records"
         )
     return walked

@@ -116,7 +116,9 @@ def _inspected(request: InspectBatch, header: BatchHeader) -> Inspected | Refuse
     changed = header._replace(attributes=attributes, max_timestamp_ms=max_timestamp_ms)
     stored = sealed_batch(changed, compress(codec, data[position:end], request.level))
     if len(stored) > request.size_bytes_max:
-        message = f"the recompressed batch has {len(stored)} bytes; max.message.bytes={request.size_bytes_max}"
+        message = (
+            f"the recompressed batch has {len(stored)} bytes, more than max.message.bytes={request.size_bytes_max}"
+        )
         return Refused(ErrorCode.MESSAGE_TOO_LARGE, message)
     return Inspected(bytes(stored), max_timestamp_ms)
 
@@ -124,7 +126,7 @@ def _inspected(request: InspectBatch, header: BatchHeader) -> Inspected | Refuse
 def _refused(request: InspectBatch, header: BatchHeader, records: CheckedRecords) -> Refused | None:
     """Return a refusal that names all records that break a rule of the topic; None if no record does."""
     keyless = records.keyless if request.requires_keys else []
-    complaints = dict.fromkeys(keyless, "has no key; cleanup.policy=compact needs one")
+    complaints = dict.fromkeys(keyless, "has no key, but cleanup.policy=compact requires one")
     earliest, latest = request.timestamp_ms_min, request.timestamp_ms_max
     base_ms, deltas = header.base_timestamp_ms, records.timestamp_deltas
     code = ErrorCode.INVALID_RECORD
@@ -133,7 +135,7 @@ def _refused(request: InspectBatch, header: BatchHeader, records: CheckedRecords
             timestamp_ms = base_ms + delta
             if not earliest <= timestamp_ms <= latest and timestamp_ms != NO_TIMESTAMP and number not in complaints:
                 code = ErrorCode.INVALID_TIMESTAMP
-                complaints[number] = f"has the time {timestamp_ms}; allowed are {earliest} to {latest}"
+                complaints[number] = f"has the timestamp {timestamp_ms}; allowed are {earliest} to {latest}"
     return _naming(complaints, len(deltas), code) if complaints else None
 
 

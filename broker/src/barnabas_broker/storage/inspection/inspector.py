@@ -92,7 +92,8 @@ class BatchInspector:
         """Return a copy to keep until `release`. Raises CannotInspect if other copies use up KEPT_BYTES_MAX."""
         if self._bytes_kept and self._bytes_kept + len(batch) > KEPT_BYTES_MAX:
             message = (
-                f"{self._bytes_kept} bytes of batches wait to be checked (at most {KEPT_BYTES_MAX} may); try again"
+                f"batches of {self._bytes_kept} bytes wait to be checked, and at most "
+                f"{KEPT_BYTES_MAX} bytes may wait; try again"
             )
             raise CannotInspect(ErrorCode.REQUEST_TIMED_OUT, message)
         self._bytes_kept += len(batch)
@@ -127,7 +128,7 @@ class BatchInspector:
                 reason = str(error)
             except TimeoutError:
                 await self._helper.stop()
-                reason = f"no answer in {ANSWER_S_MAX} s"
+                reason = f"the helper process gave no answer within {ANSWER_S_MAX} s"
                 break
         _logger.error("a batch of %d bytes could not be checked: %s", len(request.batch), reason)
         raise CannotInspect(ErrorCode.REQUEST_TIMED_OUT, f"the batch could not be checked: {reason}; try again")

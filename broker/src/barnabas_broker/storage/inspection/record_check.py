@@ -34,13 +34,13 @@ def check_records(
     Raises BrokenRecords, and TooManyHeaders if all records together have more than `headers_max` headers.
     """
     if count > RECORDS_MAX:
-        raise BrokenRecords(f"{count} records in one batch; at most {RECORDS_MAX} are allowed")
+        raise BrokenRecords(f"the batch has {count} records; at most {RECORDS_MAX} are allowed")
     checked = CheckedRecords(headers_max)
     try:
         for number in range(count):
             position = _check_record(data, position, end, number, checked)
     except IndexError:
-        raise BrokenRecords(f"record {len(checked.timestamp_deltas)} ends past the batch") from None
+        raise BrokenRecords(f"record {len(checked.timestamp_deltas)} ends after the end of the batch") from None
     if position != end:
         raise BrokenRecords(f"{end - position} bytes follow the last of {count} records")
     return checked
@@ -61,7 +61,7 @@ def _check_record(data: bytes, position: int, end: int, number: int, checked: Ch
         timestamp_delta = (byte >> 1) ^ -(byte & 1)
     offset_delta, position = read_varint(data, position)
     if offset_delta != number:
-        raise BrokenRecords(f"record {number} has the offset delta {offset_delta}")
+        raise BrokenRecords(f"record {number} has the offset delta {offset_delta}, which must be the record's number")
     key_bytes, position = _read_length(data, position)
     if key_bytes < 0:
         checked.keyless.append(number)
@@ -75,7 +75,7 @@ def _check_record(data: bytes, position: int, end: int, number: int, checked: Ch
     else:
         position += 1
     if position != record_end or position > end:
-        raise BrokenRecords(f"record {number} has {length} bytes, but its fields do not end there")
+        raise BrokenRecords(f"record {number} has a length of {length} bytes, but its fields have another length")
     checked.timestamp_deltas.append(timestamp_delta)
     return position
 
@@ -91,14 +91,14 @@ def _read_length(data: bytes, position: int) -> tuple[int, int]:
 def _behind_headers(data: bytes, position: int, record_end: int, checked: CheckedRecords) -> int:
     count, position = read_varint(data, position)
     if not 0 <= count <= record_end - position:
-        raise BrokenRecords(f"{count} headers")
+        raise BrokenRecords(f"a record has {count} headers, which do not fit into the record")
     checked.headers_left -= count
     if checked.headers_left < 0:
         raise TooManyHeaders
     for _ in range(count):
         key_bytes, position = read_varint(data, position)
         if key_bytes < 0:
-            raise BrokenRecords("a header without a key")
+            raise BrokenRecords("a record has a header without a key")
         value_bytes, position = read_varint(data, position + key_bytes)
         position += max(value_bytes, 0)
     return position

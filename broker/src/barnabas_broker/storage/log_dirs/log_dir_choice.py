@@ -34,7 +34,7 @@ class LogDirChoice:
                     raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(log_dir.failure))
                 return log_dir
         allowed = ", ".join(log_dir.path for log_dir in self._log_dirs)
-        raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"log dir {path} is unknown; the broker has {allowed}")
+        raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"log dir {path} is unknown; the broker has the log dirs {allowed}")
 
     def prefer(self, topic_partition: TopicPartition, path: str) -> None:
         """Set or replace the preferred log dir of a partition. Raises ApiError if the log dir is unknown or offline."""

@@ -93,8 +93,10 @@ class LogDirLoader:
         # Damaged logs have not been rewritten, so the marker of a failed sync has to stay.
         self._write_what_is_found(log_dir, is_rewritten=not log_dir.damaged)
         on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
-        after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash or at the first start"
-        _logger.info("%s: loaded %d logs after %s, %d bytes checked", log_dir.path, len(found), after, recovered_bytes)
+        after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or for the first time"
+        _logger.info(
+            "%s: loaded %d logs after %s; %d bytes were checked", log_dir.path, len(found), after, recovered_bytes
+        )
 
     def _write_what_is_found(self, log_dir: LogDir, *, is_rewritten: bool) -> None:
         """Write the checkpoints of the loaded logs; if the disk is full, they are written later.
@@ -108,7 +110,7 @@ class LogDirLoader:
             if is_rewritten:
                 log_dir.is_rewritten()
         except DiskFull as error:
-            _logger.warning("the checkpoints are written once the disk has space: %s", error)
+            _logger.warning("the checkpoints will be written once the disk has space again: %s", error)
 
     def _log_bytes(self, place: LogPlace) -> int:
         try:

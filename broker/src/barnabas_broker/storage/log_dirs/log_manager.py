@@ -151,7 +151,7 @@ class LogManager:
         """Rename the log of another topic with the same name to `-stray`. Raises StorageError."""
         log = self.get(topic_partition)
         if log is not None and log.topic_id not in (None, topic_id):
-            self.set_aside(topic_partition, "the log belongs to another topic of that name")
+            self.set_aside(topic_partition, "the log belongs to another topic with the same name")
 
     def set_aside(self, topic_partition: TopicPartition, why: str) -> None:
         """Rename the directory of a log to `-stray`, so that another log can have its name."""
@@ -203,7 +203,7 @@ class LogManager:
         for log in superfluous:
             if log.log_dir == log_dir.path:
                 del log_dir.logs[log.topic_partition]
-                self.strays.set_aside(log, "the partition is in another log dir, too")
+                self.strays.set_aside(log, "another log dir has a log of the same partition, too")
 
     def _on_each_online_dir(self, work: Callable[[LogDir], None]) -> None:
         for log_dir in self.log_dirs:
@@ -322,7 +322,7 @@ class LogManager:
     def _set_aside_replaced(self, log_dir: LogDir) -> None:
         """Rename logs of a returning log dir to `-stray` if other log dirs have created their partitions meanwhile."""
         for topic_partition in [each for each in log_dir.logs if self.get(each) is not None]:
-            self.strays.set_aside(log_dir.logs.pop(topic_partition), "the partition is in another log dir now")
+            self.strays.set_aside(log_dir.logs.pop(topic_partition), "another log dir has a new log of the partition")
 
     def due_deletions(self, now_ms: int) -> list[str]:
         """Return the paths that `remove_files` has to delete now."""
@@ -332,7 +332,7 @@ class LogManager:
         """Remove deleted files and directories, possibly in a thread. The next start retries failed removals."""
         refusals = remove_all(self._environment.files, paths)
         if refusals:
-            _logger.warning("%d deleted files could not be removed: %s", len(refusals), refusals[0])
+            _logger.warning("%d deleted files could not be removed; the first error: %s", len(refusals), refusals[0])
 
     def checkpointed_high_watermarks(self) -> dict[TopicPartition, int]:
         """Return the high watermark of each log in the last checkpoints.

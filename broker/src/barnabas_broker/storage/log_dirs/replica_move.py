@@ -185,7 +185,7 @@ class ReplicaMove:
         try:
             self.log.move_to(home)
         except StorageError as error:
-            raise LogDirFailed(error.log_dir, f"{home} could not be renamed back: {error}") from error
+            raise LogDirFailed(error.log_dir, f"the log could not be renamed back to {home}: {error}") from error
         self.is_kept = False
 
     def _take_its_place(self, now_ms: int) -> Log:

@@ -66,7 +66,10 @@ class ReplicaMoves:
         except OSError as error:
             raise storage_error(log_dir, directory, error) from error
         if is_there:
-            message = f"{directory} exists already, and no log could be loaded from it: move it away first"
+            message = (
+                f"the directory {directory} exists already, but no log could be loaded from it; move the "
+                f"directory away first"
+            )
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def stop(self, topic_partition: TopicPartition) -> None:

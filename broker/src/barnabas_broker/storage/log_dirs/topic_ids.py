@@ -44,7 +44,7 @@ class TopicIds:
         try:
             self.give(log, topic_id)
         except DiskFull as error:
-            _logger.warning("%s: the topic id is written once the disk has space: %s", log.directory, error)
+            _logger.warning("%s: the topic id will be written once the disk has space again: %s", log.directory, error)
             log.belongs_to(topic_id)
             self._unwritten.add(log)
             self.sync_later(log)

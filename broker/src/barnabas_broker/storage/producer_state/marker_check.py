@@ -27,10 +27,11 @@ def check_marker(producer: Producer | None, marker: Marker, transaction_version:
     is_repeated = epoch == producer.epoch and (producer.transaction_first_offset < 0 or epoch == EPOCH_MAX)
     lowest = producer.epoch + 1 if transaction_version >= STRICT_SINCE and not is_repeated else producer.epoch
     if epoch < lowest:
-        message = f"the marker has epoch {epoch} for producer {marker.producer_id}; at least {lowest} is allowed"
+        message = f"the marker has epoch {epoch} for producer {marker.producer_id}; the epoch must be at least {lowest}"
         raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
     if marker.coordinator_epoch < producer.coordinator_epoch:
         message = (
-            f"the marker has coordinator epoch {marker.coordinator_epoch}; the latest is {producer.coordinator_epoch}"
+            f"the marker has coordinator epoch {marker.coordinator_epoch}, but the latest coordinator "
+            f"epoch is {producer.coordinator_epoch}"
         )
         raise ApiError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, message)

@@ -36,12 +36,12 @@ def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
 def decode_snapshot(data: bytes) -> list[SnapshotEntry]:
     """Decode a snapshot. Raises ValueError if the file is malformed."""
     if len(data) < _HEAD.size:
-        raise ValueError(f"the file has {len(data)} bytes, less than a header's {_HEAD.size}")
+        raise ValueError(f"the file has {len(data)} bytes, but its header needs {_HEAD.size}")
     version, crc, count = _HEAD.unpack_from(data)
     if version != _VERSION:
-        raise ValueError(f"the version is {version}, not {_VERSION}")
+        raise ValueError(f"the file has version {version}, but must have {_VERSION}")
     if crc32c(memoryview(data)[_CRC_COVERS_FROM:]) != crc:
-        raise ValueError("the CRC does not match")
+        raise ValueError("the CRC in the file does not match the file's bytes")
     if len(data) != _HEAD.size + count * _ENTRY.size:
-        raise ValueError(f"the file has {len(data)} bytes, which do not fit {count} entries")
+        raise ValueError(f"the file has {len(data)} bytes, which is not the size of {count} entries")
     return [SnapshotEntry(*row) for row in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :])]

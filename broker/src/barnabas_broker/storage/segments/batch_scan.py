@@ -46,7 +46,9 @@ def scan_batches(
                 chunk, place = _read(file, position, max(chunk_bytes, header.size_bytes), end), 0
                 chunk_start = position
             if not crc_matches(chunk, place, header):
-                raise InvalidBatch(position, f"the CRC of the batch at offset {header.base_offset} does not match")
+                raise InvalidBatch(
+                    position, f"the CRC of the batch at offset {header.base_offset} does not match the batch's bytes"
+                )
         yield FoundBatch(position, header)
         position += header.length + LENGTH_OFFSET
         offset_min = header.base_offset + header.last_offset_delta + 1
@@ -63,18 +65,21 @@ def valid_header(chunk: bytes | memoryview, place: int, position: int, end: int,
     """
     if len(chunk) - place < HEADER_BYTES:
         raise InvalidBatch(
-            position, f"{len(chunk) - place} bytes are left, less than a header's {HEADER_BYTES}", torn=True
+            position, f"{len(chunk) - place} bytes are left, but a batch header has {HEADER_BYTES}", torn=True
         )
     header = parse_header(chunk, place)
     if header.magic != 2:
-        raise InvalidBatch(position, f"the magic is {header.magic}, not 2")
+        raise InvalidBatch(position, f"the magic of the batch is {header.magic}, not 2")
     if header.length < _LENGTH_MIN:
-        raise InvalidBatch(position, f"the length is {header.length}, less than {_LENGTH_MIN}")
+        raise InvalidBatch(position, f"the length of the batch is {header.length}, less than {_LENGTH_MIN}")
     if header.base_offset < offset_min or header.last_offset_delta < 0:
         raise InvalidBatch(
             position,
-            f"the base offset {header.base_offset} and delta {header.last_offset_delta} do not follow {offset_min}",
+            f"the batch has base offset {header.base_offset} and last offset delta "
+            f"{header.last_offset_delta}, but a batch from offset {offset_min} on was expected",
         )
     if position + header.length + LENGTH_OFFSET > end:
-        raise InvalidBatch(position, f"the length is {header.length}, but {end - position} bytes are left", torn=True)
+        raise InvalidBatch(
+            position, f"the length of the batch is {header.length}, but only {end - position} bytes are left", torn=True
+        )
     return header

@@ -162,7 +162,10 @@ class Segment:
         for batch in self._scan(self._trusted_position(offset), chunk_bytes, crc_from=crc_from):
             header = batch.header
             if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:  # The CRC does not cover the base offset.
-                raise InvalidBatch(batch.position, f"the offset {header.last_offset} cannot be in this segment")
+                raise InvalidBatch(
+                    batch.position,
+                    f"the batch ends with offset {header.last_offset}, which is too high for this segment",
+                )
             self.indexes.observe(batch.position, header.size_bytes, header.last_offset, header.max_timestamp_ms)
             yield batch
 
@@ -275,7 +278,10 @@ class Segment:
         for batch in self._scan(start, LOOKUP_CHUNK_BYTES):
             last_offset = batch.header.last_offset
             if entry and batch.position == start and last_offset != entry.last_offset:
-                raise InvalidBatch(start, f"the index expects a batch that ends with offset {entry.last_offset}")
+                raise InvalidBatch(
+                    start,
+                    f"the index has a batch that ends with offset {entry.last_offset}, but the log has another one",
+                )
             if last_offset >= offset:
                 return batch
         return None
