@@ -53,6 +53,7 @@ def test_brokers_replicate_once_they_have_authenticated_and_not_with_another_pas
     cluster.brokers[outsider].launch()
     others = [broker for number, broker in cluster.brokers.items() if number != outsider]
     wait_for(
-        lambda: [broker.log_text() for broker in others], lambda texts: any("SASL: refused" in each for each in texts)
+        lambda: [broker.log_text() for broker in others],
+        lambda texts: any("refused the SASL authentication of" in each for each in texts),
     )
     assert all("geheim" not in broker.log_text() for broker in cluster.brokers.values())

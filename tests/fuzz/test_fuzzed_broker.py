@@ -66,7 +66,7 @@ def test_a_request_that_claims_gigabytes_takes_none(tmp_path: Path, size: int, a
         for client in clients:
             client.close()
         assert _ask(server.port, struct.pack(">hhih", 18, 0, 5, -1)).startswith(struct.pack(">i", 5))
-        lines = server.log_text().count(f"request of {size} bytes; 1 to 104857600 are allowed")
+        lines = server.log_text().count(f"a request has {size} bytes; 1 to 104857600 are allowed")
         assert lines == (len(clients) if answer == "closed" else 0)
     finally:
         server.close()

@@ -201,7 +201,7 @@ UNUSABLE = {
 
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_keys_that_are_not_for_signatures_are_left_out(name: str) -> None:
-    with pytest.raises(InvalidKeySet, match="no public key"):
+    with pytest.raises(InvalidKeySet, match="needs a public key"):
         parse_key_set(json.dumps({"keys": [UNUSABLE[name]]}).encode())
     assert [each.key_id for each in parse_key_set(OURS.key_set(UNUSABLE[name]))] == ["one"]
 

@@ -193,7 +193,7 @@ def test_a_broker_that_closes_is_told_once_and_what_waited_is_not_called() -> No
         await calls.wait_for(closed=1)
         link.send(b"r", calls.on_response(2))
         await asyncio.sleep(0)
-        assert (calls.closed, calls.responses) == (["closed by the other side"], [])
+        assert (calls.closed, calls.responses) == (["the other broker closed the connection"], [])
 
     linked(body)
 
@@ -265,7 +265,7 @@ def test_a_broker_without_address_and_one_that_is_not_there_are_told_as_closed()
         assert len(calls.closed) == 1
         await calls.wait_for(closed=2)
         assert "cannot connect" in calls.closed[0]
-        assert "broker 2 has no address" in calls.closed[1]
+        assert "broker 2 has registered no address" in calls.closed[1]
         links.open(1, calls.on_closed).close()
         await asyncio.sleep(0.01)
         assert len(calls.closed) == 2

@@ -64,7 +64,7 @@ async def test_a_stranger_with_a_long_name_gets_a_short_line_in_the_log(caplog: 
         await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
         client.request(SaslAuthenticateRequest(auth_bytes=b"\0" + b"\1" * 60_000 + b"\0wrong"), 2)
         await at.until(lambda: at.sasl.counts.failed == 1)
-    assert "wrong user or password of" in caplog.text
+    assert "or the password is wrong" in caplog.text
     assert len(caplog.text) < 2_000
 
 

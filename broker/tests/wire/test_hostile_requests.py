@@ -127,9 +127,9 @@ def test_more_tagged_fields_than_any_client_sends_are_malformed() -> None:
 @pytest.mark.parametrize(
     ("key", "version", "body", "complaint"),
     [
-        (12, 0, b"\xff\xff" + b"\0\0\0\1" + b"\0\1m", "group_id: null is not allowed"),
-        (12, 4, b"\0" + b"\0\0\0\1" + b"\2m\0\0", "group_id: null is not allowed"),
-        (3, 0, b"\xff\xff\xff\xff", "topics: null is not allowed"),
+        (12, 0, b"\xff\xff" + b"\0\0\0\1" + b"\0\1m", "group_id must not be null"),
+        (12, 4, b"\0" + b"\0\0\0\1" + b"\2m\0\0", "group_id must not be null"),
+        (3, 0, b"\xff\xff\xff\xff", "topics must not be null"),
         (12, 0, b"\0\2\xc3\x28" + b"\0\0\0\1" + b"\0\1m", "utf-8"),
         (12, 4, encode_unsigned_varint(40_001) + b"a" * 40_000, "has 40000 bytes; at most 32767 are allowed"),
         (12, 4, b"\x80" * 100, "a varint has more than 5 bytes"),

@@ -141,7 +141,7 @@ class Answers:
                 self._holds_answers()
                 self._send_rest()
         except OSError as error:
-            self._asker.close(f"could not send: {error}")
+            self._asker.close(f"the response could not be sent: {error}")
 
     def _holds_answers(self) -> None:
         self._slow_clients.holds_answers(self._asker)
@@ -234,7 +234,7 @@ class Answers:
             elif self._outbox.cold is not None:
                 self._send_rest()
         except OSError as error:
-            self._asker.close(f"could not send: {error}")
+            self._asker.close(f"the response could not be sent: {error}")
 
     def close(self) -> None:
         """Drop all responses and their memory; call `give_up` for each unfinished one."""

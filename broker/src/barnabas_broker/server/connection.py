@@ -158,7 +158,7 @@ class Connection:
         if self.is_closed:
             return
         if reason:
-            log.info("closing connection of %s: %s", self.peer, reason)
+            log.info("closing the connection of %s: %s", self.peer, reason)
         self._transport.close()
         self._reading = False
         self.answers.close()
@@ -308,7 +308,7 @@ class Connection:
         while have - position >= SIZE_BYTES and self._reading:
             (size,) = _unpack_size(buffer, position)
             if not 0 < size <= self.request_bytes_max:
-                raise MalformedRequest(f"request of {size} bytes; 1 to {self.request_bytes_max} are allowed")
+                raise MalformedRequest(f"a request has {size} bytes; 1 to {self.request_bytes_max} are allowed")
             end: int = position + SIZE_BYTES + size
             if end > have:
                 break

@@ -71,7 +71,7 @@ class Dispatcher:
             raise
         except Exception as error:
             log.exception("bug in the handling of %s v%d from %s", stats.name, version, connection.peer)
-            raise CloseConnection(f"a bug in {stats.name}") from error
+            raise CloseConnection(f"the handling of {stats.name} failed with an unexpected error") from error
         took_s = perf_counter() - began_s
         if took_s > LONGEST_PART.seconds:
             LONGEST_PART.seconds, LONGEST_PART.what = took_s, stats.name
@@ -121,7 +121,7 @@ class Dispatcher:
         if header.api_key != API_VERSIONS:
             spec = API_SPECS[header.api_key]
             allowed = f"{spec.min_version} to {spec.max_version}"
-            raise MalformedRequest(f"{spec.name} version {header.api_version}; {allowed} are supported")
+            raise MalformedRequest(f"{spec.name} version {header.api_version} is not supported; versions {allowed} are")
         connection.respond([encode_unsupported_api_versions(header.correlation_id)])
 
     def _answer_later(self, connection: Connection, header: RequestHeader, response: Awaitable[Any]) -> None:

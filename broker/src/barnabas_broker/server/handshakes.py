@@ -148,7 +148,7 @@ class Handshakes:
             self._end(handshake, str(error))
         except Exception as error:  # A bug ends this handshake, not the broker.
             log.error("bug in the TLS handshake of %s", handshake.peer, exc_info=error)
-            self._end(handshake, "a bug")
+            self._end(handshake, "an unexpected error in the broker")
         else:
             del self._under_way[handshake]
             handshake.done(TlsTransport(self._loop, tls), principal)

@@ -318,4 +318,4 @@ class Listener:
             return
         clients = [each for each in self.connections if not self._admission.is_protected(each.client.listener_name)]
         for connection in nlargest(excess, clients, key=lambda each: (each.idle_looks, not each.was_active)):
-            connection.close(f"more than max.connections={limits.max_connections} are open")
+            connection.close(f"more connections than max.connections={limits.max_connections} are open")

@@ -118,7 +118,7 @@ class Outbox:
             self._warm_bytes = piece_bytes
         sent = self._transport.send_file(part, min(self._warm_bytes, budget))
         if sent == 0:
-            raise ConnectionAbortedError(f"file ended {length} bytes before the end of the slice to send")
+            raise ConnectionAbortedError(f"the log file ended {length} bytes before the end of the records to send")
         self._warm_bytes -= sent
         self.bytes_sent += sent
         if sent == length:

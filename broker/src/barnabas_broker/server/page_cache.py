@@ -98,5 +98,7 @@ def read_if_cached(piece: FileSlice, into: memoryview) -> bool:
     if have == piece.length:
         return True
     if is_cached(piece.file, piece.position + have, 1):
-        raise ConnectionAbortedError(f"file ended {piece.length - have} bytes before the end of the slice to send")
+        raise ConnectionAbortedError(
+            f"the log file ended {piece.length - have} bytes before the end of the records to send"
+        )
     return False

@@ -109,7 +109,7 @@ class PeerLink:
     async def _connect(self, address: tuple[str, int] | None) -> None:
         try:
             if address is None:
-                raise OSError(f"broker {self._broker_id} has no address for its listener between brokers")
+                raise OSError(f"broker {self._broker_id} has registered no address of the listener between brokers")
             self._transport = await self._open(address)
         except OSError as error:
             self._break(f"cannot connect: {error}")
@@ -170,14 +170,14 @@ class PeerLink:
             self._break(str(error))
             return
         if not received:
-            self._break("closed by the other side")
+            self._break("the other broker closed the connection")
             return
         self._have += received
         try:
             self._take_responses()
         except Exception:
             log.exception("bug in the handling of a response of broker %d", self._broker_id)
-            self._break("a bug in the handling of its response")
+            self._break("the handling of a response failed with an unexpected error")
 
     def _take_responses(self) -> None:
         """Pass complete responses to their callbacks; move an incomplete response to the front of a buffer."""
@@ -186,7 +186,9 @@ class PeerLink:
         while have - position >= SIZE_BYTES:
             (size,) = _SIZE.unpack_from(buffer, position)
             if not 0 < size <= RESPONSE_BYTES_MAX or not self._waiting:
-                self._break(f"{size} bytes, with {len(self._waiting)} requests not answered: this is not a response")
+                self._break(
+                    f"a frame of {size} bytes, with {len(self._waiting)} requests not answered, is not a valid response"
+                )
                 return
             needed = SIZE_BYTES + size
             if have - position < needed:

@@ -43,7 +43,7 @@ async def _authenticate(exchange: "_Exchange", login: Login) -> None:
         request = message_class("SaslAuthenticateRequest")(auth_bytes=token)
         answer = await exchange.ask(request, AUTHENTICATE_VERSION)
         challenge = bytes(answer.auth_bytes)
-    raise LoginFailed(f"the other broker refuses {login.mechanism}: {ErrorCode(answer.error_code).name}")
+    raise LoginFailed(f"the other broker refuses the login with {login.mechanism}: {ErrorCode(answer.error_code).name}")
 
 
 class _Exchange:
@@ -66,7 +66,7 @@ class _Exchange:
                 self._transport.ignore_writable()
         (size,) = _SIZE.unpack(await self._exactly(_SIZE.size))
         if not 0 < size <= FRAME_BYTES_MAX:
-            raise LoginFailed(f"a response of {size} bytes; 1 to 65536 are allowed")
+            raise LoginFailed(f"the response has {size} bytes; 1 to 65536 are allowed")
         name = type(request).__name__.replace("Request", "Response")
         return decode_response(name, version, memoryview(await self._exactly(size)))
 
@@ -80,7 +80,7 @@ class _Exchange:
                 self._transport.ignore_readable()
                 continue
             if not received:
-                raise ConnectionResetError("closed by the other broker")
+                raise ConnectionResetError("the other broker closed the connection")
             have += received
         return buffer
 

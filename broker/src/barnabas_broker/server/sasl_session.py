@@ -140,14 +140,16 @@ class SaslSession:
         """Handle one frame. Raise MalformedRequest or CloseConnection to close the connection."""
         step = STEPS.get((self._state, _frame(buffer, start, end)))
         if step is None:
-            raise CloseConnection(f"the SASL state '{self._state.value}' allows no such frame")
+            raise CloseConnection(
+                f"the client sent a frame that is not allowed in the SASL state '{self._state.value}'"
+            )
         try:
             self._steps[step](connection, buffer, start, end)
         except (MalformedRequest, CloseConnection):
             raise
         except Exception as error:  # A bug in SASL closes only this connection.
             log.exception(BUG, connection.peer)
-            raise CloseConnection("a bug in SASL") from error
+            raise CloseConnection("the SASL authentication failed with an unexpected error") from error
 
     def _check_in_time(self, connection: Connection) -> None:
         if self._identity is None:
@@ -188,7 +190,7 @@ class SaslSession:
 
     def _take(self, connection: Connection, header: RequestHeader | None, token: bytes) -> None:
         """Answer a token at once, or after a check in a thread, during which nothing is read."""
-        assert self._dialogue is not None, "a mechanism was chosen"
+        assert self._dialogue is not None, "the client must have chosen a mechanism"
         try:
             found = self._dialogue.respond(token)
             if isinstance(found, SlowCheck):
@@ -208,7 +210,7 @@ class SaslSession:
                 self._refuse(connection, self._refusal(header, failure), str(failure), respond)
             except Exception:  # A bug in SASL closes only this connection.
                 log.exception(BUG, connection.peer)
-                connection.close("a bug in SASL")
+                connection.close("the SASL authentication failed with an unexpected error")
 
         self._listener.in_thread(check.compute, conclude, lambda: connection.is_closed)
 
@@ -240,10 +242,12 @@ class SaslSession:
 
     def _authenticated(self, connection: Connection, identity: Identity) -> None:
         """Begin the session of the client. Raise AuthenticationFailed if a re-authentication has another user."""
-        assert self._mechanism is not None, "a mechanism was chosen"
+        assert self._mechanism is not None, "the client has chosen a mechanism"
         is_again = self._identity is not None
         if self._identity is not None and self._identity.user != identity.user:
-            raise AuthenticationFailed(f"{self._identity.user!r} authenticated again as {identity.user!r}")
+            raise AuthenticationFailed(
+                f"the client authenticated as {self._identity.user!r}, and then again as {identity.user!r}"
+            )
         self._identity, self._dialogue, self._state = identity, None, State.AUTHENTICATED
         self._ends_s = self._listener.session_end_s(self._mechanism.name, identity)
         credential = identity.credential or self._mechanism.name
@@ -257,7 +261,7 @@ class SaslSession:
         header, request = _decoded(buffer, start, end)
         mechanisms = self._listener.mechanisms
         is_soon = self._listener.clock.monotonic_s() - self._began_s < REAUTHENTICATION_S_MIN
-        assert self._mechanism is not None, "it has authenticated"
+        assert self._mechanism is not None, "the client has authenticated before"
         if is_soon:
             connection.respond([_handshake_answer(header, ErrorCode.ILLEGAL_SASL_STATE, mechanisms)])
         elif request.mechanism != self._mechanism.name:
@@ -291,7 +295,12 @@ class SaslSession:
         if not self._is_refused:
             self._is_refused = True
             self._listener.counts.failures[NO_MECHANISM if self._mechanism is None else self._mechanism.name] += 1
-            log.info("SASL: refused %s on %s: %s", connection.peer, self._listener.name, why[:REASON_CHARS_MAX])
+            log.info(
+                "refused the SASL authentication of %s on the listener %s: %s",
+                connection.peer,
+                self._listener.name,
+                why[:REASON_CHARS_MAX],
+            )
 
 
 def _deferred(connection: Connection) -> SendAnswer:
@@ -312,7 +321,7 @@ def _decoded(buffer: memoryview, start: int, end: int) -> tuple[RequestHeader, A
     spec = API_SPECS[header.api_key]
     if not spec.supports(header.api_version):
         allowed = f"{spec.min_version} to {spec.max_version}"
-        raise MalformedRequest(f"{spec.name} version {header.api_version}; {allowed} are supported")
+        raise MalformedRequest(f"{spec.name} version {header.api_version} is not supported; versions {allowed} are")
     return header, decode_request(header.api_key, header.api_version, buffer[header.body_start : end])
 
 

@@ -148,4 +148,4 @@ async def connect(loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> 
             raise
         else:
             return made
-    raise failure or OSError(f"{address[0]} has no address")
+    raise failure or OSError(f"the host {address[0]} has no IP address")

@@ -88,7 +88,7 @@ def _snappy(data: Buffer, bytes_max: int) -> Buffer:
         (length,) = _INT32.unpack_from(data, position)
         end = position + 4 + length
         if length < 0 or end > len(data):
-            raise BrokenCompression(f"snappy block has {length} bytes, but {len(data) - position - 4} are left")
+            raise BrokenCompression(f"a snappy block has {length} bytes, but only {len(data) - position - 4} are left")
         out += _raw_snappy(data[position + 4 : end], bytes_max - len(out))
         position = end
     return out
@@ -97,7 +97,7 @@ def _snappy(data: Buffer, bytes_max: int) -> Buffer:
 def _raw_snappy(data: Buffer, bytes_max: int) -> Buffer:
     length = cramjam.snappy.decompress_raw_len(data)
     if length > bytes_max:
-        raise BrokenCompression(f"snappy data decompresses to {length} bytes; at most {bytes_max} are allowed")
+        raise BrokenCompression(f"the snappy data decompresses to {length} bytes; at most {bytes_max} are allowed")
     return bytes(cramjam.snappy.decompress_raw(data))
 
 

@@ -55,7 +55,7 @@ class Body:
         end = start + size
         if end > len(self.data):
             raise MalformedRequest(
-                f"{size} bytes are needed at position {start}, but {len(self.data) - start} are left"
+                f"{size} bytes are needed at position {start}, but only {len(self.data) - start} are left"
             )
         self.position = end
         return self.data[start:end]
@@ -264,7 +264,7 @@ def _fixed_reader(kind: str) -> Read:
 
 def _null(name: str, nullable: bool) -> None:
     if not nullable:
-        raise MalformedRequest(f"{name}: null is not allowed")
+        raise MalformedRequest(f"{name} must not be null")
 
 
 def _compact_length(body: Body) -> int:

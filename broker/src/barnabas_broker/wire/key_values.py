@@ -64,13 +64,16 @@ class KeyValueReader:
         while len(data) - position >= HEADER_BYTES:
             base_offset, length, magic, attributes, last_delta, count = _HEADER.unpack_from(data, position)
             if magic != MAGIC or length < HEADER_BYTES - LENGTH_OFFSET:
-                raise BrokenRecords(f"batch at offset {base_offset} has the invalid magic {magic} or length {length}")
+                raise BrokenRecords(
+                    f"the batch at offset {base_offset} has magic {magic} and length {length}, which are not both valid"
+                )
             start, position = position + HEADER_BYTES, position + LENGTH_OFFSET + length
             if position > len(data):
                 break
             if last_delta < 0 or base_offset < (self.next_offset or 0):  # Offsets must increase.
                 raise BrokenRecords(
-                    f"batch at offset {base_offset} (last offset delta {last_delta}) follows offset {self.next_offset}"
+                    f"the batch at offset {base_offset} with last offset delta {last_delta} must not "
+                    f"follow offset {self.next_offset}"
                 )
             if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT):
                 yield found
@@ -114,7 +117,7 @@ class KeyValueReader:
                 count -= _RECORDS_AT_ONCE
                 yield found
         except (BrokenRecords, BrokenCompression, IndexError) as error:
-            raise BrokenRecords(f"batch at offset {base_offset}: {error}") from None
+            raise BrokenRecords(f"the batch at offset {base_offset} cannot be read: {error}") from None
         found = {}
         _read_batch(data, start, end, count, base_offset, found)
         yield found
@@ -125,9 +128,9 @@ def _read_batch(data: bytes, start: int, end: int, count: int, base_offset: int,
     try:
         behind = _read_records(data, start, end, count, found)
     except (BrokenRecords, IndexError) as error:
-        raise BrokenRecords(f"batch at offset {base_offset}: {error}") from None
+        raise BrokenRecords(f"the batch at offset {base_offset} cannot be read: {error}") from None
     if behind != end:
-        raise BrokenRecords(f"batch at offset {base_offset} has {end - behind} bytes after the last record")
+        raise BrokenRecords(f"the batch at offset {base_offset} has {end - behind} bytes after the last record")
 
 
 def _read_records(data: bytes, position: int, batch_end: int, count: int, found: _Found) -> int:

@@ -161,7 +161,7 @@ def _parse_classic(data: memoryview, position: int) -> tuple[ProduceRequest, int
         name_start = position + 2
         position = name_start + name_bytes
         if name_bytes < 0 or position > end:
-            raise MalformedRequest(f"a topic name of {name_bytes} bytes is null or ends after the request")
+            raise MalformedRequest(f"a topic name has the length {name_bytes}, so it is null or ends after the request")
         name = str(data[name_start:position], "utf-8")
         (count,) = _INT32.unpack_from(data, position)
         position += 4

@@ -137,7 +137,9 @@ def validate_produced(
     """
     size_bytes = len(batch)
     if size_bytes < HEADER_BYTES:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"{size_bytes} bytes are too few; a batch has at least {HEADER_BYTES}")
+        raise ApiError(
+            ErrorCode.INVALID_RECORD, f"the batch has {size_bytes} bytes; at least {HEADER_BYTES} are needed"
+        )
     header = _new_header(BatchHeader, _unpack_header(batch))
     if (
         header.length + LENGTH_OFFSET != size_bytes
@@ -150,7 +152,7 @@ def validate_produced(
     ):
         raise _broken_rule(header, size_bytes)
     if size_bytes > message_bytes_max:
-        message = f"a batch of {size_bytes} bytes is too large; max.message.bytes={message_bytes_max}"
+        message = f"the batch has {size_bytes} bytes, more than max.message.bytes={message_bytes_max}"
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
     if crc32c(batch[CRC_START:]) != header.crc:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the CRC-32C of the batch does not match its bytes")
@@ -161,7 +163,7 @@ def _broken_rule(header: BatchHeader, size_bytes: int) -> ApiError:
     """Return the error for the first rule that the header breaks; the header must break one."""
     attributes, invalid = header.attributes, ErrorCode.INVALID_RECORD
     rules = (
-        (header.magic == MAGIC, invalid, f"magic {header.magic} is not allowed; allowed is {MAGIC}"),
+        (header.magic == MAGIC, invalid, f"the batch has magic {header.magic}; only {MAGIC} is allowed"),
         (
             header.length + LENGTH_OFFSET == size_bytes,
             invalid,
@@ -195,7 +197,9 @@ def _broken_rule(header: BatchHeader, size_bytes: int) -> ApiError:
         if not holds:
             return ApiError(code, complaint)
     if header.is_transactional and min(header.producer_id, header.producer_epoch, header.base_sequence) >= 0:
-        return TransactionalBatch(ErrorCode.INVALID_TXN_STATE, "a transactional batch outside a transaction")
+        return TransactionalBatch(ErrorCode.INVALID_TXN_STATE, "a transactional batch came outside a transaction")
     return ApiError(
-        invalid, f"producer {header.producer_id} has epoch {header.producer_epoch} and sequence {header.base_sequence}"
+        invalid,
+        f"the batch of producer {header.producer_id} has epoch {header.producer_epoch} and sequence "
+        f"{header.base_sequence}; neither may be negative",
     )

@@ -60,7 +60,7 @@ def iterate_records(buffer: Buffer, position: int, header: BatchHeader, bytes_ma
     try:
         yield from _decode_records(data, header)
     except IndexError as error:
-        raise BrokenRecords(f"batch at offset {header.base_offset}: {error}") from None
+        raise BrokenRecords(f"the batch at offset {header.base_offset} cannot be read: {error}") from None
 
 
 def first_record_since(
@@ -86,7 +86,7 @@ def first_record_since(
                 if time_ms >= timestamp_ms:
                     return time_ms, offset_delta
     except IndexError as error:
-        raise BrokenRecords(f"batch at offset {header.base_offset}: {error}") from None
+        raise BrokenRecords(f"the batch at offset {header.base_offset} cannot be read: {error}") from None
     return None
 
 
@@ -96,7 +96,7 @@ def _records_data(buffer: Buffer, position: int, header: BatchHeader, bytes_max:
     try:
         return decompress(header.compression, memoryview(buffer)[position + HEADER_BYTES : end], bytes_max)
     except BrokenCompression as error:
-        raise BrokenRecords(f"batch at offset {header.base_offset}: {error}") from None
+        raise BrokenRecords(f"the batch at offset {header.base_offset} cannot be read: {error}") from None
 
 
 def _decode_records(data: bytes, header: BatchHeader) -> Iterator[Record]:
@@ -110,7 +110,7 @@ def _decode_records(data: bytes, header: BatchHeader) -> Iterator[Record]:
         offset_delta = reader.varint()
         if not 0 <= offset_delta <= header.last_offset_delta:
             raise BrokenRecords(
-                f"record {number} has offset delta {offset_delta}; the last is {header.last_offset_delta}"
+                f"record {number} has offset delta {offset_delta}; 0 to {header.last_offset_delta} are allowed"
             )
         key, value = reader.nullable_bytes(), reader.nullable_bytes()
         headers = reader.headers()
@@ -169,7 +169,7 @@ class _Reader:
     def headers(self) -> Sequence[Header]:
         count = self.varint()
         if not 0 <= count <= len(self._data) - self.position:
-            raise BrokenRecords(f"{count} headers")
+            raise BrokenRecords(f"a record has {count} headers, which do not fit into the batch")
         return [self._header() for _ in range(count)] if count else ()
 
     def _header(self) -> Header:

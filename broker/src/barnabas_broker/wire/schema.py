@@ -103,7 +103,7 @@ def _read_definition(name: str) -> str:
         with open(f"{definitions.__path__[0]}/{name}.json", encoding="utf-8") as file:
             return file.read()
     except FileNotFoundError:
-        raise UnknownMessage(f"there is no message definition {name}") from None
+        raise UnknownMessage(f"there is no definition of the message {name}") from None
 
 
 def _parse_fields(definitions: Sequence[Json], path: str, common: Mapping[str, Sequence[Json]]) -> tuple[Field, ...]:

@@ -66,7 +66,8 @@ def check_count(count: int, data: memoryview, position: int) -> int:
     """Return the array length, 0 for null. Raises MalformedRequest if it is larger than the number of bytes left."""
     if count > len(data) - position or count > ELEMENTS_MAX:
         raise MalformedRequest(
-            f"an array of {count} elements is too long; {len(data) - position} bytes are left, {ELEMENTS_MAX} allowed"
+            f"an array has {count} elements, but {len(data) - position} bytes are left, and "
+            f"{ELEMENTS_MAX} elements are allowed"
         )
     return count if count > 0 else 0
 

@@ -57,7 +57,7 @@ OWN_CONFIGS: Final = (
         ConfigType.STRING,
         "",
         None,
-        "The PEM file with the private key for TLS at http.listener; by default http.ssl.certificate.location has the key.",
+        "The PEM file with the private key for TLS at http.listener; by default http.ssl.certificate.location has it.",
     ),
     _D(
         "http.bearer.token.location",

@@ -22,7 +22,7 @@ _OPERATIONS: Final = ", ".join(each.name for each in AclOperation if each > AclO
 def check_new(pattern: AclPattern, entry: AclEntry) -> None:
     """Raise ApiError if the pattern and the entry do not form a valid ACL."""
     if pattern.resource_type is ResourceType.CLUSTER and pattern.name != CLUSTER_NAME:
-        _refuse("resource_name", pattern.name, f"{CLUSTER_NAME} for the type CLUSTER")
+        _refuse("resource_name", pattern.name, f"{CLUSTER_NAME}, the only name of a resource of type CLUSTER")
     if not pattern.name:
         _refuse("resource_name", pattern.name, "a non-empty text")
     if pattern.resource_type is ResourceType.ANY:
@@ -40,7 +40,7 @@ def check_new(pattern: AclPattern, entry: AclEntry) -> None:
 
 
 def _refuse(field: str, value: str, allowed: str) -> None:
-    raise ApiError(ErrorCode.INVALID_REQUEST, f"{field}={value!r} of an ACL; allowed: {allowed}")
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"the ACL has {field}={value!r}; allowed: {allowed}")
 
 
 class AclFilter(NamedTuple):

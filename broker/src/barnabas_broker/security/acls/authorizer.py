@@ -62,7 +62,7 @@ class Rights:
         return decided
 
     def _not_super(self) -> "Authorizer":
-        assert self._authorizer is not None, "super users need no decision"
+        assert self._authorizer is not None, "the authorizer must not be asked about a super user"
         return self._authorizer
 
     def may_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:

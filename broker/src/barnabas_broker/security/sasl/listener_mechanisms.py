@@ -42,7 +42,7 @@ class SaslEnvironment(NamedTuple):
 def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment) -> Mapping[str, Mechanism]:
     """Return the enabled mechanisms of a SASL listener by name. Raise InvalidConfig if a setting is invalid."""
     names = security.value(ENABLED)
-    assert isinstance(names, tuple), "the setting is a list"
+    assert isinstance(names, tuple), "the value of a list setting is a tuple"
     problems: list[ConfigProblem] = []
     if not names or any(name not in MECHANISMS for name in names):
         allowed = f"must name at least one of {', '.join(MECHANISMS)} for the listener {security.name}"
@@ -77,7 +77,7 @@ def _mechanism(
         # The import makes the start of a broker a third longer, so only OAUTHBEARER triggers it.
         from barnabas_broker.security.sasl.oauth_bearer import OAuthBearer
 
-        assert oauth is not None, "the OAUTHBEARER settings are valid"
+        assert oauth is not None, "the OAUTHBEARER settings have been checked"
         return OAuthBearer(environment.open_keys(oauth), oauth.rules, environment.now_ms)
     if name in SCRAM_HASHES:
         return _scram(name, environment)

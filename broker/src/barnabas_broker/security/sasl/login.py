@@ -54,7 +54,7 @@ class PlainLogin:
     def next_token(self, challenge: bytes) -> bytes | None:
         """Return the token, then None."""
         if challenge:
-            raise LoginFailed("PLAIN has no challenge")
+            raise LoginFailed("the other broker sent a challenge, which the PLAIN mechanism does not have")
         token, self._token = self._token, None
         return token
 
@@ -86,7 +86,10 @@ class ScramLogin:
         except MalformedScram as error:
             raise LoginFailed(str(error)) from error
         if not server.nonce.startswith(self._nonce) or not ITERATIONS_MIN <= server.iterations <= ITERATIONS_MAX:
-            raise LoginFailed(f"the server's first message has another nonce, or {server.iterations} iterations")
+            raise LoginFailed(
+                f"the server's first message has a wrong nonce, or {server.iterations} iterations, which "
+                f"is out of range"
+            )
         function = self._kind.function
         salted = salted_password(self._kind, self._password, server.salt, server.iterations)
         server_key = credential_of(self._kind, salted, server.salt, server.iterations).server_key
@@ -108,7 +111,7 @@ def login_between_brokers(config: BrokerConfig, new_nonce: Callable[[], str]) ->
     if not security.protocol.has_sasl:
         return None
     mechanism, enabled = config.sasl_mechanism_inter_broker_protocol, security.value(ENABLED)
-    assert isinstance(enabled, tuple), "the setting is a list"
+    assert isinstance(enabled, tuple), "the value of a list setting is a tuple"
     if mechanism not in BETWEEN_BROKERS or mechanism not in enabled:
         allowed = f"must be one of {security.setting(ENABLED)}={','.join(enabled)}"
         raise InvalidConfig([ConfigProblem(MECHANISM, mechanism, allowed)])

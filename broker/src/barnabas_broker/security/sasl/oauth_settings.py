@@ -56,7 +56,7 @@ def _problems(security: ListenerSecurity, values: Mapping[str, Value]) -> list[C
     if url is None:
         found.append((names.KEYS_URL, "must be set to the URL of the keys that verify tokens"))
     elif not str(url).startswith("file:") and url not in _words(values[names.ALLOWED_URLS]):
-        found.append((names.KEYS_URL, f"must be one of {names.ALLOWED_URLS}, or a file"))
+        found.append((names.KEYS_URL, f"must be a file: URL, or one of the URLs in {names.ALLOWED_URLS}"))
     if not values[names.EXPECTED_AUDIENCE] and not values[names.ALLOW_ANY_AUDIENCE]:
         found.append((names.EXPECTED_AUDIENCE, f"must be set, unless {names.ALLOW_ANY_AUDIENCE}=true"))
     if not values[names.EXPECTED_ISSUER] and not values[names.ALLOW_ANY_ISSUER]:
@@ -75,10 +75,10 @@ def _refused_options(security: ListenerSecurity, options: Mapping[str, str]) -> 
 
 
 def _number(value: Value) -> int:
-    assert isinstance(value, int), "the setting is a number"
+    assert isinstance(value, int), "the value of an integer setting is an int"
     return value
 
 
 def _words(value: Value) -> tuple[str, ...]:
-    assert isinstance(value, tuple), "the setting is a list"
+    assert isinstance(value, tuple), "the value of a list setting is a tuple"
     return value

@@ -20,22 +20,27 @@ def authentication_families(by_listener: Mapping[str, AuthenticationCounts]) -> 
         )
 
     return [
-        family("successful_authentication_total", "Clients that authenticated", lambda counts: counts.succeeded_first),
+        family(
+            "successful_authentication_total",
+            "Number of first authentications that succeeded",
+            lambda counts: counts.succeeded_first,
+        ),
         family(
             "successful_reauthentication_total",
-            "Clients that authenticated again (KIP-368)",
+            "Number of re-authentications (KIP-368) that succeeded",
             lambda counts: counts.succeeded_again,
         ),
-        family("failed_authentication_total", "Clients whose authentication failed", lambda counts: counts.failed),
+        family("failed_authentication_total", "Number of authentications that failed", lambda counts: counts.failed),
         family(
             "expired_connections_killed_total",
-            "Connections closed because their session had ended",
+            "Number of connections closed because the client did not re-authenticate before its session expired",
             lambda counts: counts.expired,
         ),
         Family(
             "barnabas_failed_authentications_total",
             "counter",
-            "Failed authentications by SASL mechanism; TLS for failed handshakes, none if none was chosen",
+            "Number of failed authentications by mechanism; TLS means a failed handshake, none that "
+            "no mechanism was chosen",
             lambda: [
                 Sample(labels(listener=name, mechanism=mechanism), failures)
                 for name, counts in by_listener.items()

@@ -12,7 +12,7 @@ def authorizer_families(authorizer: Authorizer | None) -> list[Family]:
         Family(
             "barnabas_authorizer_refusals_total",
             "counter",
-            "Requests that the authorizer denied, by operation and type of resource",
+            "Number of operations that the authorizer denied, by operation and resource type",
             lambda: [] if authorizer is None else _samples(authorizer),
         )
     ]

@@ -29,16 +29,19 @@ def _traffic(totals: Totals) -> list[Family]:
         _topic_counter(
             totals,
             "messagesin",
-            "Records appended; the series without a topic is the sum",
+            "Number of records appended by clients; the series without a topic is the sum over all topics",
             lambda each: each.messages_in,
         ),
         _topic_counter(
-            totals, "bytesin", "Bytes appended; the series without a topic is the sum", lambda each: each.bytes_in
+            totals,
+            "bytesin",
+            "Bytes appended by clients; the series without a topic is the sum over all topics",
+            lambda each: each.bytes_in,
         ),
         _topic_counter(
             totals,
             "bytesout",
-            "Bytes read by clients; the series without a topic is the sum",
+            "Bytes read by clients; the series without a topic is the sum over all topics",
             lambda each: each.bytes_out,
         ),
     ]
@@ -61,24 +64,32 @@ def _invalid_batches(trust: BatchTrust) -> Family:
             yield Sample(labels(client_id=client_id, outcome=outcome), count)
 
     name = "barnabas_invalid_batches_total"
-    help_text = "Batches whose header contradicted their records, by client id and outcome (refused or corrected)"
+    help_text = (
+        "Number of batches whose header contradicted their records, by client id and outcome (refused or corrected)"
+    )
     return Family(name, "counter", help_text, samples)
 
 
 def _replicas(logs: LogManager, totals: Totals) -> list[Family]:
     counts = {
-        "partitioncount": ("Partitions on this broker", totals.partitions),
-        "leadercount": ("Partitions that this broker leads", totals.led),
+        "partitioncount": ("Number of partitions that have a replica on this broker", totals.partitions),
+        "leadercount": ("Number of partitions that this broker leads", totals.led),
         "underreplicatedpartitions": (
-            "Partitions led by this broker with replicas out of sync",
+            "Number of partitions that this broker leads and that have out-of-sync replicas",
             totals.under_replicated,
         ),
         "underminisrpartitioncount": (
-            "Partitions led by this broker that refuse acks=all: fewer in-sync replicas than min.insync.replicas",
+            "Number of partitions that this broker leads and that refuse acks=all for lack of in-sync replicas",
             totals.under_min_isr,
         ),
-        "offlinereplicacount": ("Replicas on this broker that are offline because their disk failed", totals.offline),
-        "produceridcount": ("Idempotent producers whose state the partitions on this broker keep", logs.producer_count),
+        "offlinereplicacount": (
+            "Number of replicas on this broker that are offline because their disk failed",
+            totals.offline,
+        ),
+        "produceridcount": (
+            "Number of idempotent producers whose state this broker keeps, summed over its partitions",
+            logs.producer_count,
+        ),
     }
     return [
         single(f"kafka_server_replicamanager_{name}", "gauge", help_text, value)
@@ -91,20 +102,31 @@ def _logs(logs: LogManager, hosted: Hosted) -> list[Family]:
         Family(
             "kafka_log_logmanager_offlinelogdirectorycount",
             "gauge",
-            "Log directories that have failed",
+            "Number of log dirs that are offline because their disk failed",
             lambda: [Sample("", sum(not each.is_online for each in logs.log_dirs))],
         ),
-        _of_partition(hosted, "kafka_log_log_size", "Bytes of this replica on disk", lambda each: each.log.size_bytes),
         _of_partition(
-            hosted, "kafka_log_log_numlogsegments", "Segments of this replica", lambda each: len(each.log.segments)
+            hosted,
+            "kafka_log_log_size",
+            "Size in bytes of the replica's log on this broker",
+            lambda each: each.log.size_bytes,
         ),
         _of_partition(
-            hosted, "kafka_log_log_logstartoffset", "First offset of this replica", lambda each: each.log_start_offset
+            hosted,
+            "kafka_log_log_numlogsegments",
+            "Number of segments of the replica's log on this broker",
+            lambda each: len(each.log.segments),
+        ),
+        _of_partition(
+            hosted,
+            "kafka_log_log_logstartoffset",
+            "Log start offset of the replica on this broker",
+            lambda each: each.log_start_offset,
         ),
         _of_partition(
             hosted,
             "kafka_log_log_logendoffset",
-            "Offset that the next record of this replica will get",
+            "Log end offset of the replica on this broker",
             lambda each: each.log.log_end_offset,
         ),
     ]
@@ -112,12 +134,12 @@ def _logs(logs: LogManager, hosted: Hosted) -> list[Family]:
 
 def disk_families(log_dirs: Sequence[LogDir]) -> list[Family]:
     """Return the families for the disk space of each online log dir."""
-    free = "Bytes that can still be written to the disk of a log dir"
+    free = "Free bytes that the broker can use on the disk of a log dir"
     return [
         _of_disk(
             log_dirs,
             "barnabas_log_dir_total_bytes",
-            "Bytes of the disk of a log dir",
+            "Total bytes of the disk of a log dir",
             lambda usage: usage.total_bytes,
         ),
         _of_disk(log_dirs, "barnabas_log_dir_usable_bytes", free, lambda usage: usage.usable_bytes),

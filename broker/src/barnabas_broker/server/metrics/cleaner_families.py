@@ -25,13 +25,13 @@ def _manager_families(cleaner: LogCleaner, monotonic_s: Callable[[], float]) -> 
     return [
         _gauge(
             f"{_MANAGER}max_dirty_percent",
-            "Dirty share of the dirtiest log in percent",
+            "Largest percentage of dirty bytes in a log",
             lambda: stats.max_dirty_percent,
         ),
         Family(
             f"{_MANAGER}time_since_last_run_ms",
             "gauge",
-            "Milliseconds since the cleaner last checked the logs",
+            "Milliseconds since the cleaner last looked for dirty logs",
             since_last_look_ms,
         ),
     ]
@@ -49,18 +49,18 @@ def _failure_families(cleaner: LogCleaner, log_dirs: list[str]) -> list[Family]:
         Family(
             f"{_MANAGER}uncleanable_partitions_count",
             "gauge",
-            "Partitions whose compaction failed and will be tried again",
+            "Number of partitions whose compaction failed and will be tried again",
             lambda: per_dir(lambda _: 1),
         ),
         Family(
             f"{_MANAGER}uncleanable_bytes",
             "gauge",
-            "Dirty bytes of the partitions that could not be compacted",
+            "Dirty bytes in the partitions whose compaction failed",
             lambda: per_dir(lambda dirty_bytes: dirty_bytes),
         ),
         _counter(
             "barnabas_cleaner_failures_total",
-            "Rounds of compaction that failed",
+            "Number of rounds of compaction that failed",
             lambda: cleaner.backoff.failures_total,
         ),
     ]
@@ -71,12 +71,12 @@ def _round_families(cleaner: LogCleaner) -> list[Family]:
     return [
         _gauge(
             f"{_CLEANER}cleaner_recopy_percent",
-            "Percentage of the bytes read that the last round of compaction kept",
+            "Bytes written by the last round of compaction, as a percentage of the bytes that the round read",
             lambda: stats.recopy_percent,
         ),
         _gauge(
             f"{_CLEANER}max_clean_time_secs",
-            "Seconds that the longest round of compaction took",
+            "Duration of the longest round of compaction in seconds",
             lambda: stats.longest_round_s,
         ),
         _gauge(
@@ -86,27 +86,27 @@ def _round_families(cleaner: LogCleaner) -> list[Family]:
         ),
         _gauge(
             "barnabas_cleaner_last_round_seconds",
-            "Seconds that the last round of compaction took",
+            "Duration of the last round of compaction in seconds",
             lambda: stats.last_round_s,
         ),
-        _counter("barnabas_cleaner_rounds_total", "Rounds of compaction that have finished", lambda: stats.rounds),
+        _counter("barnabas_cleaner_rounds_total", "Number of completed compaction rounds", lambda: stats.rounds),
         _counter("barnabas_cleaner_read_bytes_total", "Bytes that compaction has read", lambda: stats.bytes_read),
         _counter(
             "barnabas_cleaner_written_bytes_total", "Bytes that compaction has written", lambda: stats.bytes_written
         ),
         _counter(
             "barnabas_cleaner_records_without_key_total",
-            "Records that compaction dropped because they have no key",
+            "Number of records that compaction removed because they have no key",
             lambda: stats.records_without_key,
         ),
         _counter(
             "barnabas_cleaner_batches_not_understood_total",
-            "Batches that compaction kept because their records cannot be read",
+            "Number of batches that compaction kept unchanged because their records cannot be decoded",
             lambda: stats.batches_not_understood,
         ),
         _counter(
             "barnabas_cleaner_process_starts_total",
-            "Starts of the helper process that compacts",
+            "Number of times that the helper process for compaction was started",
             lambda: cleaner.helper_starts,
         ),
     ]

@@ -10,7 +10,7 @@ def config_families(environment: HandlerEnvironment) -> list[Family]:
         Family(
             "barnabas_ignored_configs",
             "gauge",
-            "Stored settings that this broker cannot use; the broker's log has the reasons",
+            "1 for each stored setting that this broker ignores; the broker's log has the reasons",
             lambda: [
                 Sample(labels(resource=each.resource, name=each.name, setting=each.setting), 1)
                 for each in environment.ignored_configs()

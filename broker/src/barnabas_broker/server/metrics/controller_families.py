@@ -15,41 +15,39 @@ def controller_families(environment: HandlerEnvironment) -> list[Family]:
     return [
         _gauge(
             f"{prefix}activecontrollercount",
-            "1 on the controller, 0 on other brokers",
+            "1 if this broker is the controller, else 0",
             lambda: int(image.controller_id == environment.broker_id),
         ),
-        _gauge(f"{prefix}activebrokercount", "Brokers that are alive", lambda: len(image.live)),
-        _gauge(
-            f"{prefix}fencedbrokercount", "Brokers that are not alive", lambda: len(image.brokers) - len(image.live)
-        ),
+        _gauge(f"{prefix}activebrokercount", "Number of live brokers", lambda: len(image.live)),
+        _gauge(f"{prefix}fencedbrokercount", "Number of fenced brokers", lambda: len(image.brokers) - len(image.live)),
         _partitions(
             environment,
             f"{prefix}offlinepartitionscount",
-            "Partitions without a leader",
+            "Number of partitions without a live leader",
             lambda state: state.leader not in image.live,
         ),
         _partitions(
             environment,
             "barnabas_partitions_lacking_records",
-            "Partitions that are offline because every replica lacks records: see barnabas status",
+            "Number of partitions that are offline because every replica lacks records; `barnabas status` lists them",
             is_lost,
         ),
         _partitions(
             environment,
             f"{prefix}preferredreplicaimbalancecount",
-            "Partitions whose leader is not the preferred replica",
+            "Number of partitions whose leader is not the preferred replica",
             lambda state: state.leader != state.replicas[0],
         ),
         _partitions(
             environment,
             "kafka_server_replicamanager_reassigningpartitions",
-            "Partitions that this broker leads and that are being reassigned",
+            "Number of partitions that this broker leads and that are being reassigned",
             lambda state: state.leader == environment.broker_id and is_reassigned(state),
         ),
         Family(
             "kafka_controller_controllerstats_leaderelections_total",
             "counter",
-            "Leaders elected by this broker",
+            "Number of leaders that this broker has elected",
             lambda: [Sample("", environment.metadata_writer.partitions.elections_total)],
         ),
     ]

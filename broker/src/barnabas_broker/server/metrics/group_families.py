@@ -33,7 +33,7 @@ class GroupPlace(NamedTuple):
 OffsetValue = Callable[[GroupPlace], int | None]
 Places = Callable[[], Iterator[GroupPlace]]
 
-LAG: Final = "Lag: the high watermark minus the committed offset, or minus the log start offset without a commit"
+LAG: Final = "High watermark minus the committed offset, or minus the log start offset if none is committed"
 
 
 async def group_families(environment: HandlerEnvironment) -> list[Family]:
@@ -41,13 +41,18 @@ async def group_families(environment: HandlerEnvironment) -> list[Family]:
     prefix, groups = "kafka_consumergroup_", environment.groups
     lag, places = await _lag(environment), partial(_places, environment)
     return [
-        _by_partition(places, f"{prefix}current_offset", "Offset that the group has committed", _offset),
+        _by_partition(
+            places, f"{prefix}current_offset", "Offset that the group has committed for the partition", _offset
+        ),
         _by_partition(places, f"{prefix}lag", LAG, lag),
         _by_topic(
-            places, f"{prefix}current_offset_sum", "Committed offsets, summed over the topic's partitions", _offset
+            places,
+            f"{prefix}current_offset_sum",
+            "Sum of the group's committed offsets over the topic's partitions",
+            _offset,
         ),
-        _by_topic(places, f"{prefix}lag_sum", "Lag, summed over the topic's partitions", lag),
-        Family(f"{prefix}members", "gauge", "Members of the group", lambda: _members(groups)),
+        _by_topic(places, f"{prefix}lag_sum", "Sum of the group's lag over the topic's partitions", lag),
+        Family(f"{prefix}members", "gauge", "Number of members of the group", lambda: _members(groups)),
         *_counters(groups),
         *_partitions(groups),
     ]
@@ -138,10 +143,10 @@ def _members(groups: GroupCoordinator) -> Iterator[Sample]:
 def _counters(groups: GroupCoordinator) -> list[Family]:
     prefix = "kafka_coordinator_group_"
     names = {
-        "offset_commits": "Offsets that were committed",
-        "offset_expirations": "Offsets that have expired",
-        "offset_deletions": "Offsets that were deleted",
-        "completed_rebalances": "Rebalances that were completed",
+        "offset_commits": "Number of offsets that groups have committed",
+        "offset_expirations": "Number of committed offsets that have expired",
+        "offset_deletions": "Number of committed offsets that were deleted",
+        "completed_rebalances": "Number of completed rebalances",
     }
     return [
         Family(f"{prefix}{name}_total", "counter", help_text, partial(_counter, groups, name))
@@ -158,13 +163,15 @@ def _partitions(groups: GroupCoordinator) -> list[Family]:
         Family(
             "kafka_coordinator_group_num_partitions",
             "gauge",
-            "Partitions of __consumer_offsets that this broker coordinates, by state; failed ones serve no groups",
+            "Number of partitions of __consumer_offsets that this broker coordinates, by state; "
+            "failed partitions serve no groups",
             lambda: [Sample(labels(state=state), count) for state, count in groups.runtime.partition_counts().items()],
         ),
         Family(
             "barnabas_group_coordinator_records_left_out",
             "gauge",
-            "Records of __consumer_offsets that could not be decoded or restored; the log names the first",
+            "Number of records of __consumer_offsets that could not be loaded; the broker's log "
+            "names the first of them",
             lambda: [Sample("", groups.runtime.left_out_count())],
         ),
     ]

@@ -46,17 +46,19 @@ def loop_families(
         return [] if turn is None else [Sample(labels(what=turn.what), value(turn))]
 
     return [
-        Family("barnabas_loop_turn_seconds", "histogram", "Seconds that turns of the event loop took", buckets),
+        Family(
+            "barnabas_loop_turn_seconds", "histogram", "Duration of the turns of the event loop in seconds", buckets
+        ),
         Family(
             "barnabas_loop_longest_turn_seconds",
             "gauge",
-            "Seconds of the longest turn of the last minute, by the code that took most of it",
+            "Duration in seconds of the event loop's longest turn in the last minute, by the code that took most of it",
             lambda: of_longest(lambda turn: turn.seconds),
         ),
         Family(
             "barnabas_loop_longest_turn_cpu_seconds",
             "gauge",
-            "CPU seconds of the longest turn; for its other seconds it waited for the disk or for other processes",
+            "CPU seconds of the event loop's longest turn in the last minute; the rest of its time the turn waited",
             lambda: of_longest(lambda turn: turn.cpu_s),
         ),
     ]

@@ -17,26 +17,26 @@ def metadata_families(environment: HandlerEnvironment) -> list[Family]:
         _stray_logs(
             environment,
             "barnabas_stray_logs",
-            "Logs that are not served because their topic is not in the metadata, also in log dirs that have failed",
+            "Number of logs that are not served because their topic is not in the metadata",
             lambda total: total.logs,
             are_told_offline=True,
         ),
         _stray_logs(
             environment,
             "barnabas_stray_log_bytes",
-            "Bytes of the logs that are not served because their topic is not in the metadata, in online log dirs",
+            "Bytes of the logs in online log dirs that are not served because their topic is not in the metadata",
             lambda total: total.size_bytes,
         ),
         Family(
             "barnabas_unreadable_documents",
             "gauge",
-            "Documents of the metadata store that cannot be read; the broker's log has their names",
+            "Number of documents in the metadata store that cannot be read; the broker's log names them",
             lambda: [Sample("", len(environment.image.unreadable))],
         ),
         Family(
             "barnabas_restored_documents_total",
             "counter",
-            "Documents that this broker wrote again because they were missing or out of date in the metadata store",
+            "Number of documents that this broker restored because the metadata store had none or an older version",
             lambda: [Sample("", environment.image.restored_total)],
         ),
     ]

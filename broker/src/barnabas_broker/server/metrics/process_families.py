@@ -21,9 +21,11 @@ def process_families(usage: ProcessUsage | None) -> list[Family]:
     if usage is None:
         return []
     return [
-        single("process_resident_memory_bytes", "gauge", "Bytes of resident memory", usage.resident_bytes),
+        single(
+            "process_resident_memory_bytes", "gauge", "Resident memory of the process in bytes", usage.resident_bytes
+        ),
         single("process_cpu_seconds_total", "counter", "CPU seconds that the process has used", usage.cpu_s),
-        single("process_start_time_seconds", "gauge", "When the process started, Unix time", usage.started_s),
-        single("process_open_fds", "gauge", "Open files and sockets", usage.open_fds),
-        single("process_max_fds", "gauge", "Files and sockets that may be open", usage.fds_max),
+        single("process_start_time_seconds", "gauge", "Start of the process as Unix time in seconds", usage.started_s),
+        single("process_open_fds", "gauge", "Number of open files and sockets", usage.open_fds),
+        single("process_max_fds", "gauge", "Maximum number of open files and sockets", usage.fds_max),
     ]

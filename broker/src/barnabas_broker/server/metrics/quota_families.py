@@ -29,7 +29,7 @@ def _throttle_times(quotas: ClientQuotas, key: str, kind: str) -> Family:
     return Family(
         f"kafka_server_{kind}_throttle_time_ms_total",
         "counter",
-        f"Milliseconds for which clients were throttled by {key}",
+        f"Milliseconds for which the quota {key} throttled the user or client id",
         lambda: [
             Sample(labels(user=each.user, client_id=each.client_id), each.throttled_ms)
             for each in quotas.counters()

@@ -40,19 +40,20 @@ def _fetchers(fetchers: Fetchers) -> list[Family]:
         Family(
             "kafka_server_fetcherlagmetrics_consumerlag",
             "gauge",
-            "Offsets below the leader's high watermark that the follower on this broker has not fetched",
+            "Lag of the follower on this broker: the offsets below the leader's high watermark that "
+            "are not fetched yet",
             lags,
         ),
         Family(
             "kafka_server_replicafetchermanager_maxlag",
             "gauge",
-            "The largest lag of a follower on this broker",
+            "Largest lag of the followers on this broker, in offsets",
             max_lag,
         ),
         Family(
             "kafka_server_replicafetchermanager_failedpartitionscount",
             "gauge",
-            "Partitions whose last fetch from their leader failed",
+            "Number of partitions whose last fetch from the leader failed",
             failing,
         ),
     ]
@@ -61,18 +62,28 @@ def _fetchers(fetchers: Fetchers) -> list[Family]:
 def _traffic(fetchers: Fetchers, followers: FollowerSessions, totals: Totals) -> list[Family]:
     traffic = "kafka_server_brokertopicmetrics_replicationbytes"
     return [
-        single(f"{traffic}in_total", "counter", "Bytes fetched from leaders", totals.replication_bytes_in),
-        single(f"{traffic}out_total", "counter", "Bytes sent to followers", totals.replication_bytes_out),
+        single(
+            f"{traffic}in_total",
+            "counter",
+            "Bytes that this broker's followers have fetched from leaders",
+            totals.replication_bytes_in,
+        ),
+        single(
+            f"{traffic}out_total",
+            "counter",
+            "Bytes that this broker's leaders have sent to followers",
+            totals.replication_bytes_out,
+        ),
         Family(
             "kafka_server_leaderreplication_throttled_bytes_total",
             "counter",
-            "Bytes sent to throttled replicas, limited by leader.replication.throttled.rate",
+            "Bytes sent to throttled replicas, which leader.replication.throttled.rate limits",
             lambda: [Sample("", followers.throttle.bytes_total)],
         ),
         Family(
             "kafka_server_followerreplication_throttled_bytes_total",
             "counter",
-            "Bytes fetched by throttled replicas, limited by follower.replication.throttled.rate",
+            "Bytes fetched by throttled replicas, which follower.replication.throttled.rate limits",
             lambda: [Sample("", fetchers.throttle.bytes_total)],
         ),
     ]
@@ -81,12 +92,12 @@ def _traffic(fetchers: Fetchers, followers: FollowerSessions, totals: Totals) ->
 def _in_sync(isr_changes: IsrChanges, totals: Totals) -> list[Family]:
     prefix = "kafka_server_replicamanager_"
     return [
-        single(f"{prefix}isrshrinks_total", "counter", "Times that a replica left the ISR", totals.isr_shrinks),
-        single(f"{prefix}isrexpands_total", "counter", "Times that a replica joined the ISR", totals.isr_expands),
+        single(f"{prefix}isrshrinks_total", "counter", "Number of replicas removed from an ISR", totals.isr_shrinks),
+        single(f"{prefix}isrexpands_total", "counter", "Number of replicas added to an ISR", totals.isr_expands),
         Family(
             f"{prefix}failedisrupdates_total",
             "counter",
-            "Changes of in-sync replicas that were refused, or whose outcome is unknown",
+            "Number of ISR changes that were refused, or whose outcome is unknown",
             lambda: [Sample("", isr_changes.failed_total)],
         ),
     ]

@@ -25,17 +25,17 @@ def request_families(traffic: Traffic) -> list[Family]:
     """Return the families; both of Kafka's thread pools have the idle share of the one event loop."""
     prefix = "kafka_network_requestmetrics_"
     return [
-        _by_api(traffic, f"{prefix}requests_total", "Requests, by API", lambda each: each.count),
+        _by_api(traffic, f"{prefix}requests_total", "Number of requests, by API", lambda each: each.count),
         _by_api(
             traffic,
             f"{prefix}localtime_seconds_total",
-            "Seconds spent in the handlers, by API",
+            "Seconds that the request handlers took, by API",
             lambda each: each.busy_s,
         ),
         Family(
             f"{prefix}totaltimems",
             "histogram",
-            "Milliseconds from a request to its response, by API",
+            "Time from a request to its response in milliseconds, by API",
             lambda: _total_times(traffic.requests),
         ),
         _of_api(traffic, "Produce"),
@@ -43,7 +43,7 @@ def request_families(traffic: Traffic) -> list[Family]:
         Family(
             "kafka_server_socketserver_connectioncount",
             "gauge",
-            "Connections that are open",
+            "Number of open connections",
             lambda: [Sample("", traffic.connections())],
         ),
         _idle(traffic, "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"),
@@ -77,11 +77,11 @@ def _of_api(traffic: Traffic, name: str) -> Family:
     return Family(
         f"kafka_server_brokertopicmetrics_total{name.lower()}requests_total",
         "counter",
-        f"{name} requests",
+        f"Number of {name} requests",
         lambda: [Sample("", each.count) for each in traffic.requests if each.name == name],
     )
 
 
 def _idle(traffic: Traffic, name: str) -> Family:
-    help_text = "Share of the last minute, 0 to 1, in which the event loop was idle"
+    help_text = "Share of the last minute, from 0 to 1, in which the event loop was idle"
     return Family(name, "gauge", help_text, lambda: [Sample("", traffic.idle_share())])

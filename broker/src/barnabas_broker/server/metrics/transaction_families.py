@@ -66,13 +66,14 @@ def _of_ids(ids: _Ids) -> list[Family]:
         Family(
             "barnabas_transactional_ids",
             "gauge",
-            "Transactional ids that this broker coordinates, by the state of their last transaction",
+            "Number of transactional ids that this broker coordinates, by the state of their last transaction",
             lambda: [Sample(labels(state=state_name(state)), count) for state, count in ids.counts.items()],
         ),
         Family(
             "barnabas_transaction_overdue_seconds",
             "gauge",
-            f"Seconds since the timeout of an open transaction, for the {NAMED_MAX} longest overdue",
+            f"Seconds since the timeout of an open transaction, for the {NAMED_MAX} transactions that "
+            f"are overdue the longest",
             lambda: [Sample(labels(transactional_id=name), late_ms / 1000) for late_ms, name in ids.overdue_ms],
         ),
     ]
@@ -84,25 +85,28 @@ def _of_coordinator(environment: HandlerEnvironment) -> list[Family]:
         Family(
             "barnabas_transactions_ended_total",
             "counter",
-            "Transactions whose markers are all written, by their result",
+            "Number of transactions that have ended, with all markers written, by result",
             lambda: [Sample('result="committed"', counts.committed), Sample('result="aborted"', counts.aborted)],
         ),
         Family(
             "barnabas_transaction_markers_refused_total",
             "counter",
-            "Markers that a partition refused for good, by error; their transactions ended without these markers",
+            "Number of transaction markers that a partition refused for good, by error; the "
+            "transactions ended without them",
             lambda: [Sample(labels(error=code.name), counts.refused_markers[code]) for code in REFUSED],
         ),
         Family(
             "barnabas_transaction_coordinator_partitions",
             "gauge",
-            "Partitions of __transaction_state that this broker coordinates, by state; failed ones serve no ids",
+            "Number of partitions of __transaction_state that this broker coordinates, by state; "
+            "failed partitions serve no ids",
             lambda: [Sample(labels(state=state), count) for state, count in runtime.partition_counts().items()],
         ),
         Family(
             "barnabas_transaction_coordinator_records_left_out",
             "gauge",
-            "Records of __transaction_state that could not be decoded; the log names the first",
+            "Number of records of __transaction_state that could not be decoded; the broker's log "
+            "names the first of them",
             lambda: [Sample("", runtime.left_out_count())],
         ),
     ]
@@ -131,20 +135,22 @@ def _of_partitions(environment: HandlerEnvironment, hosted: Hosted) -> list[Fami
         Family(
             "kafka_cluster_partition_laststableoffsetlag",
             "gauge",
-            "Offsets from the last stable offset to the high watermark, which read_committed consumers do not get yet",
+            "Number of offsets from the last stable offset to the high watermark, which "
+            "read_committed consumers cannot read yet",
             lags,
         ),
         Family(
             "barnabas_partition_last_stable_offset",
             "gauge",
-            "Last stable offset, at which read_committed consumers stop, for partitions whose high watermark is higher",
+            "Last stable offset, up to which read_committed consumers can read; only for partitions "
+            "with a higher high watermark",
             stable_offsets,
         ),
         Family(
             "kafka_server_replicamanager_partitionswithlatetransactionscount",
             "gauge",
-            "Partitions led by this broker with a hanging transaction, whose producer has been silent for longer than "
-            "transaction.max.timeout.ms and 5 minutes",
+            "Number of partitions led by this broker with a transaction whose producer has been silent for longer than "
+            "transaction.max.timeout.ms plus 5 minutes",
             late,
         ),
     ]

@@ -51,10 +51,12 @@ def parse_key_set(text: bytes) -> tuple[TokenKey, ...]:
     try:
         entries = msgspec.json.decode(text, type=_KeySet).keys
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidKeySet(f"not a JWK set: {error}") from error
+        raise InvalidKeySet(f"the text is not a JWK set: {error}") from error
     keys = tuple(_usable(entries))
     if not keys:
-        raise InvalidKeySet(f"the JWK set has no public key for signatures: RSA of {RSA_BITS_MIN} bits, EC or Ed25519")
+        raise InvalidKeySet(
+            f"the JWK set needs a public key for signatures: RSA with at least {RSA_BITS_MIN} bits, EC or Ed25519"
+        )
     return keys
 
 

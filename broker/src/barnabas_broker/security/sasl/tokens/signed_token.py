@@ -66,7 +66,9 @@ def _key_for(header: Mapping[str, Any], keys: Sequence[TokenKey]) -> TokenKey:
         raise UnknownKey(f"no key has the id {str(key_id)[:_SHOWN]!r} that the token names")
     fitting = [key for key in named if algorithm in key.algorithms]
     if len(fitting) != 1:
-        raise InvalidToken(f"{len(fitting)} keys fit the token's algorithm {str(algorithm)[:_SHOWN]!r} and key id")
+        raise InvalidToken(
+            f"{len(fitting)} keys, instead of one, fit the token's algorithm {str(algorithm)[:_SHOWN]!r} and key id"
+        )
     return fitting[0]
 
 
@@ -94,11 +96,11 @@ def _check_scopes(claims: Mapping[str, Any], claim: str) -> None:
     scopes = [value] if isinstance(value, str) else value
     are_texts = isinstance(scopes, list) and all(isinstance(each, str) and each.strip() for each in scopes)
     if not are_texts or len(set(scopes)) != len(scopes):
-        raise InvalidToken(f"the claim {claim} must be text, or a list of different texts")
+        raise InvalidToken(f"the claim {claim} must be a string, or a list of different strings")
 
 
 def _subject(claims: Mapping[str, Any], claim: str) -> str:
     value = claims.get(claim)
     if not isinstance(value, str) or not value.strip():
-        raise InvalidToken(f"the claim {claim} must be the name of the user")
+        raise InvalidToken(f"the claim {claim} must be a string with the name of the user")
     return value

@@ -64,7 +64,8 @@ class TokenKeys:
             except KeysUnavailable as error:
                 if self._failures == 1:
                     log.warning(
-                        "%s: %s; trying again; the %d known keys are still used",
+                        "the keys at %s could not be fetched (%s); the broker tries again, and still "
+                        "uses the %d known keys",
                         self.url,
                         error,
                         len(self.current),
