@@ -92,7 +92,7 @@ def test_a_cluster_is_read_by_tls_and_sasl_and_who_has_no_password_is_told(
         exporter.next_round()
         assert exporter.value("kafka_offsets_retention_seconds") is None
         assert exporter.value("kafka_consumergroup_offsets_expire_seconds", consumergroup="billing") is None
-        assert exporter.log().count("allow the exporter's user DescribeConfigs on the cluster") == 1
+        assert exporter.log().count("give the exporter's user the right DescribeConfigs on the cluster") == 1
         assert exporter.values("barnabas_lag_exporter_request_failures_total", request="DescribeConfigs") == []
         assert exporter.process.stop() == 0
         assert "Traceback" not in exporter.log()

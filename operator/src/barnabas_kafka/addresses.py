@@ -12,7 +12,7 @@ PORT_MAX: Final = 65_535
 def addresses(text: str) -> str:
     """Return a valid value of --bootstrap unchanged. Raise argparse.ArgumentTypeError if the value is invalid."""
     if not ADDRESSES.fullmatch(text) or not all(1 <= _port(each) <= PORT_MAX for each in text.split(",")):
-        allowed = f"HOST:PORT or [IPV6]:PORT, several separated by commas, each port from 1 to {PORT_MAX}"
+        allowed = f"one or more HOST:PORT or [IPV6]:PORT, separated by commas, with ports from 1 to {PORT_MAX}"
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: {allowed}")
     return text
 

@@ -25,7 +25,7 @@ class Failure(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.request} to broker {self.broker_id}: {self.reason}"
+        return f"the request {self.request} to broker {self.broker_id} failed: {self.reason}"
 
 
 @dataclass(slots=True)

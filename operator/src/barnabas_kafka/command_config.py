@@ -59,7 +59,8 @@ def add_command_config(parser: argparse.ArgumentParser) -> None:
         type=command_config,
         default=IN_CLEAR,
         metavar="FILE",
-        help="Kafka's client properties: security.protocol, sasl.*, ssl.*; default: PLAINTEXT",
+        help="a file with properties of Kafka clients (security.protocol, sasl.* and ssl.*); default: "
+        "PLAINTEXT without a file",
     )
 
 
@@ -82,14 +83,14 @@ def _read(file: Path) -> Texts:
         properties = parse_properties(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, MalformedProperties) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise SecurityFileError(f"{file}: {why}; allowed: a file of Kafka's client properties") from error
+        raise SecurityFileError(f"{file} is not a file with properties of Kafka clients: {why}") from error
     return {key: each.value.strip() for key, each in properties.items()}
 
 
 def _settings(given: Texts) -> dict[str, Any]:
     for key in given:
         if key.startswith(ABOUT_SECURITY) and key not in KNOWN:
-            raise _Invalid(f"{key} is not supported; of security.*, sasl.* and ssl.* allowed are {', '.join(KNOWN)}")
+            raise _Invalid(f"{key} is not supported; the supported properties for security are {', '.join(KNOWN)}")
     protocol = _one_of(given, PROTOCOL, PROTOCOLS, PROTOCOLS[0])
     found: dict[str, Any] = {"security_protocol": protocol}
     if protocol.endswith("SSL"):
@@ -115,10 +116,13 @@ def _sasl(given: Texts) -> dict[str, Any]:
     except InvalidJaas as error:
         raise _Invalid(f"{JAAS}: {error}") from error
     if entry.family != mechanism.partition("-")[0]:
-        raise _Invalid(f"{JAAS} has the login module of {entry.family}; {MECHANISM}={mechanism} needs its own")
+        raise _Invalid(
+            f"{JAAS} has the login module of {entry.family}, but {MECHANISM}={mechanism} needs the login "
+            f"module of that mechanism"
+        )
     for option in ("username", "password"):
         if not entry.options.get(option):
-            raise _Invalid(f'{JAAS} has no {option}; allowed: {option}="..." before the ;')
+            raise _Invalid(f'{JAAS} has no {option}; add {option}="..." before the semicolon')
     return {
         "sasl_mechanism": mechanism,
         "sasl_plain_username": entry.options["username"],
@@ -144,15 +148,17 @@ def _check_pem(given: Texts, type_key: str, key: str, parts: tuple[str, ...]) ->
     try:
         text = Path(given[key]).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise _Invalid(f"{key}={given[key]}: {error.strerror}; allowed: a file with {' and '.join(parts)}") from error
+        raise _Invalid(
+            f"{key}={given[key]} cannot be read: {error.strerror}; the file must have {' and '.join(parts)}"
+        ) from error
     if any(part not in text for part in parts):
-        raise _Invalid(f"{key}={given[key]}; allowed: a PEM file with {' and '.join(parts)}")
+        raise _Invalid(f"{key}={given[key]} must be a PEM file with {' and '.join(parts)}")
 
 
 def _check_type(given: Texts, key: str) -> None:
     value = given.get(key, "JKS, the default")
     if value != PEM:
         how = (
-            "`keytool -importkeystore -deststoretype PKCS12` and `openssl pkcs12 -nodes` make a PEM file of a keystore"
+            "`keytool -importkeystore -deststoretype PKCS12` and then `openssl pkcs12 -nodes` convert a keystore to PEM"
         )
-        raise _Invalid(f"{key}={value}; allowed: {PEM}. {how}")
+        raise _Invalid(f"{key}={value}; allowed: {PEM}; {how}")

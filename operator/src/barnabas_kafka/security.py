@@ -44,8 +44,8 @@ class Sasl(NamedTuple):
         try:
             return self.password_file.read_text(encoding="utf-8", errors="replace").rstrip("\r\n")
         except OSError as error:
-            why = f"the password file {self.password_file}: {error.strerror}"
-            raise SecurityFileError(f"{why}; allowed: a file with the password") from error
+            why = f"the password file {self.password_file} cannot be read: {error.strerror}"
+            raise SecurityFileError(f"{why}; name a file that contains the password") from error
 
 
 class Security(NamedTuple):

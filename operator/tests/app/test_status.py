@@ -93,7 +93,7 @@ def test_where_there_is_no_cluster_it_says_how_to_start_one(
 def test_an_address_without_port_is_bad_usage(barnabas: Run) -> None:
     done = barnabas("status", "--bootstrap", "somewhere")
     assert done.returncode == 2
-    assert "'somewhere'; allowed: HOST:PORT or [IPV6]:PORT, several separated by commas" in done.stderr
+    assert "'somewhere'; allowed: one or more HOST:PORT or [IPV6]:PORT, separated by commas" in done.stderr
 
 
 def test_a_stopped_cluster_is_named_with_its_data_directory(up: RunningUp, barnabas: Run) -> None:

@@ -13,6 +13,6 @@ def test_refusals_of_the_same_kind_are_one_failure_that_names_the_first_and_coun
     codes = [(NOT_COORDINATOR, f"group {number}") for number in range(2_000)]
     asking.refused(OffsetFetchRequest(), 3, [*codes, (0, "group ok"), (GROUP_AUTHORIZATION_FAILED, "group secret")])
     assert list(map(str, asking.failures)) == [
-        "OffsetFetch to broker 3: NotCoordinatorError for group 0 and 1999 more",
-        "OffsetFetch to broker 3: GroupAuthorizationFailedError for group secret",
+        "the request OffsetFetch to broker 3 failed: NotCoordinatorError for group 0 and 1999 more",
+        "the request OffsetFetch to broker 3 failed: GroupAuthorizationFailedError for group secret",
     ]

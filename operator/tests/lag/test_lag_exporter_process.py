@@ -59,17 +59,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluste
 @pytest.mark.parametrize(
     ("option", "value", "allowed"),
     [
-        ("--bootstrap", "localhost", "HOST:PORT or [IPV6]:PORT, several separated by commas"),
+        ("--bootstrap", "localhost", "one or more HOST:PORT or [IPV6]:PORT, separated by commas"),
         (
             "--bootstrap",
             "localhost:9092,localhost:99999",
-            "HOST:PORT or [IPV6]:PORT, several separated by commas, each port from 1 to",
+            "one or more HOST:PORT or [IPV6]:PORT, separated by commas, with ports from 1 to",
         ),
         ("--bootstrap", "::1:9092", "HOST:PORT or [IPV6]:PORT"),
         ("--sasl.mechanism", "GSSAPI", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
         ("--interval", "0.5", "a number from 1 to 3600"),
         ("--interval", "soon", "a number from 1 to 3600"),
-        ("--listen-address", "here:99999", "HOST:PORT, [IPV6]:PORT or :PORT, the port from 0 to 65535"),
+        ("--listen-address", "here:99999", "HOST:PORT, [IPV6]:PORT or :PORT, with a port from 0 to 65535"),
         ("--topic.filter", "(", "a regular expression of Python"),
         ("--group.exclude", "[", "a regular expression of Python"),
         ("--max-groups", "-1", "a whole number from 0 to 10000000"),
@@ -104,7 +104,7 @@ def test_without_a_cluster_it_is_healthy_and_says_so_once_and_that_the_cluster_i
     assert exporter.value("kafka_brokers") is None
     assert exporter.page("/healthz") == (200, "ok\n")
     assert exporter.page("/")[0] == 404
-    assert exporter.log().count(f"no broker answers at {bootstrap}") == 1
+    assert exporter.log().count(f"no broker at {bootstrap} answers") == 1
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ def test_a_round_that_hangs_is_found() -> None:
     let_go = Event()
     supervised = Supervised(lambda _: bool(let_go.wait(PATIENCE_S)), lambda: "the same")
     supervised.watch(0.05, LOOK_S)
-    assert supervised.failure == "a round hangs: it has not ended for 0.05 s"
+    assert supervised.failure == "a round of requests hangs: it has not ended within 0.05 s"
     let_go.set()
     supervised.join(PATIENCE_S)
 

@@ -69,7 +69,7 @@ def test_who_may_not_read_settings_knows_nothing_and_is_told_what_right_is_missi
     assert seconds(retention, brokers) is None
     assert "broker 1" in retention.refusal
     assert "ClusterAuthorizationFailedError" in retention.refusal
-    assert "allow the exporter's user DescribeConfigs on the cluster" in retention.refusal
+    assert "give the exporter's user the right DescribeConfigs on the cluster" in retention.refusal
     brokers.minutes = {1: 60}
     clock.pass_time(ASKED_EVERY_S)
     assert (seconds(retention, brokers), retention.refusal) == (3_600, "")
@@ -78,4 +78,4 @@ def test_who_may_not_read_settings_knows_nothing_and_is_told_what_right_is_missi
 def test_brokers_without_such_a_setting_say_so(clock: ManualClock) -> None:
     retention = OffsetsRetention(clock.monotonic_s)
     assert seconds(retention, Brokers(b1=0)) is None
-    assert retention.refusal == "broker 1 has no such setting"
+    assert retention.refusal == "broker 1 does not know the setting"

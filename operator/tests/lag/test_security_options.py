@@ -52,20 +52,23 @@ def test_sasl_and_tls_are_spoken_only_where_somebody_says_so(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--tls.ca-file", "ca.crt"), "--tls.ca-file is ca.crt, and --tls.enabled is missing"),
+        (("--tls.ca-file", "ca.crt"), "--tls.ca-file is ca.crt, but --tls.enabled is missing"),
         (
             ("--tls.enabled", "--tls.ca-file", "/nowhere"),
-            "--tls.ca-file is /nowhere: No such file or directory; allowed:",
+            "--tls.ca-file is /nowhere, which cannot be used: No such file or directory; name",
         ),
         (("--tls.enabled", "--tls.key-file", "/k"), "one of --tls.cert-file and --tls.key-file is missing"),
-        (("--sasl.username", "reader"), "--sasl.username is reader, and --sasl.enabled is missing"),
+        (("--sasl.username", "reader"), "--sasl.username is reader, but --sasl.enabled is missing"),
         (
             ("--server.token-file", "/t"),
             "--server.token-file=/t: must be set together with --server.tls.cert-file, because without TLS",
         ),
         (("--server.tls.cert-file", "/nowhere"), "--server.tls.cert-file=/nowhere: must be a file that can be read"),
         (SASL, "--sasl.enabled needs --sasl.password-file"),
-        ((*SASL, "--sasl.password-file", "/nowhere"), "the password file /nowhere: No such file or directory; allowed"),
+        (
+            (*SASL, "--sasl.password-file", "/nowhere"),
+            "the password file /nowhere cannot be read: No such file or directory; name",
+        ),
     ],
 )
 def test_what_does_not_go_together_or_cannot_be_read_is_refused(
@@ -83,5 +86,5 @@ def test_a_password_is_read_anew_for_each_connection(tmp_path: Path) -> None:
     password.write_text("new")
     assert security.settings()["sasl_plain_password"] == "new"
     password.unlink()
-    with pytest.raises(SecurityFileError, match="allowed: a file with the password"):
+    with pytest.raises(SecurityFileError, match="name a file that contains the password"):
         security.settings()

@@ -41,10 +41,10 @@ def serve(options: Options, rounds: Rounds) -> int:
         pages = make_pages(rounds.own.registry, rounds.page, lambda: supervised.failure)
         server = PageServer(options.listener, pages, options.protection)
     except OSError as error:
-        log.error("--listen-address %s:%d: %s", *options.listener, error.strerror)
+        log.error("cannot listen on --listen-address %s:%d: %s", *options.listener, error.strerror)
         return EXIT_FAILED
     address = (options.protection.scheme, options.listener.host or "0.0.0.0", server.port)
-    log.info("serves %s://%s:%d/metrics of the cluster at %s", *address, options.bootstrap)
+    log.info("serving %s://%s:%d/metrics with the metrics of the cluster at %s", *address, options.bootstrap)
     supervised.watch(hang_s(options.interval_s))
     server.close()
     if supervised.failure is None:

@@ -74,21 +74,22 @@ def _parser() -> argparse.ArgumentParser:
         type=addresses,
         required=True,
         metavar="HOST:PORT",
-        help="addresses of brokers, separated by commas",
+        help="the addresses of one or more brokers, separated by commas",
     )
     parser.add_argument(
         "--listen-address",
         type=listener,
         default=listener(DEFAULT_LISTENER),
         metavar="HOST:PORT",
-        help=f"the address of /metrics and /healthz; port 0 means any free port; default: {DEFAULT_LISTENER}",
+        help=f"the address on which /metrics and /healthz are served; port 0 means any free port; default: "
+        f"{DEFAULT_LISTENER}",
     )
     parser.add_argument(
         "--interval",
         type=number(float, INTERVAL_MIN_S, INTERVAL_MAX_S),
         default=INTERVAL_S,
         metavar="SECONDS",
-        help="the time from one round to the next; default: %(default)s",
+        help="the time in seconds from the start of one round of requests to the next; default: %(default)s",
     )
     add_web(parser)
     add_security(parser)
@@ -101,8 +102,8 @@ def _parser() -> argparse.ArgumentParser:
 def _add_filters(parser: argparse.ArgumentParser) -> None:
     for what in ("topic", "group"):
         for option, default, help_text in (
-            ("filter", ".*", f"export only {what}s whose name matches"),
-            ("exclude", "^$", f"leave out {what}s whose name matches"),
+            ("filter", ".*", f"export only {what}s whose names match the regular expression"),
+            ("exclude", "^$", f"leave out {what}s whose names match the regular expression"),
         ):
             parser.add_argument(
                 f"--{what}.{option}",
@@ -116,13 +117,17 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     for name, default, help_text in (
-        ("topic-partitions", 50_000, "most partitions with series of their own; whole topics, ordered by name"),
+        (
+            "topic-partitions",
+            50_000,
+            "export series for at most N partitions; topics are taken whole, in order of their names",
+        ),
         (
             "group-partitions",
             50_000,
-            "most group partitions with series; whole groups, ordered by name, those without members last",
+            "export series for at most N partitions of groups; groups are taken whole, those with members first",
         ),
-        ("groups", 10_000, "most groups with series; ordered by name, those without members last"),
+        ("groups", 10_000, "export series for at most N groups, in order of their names, groups with members first"),
     ):
         allowed = number(int, 0, SERIES_MAX)
         parser.add_argument(
@@ -144,7 +149,7 @@ def listener(text: str) -> Listener:
     found = LISTENER.fullmatch(text)
     if found is None or int(found["port"]) > PORT_MAX:
         raise argparse.ArgumentTypeError(
-            f"{text!r}; allowed: HOST:PORT, [IPV6]:PORT or :PORT, the port from 0 to {PORT_MAX}"
+            f"{text!r}; allowed: HOST:PORT, [IPV6]:PORT or :PORT, with a port from 0 to {PORT_MAX}"
         )
     return Listener(found["ipv6"] or found["host"], int(found["port"]))
 

@@ -28,8 +28,10 @@ PATIENCE_ROUNDS: Final = 2
 STALE_ROUNDS: Final = 4
 """The number of rounds without an answer after which old values are no longer exported."""
 STALE_MIN_S: Final = 30.0
-WITHOUT_RETENTION: Final = "the expiry of offsets is not exported, because %s is unknown: %s"
-CUT_OFF: Final = "--%s leaves out %d names: raise the limit or exclude names; barnabas_lag_exporter_cut_off counts them"
+WITHOUT_RETENTION: Final = "the time until offsets expire is not exported, because the setting %s is unknown: %s"
+CUT_OFF: Final = (
+    "--%s leaves out %d topics or groups, which barnabas_lag_exporter_cut_off counts; raise the limit or exclude names"
+)
 
 
 @dataclass(slots=True)
@@ -97,7 +99,7 @@ class Rounds:
             is_answered = False
             self._history.unheard()
             self._disconnect()
-            self._tell(f"no broker answers at {self.options.bootstrap}: {error}")
+            self._tell(f"no broker at {self.options.bootstrap} answers: {error}")
         self.own.round_ended(self.clocks.steady_s() - begun_s, is_answered=is_answered)
 
     def _read(self, asking: Asking) -> None:

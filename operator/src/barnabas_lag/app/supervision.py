@@ -48,7 +48,7 @@ class Supervised:
             now = self._progress()
             seen, looks = now, looks + 1 if now == seen else 0
             if looks * look_s > hang_after_s:
-                self.failure = f"a round hangs: it has not ended for {hang_after_s:g} s"
+                self.failure = f"a round of requests hangs: it has not ended within {hang_after_s:g} s"
                 return
 
     def join(self, seconds: float) -> None:

@@ -21,75 +21,87 @@ GROUP: Final = ("consumergroup",)
 GROUP_TOPIC: Final = ("consumergroup", "topic")
 GROUP_PARTITION: Final = ("consumergroup", "topic", "partition")
 
-BROKERS: Final = Metric("kafka_brokers", "Brokers in the cluster.", ())
-TOPIC_PARTITIONS: Final = Metric("kafka_topic_partitions", "Partitions of the topic.", ("topic",))
+BROKERS: Final = Metric("kafka_brokers", "Number of brokers in the cluster.", ())
+TOPIC_PARTITIONS: Final = Metric("kafka_topic_partitions", "Number of partitions of the topic.", ("topic",))
 OFFSETS_RETENTION: Final = Metric(
     "kafka_offsets_retention_seconds",
-    "Seconds for which brokers keep the offsets of a group without members; missing if no broker reports it.",
+    "Seconds for which brokers keep the offsets of a group without members; missing if no broker reports the setting.",
     (),
     "Kafka's setting: offsets.retention.minutes",
 )
 
-CURRENT_OFFSET: Final = Metric("kafka_topic_partition_current_offset", "Offset at which the log ends.", PARTITION)
-OLDEST_OFFSET: Final = Metric("kafka_topic_partition_oldest_offset", "Offset at which the log begins.", PARTITION)
-LEADER: Final = Metric("kafka_topic_partition_leader", "Id of the leader; -1 if nobody leads.", PARTITION)
-IS_PREFERRED: Final = Metric(
-    "kafka_topic_partition_leader_is_preferred", "1 if the preferred replica leads, else 0.", PARTITION
+CURRENT_OFFSET: Final = Metric("kafka_topic_partition_current_offset", "Log end offset of the partition.", PARTITION)
+OLDEST_OFFSET: Final = Metric("kafka_topic_partition_oldest_offset", "Log start offset of the partition.", PARTITION)
+LEADER: Final = Metric(
+    "kafka_topic_partition_leader", "Id of the broker that leads the partition; -1 if there is no leader.", PARTITION
 )
-REPLICAS: Final = Metric("kafka_topic_partition_replicas", "Replicas of the partition.", PARTITION)
-IN_SYNC: Final = Metric("kafka_topic_partition_in_sync_replica", "Replicas in sync.", PARTITION)
+IS_PREFERRED: Final = Metric(
+    "kafka_topic_partition_leader_is_preferred", "1 if the preferred replica is the leader, else 0.", PARTITION
+)
+REPLICAS: Final = Metric("kafka_topic_partition_replicas", "Number of replicas of the partition.", PARTITION)
+IN_SYNC: Final = Metric(
+    "kafka_topic_partition_in_sync_replica", "Number of in-sync replicas of the partition.", PARTITION
+)
 UNDER_REPLICATED: Final = Metric(
-    "kafka_topic_partition_under_replicated_partition", "1 if a replica is not in sync, else 0.", PARTITION
+    "kafka_topic_partition_under_replicated_partition",
+    "1 if the partition has an out-of-sync replica, else 0.",
+    PARTITION,
 )
 STABLE_OFFSET_LAG: Final = Metric(
     "kafka_cluster_partition_laststableoffsetlag",
-    "Offsets from the last stable offset to the end of the log, which read_committed consumers do not get yet.",
+    "Number of offsets from the last stable offset to the log end, which read_committed consumers cannot read yet.",
     PARTITION,
     "kafka.cluster:type=Partition,name=LastStableOffsetLag",
 )
 
 MEMBERS: Final = Metric(
     "kafka_consumergroup_members",
-    "Members of the group; missing for groups that the cluster does not describe.",
+    "Number of members of the group; missing if the cluster does not describe the group.",
     GROUP,
 )
 OFFSETS_EXPIRE: Final = Metric(
     "kafka_consumergroup_offsets_expire_seconds",
-    "The longest time in seconds until the offsets of a group without members expire; missing while it has members.",
+    "Seconds until the last offsets of a group without members expire; missing while the group has members.",
     GROUP,
     "Kafka Minion: kafka_minion_group_topic_partition_expires_at",
 )
 GROUP_OFFSET: Final = Metric(
-    "kafka_consumergroup_current_offset", "Offset that the group has committed.", GROUP_PARTITION
+    "kafka_consumergroup_current_offset", "Offset that the group has committed for the partition.", GROUP_PARTITION
 )
 LAG: Final = Metric(
     "kafka_consumergroup_lag",
-    "Lag: the log end offset minus the committed offset, or minus the log start offset if there is none.",
+    "Log end offset minus the committed offset, or minus the log start offset if none is committed.",
     GROUP_PARTITION,
 )
 LAG_SECONDS: Final = Metric(
     "kafka_consumergroup_lag_seconds",
-    "Seconds since the next unread record was written; 0 if all records are read.",
+    "Seconds since the first record that the group has not read was written; 0 if all records are read.",
     GROUP_PARTITION,
     "kafka-lag-exporter: kafka_consumergroup_group_lag_seconds",
 )
 RETENTION_PERCENT: Final = Metric(
     "kafka_consumergroup_retention_percent",
-    "Percentage of the partition's kept records that the group has not read; at 100 unread records are deleted.",
+    "Percentage of the records in the partition that the group has not read; at 100, unread records are deleted.",
     GROUP_PARTITION,
     "Klag: lag.retention_percent",
 )
-OFFSET_SUM: Final = Metric("kafka_consumergroup_current_offset_sum", "Committed offsets, summed.", GROUP_TOPIC)
-LAG_SUM: Final = Metric("kafka_consumergroup_lag_sum", "Lag, summed over the topic's partitions.", GROUP_TOPIC)
+OFFSET_SUM: Final = Metric(
+    "kafka_consumergroup_current_offset_sum",
+    "Sum of the group's committed offsets over the topic's partitions.",
+    GROUP_TOPIC,
+)
+LAG_SUM: Final = Metric(
+    "kafka_consumergroup_lag_sum", "Sum of the group's lag over the topic's partitions.", GROUP_TOPIC
+)
 LAG_VELOCITY: Final = Metric(
     "kafka_consumergroup_lag_velocity",
-    "How fast the lag changes, in records a second; above 0 the group falls behind.",
+    "Change of the lag in records per second; above 0, the group falls behind.",
     GROUP_TOPIC,
     "Klag: lag.velocity",
 )
 CATCH_UP: Final = Metric(
     "kafka_consumergroup_time_to_catch_up_seconds",
-    "Seconds until all records are read at this rate; 0 without lag, +Inf if the lag does not fall.",
+    "Seconds until the lag is 0 if it keeps falling as now; 0 without lag, +Inf if the lag does not fall.",
     GROUP_TOPIC,
     "Klag: lag.time_to_close_seconds",
 )
@@ -101,14 +113,13 @@ STATUS: Final = Metric(
 )
 RECORDS_LAG_MAX: Final = Metric(
     "kafka_consumer_fetch_manager_records_lag_max",
-    "The largest lag of the topic's partitions.",
+    "Largest lag of the group in a partition of the topic.",
     GROUP_TOPIC,
     f"{KAFKA_CONSUMER}records-lag-max",
 )
 RECORDS_LEAD_MIN: Final = Metric(
     "kafka_consumer_fetch_manager_records_lead_min",
-    "The smallest distance of a committed offset from the log start offset; below 0, so many offsets were deleted"
-    " unread.",
+    "Smallest committed offset minus log start offset of the topic's partitions; below 0, offsets were deleted unread.",
     GROUP_TOPIC,
     f"{KAFKA_CONSUMER}records-lead-min",
 )

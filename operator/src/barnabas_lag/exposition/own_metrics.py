@@ -14,19 +14,22 @@ class OwnMetrics:
         """Create the metrics; `age_s` returns the seconds since the last answered round."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._up = self._gauge("up", "1 if the cluster answered the last round.")
+        self._up = self._gauge("up", "1 if the cluster answered in the last round, else 0.")
         self._gauge(
-            "round_age_seconds", "Seconds since the shown values were read; +Inf before the first round."
+            "round_age_seconds",
+            "Seconds since the exported values were read from the cluster; +Inf before the first round.",
         ).set_function(age_s)
-        self._gauge("interval_seconds", "Seconds from one round to the next.").set(interval_s)
-        self._seconds = self._gauge("round_seconds", "Seconds that the last round took.")
-        self._rounds = self._counter("rounds", "Rounds, successful or failed.")
-        self._failed = self._counter("failed_rounds", "Rounds in which the cluster did not answer.")
+        self._gauge("interval_seconds", "Seconds from the start of one round to the start of the next.").set(interval_s)
+        self._seconds = self._gauge("round_seconds", "Duration of the last round in seconds.")
+        self._rounds = self._counter("rounds", "Number of rounds, successful or failed.")
+        self._failed = self._counter("failed_rounds", "Number of rounds in which the cluster did not answer.")
         self._failures = self._counter(
-            "request_failures", "Requests that a broker refused or did not answer.", "request"
+            "request_failures", "Number of requests that a broker refused or did not answer.", "request"
         )
         self._cut_off = self._gauge(
-            "cut_off", "Topics or groups without series because an option limits their number.", "option"
+            "cut_off",
+            "Number of topics or groups that are not exported in full, because an option limits the series.",
+            "option",
         )
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:

@@ -63,6 +63,6 @@ def _seconds(result: Any) -> float | None:
 
 def _refusal(broker_id: int, result: Any) -> str:
     if result.error_code == ErrorCode.NONE:
-        return f"broker {broker_id} has no such setting"
+        return f"broker {broker_id} does not know the setting"
     answered = f"broker {broker_id} answers DescribeConfigs with {for_code(result.error_code).__name__}"
-    return f"{answered}; allow the exporter's user DescribeConfigs on the cluster"
+    return f"{answered}; give the exporter's user the right DescribeConfigs on the cluster"
