@@ -13,7 +13,7 @@ from barnabas_kafka.security import IN_CLEAR, Credentials, SecurityFileError
 
 REQUEST_TIMEOUT_S: Final = 10.0
 Make = Callable[..., Any]
-"""A constructor of kafka-python, which has no types."""
+"""The type of a constructor of kafka-python, because the library has no type hints."""
 
 
 class ClusterUnreachable(Exception):

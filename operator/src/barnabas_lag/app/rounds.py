@@ -72,7 +72,7 @@ class Rounds:
         return self.clocks.steady_s() - self._read_s
 
     def page(self) -> bytes:
-        """Return the metrics of the cluster, nothing if they are too old."""
+        """Return the page with the metrics of the cluster; the page is empty if the values are too old."""
         is_stale = self.age_s() > max(STALE_MIN_S, STALE_ROUNDS * self.options.interval_s)
         return b"" if is_stale else self._page
 
@@ -90,7 +90,7 @@ class Rounds:
             self._disconnect()
 
     def run_once(self) -> None:
-        """Run one round, and log what the cluster did not answer."""
+        """Run one round, and log the requests that the cluster did not answer."""
         begun_s, is_answered = self.clocks.steady_s(), True
         try:
             self._client = self._client or self.connect()

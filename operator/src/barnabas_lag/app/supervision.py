@@ -19,7 +19,7 @@ def hang_s(interval_s: float) -> float:
 
 
 class Supervised:
-    """A thread that works until `stop` is set; a new value of `progress` shows that it does not hang."""
+    """A thread that works until `stop` is set; a new value of `progress` shows that the thread does not hang."""
 
     def __init__(self, work: Callable[[Event], object], progress: Callable[[], object]) -> None:
         self.stop: Final = Event()

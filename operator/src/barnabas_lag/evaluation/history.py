@@ -143,7 +143,7 @@ class History:
         }
 
     def questions(self, now_s: float) -> dict[TopicPartition, Question]:
-        """Return a question for each partition with lag, if the write time of its next record is not exact enough."""
+        """Return a question for each partition with lag whose next record has no exact write time yet."""
         asked: dict[TopicPartition, Question] = {}
         for places in self._places.values():
             for partition, place in places.items():
@@ -154,7 +154,7 @@ class History:
         return asked
 
     def answered(self, partition: TopicPartition, question: Question, found: Found | None) -> None:
-        """Record an answer; None means that there is no such record."""
+        """Record the answer to a question; None means that the log has no record since the time of the question."""
         self._timelines[partition].answered(question.offset, question.time_s, found)
 
     def evaluate(self, now_s: float) -> Evaluation:

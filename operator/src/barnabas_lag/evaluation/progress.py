@@ -131,5 +131,5 @@ def status(progress: Progress, now_s: float, patience_s: float, *, has_members: 
 
 
 def worst(statuses: Iterable[Status]) -> Status:
-    """Return the worst status of at least one partition."""
+    """Return the worst of the statuses; there must be at least one status."""
     return max(statuses, key=WORSE.index)

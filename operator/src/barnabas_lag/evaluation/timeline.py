@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 POINTS_MAX: Final = 128
 POINTS_KEPT: Final = 96
 KEPT_GAP: Final = 0.2
-"""The largest time between two points that the removal of points may leave, as a share of its age."""
+"""The largest gap in time that may remain when points between two points are removed, as a share of the gap's age."""
 ASKED_GAP: Final = 0.05
-"""The largest time between the points around a record that needs no further request, as a share of its age."""
+"""The largest gap in time around a record that needs no further request, as a share of the gap's age."""
 GAP_MIN_S: Final = 1.0
 
 

@@ -137,11 +137,11 @@ class PosixFile:
         os.close(self._descriptor)
 
     def fileno(self) -> int:
-        """Implement `LogFile`."""
+        """Return the file descriptor."""
         return self._descriptor
 
     def append(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Implement `LogFile`."""
+        """Append `data` with `pwrite`, and restore the old length after an error."""
         try:
             written = os.pwrite(self._descriptor, data, position)
             if written != len(data):
@@ -156,7 +156,7 @@ class PosixFile:
             written += os.pwrite(self._descriptor, data[written:], position + written)
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Implement `LogFile`."""
+        """Read up to `length` bytes with `pread`."""
         data = os.pread(self._descriptor, length, position)
         while len(data) < length:
             more = os.pread(self._descriptor, length - len(data), position + len(data))
@@ -166,23 +166,23 @@ class PosixFile:
         return data
 
     def rewrite(self, position: int) -> None:
-        """Implement `LogFile`."""
+        """Read the bytes from `position` on, and write them again."""
         while data := os.pread(self._descriptor, _REWRITTEN_BYTES, position):
             position += os.pwrite(self._descriptor, data, position)
 
     def truncate(self, length: int) -> None:
-        """Implement `LogFile`."""
+        """Cut the file to `length` bytes."""
         os.ftruncate(self._descriptor, length)
 
     def sync(self) -> None:
-        """Implement `LogFile`."""
+        """Sync the data to disk with `fdatasync`."""
         try:
             os.fdatasync(self._descriptor)
         except OSError as error:
             raise SyncFailed(error) from error
 
     def size_bytes(self) -> int:
-        """Implement `LogFile`."""
+        """Return the length of the file in bytes."""
         return os.fstat(self._descriptor).st_size
 
 
@@ -190,20 +190,20 @@ class PosixFileSystem:
     """The file system of the operating system."""
 
     def open_file(self, path: str) -> LogFile:
-        """Implement `FileSystem`."""
+        """Open a file for reading and writing, and create it if it is missing."""
         return PosixFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
 
     def open_existing(self, path: str) -> LogFile:
-        """Implement `FileSystem`."""
+        """Open a file for reading."""
         return PosixFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def read(self, path: str) -> bytes:
-        """Implement `FileSystem`."""
+        """Return the content of a small file."""
         file = self.open_existing(path)
         return file.read_at(0, file.size_bytes())
 
     def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
-        """Implement `FileSystem`."""
+        """Write a temporary file, and rename it to `path`."""
         temporary = path + ".tmp"
         file = PosixFile(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
         file.append(data, 0)
@@ -214,24 +214,24 @@ class PosixFileSystem:
             self.sync_dir(os.path.dirname(path))
 
     def scan(self, path: str) -> list[FileEntry]:
-        """Implement `FileSystem`."""
+        """Return the entries of a directory, sorted by name."""
         with os.scandir(path) as entries:
             return sorted(_file_entry(entry) for entry in entries)
 
     def exists(self, path: str) -> bool:
-        """Implement `FileSystem`."""
+        """True if `path` is a file or directory."""
         return os.path.exists(path)
 
     def make_dir(self, path: str) -> None:
-        """Implement `FileSystem`."""
+        """Create a directory and its parents, unless they exist."""
         os.makedirs(path, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
-        """Implement `FileSystem`."""
+        """Rename a file or directory."""
         os.rename(old, new)
 
     def remove(self, path: str) -> None:
-        """Implement `FileSystem`."""
+        """Remove a file, or a directory with its content, if it exists."""
         try:
             os.unlink(path)
         except FileNotFoundError:
@@ -240,15 +240,15 @@ class PosixFileSystem:
             shutil.rmtree(path)
 
     def modified_ms(self, path: str) -> int:
-        """Implement `FileSystem`."""
+        """Return the modification time of a file in ms."""
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Implement `FileSystem`."""
+        """Set the modification time of a file in ms."""
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def sync_dir(self, path: str) -> None:
-        """Implement `FileSystem`."""
+        """Sync a directory, if it exists."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -261,12 +261,12 @@ class PosixFileSystem:
             os.close(descriptor)
 
     def usage(self, path: str) -> DiskUsage:
-        """Implement `FileSystem`."""
+        """Return the total and the usable bytes of the file system that holds `path`."""
         status = os.statvfs(path)
         return DiskUsage(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
     def lock(self, path: str) -> LogFile:
-        """Implement `FileSystem`."""
+        """Lock a file with `flock` until the last reference to the result is dropped."""
         file = self.open_file(path)
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         return file

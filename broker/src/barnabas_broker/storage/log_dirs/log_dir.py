@@ -64,7 +64,7 @@ class LogDir:
         self.was_clean = False
         """True if the previous broker process shut down cleanly; known once the logs are loaded."""
         self.kept = KeptRecords()
-        """The acknowledged records that are left after the start."""
+        """The acknowledged records that the logs still have after the start."""
         self.damaged: dict[TopicPartition, StorageError] = {}
         """The errors of logs that could not be loaded. Their checkpoint entries stay for the next start."""
         self.has_all_logs = False

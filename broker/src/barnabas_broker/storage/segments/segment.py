@@ -249,7 +249,7 @@ class Segment:
     def _measure_room(self, config: LogConfig) -> None:
         """Compute the bounds for the next appends.
 
-        A segment without timestamps has none, because it rolls by the clock.
+        A segment without timestamps has no bounds, because the clock decides when it rolls.
         """
         if self.size_bytes and self._first_timestamp_ms >= 0:
             self._room = SegmentRoom(
@@ -296,7 +296,7 @@ class Segment:
         return self._file is file
 
     def earliest_offset(self, timestamp_ms: int, offset_min: int) -> int:
-        """Return the lowest offset, at least `offset_min`, where a batch with this or a later timestamp may be."""
+        """Return the lowest offset from `offset_min` on where a batch with `timestamp_ms` or later may be."""
         return max(self.indexes.offset_before(timestamp_ms), offset_min, self.base_offset)
 
     def batch_at(self, position: int) -> BatchHeader:

@@ -9,7 +9,7 @@ from barnabas_broker.storage.segments.index_pages import IndexPages
 
 
 class SegmentEnvironment(Protocol):
-    """The part of a `LogEnvironment` that segments need."""
+    """The attributes of a `LogEnvironment` that segments need."""
 
     @property
     def files(self) -> FileSystem:
