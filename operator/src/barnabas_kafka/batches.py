@@ -48,7 +48,7 @@ def fetch_offsets(group_ids: Iterable[str], *, many: bool) -> list[Any]:
 
 
 def list_offsets(timestamps_ms: Mapping[TopicPartition, int], *, committed: bool = False) -> list[Any]:
-    """Return the requests for the first record since a timestamp in each partition, or for an end of the log."""
+    """Return the requests for the first record since a timestamp in each partition, or for its start or end offset."""
     of_topic = ListOffsetsRequest.ListOffsetsTopic
     of_partition = of_topic.ListOffsetsPartition
     requests = []

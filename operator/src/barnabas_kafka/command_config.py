@@ -75,7 +75,7 @@ def command_config(text: str) -> Credentials:
 
 
 class _Invalid(Exception):
-    """The error that a property is invalid; the message names it, its value (unless secret) and what is allowed."""
+    """The error that a property is invalid; the message has its name, its value (unless secret) and what is allowed."""
 
 
 def _read(file: Path) -> Texts:

@@ -19,7 +19,7 @@ from barnabas_broker.server.transport import Transport
 from barnabas_broker.wire.parts import Part
 
 LATE_ANSWERS_MAX: Final = 64
-"""The most outstanding responses with which a connection still reads requests."""
+"""The maximum number of outstanding responses with which a connection still reads requests."""
 LATE_BYTES_MAX: Final = 1024 * 1024
 """The limit for the bytes of finished responses that wait for an earlier response; reading pauses at the limit."""
 

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 SCRATCH_BYTES: Final = 256 * 1024
 KEPT_BYTES_MAX: Final = 1024
-"""The most bytes of an incomplete request that are kept outside the pool, whose buffers have 64 KiB or more."""
+"""The maximum size of an incomplete request that is kept outside the pool, whose buffers have 64 KiB or more."""
 SIZE_BYTES: Final = 4
 _unpack_size: Final = struct.Struct(">i").unpack_from
 

@@ -22,7 +22,7 @@ from barnabas_core.loop_turns import LONGEST_PART
 log = logging.getLogger(__name__)
 
 CLIENT_ID_CHARS_MAX: Final = 200
-"""The most characters of a client id that are stored with its connection."""
+"""The maximum number of characters of a client id that are stored with its connection."""
 
 
 class Dispatcher:

@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 
 HANDSHAKE_S_MAX: Final = 10.0
 HANDSHAKES_MAX: Final = 1024
-"""The most unfinished handshakes; each takes about 20 KiB."""
+"""The maximum number of unfinished handshakes; each takes about 20 KiB."""
 NAMED_MAX: Final = 3
-"""The most failures that one log line names."""
+"""The maximum number of failures that one log line names."""
 
 
 class CertificateRefused(Exception):

@@ -35,8 +35,10 @@ IDLE_LOOK_S: Final = 60.0
 BETWEEN_BROKERS_BYTES: Final = 64 * 1024 * 1024
 """The bytes of buffers for requests of other brokers, if brokers have their own listener."""
 TURNED_AWAY_MAX: Final = 32
-"""The most refused sockets that wait to be closed; they use the few file descriptors that are not set aside for
-segments and clients."""
+"""The maximum number of refused sockets that wait to be closed.
+
+These sockets use the few file descriptors that are not set aside for segments and clients.
+"""
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 

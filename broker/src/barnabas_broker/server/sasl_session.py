@@ -31,11 +31,11 @@ from barnabas_core.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 FIRST_FRAMES_BYTES_MAX: Final = 64 * 1024
-"""The most bytes of a frame before authentication; sasl.server.max.receive.size may set a lower limit."""
+"""The maximum size of a frame before authentication; sasl.server.max.receive.size may set a lower limit."""
 REAUTHENTICATION_S_MIN: Final = 1.0
 """The shortest time between the beginnings of two authentications on a connection, as in Kafka."""
 REASON_CHARS_MAX: Final = 400
-"""The most characters of a reason in the log, because the reason can contain names sent by unauthenticated clients."""
+"""The maximum length of a reason in the log, because the reason can contain names sent by unauthenticated clients."""
 LIFETIME_SINCE: Final = 1
 """The first version of SaslAuthenticate whose response has the lifetime of the session."""
 BUG: Final = "bug in the SASL authentication of %s"

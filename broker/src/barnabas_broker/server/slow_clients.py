@@ -26,7 +26,7 @@ SHORT_BYTES_A_S_MIN: Final = 128 * 1024
 ANSWER_BYTES_MAX: Final = 128 * 1024 * 1024
 """The limit for all unsent responses together; above twice the limit, `check` runs at once."""
 NAMED_MAX: Final = 3
-"""The most clients that one log line names."""
+"""The maximum number of clients that one log line names."""
 
 
 class SlowClient(Protocol):

@@ -13,7 +13,7 @@ from barnabas_broker.server.transport import Sent
 from barnabas_broker.wire.parts import FileSlice
 
 PEEKED_BYTES_MAX: Final = 16 * 1024
-"""The most decrypted bytes that a connection holds before they are received."""
+"""The maximum number of decrypted bytes that a connection holds before they are received."""
 READ_BYTES: Final = 128 * 1024
 """The bytes that are read from a file before they are encrypted and sent."""
 

@@ -82,7 +82,7 @@ class PlainTransport:
         self.send: Callable[[Sent], int] = connected.send
 
     def peek(self, buffer: memoryview) -> int:
-        """Peek with MSG_PEEK."""
+        """Copy received bytes with MSG_PEEK, without consuming them."""
         return self._socket.recv_into(buffer, 0, socket.MSG_PEEK)
 
     def has_ended(self) -> bool:
@@ -93,7 +93,7 @@ class PlainTransport:
             return False
 
     def send_before_more(self, part: Sent) -> int:
-        """Send with MSG_MORE."""
+        """Send bytes with MSG_MORE, because more bytes follow."""
         return self._socket.send(part, socket.MSG_MORE)
 
     def send_file(self, part: FileSlice, bytes_max: int) -> int:
@@ -101,23 +101,23 @@ class PlainTransport:
         return os.sendfile(self._socket.fileno(), part.file.fileno(), part.position, bytes_max)
 
     def call_when_readable(self, callback: Callable[[], object]) -> None:
-        """Add the reader to the loop."""
+        """Call `callback` when the event loop finds the socket readable."""
         self._loop.add_reader(self._fd, callback)
 
     def ignore_readable(self) -> None:
-        """Remove the reader from the loop."""
+        """Remove the callback for receiving from the event loop."""
         self._loop.remove_reader(self._fd)
 
     def readable_from(self, size_bytes: int) -> None:
-        """Set SO_RCVLOWAT."""
+        """Set SO_RCVLOWAT, below which the socket does not count as readable."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, max(size_bytes, 1))
 
     def call_when_writable(self, callback: Callable[[], object]) -> None:
-        """Add the writer to the loop."""
+        """Call `callback` when the event loop finds the socket writable."""
         self._loop.add_writer(self._fd, callback)
 
     def ignore_writable(self) -> None:
-        """Remove the writer from the loop."""
+        """Remove the callback for sending from the event loop."""
         self._loop.remove_writer(self._fd)
 
     def close(self) -> None:

@@ -43,17 +43,17 @@ class LogConfig:
     """The effective settings of a topic; a comment names the setting if its name differs from the field."""
 
     segment_bytes: int = 1024**3
-    roll_ms: int = 168 * 3600 * 1000  # segment.ms
-    roll_jitter_ms: int = 0  # segment.jitter.ms
+    roll_ms: int = 168 * 3600 * 1000  # The setting is segment.ms.
+    roll_jitter_ms: int = 0  # The setting is segment.jitter.ms.
     index_interval_bytes: int = 4096
-    index_bytes_max: int = 10 * 1024**2  # segment.index.bytes
-    retention_ms: int = 168 * 3600 * 1000  # -1 means for ever
-    retention_bytes: int = -1  # -1 means no limit
+    index_bytes_max: int = 10 * 1024**2  # The setting is segment.index.bytes.
+    retention_ms: int = 168 * 3600 * 1000  # The value -1 means for ever.
+    retention_bytes: int = -1  # The value -1 means no limit.
     file_delete_delay_ms: int = 60_000
     flush_messages: int = LONG_MAX
     flush_ms: int = LONG_MAX
-    message_bytes_max: int = 1_048_588  # max.message.bytes, the size of a batch with its header
-    decompressed_message_bytes_max: int = 2**31 - 9  # max.decompressed.message.bytes, for a batch's records
+    message_bytes_max: int = 1_048_588  # The setting is max.message.bytes, the size of a batch with its header.
+    decompressed_message_bytes_max: int = 2**31 - 9  # The setting is max.decompressed.message.bytes.
     compression: Compression = Compression.PRODUCER
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9

@@ -15,7 +15,7 @@ The entry is not a config, and is absent if no offline log dir has stray logs.
 """
 
 STRAY_LOGS_NAMED_MAX: Final = 1_000
-"""The most stray logs in the entry; a broker that lists this number of stray logs may have more."""
+"""The maximum number of stray logs in the entry; a broker that lists so many may have more."""
 
 
 def parse_stray_logs(value: str) -> list[tuple[str, int]]:

@@ -9,7 +9,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 HANG_MIN_S: Final = 120.0
-"""The limit is more than the time for which a round may wait for brokers that do not answer."""
+"""The shortest time for a hang, in seconds; a round may wait almost as long for brokers that do not answer."""
 HANG_ROUNDS: Final = 4
 
 

@@ -180,7 +180,7 @@ class History:
         return GroupLags(reading.members, lags, topics, self._offsets_expire_s(group_id, now_s))
 
     def _status(self, progress: Progress | None, now_s: float, *, has_members: bool) -> Status:
-        """Return the status of a group in a partition; OK without a commit: Burrow's rules judge only commits."""
+        """Return the status of a group in a partition, OK without a commit, because Burrow's rules judge commits."""
         return Status.OK if progress is None else status(progress, now_s, self._patience_s, has_members=has_members)
 
     def _offsets_expire_s(self, group_id: str, now_s: float) -> float | None:

@@ -19,7 +19,7 @@ class PartitionLag(NamedTuple):
     end: int
     lag: int
     lead: int
-    """The number of records between the oldest and the next one to read; if negative, how many were deleted unread."""
+    """The next offset to read minus the log start offset; a negative number counts offsets that were deleted unread."""
     seconds: float | None
     retention_percent: float
     """The unread share of the retained records in percent; at 100 unread records are being deleted."""

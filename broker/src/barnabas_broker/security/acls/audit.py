@@ -11,7 +11,7 @@ from barnabas_core.clock import Clock, monotonic_ms
 log = logging.getLogger("kafka.authorizer.logger")
 
 LINES_MAX: Final = 100
-"""The most refusals logged per period, so that a client that asks for a million topics does not fill the disk."""
+"""The maximum of logged refusals per period, so that a client that asks for a million topics does not fill the disk."""
 PERIOD_MS: Final = 1_000
 NAME_CHARS_MAX: Final = 250
 

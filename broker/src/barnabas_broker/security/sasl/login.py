@@ -52,7 +52,7 @@ class PlainLogin:
         self._token: bytes | None = f"\0{user}\0{password}".encode()
 
     def next_token(self, challenge: bytes) -> bytes | None:
-        """Return the token, then None."""
+        """Return the token at the first call, then None."""
         if challenge:
             raise LoginFailed("the other broker sent a challenge, which the PLAIN mechanism does not have")
         token, self._token = self._token, None
@@ -70,7 +70,7 @@ class ScramLogin:
         self._has_begun = False
 
     def next_token(self, challenge: bytes) -> bytes | None:
-        """Return the first message, then the proof, then None."""
+        """Return the client's first message, then the proof, then None."""
         if not self._has_begun:
             self._has_begun = True
             return f"n,,{self._first}".encode()

@@ -94,7 +94,7 @@ class ScramDialogue:
     def _challenge(self, token: bytes) -> ServerToken:
         self._first = first = parse_client_first(token)
         self._known = self._mechanism.credential_of(first.user)
-        made_up = self._mechanism.made_up(first.user)  # Known users must take as long as unknown users.
+        made_up = self._mechanism.made_up(first.user)  # This work makes known users take as long as unknown users.
         self._asked = self._known or made_up
         self._nonce = first.nonce + self._mechanism.new_nonce()
         salt = b64encode(self._asked.salt).decode()

@@ -22,7 +22,7 @@ from barnabas_broker.server.metrics.hosted import Hosted
 from barnabas_core.fair_turns import GROUP_OFFSETS, in_turns
 
 NAMED_MAX: Final = 20
-"""The most transactional ids that get a time series, because one series for each id would be too many."""
+"""The maximum number of transactional ids with a time series, because a series for each id would be too many."""
 LATE_AFTER_MS: Final = 5 * 60_000
 """The time after transaction.max.timeout.ms at which a transaction counts as hanging, as in Kafka."""
 
