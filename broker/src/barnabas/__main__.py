@@ -105,7 +105,10 @@ def end_at_once(name: str) -> NoReturn:
 def not_here(name: str, extra: str, error: ModuleNotFoundError) -> str:
     """Return the message that the packages of a subcommand are not installed, as in the image of another subcommand."""
     image = "" if extra in ("local", "jobs") else f"; the {extra}'s image contains them"
-    return f"barnabas {name}: {error}; `pip install 'barnabas[{extra}]'` installs its packages{image}"
+    return (
+        f"barnabas {name}: {error}; `pip install 'barnabas[{extra}]'` installs the packages that the "
+        f"command needs{image}"
+    )
 
 
 if __name__ == "__main__":

@@ -39,5 +39,5 @@ def test_a_command_whose_parts_are_not_installed_says_where_it_is(tmp_path: Path
     assert ended.returncode == EXIT_USAGE
     assert ended.stderr == (
         "barnabas accept-loss: No module named 'barnabas_operator'; `pip install 'barnabas[operator]'`"
-        " installs its packages; the operator's image contains them\n"
+        " installs the packages that the command needs; the operator's image contains them\n"
     )

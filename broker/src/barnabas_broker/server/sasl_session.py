@@ -242,7 +242,7 @@ class SaslSession:
 
     def _authenticated(self, connection: Connection, identity: Identity) -> None:
         """Begin the session of the client. Raise AuthenticationFailed if a re-authentication has another user."""
-        assert self._mechanism is not None, "the client has chosen a mechanism"
+        assert self._mechanism is not None, "the client must have chosen a mechanism"
         is_again = self._identity is not None
         if self._identity is not None and self._identity.user != identity.user:
             raise AuthenticationFailed(
@@ -261,7 +261,7 @@ class SaslSession:
         header, request = _decoded(buffer, start, end)
         mechanisms = self._listener.mechanisms
         is_soon = self._listener.clock.monotonic_s() - self._began_s < REAUTHENTICATION_S_MIN
-        assert self._mechanism is not None, "the client has authenticated before"
+        assert self._mechanism is not None, "the client must have authenticated before"
         if is_soon:
             connection.respond([_handshake_answer(header, ErrorCode.ILLEGAL_SASL_STATE, mechanisms)])
         elif request.mechanism != self._mechanism.name:

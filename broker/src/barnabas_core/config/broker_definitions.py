@@ -147,7 +147,7 @@ _SOCKETS: Final = (
         _STRING,
         "",
         Pattern(r"\s*([^,\s]+:[0-9]{1,10}\s*(,\s*[^,\s]+:[0-9]{1,10}\s*)*)?", "ADDRESS:COUNT separated by commas"),
-        "The maximum number of open connections for some addresses, which overrides max.connections.per.ip.",
+        "The maximum number of open connections from some addresses, which overrides max.connections.per.ip.",
         _CLUSTER,
     ),
     _D("max.connection.creation.rate", _INT, INT_MAX, _COUNT, "The maximum number of connections a second.", _CLUSTER),
@@ -236,7 +236,7 @@ _GROUPS: Final = (
         _POSITIVE,
         "The time in milliseconds that an offset commit waits until all in-sync replicas have its records.",
     ),
-    _D("offsets.load.buffer.size", _INT, 5242880, _POSITIVE, "The bytes that a loading coordinator reads at once."),
+    _D("offsets.load.buffer.size", _INT, 5242880, _POSITIVE, "The bytes of each read while a coordinator loads."),
     _D("offsets.retention.minutes", _INT, 10080, _POSITIVE, "How long a group without members keeps its offsets."),
     _D("offsets.retention.check.interval.ms", _LONG, 600000, _POSITIVE, "How often expired offsets are removed."),
     _D(

@@ -277,7 +277,7 @@ _CLEANER: Final = (
         _LONG,
         LONG_MAX,
         _POSITIVE,
-        "The maximum age in milliseconds at which records must be compacted, whatever the dirty ratio of the log is.",
+        "The age in milliseconds at which records must be compacted, whatever the dirty ratio of the log is.",
         _CLUSTER,
     ),
     _D(

@@ -80,7 +80,7 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
     _log(
         "max.compaction.lag.ms",
         "log.cleaner.max.compaction.lag.ms",
-        "The maximum age in milliseconds at which records must be compacted, whatever the dirty ratio of the log is.",
+        "The age in milliseconds at which records must be compacted, whatever the dirty ratio of the log is.",
     ),
     _log(
         "max.decompressed.message.bytes",

@@ -77,7 +77,7 @@ def _mechanism(
         # The import makes the start of a broker a third longer, so only OAUTHBEARER triggers it.
         from barnabas_broker.security.sasl.oauth_bearer import OAuthBearer
 
-        assert oauth is not None, "the OAUTHBEARER settings have been checked"
+        assert oauth is not None, "the OAUTHBEARER settings must have been checked"
         return OAuthBearer(environment.open_keys(oauth), oauth.rules, environment.now_ms)
     if name in SCRAM_HASHES:
         return _scram(name, environment)

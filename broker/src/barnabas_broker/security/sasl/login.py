@@ -113,7 +113,7 @@ def login_between_brokers(config: BrokerConfig, new_nonce: Callable[[], str]) ->
     mechanism, enabled = config.sasl_mechanism_inter_broker_protocol, security.value(ENABLED)
     assert isinstance(enabled, tuple), "the value of a list setting is a tuple"
     if mechanism not in BETWEEN_BROKERS or mechanism not in enabled:
-        allowed = f"must be one of {security.setting(ENABLED)}={','.join(enabled)}"
+        allowed = f"must be one of the mechanisms in {security.setting(ENABLED)}={','.join(enabled)}"
         raise InvalidConfig([ConfigProblem(MECHANISM, mechanism, allowed)])
     problems: list[ConfigProblem] = []
     options = jaas_entry(security, mechanism, problems).options

@@ -93,7 +93,7 @@ class LogDirLoader:
         # Damaged logs have not been rewritten, so the marker of a failed sync has to stay.
         self._write_what_is_found(log_dir, is_rewritten=not log_dir.damaged)
         on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
-        after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or for the first time"
+        after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or at the first start of the broker"
         _logger.info(
             "%s: loaded %d logs after %s; %d bytes were checked", log_dir.path, len(found), after, recovered_bytes
         )
