@@ -160,7 +160,7 @@ def test_of_many_records_at_fault_not_all_have_a_message_and_of_too_many_none_is
     assert len(refused.value.record_errors) == (count if count <= RECORD_ERRORS_MAX else 0)
     assert sum(text is not None for _, text in refused.value.record_errors) <= MESSAGES_MAX
     assert refused.value.message is not None
-    assert refused.value.message.startswith(f"{count} of {count} records are refused: record 0 has no key;")
+    assert refused.value.message.startswith(f"{count} of {count} records are refused: record 0 has no key,")
 
 
 def test_a_time_out_of_bounds_hidden_behind_a_modest_header_is_refused() -> None:
