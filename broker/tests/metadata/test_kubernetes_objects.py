@@ -234,8 +234,12 @@ def test_the_server_of_a_kubeconfig_may_end_in_a_slash(tmp_path: Path, server: s
         ({"exec": {"command": "aws"}}, {}, "the user u must have a certificate, a token or a tokenFile"),
         ({"token": 5}, {}, "Expected `str"),
         ({}, {"server": "https://h", "certificate-authority": "gone.crt"}, "gone.crt"),
-        ({}, {"server": "https://h", "certificate-authority-data": "=x"}, "certificates: "),
-        ({}, {"server": "https://h", "certificate-authority-data": base64.b64encode(b"x").decode()}, "certificates: "),
+        ({}, {"server": "https://h", "certificate-authority-data": "=x"}, "the certificates or keys cannot be read: "),
+        (
+            {},
+            {"server": "https://h", "certificate-authority-data": base64.b64encode(b"x").decode()},
+            "the certificates or keys cannot be read: ",
+        ),
     ],
 )
 def test_a_kubeconfig_that_does_not_do_is_refused(

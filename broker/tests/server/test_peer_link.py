@@ -231,7 +231,7 @@ def test_a_bug_in_what_becomes_of_an_answer_costs_the_link() -> None:
         await peer.got(1)
         peer.answer(b"answer")
         await calls.wait_for(closed=1)
-        assert "bug" in calls.closed[0]
+        assert "unexpected error" in calls.closed[0]
 
     linked(body)
 

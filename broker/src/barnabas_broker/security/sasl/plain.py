@@ -32,7 +32,7 @@ class Plain:
         known = self._digests.get(user, _NOBODY)
         # Digests have equal lengths; the time of comparing passwords would reveal their length.
         if not compare_digest(_digest(password), known):
-            raise AuthenticationFailed(f"the user {user!r} does not exist, or the password is wrong")
+            raise AuthenticationFailed(f"the user is unknown, or the password is wrong: {user!r}")
         if authorized_as not in ("", user):
             raise AuthenticationFailed(f"{user!r} asks to act as another user, which is not allowed")
         return ServerToken(b"", Identity(user))

@@ -115,7 +115,7 @@ class ScramDialogue:
         )
         is_current = self._known is not None and self._mechanism.credential_of(first.user) == self._known
         if not fits or not is_current:
-            raise AuthenticationFailed(f"the user {first.user!r} does not exist, or the password is wrong")
+            raise AuthenticationFailed(f"the user is unknown, or the password is wrong: {first.user!r}")
         if first.authorized_as not in ("", first.user):
             raise AuthenticationFailed(f"{first.user!r} asks to act as another user, which is not allowed")
         verifier = b64encode(digest(asked.server_key, messages, kind.function))
