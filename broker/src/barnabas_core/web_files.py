@@ -1,4 +1,4 @@
-"""The files that protect a web port, and what is refused about them before any is read."""
+"""The files that protect a web port, and the check that their settings do not contradict each other."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,11 +12,11 @@ class WebFiles(NamedTuple):
     key: str = ""
     """The file with the private key, as PEM; if empty, the key is in the file of the certificate."""
     token: str = ""
-    """The file with the bearer token that all pages but those for probes ask for."""
+    """The file with the bearer token that all pages except those for probes require."""
 
 
 def contradictions(files: WebFiles, names: WebFiles) -> Iterator[tuple[str, str, str]]:
-    """Yield the setting, its value and what is allowed, for each file that needs another one."""
+    """Yield the setting, its value and what is allowed, for each file that needs another file."""
     if files.certificate:
         return
     if files.key:

@@ -1,7 +1,7 @@
 """The bytes of one connection, in clear or over TLS.
 
-TLS is spoken over buffers in memory, and not by asyncio: each handshake is then a part of the task of its connection,
-which has one deadline and one place among the open connections from the first byte on.
+TLS runs over buffers in memory instead of asyncio's TLS. Each handshake is then a part of its connection's task, which
+has one deadline, and counts as an open connection from the first byte on.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class TlsChannel(PlainChannel):
                 await self._flush()
                 await self._fill()
             except ssl.SSLError:
-                await self._flush()  # The alert says why.
+                await self._flush()  # The TLS alert has the reason.
                 raise
             else:
                 return await self._flush()
@@ -74,7 +74,7 @@ class TlsChannel(PlainChannel):
         await self._flush()
 
     def close(self) -> None:
-        """Close the connection with a close_notify, without waiting for that of the other side."""
+        """Close the connection with a close_notify, without waiting for the other side's close_notify."""
         with suppress(ssl.SSLError):
             self._tls.unwrap()
         self._writer.write(self._outgoing.read())

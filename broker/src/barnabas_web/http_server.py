@@ -15,14 +15,14 @@ from barnabas_web.protection import Protection
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 32
-"""The most open connections; they use the few file descriptors that are not set aside for segments and clients."""
+"""The maximum number of open connections, which use the few file descriptors not set aside for segments and clients."""
 WRITE_BYTES: Final = 64 * 1024
 REQUEST_S_MAX: Final = 10.0
 """The time for the handshake and for the request to arrive, after which the connection is closed."""
 ANSWER_S_MAX: Final = 60.0
 """The time for the client to read the response, after which the connection is closed."""
 LOOK_S: Final = 5.0
-"""The seconds between two looks at the files of the certificate and the token."""
+"""The interval in seconds at which the files of the certificate and the token are checked for changes."""
 
 
 class Page(NamedTuple):
@@ -46,8 +46,8 @@ def text_page(status: HTTPStatus, text: str) -> Page:
 class HttpServer:
     """Serve a fixed set of pages to GET and HEAD; answer other paths with 404 and other methods with 405.
 
-    Above CONNECTIONS_MAX the oldest connection is closed, because a probe needs only milliseconds. Where the port has a
-    token, all requests but those for `probes` need it: others are answered with 401.
+    Above CONNECTIONS_MAX the oldest connection is closed, because a probe needs only milliseconds. If the port has a
+    token, a request without the token gets 401, unless it is for one of the `probes`.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class HttpServer:
             self._following.cancel()
 
     async def _follow(self) -> None:
-        """Look at the files again and again, in a thread, because a disk may hang."""
+        """Check the files for changes periodically, in a thread, because a disk may hang."""
         while True:
             await asyncio.sleep(LOOK_S)
             await asyncio.to_thread(self._protection.refresh)
@@ -134,7 +134,7 @@ class HttpServer:
         if not is_admitted and path not in self._probes:
             return _unauthorized(self._protection.names.token)
         if request.method not in (b"GET", b"HEAD"):
-            return text_page(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD\n")
+            return text_page(HTTPStatus.METHOD_NOT_ALLOWED, "only the methods GET and HEAD are allowed\n")
         maker = self._pages.get(path)
         if maker is None:
             return text_page(HTTPStatus.NOT_FOUND, f"no such page; the pages are {', '.join(sorted(self._pages))}\n")
@@ -158,13 +158,13 @@ def _authorization(request: h11.Request) -> bytes:
 
 
 def _unauthorized(setting: str) -> Page:
-    text = f"this page needs the header 'Authorization: Bearer TOKEN', with the token in the file of {setting}\n"
+    text = f"this page requires the header 'Authorization: Bearer TOKEN' with the token in the file of {setting}\n"
     return text_page(HTTPStatus.UNAUTHORIZED, text)._replace(headers=(("WWW-Authenticate", "Bearer"),))
 
 
 def _without_reason(status: HTTPStatus) -> Page:
-    """Return a probe's page for a client without the token: reasons name topics, for example."""
-    return text_page(status, f"{status.phrase}; a request with the bearer token gets the reason\n")
+    """Return a probe's page for a client without the token, without the reason, which may name topics."""
+    return text_page(status, f"{status.phrase}; send the bearer token to get the reason\n")
 
 
 async def _answer(connection: h11.Connection, request: h11.Request, page: Page, channel: PlainChannel) -> None:

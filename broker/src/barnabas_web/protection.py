@@ -11,7 +11,7 @@ from barnabas_core.web_files import WebFiles
 from barnabas_web.watched import FILE_BYTES_MAX, FileRefused, Watched, content_of_file
 
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
-"""A token as RFC 6750 has it; others cannot be sent in a header as they are."""
+"""The form of a token in RFC 6750; other tokens cannot be sent in a header unchanged."""
 _NO_TOKEN: Final = "must hold one token of letters, digits and -._~+/, such as the output of: openssl rand -hex 32"
 _BEGINS: Final = "-----BEGIN "
 
@@ -51,7 +51,7 @@ class Protection:
         return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token.current)
 
     def refresh(self) -> None:
-        """Read files again that have changed; what cannot be used is logged, and the earlier content stays."""
+        """Read the files that have changed again; log errors, and keep the earlier content of files with errors."""
         for each in (self._tls, self._token):
             if each is not None:
                 each.refresh()

@@ -1,4 +1,4 @@
-"""Small files of settings, read again when they change."""
+"""Small files that settings name, read again when they change."""
 
 import logging
 import os
@@ -17,7 +17,7 @@ class FileRefused(Exception):
 
 
 class Watched(Generic[T]):
-    """The content of some files. After a change that cannot be used the earlier content stays."""
+    """The content of some files. If changed files cannot be used, the earlier content stays."""
 
     def __init__(self, what: str, paths: Sequence[str], read: Callable[[], T]) -> None:
         """Read the files. Raises what `read` raises, which is FileRefused for files that cannot be used."""
@@ -34,9 +34,9 @@ class Watched(Generic[T]):
         try:
             self.current = self._read()
         except FileRefused as error:
-            log.error("the HTTP listener keeps its old %s: %s", self._what, error)
+            log.error("the HTTP listener keeps its old %s, because the new files cannot be used: %s", self._what, error)
         else:
-            log.info("the HTTP listener has a new %s", self._what)
+            log.info("the HTTP listener now uses a new %s", self._what)
 
     def _marks_now(self) -> list[object]:
         return list(map(mark_of_file, self._paths))

@@ -53,7 +53,7 @@ def test_plain_needs_no_line_where_the_users_of_scram_count() -> None:
 @pytest.mark.parametrize(
     ("line", "protocol", "setting", "says"),
     [
-        (None, SecurityProtocol.SASL_PLAINTEXT, "sasl.plain.credentials", "needs SASL_SSL"),
+        (None, SecurityProtocol.SASL_PLAINTEXT, "sasl.plain.credentials", "needs a listener with SASL_SSL"),
         (PLAIN, SecurityProtocol.SASL_SSL, "plain.sasl.jaas.config", "must not have users with sasl.plain.credentials"),
     ],
 )
@@ -130,7 +130,11 @@ def test_a_url_and_tokens_of_anybody_have_to_be_allowed() -> None:
     ("settings", "setting", "says"),
     [
         ({"jwks.endpoint.url": ""}, "jwks.endpoint.url", "must be set"),
-        ({"jwks.endpoint.url": "https://i/keys"}, "jwks.endpoint.url", "one of the URLs in sasl.oauthbearer.allowed.urls"),
+        (
+            {"jwks.endpoint.url": "https://i/keys"},
+            "jwks.endpoint.url",
+            "one of the URLs in sasl.oauthbearer.allowed.urls",
+        ),
         (
             {"jwks.endpoint.url": "https://i/keys/", "allowed.urls": "https://i/keys"},
             "jwks.endpoint.url",

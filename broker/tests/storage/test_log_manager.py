@@ -180,7 +180,9 @@ def test_new_partitions_go_to_the_directory_with_the_fewest(tmp_path: Path) -> N
 
 def test_a_directory_that_is_not_the_brokers_is_named_with_what_is_allowed(tmp_path: Path) -> None:
     logs = started(tmp_path)
-    with pytest.raises(ApiError, match=f"log dir /nowhere is unknown; the broker has the log dirs {tmp_path}") as refused:
+    with pytest.raises(
+        ApiError, match=f"log dir /nowhere is unknown; the broker has the log dirs {tmp_path}"
+    ) as refused:
         logs.create(flights(0), TOPIC_ID, CONFIG, "/nowhere")
     assert refused.value.code is ErrorCode.LOG_DIR_NOT_FOUND
 

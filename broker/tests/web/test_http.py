@@ -54,7 +54,7 @@ async def _served(path: str, method: str) -> tuple[int, str]:
         ("GET", "/long", 200, "".join(f"{number:999}\n" for number in range(1_000))),
         ("HEAD", "/long", 200, ""),
         ("GET", "/nothing", 404, "no such page; the pages are /healthz, /long\n"),
-        ("POST", "/healthz", 405, "only GET and HEAD\n"),
+        ("POST", "/healthz", 405, "only the methods GET and HEAD are allowed\n"),
     ],
 )
 def test_a_page_is_served(method: str, path: str, status: int, body: str) -> None:

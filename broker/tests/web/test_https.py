@@ -94,10 +94,8 @@ def test_a_page_needs_the_token_and_a_probe_does_not(tmp_path: Path) -> None:
             for given in ([], ["Bearer"], ["Bearer other"], [f"Basic {TOKEN}"], [TOKEN], [f"{BEARER}x"]):
                 status, text, headers = await asyncio.to_thread(served.ask, path, *given)
                 assert (status, headers["WWW-Authenticate"]) == (401, "Bearer"), (path, given)
-                wanted = (
-                    "this page needs the header 'Authorization: Bearer TOKEN', with the token in the file of the.token"
-                )
-                assert text == f"{wanted}\n"
+                wanted = "this page requires the header 'Authorization: Bearer TOKEN' with the token in the file of"
+                assert text == f"{wanted} the.token\n"
 
     serve(tmp_path, scenario)
 
@@ -106,7 +104,7 @@ def test_a_probe_names_the_reason_only_to_those_who_have_the_token(tmp_path: Pat
     async def scenario(served: Served) -> None:
         assert (await asyncio.to_thread(served.ask, "/readyz", BEARER))[:2] == (503, "not in sync: salaries-0\n")
         status, text, _ = await asyncio.to_thread(served.ask, "/readyz")
-        assert (status, text) == (503, "Service Unavailable; a request with the bearer token gets the reason\n")
+        assert (status, text) == (503, "Service Unavailable; send the bearer token to get the reason\n")
 
     serve(tmp_path, scenario)
 

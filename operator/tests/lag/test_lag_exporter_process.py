@@ -65,7 +65,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluste
             "localhost:9092,localhost:99999",
             "one or more HOST:PORT or [IPV6]:PORT, separated by commas, with ports from 1 to",
         ),
-        ("--bootstrap", "::1:9092", "HOST:PORT or [IPV6]:PORT"),
+        ("--bootstrap", "::1:9092", "one or more HOST:PORT or [IPV6]:PORT"),
         ("--sasl.mechanism", "GSSAPI", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
         ("--interval", "0.5", "a number from 1 to 3600"),
         ("--interval", "soon", "a number from 1 to 3600"),
@@ -183,7 +183,7 @@ def test_what_limits_cut_off_is_detail_first_and_is_told_once(start: Start, clus
     for option in ("max-group-partitions", "max-topic-partitions"):
         assert exporter.value("barnabas_lag_exporter_cut_off", option=option) == 1
     exporter.next_round()
-    assert exporter.log().count("--max-group-partitions leaves out 1 names") == 1
+    assert exporter.log().count("--max-group-partitions leaves out 1 topics or groups") == 1
 
 
 def test_what_an_open_transaction_holds_back_is_told_by_partition(cluster: BarnabasCluster, start: Start) -> None:

@@ -9,18 +9,18 @@ from barnabas_broker.server.sasl_listener import Conclusion
 
 
 class PasswordThread:
-    """The thread, which starts with the first password; hashing a password does not hold the interpreter's lock."""
+    """A thread that starts with the first password; hashing a password releases the interpreter's lock."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._thread = ThreadPoolExecutor(1, "passwords")
 
     def __call__(self, compute: Callable[[], bytes], conclude: Conclusion, is_gone: Callable[[], bool]) -> None:
-        """Run `compute` in the thread, then `conclude` on the loop; neither if the client is gone."""
+        """Run `compute` in the thread, then `conclude` on the event loop; run neither if the client is gone."""
 
         def ended(done: Future[bytes]) -> None:
             if not done.cancelled() and not is_gone():
-                with suppress(RuntimeError):  # The loop is closed.
+                with suppress(RuntimeError):  # The event loop may be closed already.
                     self._loop.call_soon_threadsafe(conclude, done.result)
 
         self._thread.submit(lambda: b"" if is_gone() else compute()).add_done_callback(ended)

@@ -22,9 +22,9 @@ NO_MECHANISM: Final = "none"
 Conclusion = Callable[[Callable[[], bytes]], None]
 """A function that is called after a computation, with a function that returns its result or raises its error."""
 InThread = Callable[[Callable[[], bytes], Conclusion, Callable[[], bool]], None]
-"""A function that runs a computation in a thread, and its conclusion on the loop.
+"""A function that runs a computation in a thread, and its conclusion on the event loop.
 
-Both may be left out if the third function returns True, because the client is gone.
+Neither has to run if the third function returns True, because the client is gone.
 """
 
 

@@ -232,7 +232,7 @@ class SaslSession:
         return [_encoded(header, answer)]
 
     def _refusal(self, header: RequestHeader | None, failure: AuthenticationFailed) -> list[Part]:
-        """Return the response to a client that is refused, which is empty without a header."""
+        """Return the response to a refused client; it is empty if the client's token had no header."""
         if header is None:
             return []
         response = message_class("SaslAuthenticateResponse")

@@ -50,7 +50,7 @@ SASL_CONFIGS: Final[Mapping[str, ConfigDefinition]] = table(
         ConfigType.STRING,
         OF_JAAS,
         OneOf((OF_JAAS, OF_SCRAM)),
-        "The passwords that PLAIN accepts: those of sasl.jaas.config (jaas), or those of SCRAM users (scram).",
+        "The passwords that PLAIN accepts: the passwords in sasl.jaas.config (jaas), or those of SCRAM users (scram).",
     ),
     _D(
         "sasl.server.max.receive.size",

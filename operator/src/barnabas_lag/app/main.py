@@ -50,5 +50,5 @@ def serve(options: Options, rounds: Rounds) -> int:
     if supervised.failure is None:
         supervised.join(END_SECONDS_MAX)
         return 0
-    log.error("ends: %s", supervised.failure)
+    log.error("the lag exporter ends: %s", supervised.failure)
     return EXIT_FAILED

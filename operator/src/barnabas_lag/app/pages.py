@@ -34,7 +34,7 @@ def make_pages(
 
 
 class PageServer:
-    """A server of pages that runs in a thread, so that rounds never wait for clients."""
+    """A server of the pages that runs in a thread, so that rounds never wait for clients."""
 
     def __init__(self, listener: Listener, pages: Mapping[str, PageMaker], protection: Protection) -> None:
         """Begin to listen. Raises OSError."""

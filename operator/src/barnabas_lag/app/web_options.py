@@ -13,9 +13,17 @@ NAMES: Final = WebFiles("--server.tls.cert-file", "--server.tls.key-file", "--se
 def add_web(parser: argparse.ArgumentParser) -> None:
     """Add the options for the pages' certificate and token to the parser."""
     for name, dest, help_text in (
-        (NAMES.certificate, "web_certificate", "serve the pages over TLS with this certificate and its chain; PEM"),
-        (NAMES.key, "web_key", f"the key of that certificate; PEM; default: in the file of {NAMES.certificate}"),
-        (NAMES.token, "web_token", "the file with the bearer token that /metrics asks for; needs TLS"),
+        (
+            NAMES.certificate,
+            "web_certificate",
+            "a file with a certificate and its chain, with which the pages are served over TLS; in PEM format",
+        ),
+        (
+            NAMES.key,
+            "web_key",
+            f"a file with the private key of that certificate; in PEM format; default: the file of {NAMES.certificate}",
+        ),
+        (NAMES.token, "web_token", "a file with the bearer token that /metrics requires; only allowed with TLS"),
     ):
         parser.add_argument(name, dest=dest, default="", metavar="FILE", help=help_text)
 

@@ -57,16 +57,20 @@ def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment
 
 
 def has_plain_of_scram(security: ListenerSecurity) -> bool:
-    """Return whether the listener's PLAIN checks the passwords of SCRAM users."""
+    """True if PLAIN on this listener checks the passwords of SCRAM users."""
     return security.value(PLAIN_CREDENTIALS) == OF_SCRAM
 
 
 def _problems_of_scram(security: ListenerSecurity, entry: JaasEntry) -> Iterator[ConfigProblem]:
     """Yield the problems of a PLAIN that checks the passwords of SCRAM users."""
     if not security.protocol.has_tls:
-        yield security.problem(PLAIN_CREDENTIALS, "needs SASL_SSL, because PLAIN sends passwords in clear")
+        yield security.problem(
+            PLAIN_CREDENTIALS, "needs a listener with SASL_SSL, because PLAIN sends passwords in clear"
+        )
     if entry.users:
-        allowed = f"must not have users with {PLAIN_CREDENTIALS}={OF_SCRAM}, because the users of SCRAM count"
+        allowed = (
+            f"must not have users with {PLAIN_CREDENTIALS}={OF_SCRAM}, because PLAIN then accepts the users of SCRAM"
+        )
         yield security.problem(JAAS, allowed, _PLAIN)
 
 
@@ -99,7 +103,7 @@ def _scram(name: str, environment: SaslEnvironment) -> Scram:
 def jaas_entry(security: ListenerSecurity, mechanism: str, problems: list[ConfigProblem]) -> JaasEntry:
     """Return the JAAS entry of a mechanism, and append its errors to `problems`.
 
-    Only PLAIN with users of its own requires an entry.
+    Only PLAIN requires an entry, unless it checks the passwords of SCRAM users.
 
     The setting must have the mechanism in its name; as in Kafka, a JAAS setting for the whole listener is ignored.
     """

@@ -35,7 +35,7 @@ class ServerToken(NamedTuple):
 
 
 class SlowCheck(NamedTuple):
-    """A check that takes milliseconds: `compute` runs in a thread, and `conclude` takes its result on the loop.
+    """A check that takes milliseconds: `compute` runs in a thread, and `conclude` gets its result on the event loop.
 
     `conclude` raises AuthenticationFailed if the client is refused.
     """

@@ -1,7 +1,7 @@
 """The mechanism PLAIN with the passwords of SCRAM users; the broker has only verifiers of these passwords.
 
-A password is hashed as the verifier was made, which takes milliseconds, so it is done in a thread. A password that was
-right before is recognized by its seal, so that clients that connect again do not wait for each other.
+A password is hashed like the verifier, which takes milliseconds, so a thread does the work. A password that was right
+before is recognized by its seal, so that clients that connect again do not wait for each other.
 
 Unknown users cost the same hash with a made-up verifier. Neither responses nor times show which users exist.
 """
@@ -77,12 +77,12 @@ class VerifiedPlain:
         fits = compare_digest(made.stored_key, wanted.stored_key)
         is_current = verifier.exists and verifier.scram.credential_of(asked.user) == wanted
         if not fits or not is_current:
-            raise AuthenticationFailed(f"wrong user or password of {asked.user!r}")
+            raise AuthenticationFailed(f"the user is unknown, or the password is wrong: {asked.user!r}")
         self._seals[asked.user] = Seal(wanted, sealed)
         return _accepted(asked, verifier)
 
     def _verifier(self, user: str) -> Verifier:
-        made_up = self._made_up(user)  # Known users must take as long as unknown users.
+        made_up = self._made_up(user)  # This work makes known users take as long as unknown users.
         for scram in self._scrams:
             credential = scram.credential_of(user)
             if credential is not None:
