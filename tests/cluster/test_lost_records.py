@@ -46,7 +46,7 @@ def test_a_loss_is_told_and_accepted(cluster: BarnabasCluster) -> None:
     wait_for(lambda: cluster.partition("orders", 0, as_told_by=0).leader, lambda leader: leader == -1)
     what = "last known end 30, broker 0 ends at 0, broker 1 ends at 0"  # Told soon after nobody leads any more.
     status = wait_for(lambda: barnabas("status", "--bootstrap", cluster.bootstrap), lambda told: what in told.stdout)
-    assert f"orders-0 is offline, every replica lacks records: {what}" in status.stdout
+    assert f"orders-0 is offline because every replica lacks records: {what}" in status.stdout
     assert "barnabas accept-loss" in status.stdout
     report = json.loads(barnabas("status", "--bootstrap", cluster.bootstrap, "-o", "json").stdout)
     (partition,) = next(topic["partitions"] for topic in report["topics"] if topic["name"] == "orders")

@@ -65,7 +65,7 @@ def test_a_lost_store_loses_nothing_and_nothing_is_served_before_it_is_restored(
     cluster.wait_until_joined()
     with pytest.raises(KafkaException, match="`barnabas restore-metadata` restores it"):
         cluster.create_topic("t", 3, 3)
-    wait_for(lambda: status(cluster), lambda text: "not served: " in text)
+    wait_for(lambda: status(cluster), lambda text: " are not served, " in text)
     assert logs_of(cluster, "t") == before
     for number in BROKERS:
         wait_for(partial(cluster.page, number, "/readyz"), lambda answer: answer == (200, "ok\n"))
@@ -77,7 +77,7 @@ def test_a_lost_store_loses_nothing_and_nothing_is_served_before_it_is_restored(
         cluster.client().write("t", [b"more"], number)
         assert cluster.client().read("t", number) == [*VALUES, b"more"]
     assert committed(cluster) == 42
-    wait_for(lambda: status(cluster), lambda text: "not served: " not in text)
+    wait_for(lambda: status(cluster), lambda text: " are not served, " not in text)
 
 
 def test_a_topic_that_was_lost_and_is_forgotten_leaves_nothing_and_can_be_made_again(tmp_path: Path) -> None:

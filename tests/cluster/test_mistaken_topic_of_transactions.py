@@ -40,7 +40,7 @@ def test_one_with_records_stays_and_is_reported(cluster: BarnabasCluster) -> Non
     wanted = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[change])
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.incremental_alter_configs([wanted])[wanted].result(PATIENCE_S)
-    assert "transactions are refused" in status(cluster)
+    assert "the brokers refuse transactions" in status(cluster)
     cluster.restart(0)
     assert "__transaction_state lacks cleanup.policy=compact" in cluster.logs_text()
     assert len(cluster.describe(TOPIC)) == 50

@@ -42,7 +42,10 @@ def settings_of(file: Path) -> dict[str, str]:
 
 def test_clients_come_in_with_the_files_of_a_user_only(secured: RunningUp) -> None:
     alice = secured.data / "security" / "users" / "alice"
-    assert f"--command-config {alice}/client.properties, kcat and librdkafka {alice}/kcat.conf" in secured.log()
+    assert (
+        f"{alice}/client.properties for Kafka's tools, and for kcat and librdkafka in {alice}/kcat.conf"
+        in secured.log()
+    )
     assert all(each.stat().st_mode & 0o077 == 0 for each in (secured.data / "security").rglob("*") if each.is_file())
     settings = settings_of(alice / "kcat.conf")
     outcomes: list[object] = []

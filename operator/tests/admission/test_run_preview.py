@@ -44,7 +44,9 @@ def warnings(*, is_silent: bool = False) -> list[str]:
 
 
 def test_a_claim_that_is_not_there_is_named_with_its_field() -> None:
-    assert warnings() == ["spec.volumes[1].claimName is lacking, which does not exist; the run waits for it"]
+    assert warnings() == [
+        "spec.volumes[1].claimName is lacking, but this claim does not exist; the run waits until the claim exists"
+    ]
 
 
 def test_an_api_server_that_cannot_say_holds_nobody_up() -> None:

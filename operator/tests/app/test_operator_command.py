@@ -60,8 +60,12 @@ def test_its_help_names_each_environment_variable_that_it_reads() -> None:
 @pytest.mark.parametrize(
     ("variable", "code", "said"),
     [
-        ("DRIFT_SECONDS=1m", 2, "DRIFT_SECONDS=1m is refused; allowed: seconds, from 0.1 to 86400"),
-        ("WEBHOOK_CERTIFICATES=/nowhere", 1, "tls.crt and tls.key in /nowhere (WEBHOOK_CERTIFICATES): "),
+        (
+            "DRIFT_SECONDS=1m",
+            2,
+            "the environment variable DRIFT_SECONDS is 1m; allowed: a number of seconds from 0.1 to 86400",
+        ),
+        ("WEBHOOK_CERTIFICATES=/nowhere", 1, "tls.crt and tls.key in /nowhere (WEBHOOK_CERTIFICATES) cannot be read: "),
         ("HTTP_LISTENER=192.0.2.1:0", 1, "the operator cannot listen at 192.0.2.1:0: "),
     ],
 )

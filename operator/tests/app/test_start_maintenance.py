@@ -55,7 +55,7 @@ def test_outside_of_a_schedules_pod_it_says_what_lacks(
     done = barnabas("start-maintenance", "one", "nightly")
     assert done.returncode == 2
     assert (
-        "POD_NAMESPACE, JOB_NAME, JOB_UID is not set; this command runs in the pods of a Cluster's CronJobs"
+        "POD_NAMESPACE, JOB_NAME, JOB_UID are not set; this command runs only in the pods of a Cluster's CronJobs"
         in done.stderr
     )
 
@@ -66,7 +66,7 @@ def test_whoever_comes_after_one_that_died_waits_for_its_run() -> None:
 
 def test_a_run_of_somebody_else_with_its_name_is_not_taken_for_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert ends(lambda api: api.put({**run_of("u-0"), "status": SUCCEEDED})) == EXIT_USAGE
-    assert "MaintenanceJob one-nightly-1 belongs to another object; allowed: delete it" in capsys.readouterr().err
+    assert "another object owns the MaintenanceJob one-nightly-1; delete this MaintenanceJob" in capsys.readouterr().err
 
 
 def test_it_waits_until_a_run_of_its_name_that_is_deleted_has_gone() -> None:

@@ -87,7 +87,7 @@ def test_where_there_is_no_cluster_it_says_how_to_start_one(
     """Something else may listen at the default address of this machine."""
     monkeypatch.setattr(status, "DEFAULT_BOOTSTRAP", "127.0.0.1:1")
     assert status.main(["--data-dir", str(tmp_path)]) == 1
-    assert "start one with `barnabas up -f examples/quickstart/`" in capsys.readouterr().out
+    assert "start a cluster with `barnabas up -f examples/quickstart/`" in capsys.readouterr().out
 
 
 def test_an_address_without_port_is_bad_usage(barnabas: Run) -> None:
@@ -101,4 +101,4 @@ def test_a_stopped_cluster_is_named_with_its_data_directory(up: RunningUp, barna
     up.stop()
     done = barnabas("status", "--data-dir", str(up.data))
     assert done.returncode == 1
-    assert f"no broker answers at {up.bootstrap} (of the cluster in {up.data})" in done.stdout
+    assert f"no broker answers at {up.bootstrap} (the address of the cluster in {up.data})" in done.stdout

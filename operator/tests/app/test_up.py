@@ -131,7 +131,7 @@ def test_an_interrupt_stops_it_as_a_terminal_would(up: RunningUp) -> None:
     os.kill(up.pid, signal.SIGINT)
     wait_for(up.ended)
     assert not alive(broker)
-    assert "stopped; nothing is left running" in up.log()
+    assert "stopped; no process is left running" in up.log()
 
 
 def test_a_broker_that_a_killed_run_left_behind_is_ended_first(up: RunningUp) -> None:
@@ -141,14 +141,14 @@ def test_a_broker_that_a_killed_run_left_behind_is_ended_first(up: RunningUp) ->
     assert alive(left)
     up.start()
     assert not alive(left)
-    assert f"broker 0 of an earlier run still runs (process {left}); ending it" in up.log()
+    assert f"broker 0 of an earlier run is still running as process {left}; stopping this process" in up.log()
 
 
 def test_a_second_run_on_the_same_data_is_told_who_has_it(up: RunningUp) -> None:
     up.start()
     second = subprocess.run(up.command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert second.returncode == 1
-    assert f"{up.data} is held by another barnabas up, process {up.pid}" in second.stdout
+    assert f"{up.data} is in use by another `barnabas up`, process {up.pid}" in second.stdout
 
 
 def test_a_changed_cluster_restarts_its_broker_and_an_impossible_one_does_not(up: RunningUp) -> None:
@@ -200,7 +200,7 @@ def test_a_port_that_is_taken_is_named(barnabas: Run, tmp_path: Path) -> None:
         (tmp_path / "cluster.yaml").write_text(CLUSTER.replace("port: 0", f"port: {port}"), encoding="utf-8")
         done = barnabas("up", "-f", str(tmp_path), "--data-dir", str(tmp_path / "data"))
     assert done.returncode == 1
-    assert f"port {port} is in use; free it, or change spec.listeners[0].port" in done.stdout
+    assert f"another program uses port {port}; choose another port in spec.listeners[0].port" in done.stdout
 
 
 def test_a_cluster_of_another_name_does_not_get_the_data(up: RunningUp) -> None:

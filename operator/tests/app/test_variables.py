@@ -36,22 +36,22 @@ def test_those_that_are_set_make_the_settings() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "takes"),
     [
-        ("DRIFT_SECONDS", "abc", "seconds, from 0.1 to 86400"),
-        ("DRIFT_SECONDS", "nan", "seconds, from 0.1 to 86400"),
-        ("GROUP_LOOK_SECONDS", "0", "seconds, from 0.1 to 86400"),
-        ("RUN_LOOK_SECONDS", "", "seconds, from 0.1 to 86400"),
+        ("DRIFT_SECONDS", "abc", "a number of seconds from 0.1 to 86400"),
+        ("DRIFT_SECONDS", "nan", "a number of seconds from 0.1 to 86400"),
+        ("GROUP_LOOK_SECONDS", "0", "a number of seconds from 0.1 to 86400"),
+        ("RUN_LOOK_SECONDS", "", "a number of seconds from 0.1 to 86400"),
         ("LOG_LEVEL", "TRACE", "one of DEBUG, INFO, WARNING and ERROR"),
         ("LEASE", "barnabas", "NAMESPACE/NAME, or nothing"),
         ("HTTP_LISTENER", "8080", "HOST:PORT, with a port up to 65535"),
         ("HTTP_LISTENER", "0.0.0.0:65536", "HOST:PORT, with a port up to 65535"),
-        ("POD_MONITOR_LABELS", "release=prometheus", 'labels in JSON, as {"release": "prometheus"}'),
-        ("POD_MONITOR_LABELS", '{"release": 1}', 'labels in JSON, as {"release": "prometheus"}'),
+        ("POD_MONITOR_LABELS", "release=prometheus", 'labels as JSON, such as {"release": "prometheus"}'),
+        ("POD_MONITOR_LABELS", '{"release": 1}', 'labels as JSON, such as {"release": "prometheus"}'),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_with_what_the_variable_takes(name: str, value: str, takes: str) -> None:
     with pytest.raises(InvalidVariable) as refused:
         read_variables({name: value})
-    assert str(refused.value) == f"{name}={value} is refused; allowed: {takes}"
+    assert str(refused.value) == f"the environment variable {name} is {value}; allowed: {takes}"
 
 
 def test_a_token_without_a_certificate_is_refused() -> None:

@@ -234,7 +234,7 @@ def test_a_broker_that_does_not_answer_chooses_itself_and_the_topic_is_made(
         resources = wanted(2, brokers=2, log_dirs_placement="least-bytes")
         outcome = reconcile_topics(admin, resources, NOW, seen)
     assert [type(step) for step in outcome.done] == [CreateTopic]
-    assert f"broker {gone} chooses the log dirs of 2 replicas: " in caplog.text
+    assert f"broker {gone} does not answer and will choose the log dirs of 2 new replicas by itself: " in caplog.text
     two_brokers.start(gone)
     two_brokers.wait_until_full("told")
     assert list(map(told_in, heavy_and_light(two_brokers, 1 - gone))) == [[], told(2)]

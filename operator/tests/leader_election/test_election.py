@@ -100,7 +100,7 @@ def test_a_look_that_hangs_is_followed_by_another_while_the_lease_lasts(
         while len(here.api.writes) == written:
             await asyncio.sleep(0)
         assert here.leadership.is_held
-        assert "the lease air/operator: no answer in time" in caplog.messages
+        assert "the lease air/operator could not be acquired or renewed: no answer in time" in caplog.messages
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 

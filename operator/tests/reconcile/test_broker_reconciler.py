@@ -224,7 +224,9 @@ def test_a_broker_that_runs_is_evicted_so_that_its_budget_has_a_say() -> None:
             api.budget = "The disruption budget flights-broker needs 2 healthy pods and has 2 currently"
             rounds = BrokerReconciler(environment_of(api))
             waiting = (await rounds.advance(cluster(), STATE)).waiting
-            assert waiting == Refusal("EvictionRefused", f"broker 1 is to restart: {api.budget}")
+            assert waiting == Refusal(
+                "EvictionRefused", f"broker 1 must restart, but its eviction is refused: {api.budget}"
+            )
             assert (len(api.pods), api.events) == (2, [])
             api.budget = None
             waiting = (await rounds.advance(cluster(), STATE)).waiting

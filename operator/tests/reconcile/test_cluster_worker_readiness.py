@@ -70,7 +70,7 @@ def test_a_cluster_that_cannot_end_tells_which_pod_does_not_and_what_of_its_node
         status, reason, message = here.said("Cluster", "one")
         assert (status, reason) == ("False", "PodsOverdue")
         assert message == (
-            "waiting for one-broker-0 to end, before disks are deleted: one-broker-0 should have ended at "
+            "waiting for one-broker-0 to end before disks are deleted: one-broker-0 should have ended at "
             "2026-01-01T00:00:00Z, and its node node-2 is not ready, so Kubernetes waits for the node; if the node is "
             "gone for good, run: kubectl delete node node-2"
         )

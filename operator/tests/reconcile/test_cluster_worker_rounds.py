@@ -233,7 +233,7 @@ def test_a_protected_cluster_that_is_deleted_stays_with_all_that_is_its_own(play
         here.api.put(topic("new"))
         for _ in range(2):
             assert await here.round()
-        why = "spec.deletionPolicy is Protect; set Delete or Retain first"
+        why = "spec.deletionPolicy is Protect; set Delete or Retain to let the Cluster be deleted"
         assert here.said("Cluster", "one") == ("False", "DeletionProtected", why)
         held = here.api.found("Topic", "held") or {}
         assert held["metadata"]["finalizers"] == [FINALIZER]
@@ -280,7 +280,7 @@ def test_an_operator_that_may_not_write_for_a_moment_says_nothing_of_the_cluster
         await here.round()
         before = here.said("Cluster", "one")
         here.api.put(topic("planes"))
-        here.brokers.bug = NotLeading("the lease ends in 4.2 s, and a request may take 10.0 s")
+        here.brokers.bug = NotLeading("the lease ends in 4.2 s, but the request may take 10.0 s")
         assert not await here.round(), "it is tried again"
         assert here.said("Cluster", "one") == before
         here.brokers.bug = None

@@ -202,7 +202,7 @@ def test_one_that_is_deleted_goes_when_its_pods_have_ended() -> None:
         await world.look()
         assert world.job("a") is None
         assert world.said("b")[1] == "OtherRunUnderWay"
-        assert world.said("a")[1:] == ("Deleting", "waiting for the pods of the run to end; still running: 1")
+        assert world.said("a")[1:] == ("Deleting", "waiting for the pods of the run to end; pods that still run: 1")
         world.pods_go("a")
         await world.look()
         assert world.api.found(KIND, "a") is None

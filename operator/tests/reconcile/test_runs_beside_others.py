@@ -233,6 +233,6 @@ def test_a_report_that_cannot_be_read_and_pods_of_others_change_nothing() -> Non
         world.delete("a")
         await world.look()
         await world.look()
-        assert world.said("a")[2] == "waiting for the pods of the run to end; still running: 1"
+        assert world.said("a")[2] == "waiting for the pods of the run to end; pods that still run: 1"
 
     play_maintenance(scenario)

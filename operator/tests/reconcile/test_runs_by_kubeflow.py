@@ -225,7 +225,7 @@ def test_where_nobody_may_list_spark_applications_runs_of_jobs_go_on_and_the_oth
         world.delete("d")
         await world.look()
         assert world.said("b")[0] == "Succeeded"
-        why = "the API server lists no SparkApplications: sparkapplications is forbidden"
+        why = "the SparkApplications could not be listed: sparkapplications is forbidden"
         assert world.said("a") == ("Running", "KubernetesError", why), "it is neither lost nor run again"
         assert world.said("e") == ("Pending", "KubernetesError", why)
         assert world.said("d")[1] == "KubernetesError", "it may still have pods"
@@ -256,7 +256,7 @@ def test_one_that_is_deleted_goes_when_its_application_and_its_pods_are_gone() -
         world.delete("a")
         await world.look()
         assert application(world) is None
-        assert world.said("a")[1:] == ("Deleting", "waiting for the pods of the run to end; still running: 1")
+        assert world.said("a")[1:] == ("Deleting", "waiting for the pods of the run to end; pods that still run: 1")
         world.pods_go("a")
         await world.look()
         assert world.api.found(KIND, "a") is None

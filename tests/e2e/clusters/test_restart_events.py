@@ -110,7 +110,7 @@ def test_a_broker_that_runs_waits_for_the_budget_and_one_that_does_not_run_does_
         said = "The disruption budget castle-broker needs 2 healthy pods and has 2 currently"
         restarts = PodRestarts(api, SystemClock())
         refused = await restarts.begin(cluster, [pods[1], pods[0]])
-        assert refused == Refusal("EvictionRefused", f"broker 1 is to restart: {said}")
+        assert refused == Refusal("EvictionRefused", f"broker 1 must restart, but its eviction is refused: {said}")
         assert [await is_there(api, namespace, pod) for pod in pods] == [True, True, True]
         assert await restarts.begin(cluster, [pods[2]._replace(is_ready=False, is_down=True)]) is None
         assert [await is_there(api, namespace, pod) for pod in pods] == [True, True, False]

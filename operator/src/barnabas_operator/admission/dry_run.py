@@ -79,7 +79,9 @@ class DryRun:
         except KubeRefused as error:
             return in_declared_fields(JOB, error.message) if error.is_about_the_object else None
         except (KubeUnreachable, TimeoutError) as error:
-            log.warning("%s/%s: the Job cannot be dry-run: %s", run.metadata.namespace, run.metadata.name, error)
+            log.warning(
+                "%s/%s: the API server could not dry-run the Job: %s", run.metadata.namespace, run.metadata.name, error
+            )
         return None
 
     async def _of_schedules(self, cluster: Cluster) -> str | None:
@@ -94,7 +96,9 @@ class DryRun:
             async with self._clock.timeout(ANSWER_S_MAX):
                 return not await self._api.serves("SparkApplication")
         except (KubeUnreachable, KubeRefused, TimeoutError) as error:
-            log.warning("it is unknown whether SparkApplication exists: %s", str(error) or "no answer in time")
+            log.warning(
+                "could not find out if the API server has the kind SparkApplication: %s", str(error) or "no answer"
+            )
             return False
 
     async def _of_cluster(self, cluster: Cluster, before: Cluster | None) -> str | None:
@@ -109,7 +113,7 @@ class DryRun:
             async with self._clock.timeout(ANSWER_S_MAX):
                 answers = await asyncio.gather(*requests, return_exceptions=True)
         except TimeoutError:
-            answers = [TimeoutError("no answer")]
+            answers = [TimeoutError("no answer in time")]
         if isinstance(answers[0], Refusal):
             return answers[0].message
         for each, answer in zip((pods, *others), answers[1:], strict=False):
@@ -142,6 +146,6 @@ def _log_what_failed(cluster: Cluster, answer: object) -> None:
     """Log an error that leaves the result of the dry run unknown. Raises unexpected errors."""
     meta = cluster.metadata
     if isinstance(answer, KubeUnreachable | TimeoutError):
-        log.warning("%s/%s: the objects cannot be dry-run: %s", meta.namespace, meta.name, answer)
+        log.warning("%s/%s: the API server could not dry-run the objects: %s", meta.namespace, meta.name, answer)
     elif isinstance(answer, BaseException) and not isinstance(answer, KubeRefused):
         raise answer

@@ -15,4 +15,7 @@ async def missing_claims(api: KubeApi, run: MaintenanceJob) -> tuple[str, ...]:
         lacking = [field for field, claim in named.items() if await api.get(CLAIM, namespace, claim) is None]
     except (KubeUnreachable, KubeRefused):
         return ()
-    return tuple(f"{field} is {named[field]}, which does not exist; the run waits for it" for field in lacking)
+    return tuple(
+        f"{field} is {named[field]}, but this claim does not exist; the run waits until the claim exists"
+        for field in lacking
+    )

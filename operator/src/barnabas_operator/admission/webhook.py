@@ -119,7 +119,7 @@ def _scaled(request: Json, inventory: Inventory) -> tuple[Json | None, Json | No
     stored = inventory.of_kind(kind.name).get(Key(request["namespace"], request["name"]))
     if stored is None:
         return None, None
-    assert kind.scaled is not None, "no other kind has a Scale"
+    assert kind.scaled is not None, "kubectl scale works only for kinds with the subresource scale"
     spec = _with(stored.get("spec", {}), kind.scaled.in_spec, request["object"]["spec"].get("replicas"))
     return stored, {**stored, "spec": spec}
 

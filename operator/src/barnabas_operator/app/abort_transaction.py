@@ -40,15 +40,19 @@ def _parser() -> argparse.ArgumentParser:
         "--bootstrap",
         type=addresses,
         metavar="HOST:PORT",
-        help="default: the cluster of barnabas up, else localhost:9092",
+        help="the bootstrap address; default: the cluster of `barnabas up`, or else localhost:9092",
     )
     add_command_config(parser)
     parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
-    parser.add_argument("--topic", required=True, help="the topic with the open transaction")
-    parser.add_argument("--partition", type=int, required=True, help="the partition of the topic")
+    parser.add_argument("--topic", required=True, help="the topic that has the open transaction")
+    parser.add_argument("--partition", type=int, required=True, help="the partition that has the open transaction")
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--start-offset", type=int, help="the start offset in barnabas status --transactions")
-    which.add_argument("--producer-id", type=int, help="the producer of the transaction")
+    which.add_argument(
+        "--start-offset",
+        type=int,
+        help="the start offset of the transaction, as `barnabas status --transactions` shows it",
+    )
+    which.add_argument("--producer-id", type=int, help="the id of the producer that began the transaction")
     return parser
 
 
@@ -79,13 +83,14 @@ def _abort(out: Console, client: Any, options: argparse.Namespace) -> int:
 def _nothing(place: TopicPartition, found: Sequence[OpenTransaction]) -> str:
     if not found:
         return f"{place} has no open transaction"
-    return f"{place} has no such open transaction; the open ones are {'; '.join(map(_text, found))}"
+    return f"{place} has no open transaction that matches the options, but others: {'; '.join(map(_text, found))}"
 
 
 def _known(place: TopicPartition, wanted: OpenTransaction) -> str:
     return (
         f"{place}: the transaction {_text(wanted)} has the transactional id {wanted.transactional_id}; "
-        "its coordinator ends it after its timeout. To end it now, start a producer with this id"
+        "the coordinator ends the transaction after its timeout. "
+        "To end the transaction now, start a producer with this transactional id"
     )
 
 

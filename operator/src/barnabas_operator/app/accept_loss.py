@@ -41,14 +41,14 @@ def _parser() -> argparse.ArgumentParser:
         "--bootstrap",
         type=addresses,
         metavar="HOST:PORT",
-        help="default: the cluster of barnabas up, else localhost:9092",
+        help="the bootstrap address; default: the cluster of `barnabas up`, or else localhost:9092",
     )
     add_command_config(parser)
     parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--topic", help="the partitions of this topic")
-    which.add_argument("--all", action="store_true", help="the partitions of all topics")
-    parser.add_argument("--partition", type=int, help="only this partition of the topic")
+    which.add_argument("--topic", help="accept the loss in the partitions of this topic")
+    which.add_argument("--all", action="store_true", help="accept the loss in the partitions of all topics")
+    parser.add_argument("--partition", type=int, help="accept the loss only in this partition of the topic")
     return parser
 
 

@@ -171,7 +171,7 @@ class ChildProcess:
             return
         if self._child.mark not in command:
             return  # The process id now belongs to another process.
-        self._say(f"{self.name} of an earlier run still runs (process {pid}); ending it")
+        self._say(f"{self.name} of an earlier run is still running as process {pid}; stopping this process")
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while Path(f"/proc/{pid}").exists():

@@ -70,7 +70,7 @@ def _take_lock(path: Path) -> TextIO:
         lock.seek(0)
         holder = lock.read().strip() or "unknown"
         lock.close()
-        raise DataDirHeld(f"{path.parent} is held by another barnabas up, process {holder}") from None
+        raise DataDirHeld(f"{path.parent} is in use by another `barnabas up`, process {holder}") from None
     lock.truncate(0)
     lock.write(f"{os.getpid()}\n")
     lock.flush()

@@ -118,8 +118,8 @@ class LocalCluster:
         """Print the paths of the users' files."""
         for user in users_of(cluster):
             files = self._security.files_of(user)
-            kcat = f"kcat and librdkafka {files.librdkafka_settings}"
-            self._say(f"clients of {user}: Kafka's tools take --command-config {files.java_settings}, {kcat}")
+            kcat = f"for kcat and librdkafka in {files.librdkafka_settings}"
+            self._say(f"client settings of {user} are in {files.java_settings} for Kafka's tools, and {kcat}")
 
     async def restart(self, cluster: Cluster, number: int) -> None:
         """Stop a broker, and start it with the manifest's settings.
@@ -127,7 +127,7 @@ class LocalCluster:
         Raises ChildFailed if the broker ends before it is ready.
         """
         broker = self.brokers[number]
-        self._say(f"{broker.name} restarts, because its settings changed")
+        self._say(f"{broker.name} restarts because its settings have changed")
         await self._stop_broker(number)
         await self._start_broker(cluster, number)
 
@@ -220,7 +220,9 @@ def _port(wanted: int, before: int, chosen: set[int], *, in_use: bool) -> int:
     """Return the declared port, or else the earlier port, or else a free port; add it to `chosen`. Raises PortTaken."""
     keeps = before and (in_use or is_free(before)) and wanted in (0, before)
     if wanted and not keeps and not is_free(wanted):
-        raise PortTaken(f"port {wanted} is in use; free it, or change spec.listeners[0].port (0 takes any free port)")
+        raise PortTaken(
+            f"another program uses port {wanted}; choose another port in spec.listeners[0].port, or 0 for any free port"
+        )
     port = (before if keeps else wanted) or any_free_port(chosen)
     chosen.add(port)
     return port
@@ -242,7 +244,7 @@ def any_free_port(chosen: set[int]) -> int:
     for port in random.sample(OPEN_PORTS, PORTS_TRIED):
         if port not in chosen and is_free(port):
             return port
-    raise PortTaken(f"none of {PORTS_TRIED} ports tried between {OPEN_PORTS.start} and {OPEN_PORTS.stop} is free")
+    raise PortTaken(f"no port is free among {PORTS_TRIED} random ports from {OPEN_PORTS.start} to {OPEN_PORTS.stop}")
 
 
 def _condition(cluster: Cluster, ready: int, now: str, problem: Refusal | None) -> Condition:

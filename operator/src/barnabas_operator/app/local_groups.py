@@ -33,7 +33,7 @@ class NoKubeApi(KubeApi):
 
     async def request(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Raise KubeRefused for every request."""
-        raise KubeRefused(NOT_FOUND, "NotFound", "barnabas up has no Kubernetes")
+        raise KubeRefused(NOT_FOUND, "NotFound", "`barnabas up` runs without Kubernetes")
 
 
 class Groups(NamedTuple):

@@ -105,8 +105,10 @@ class LocalSecurity:
         try:
             return Authority(Pem(key.read_text(), certificate.read_text()), self._now())
         except (OSError, ValueError) as error:
-            what = f"the authority in {self._folder} cannot be used: {error}"
-            raise SecurityBroken(f"{what}; delete that folder, and all users get new certificates") from error
+            what = f"the certificate authority in {self._folder} cannot be used: {error}"
+            raise SecurityBroken(
+                f"{what}; delete the folder to create a new authority, and new certificates for all users"
+            ) from error
 
     def _issue(self, authority: Authority, name: str, folder: Path, hosts: tuple[str, ...] = ()) -> None:
         """Issue a certificate once in each run, so that no certificate is older than the run."""

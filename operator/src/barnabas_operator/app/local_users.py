@@ -47,12 +47,16 @@ class FileSecrets(UserSecrets):
             data = {file.name: file.read_bytes() for file in path.iterdir() if not file.name.startswith(".")}
             marks = json.loads((path / MARKS).read_bytes()) if (path / MARKS).exists() else {}
         except (OSError, ValueError) as error:
-            raise SecretsRefused(f"{path} cannot be read: {error}; delete the folder") from error
+            raise SecretsRefused(
+                f"the credentials in {path} cannot be read: {error}; delete the folder to create new credentials"
+            ) from error
         return StoredSecret(data, marks, is_own=True)
 
     async def given(self, reference: SecretKeyRef) -> GivenPassword:
         """Raise SecretsRefused, because there are no Secrets without Kubernetes."""
-        raise SecretsRefused(f"barnabas up has no Secrets, such as {reference.name}; leave authentication.password out")
+        raise SecretsRefused(
+            f"`barnabas up` cannot read the Secret {reference.name}; leave out spec.authentication.password"
+        )
 
     async def write(
         self, user: User, stored: StoredSecret | None, data: Mapping[str, bytes], marks: Mapping[str, str]

@@ -69,7 +69,9 @@ async def serve_webhook(operator: Operator, certificates: Path) -> web.AppRunner
     try:
         _load(tls, certificates)
     except (OSError, ValueError) as error:
-        raise CannotServe(f"tls.crt and tls.key in {certificates} (WEBHOOK_CERTIFICATES): {error}") from error
+        raise CannotServe(
+            f"tls.crt and tls.key in {certificates} (WEBHOOK_CERTIFICATES) cannot be read: {error}"
+        ) from error
     app = webhook_app(operator)
     app.cleanup_ctx.append(lambda _: reloading(tls, certificates))
     return await _listen(app, "0.0.0.0", WEBHOOK_PORT, tls)

@@ -74,7 +74,7 @@ def topic_rows(topics: Iterable[Topic]) -> list[tuple[str, ...]]:
 
 def _topic_row(topic: Topic) -> tuple[str, ...]:
     status = topic.status
-    assert status is not None, "only reconciled topics are shown"
+    assert status is not None, "a topic must have a status to be shown"
     word, message = _ready(status.conditions)
     return topic.topic_name, word, number(status.partitions), number(status.replicas), message
 
@@ -122,7 +122,7 @@ def without_numbers(row: tuple[str, ...]) -> tuple[str, ...]:
 
 def _group_row(group: ConsumerGroup) -> tuple[str, ...]:
     status = group.status
-    assert status is not None, "only reconciled groups are shown"
+    assert status is not None, "a group must have a status to be shown"
     objective = condition_of(status.conditions, WITHIN_OBJECTIVE)
     numbers = map(number, (status.members, status.lag, status.seconds))
     words = (status.evaluation or "-", objective.status if objective is not None else "-")

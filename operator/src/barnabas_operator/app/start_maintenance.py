@@ -43,8 +43,8 @@ class Started(NamedTuple):
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return 0 if the run succeeded, 1 if it failed, 2 if it can never start, 75 to try again."""
     parser = argparse.ArgumentParser(prog="barnabas start-maintenance", description=__doc__, allow_abbrev=False)
-    parser.add_argument("cluster", metavar="CLUSTER", help="the Cluster, in the namespace of the pod")
-    parser.add_argument("entry", metavar="ENTRY", help="the name of an entry in spec.maintenance")
+    parser.add_argument("cluster", metavar="CLUSTER", help="the name of a Cluster in the pod's namespace")
+    parser.add_argument("entry", metavar="ENTRY", help="the name of an entry in the Cluster's spec.maintenance")
     given = parser.parse_args(arguments)
     try:
         started = Started(given.cluster, given.entry, *_job(os.environ))
@@ -56,7 +56,9 @@ def main(arguments: Sequence[str]) -> int:
 def _job(environment: Mapping[str, str]) -> list[str]:
     lacking = [name for name in NEEDED if not environment.get(name)]
     if lacking:
-        raise LookupError(f"{', '.join(lacking)} is not set; this command runs in the pods of a Cluster's CronJobs")
+        raise LookupError(
+            f"{', '.join(lacking)} are not set; this command runs only in the pods of a Cluster's CronJobs"
+        )
     return [environment[name] for name in NEEDED]
 
 
@@ -119,7 +121,7 @@ async def _is_own_there(api: KubeApi, started: Started) -> bool:
     if found is None or _is_own(found, started):
         return found is not None
     if "deletionTimestamp" not in found["metadata"]:
-        raise LookupError(f"MaintenanceJob {started.job_name} belongs to another object; allowed: delete it")
+        raise LookupError(f"another object owns the MaintenanceJob {started.job_name}; delete this MaintenanceJob")
     return False
 
 

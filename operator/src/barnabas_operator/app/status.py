@@ -45,9 +45,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.watch and options.output == "json":
-        parser.error("--watch: allowed without --output json")
+        parser.error("--watch and --output json cannot be used together")
     if options.watch and options.transactions:
-        parser.error("--watch: allowed without --transactions")
+        parser.error("--watch and --transactions cannot be used together")
     # kafka-python raises its errors, too, so its log would only repeat them.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     out = console()
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     except ClusterUnreachable as error:
         out.print(f"no broker answers at {bootstrap} ({source}): {error}", markup=False)
         if not given:
-            out.print("start one with `barnabas up -f examples/quickstart/`, or name a broker by --bootstrap HOST:PORT")
+            out.print("start a cluster with `barnabas up -f examples/quickstart/`, or name a broker with --bootstrap")
         return EXIT_FAILED
     if options.output == "json":
         print(report_json(report))
@@ -84,16 +84,21 @@ def _parser() -> argparse.ArgumentParser:
         "--bootstrap",
         type=addresses,
         metavar="HOST:PORT",
-        help="default: the cluster of barnabas up, else localhost:9092",
+        help="the bootstrap address; default: the cluster of `barnabas up`, or else localhost:9092",
     )
     add_command_config(parser)
     parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
-    parser.add_argument("-o", "--output", choices=("wide", "json"), help="wide: show internal topics, too")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("wide", "json"),
+        help="wide also shows internal topics; json prints the report as JSON",
+    )
     parser.add_argument("-w", "--watch", action="store_true", help="show groups and their lag every 2 s until Ctrl-C")
     parser.add_argument(
         "--transactions",
         action="store_true",
-        help="show open transactions; with -o wide, also ended ones",
+        help="show open transactions; with -o wide, show transactions that have ended, too",
     )
     return parser
 
@@ -121,8 +126,8 @@ def known_bootstrap(data_dir: Path) -> tuple[str, str]:
         known = None
     status = known.cluster.status if known else None
     if status is None or not status.listeners or not status.listeners[0].bootstrap_servers:
-        return DEFAULT_BOOTSTRAP, f"the default: there is no cluster in {data_dir}"
-    return status.listeners[0].bootstrap_servers, f"of the cluster in {data_dir}"
+        return DEFAULT_BOOTSTRAP, f"the default address, because {data_dir} has no cluster"
+    return status.listeners[0].bootstrap_servers, f"the address of the cluster in {data_dir}"
 
 
 def report_json(report: ClusterReport) -> str:
@@ -154,12 +159,15 @@ def print_report(out: Console, report: ClusterReport, *, wide: bool, authenticat
     out.print(f"cluster {report.cluster_id}, brokers {brokers}, controller {report.controller_id}", markup=False)
     strangers = [each.address for each in report.brokers if not is_of_this_machine(each.address)]
     if strangers and not authenticates:
-        out.print(f"open: {', '.join(strangers)} asked for no authentication (docs/security.md)", markup=False)
+        out.print(
+            f"insecure: brokers asked for no authentication at {', '.join(strangers)} (see docs/security.md)",
+            markup=False,
+        )
     troubles = ", ".join(f"{count} {state}" for state in TROUBLES if (count := report.partitions_in(state)))
     out.print(f"partitions: {troubles or 'every replica is in sync'}")
     if report.refuses_transactions:
-        out.print("transactions are refused: __transaction_state lacks cleanup.policy=compact")
-        out.print("  delete the topic if nobody needs its records; it is created again on use")
+        out.print("the brokers refuse transactions, because the topic __transaction_state lacks cleanup.policy=compact")
+        out.print("  delete the topic if nobody needs its records; the next transaction creates the topic again")
     _print_losses(out, report)
     print_stray_logs(out, report.stray_logs)
     topics = [topic for topic in report.topics if wide or not topic.internal]
@@ -185,23 +193,25 @@ def print_stray_logs(out: Console, strays: Sequence[StrayLog]) -> None:
     if not strays:
         return
     total = size(sum(each.size_bytes for each in strays))
-    out.print(f"not served: {len(strays)} logs, {total}, of topics that the metadata does not know")
+    out.print(f"{len(strays)} logs ({total}) are not served, because the metadata does not have their topics")
     for each in strays[:STRAY_LOGS_SHOWN_MAX]:
         offline = ", the log dir is offline" if each.offline else ""
         line = f"  broker {each.broker_id}: {each.directory}, {size(each.size_bytes)}{offline}"
         out.print(line, markup=False, soft_wrap=True)
     if len(strays) > STRAY_LOGS_SHOWN_MAX:
-        out.print(f"  and {len(strays) - STRAY_LOGS_SHOWN_MAX} more; -o json has all")
-    out.print("`barnabas restore-metadata` brings the topics back, `barnabas forget-topic` deletes the logs")
+        out.print(f"  and {len(strays) - STRAY_LOGS_SHOWN_MAX} more logs; -o json shows all of them")
+    out.print("`barnabas restore-metadata` restores the topics, and `barnabas forget-topic` deletes the logs")
 
 
 def _print_losses(out: Console, report: ClusterReport) -> None:
     """Print the partitions with lost records, and the command that accepts the loss."""
     lost = [part for topic in report.topics for part in topic.partitions if part.lost is not None]
     for part in lost:
-        out.print(f"  {part.topic}-{part.partition} is offline, every replica lacks records: {part.lost}", markup=False)
+        out.print(
+            f"  {part.topic}-{part.partition} is offline because every replica lacks records: {part.lost}", markup=False
+        )
     if lost:
-        out.print("to continue with the longest logs: `barnabas accept-loss --all`, or --topic TOPIC [--partition N]")
+        out.print("to continue with the longest logs, run `barnabas accept-loss` with --all, or with --topic TOPIC")
 
 
 def topics_table(topics: Iterable[TopicReport]) -> Table:

@@ -269,7 +269,7 @@ class Supervisor:
         try:
             await asyncio.to_thread(lambda: self._connected().balance_leaders())
         except ClusterUnreachable as error:
-            self._log.say(f"leaders are not balanced: {error}")
+            self._log.say(f"leaders could not be moved back to their preferred brokers: {error}")
             self._drop_admin()
 
     async def _forget(self, count: int) -> None:
@@ -319,13 +319,13 @@ class Supervisor:
     def _tell_troubles(self, behind: int, offline: int) -> None:
         """Print a line when the number of under-replicated or offline partitions changes."""
         if (behind, offline) != self._troubles_said:
-            lack = f"{behind} partitions lack replicas, {offline} of them a leader"
+            lack = f"{behind} partitions have replicas out of sync, and {offline} of these partitions have no leader"
             self._log.say(lack if behind else "every replica of every partition is in sync again")
         self._troubles_said = behind, offline
 
     def _tell_version(self, version: VersionOutcome) -> None:
         if version.done is not None:
-            self._log.say(f"{version.done}: brokers that do not support it no longer start on these files")
+            self._log.say(f"{version.done}: brokers that do not support this version no longer start with these files")
         if version.refusal is not None and version.refusal != self._version_refused:
             self._log.say(version.refusal.message)
         self._version_refused = version.refusal
@@ -374,7 +374,7 @@ class Supervisor:
         self._drop_admin()
         if self._wanted.cluster.status is not None:
             self._write_status(STOPPED, None)
-        self._log.say("stopped; nothing is left running")
+        self._log.say("stopped; no process is left running")
 
 
 def _new_uid() -> str:

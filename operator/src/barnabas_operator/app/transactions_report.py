@@ -22,7 +22,9 @@ def print_transactions(out: Console, report: TransactionsReport, now_ms: int) ->
     hanging = next((each for each in report.open if each.transactional_id is None), None)
     if hanging is not None:
         place = f"--topic {hanging.topic} --partition {hanging.partition} --start-offset {hanging.start_offset}"
-        out.print("no coordinator ends transactions without an id. If their producers no longer run, abort them:")
+        out.print(
+            "no coordinator ends a transaction without a transactional id; if its producer has ended, abort it with:"
+        )
         out.print(f"  barnabas abort-transaction {place}", markup=False)
 
 

@@ -57,12 +57,12 @@ async def _run(options: argparse.Namespace, data_dir: DataDir, manifests: Manife
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="barnabas up", description=__doc__)
-    parser.add_argument("-f", "--file", type=Path, required=True, help="directory of manifests, or one manifest")
+    parser.add_argument("-f", "--file", type=Path, required=True, help="a directory of manifests, or one manifest")
     parser.add_argument("--data-dir", type=Path, default=data_dirs.DEFAULT, help="default: %(default)s")
     parser.add_argument(
         "--drift-check-s",
         type=float,
         default=DRIFT_CHECK_S,
-        help="seconds between checks of the topics if no manifest changes; default: %(default)s",
+        help="the seconds between two checks of the topics while no manifest changes; default: %(default)s",
     )
     return parser

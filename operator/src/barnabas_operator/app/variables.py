@@ -10,14 +10,14 @@ from barnabas_core.web_files import WebFiles, contradictions
 from barnabas_operator.manifests.neighbours import Neighbours
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 
-Seconds = Annotated[float, Meta(ge=0.1, le=86_400, description="seconds, from 0.1 to 86400")]
+Seconds = Annotated[float, Meta(ge=0.1, le=86_400, description="a number of seconds from 0.1 to 86400")]
 Level = Annotated[
     Literal["DEBUG", "INFO", "WARNING", "ERROR"], Meta(description="one of DEBUG, INFO, WARNING and ERROR")
 ]
 PORT: Final = "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5]?[0-9]{1,4})"
 HostAndPort = Annotated[str, Meta(pattern=f"^[^ ]*:{PORT}$", description="HOST:PORT, with a port up to 65535")]
 LeaseOrNone = Annotated[str, Meta(pattern="^([^/ ]+/[^/ ]+)?$", description="NAMESPACE/NAME, or nothing")]
-MonitorLabels = Annotated[dict[str, str], Meta(description='labels in JSON, as {"release": "prometheus"}')]
+MonitorLabels = Annotated[dict[str, str], Meta(description='labels as JSON, such as {"release": "prometheus"}')]
 WEB_NAMES: Final = WebFiles("HTTP_CERTIFICATES", "HTTP_CERTIFICATES", "HTTP_TOKEN_FILE")
 
 
@@ -96,4 +96,6 @@ def _value(name: str, text: str, kind: object) -> object:
             return msgspec.json.decode(text, type=dict[str, str])
         return msgspec.convert(text, kind, strict=False)
     except msgspec.MsgspecError as error:
-        raise InvalidVariable(f"{name}={text} is refused; allowed: {get_args(kind)[1].description}") from error
+        raise InvalidVariable(
+            f"the environment variable {name} is {text}; allowed: {get_args(kind)[1].description}"
+        ) from error

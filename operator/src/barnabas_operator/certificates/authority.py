@@ -44,7 +44,7 @@ class Authority:
         self._key = key
         self._certificate = x509.load_pem_x509_certificate(pem.certificate.encode())
         if self._certificate.public_key() != key.public_key():
-            raise ValueError("the key of the authority is not that of its certificate")
+            raise ValueError("the key of the authority does not belong to its certificate")
         self._now = now
         self.pem = pem
 

@@ -214,7 +214,9 @@ class ClusterAdmin:
             try:
                 found = self._log_dirs_of(broker_id)
             except KafkaError as error:
-                log.warning("broker %d gets no replicas, as it does not report its free space: %s", broker_id, error)
+                log.warning(
+                    "no replicas are placed on broker %d, which does not report its free space: %s", broker_id, error
+                )
             else:
                 online[broker_id] = [each for each in found if each["error_code"] == ErrorCode.NONE]
         return Disks(
@@ -273,7 +275,11 @@ class ClusterAdmin:
             try:
                 supported[broker_id] = features.supported_metadata_versions(self.client, broker_id)
             except KafkaError as error:
-                log.warning("broker %d does not report its metadata levels, so none is raised: %s", broker_id, error)
+                log.warning(
+                    "the metadata version is not raised, because broker %d does not report its features: %s",
+                    broker_id,
+                    error,
+                )
         return supported
 
     def raise_metadata_version(self, level: int) -> StepRefused | None:
@@ -298,13 +304,13 @@ class ClusterAdmin:
         partitions = {step.topic: step.count for step in steps if isinstance(step, IncreasePartitions)}
         partitions |= {step.topic: len(step.assignments) for step in steps if isinstance(step, CreateTopic)}
         if partitions:
-            self._wait(lambda: self._all_led(partitions), "not every new partition has a leader")
+            self._wait(lambda: self._all_led(partitions), "some new partitions have no leader")
         moved = [step for step in steps if isinstance(step, MoveReplicas)]
         if moved:
-            self._wait(lambda: self._all_moving(moved), "not every move of replicas is shown")
+            self._wait(lambda: self._all_moving(moved), "the brokers do not report some moves of replicas")
         deleted = {step.topic_id: step.topic for step in steps if isinstance(step, DeleteTopic)}
         if deleted:
-            self._wait(lambda: not self._has_any(deleted), "not every deleted topic is gone")
+            self._wait(lambda: not self._has_any(deleted), "some deleted topics still exist")
 
     def _all_led(self, partitions: Mapping[str, int]) -> bool:
         """True if each topic has at least the given number of partitions with a leader."""

@@ -148,7 +148,9 @@ class GroupAdmin:
         return _refusal_of(answer.topics, fine=(ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
     def _groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
-        found = {group_id: GroupDescription(problem="the coordinator does not answer") for group_id in group_ids}
+        found = {
+            group_id: GroupDescription(problem="the group's coordinator does not answer") for group_id in group_ids
+        }
         found |= {each: GroupDescription(problem=why) for each, why in self._find_coordinators(group_ids)}
         known = [each for each in group_ids if each in self._coordinators]
         described = dict(self._described(known))

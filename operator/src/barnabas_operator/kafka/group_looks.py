@@ -77,13 +77,13 @@ class GroupLooks:
 def _away(chosen: Chosen) -> Iterator[str]:
     """Yield a message that names the groups without a live coordinator, if there are any."""
     if chosen.away:
-        yield f"no broker leads the partition of {CONSUMER_OFFSETS} of {_named(chosen.away)}"
+        yield f"the partitions of {CONSUMER_OFFSETS} for the groups {_named(chosen.away)} have no leader"
 
 
 def _missed(group_ids: Collection[str]) -> Iterator[str]:
     """Yield a message that names the groups that no broker lists any more, as while their coordinator moves."""
     if group_ids:
-        yield f"no broker lists {_named(group_ids)} any more"
+        yield f"no broker lists the groups {_named(group_ids)} any more"
 
 
 def _named(group_ids: Collection[str]) -> str:

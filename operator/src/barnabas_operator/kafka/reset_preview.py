@@ -13,7 +13,9 @@ from barnabas_operator.planning.groups.reset_warnings import reset_warnings
 from barnabas_operator.resources.consumer_group import ConsumerGroup
 
 CONNECT_S: Final = 1.0
-UNKNOWN: Final = "the effect of the reset is unknown, because the brokers do not answer; the status will show it"
+UNKNOWN: Final = (
+    "the effect of the reset is unknown, because the brokers do not answer; the status will show the effect"
+)
 
 
 def preview(bootstrap: str, security: Credentials, group: ConsumerGroup, clock: Clock) -> tuple[str, ...]:

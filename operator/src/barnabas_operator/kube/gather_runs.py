@@ -71,7 +71,7 @@ async def _applications(
     try:
         return [*await api.listing("SparkApplication", namespace, chosen)], ""
     except KubeRefused as error:
-        return [], "" if error.status == NOT_FOUND else f"the API server lists no SparkApplications: {error.message}"
+        return [], "" if error.status == NOT_FOUND else f"the SparkApplications could not be listed: {error.message}"
 
 
 def _with_reason(run: ObservedRun, job_name: str, events: Iterable[Json]) -> ObservedRun:

@@ -82,9 +82,11 @@ class Election:
             async with self._clock.timeout(acts_for_s if acts_for_s > 0 else RENEW_S):
                 await self._take_or_renew()
         except (KubeRefused, KubeUnreachable, TimeoutError) as error:
-            log.warning("the lease %s/%s: %s", *self._lease, str(error) or "no answer in time")
+            log.warning(
+                "the lease %s/%s could not be acquired or renewed: %s", *self._lease, str(error) or "no answer in time"
+            )
         except Exception:  # The loop must survive every error, because nothing restarts it.
-            log.exception("the lease %s/%s", *self._lease)
+            log.exception("the lease %s/%s could not be acquired or renewed", *self._lease)
 
     async def _take_or_renew(self) -> None:
         async with self._clock.timeout(LOOK_S):
@@ -126,7 +128,7 @@ class Election:
             log.info("this operator, %s, is the leader and holds the lease %s/%s", self._identity, *self._lease)
         else:
             log.warning(
-                "this operator is no longer the leader: the lease %s/%s was lost, or not renewed for %d s",
+                "this operator is no longer the leader: the lease %s/%s was lost, or could not be renewed for %d s",
                 *self._lease,
                 RENEW_S,
             )

@@ -70,7 +70,7 @@ class Leadership:
             if not self.is_held:
                 raise NotLeading("another operator is the leader, or this operator could not renew its lease")
             if left_s < needs_s:
-                raise NotLeading(f"the lease ends in {left_s:.1f} s, and a request may take {needs_s:.1f} s")
+                raise NotLeading(f"the lease ends in {left_s:.1f} s, but the request may take {needs_s:.1f} s")
             self._under_way += 1
         try:
             yield left_s

@@ -84,23 +84,27 @@ def _is_reset_pending(row: GroupRow) -> float | None:
 GROUP_METRICS: Final = (
     _GroupMetric("within_objective", "1 if the lag is within spec.lagObjective, else 0.", _condition(WITHIN_OBJECTIVE)),
     _GroupMetric(
-        "objective_records", "Highest allowed lag in records: spec.lagObjective.maxRecords.", _limit("maxRecords")
+        "objective_records", "Highest allowed lag in records, from spec.lagObjective.maxRecords.", _limit("maxRecords")
     ),
     _GroupMetric(
-        "objective_seconds", "Highest allowed lag in seconds: spec.lagObjective.maxSeconds.", _limit("maxSeconds")
+        "objective_seconds", "Highest allowed lag in seconds, from spec.lagObjective.maxSeconds.", _limit("maxSeconds")
     ),
     _GroupMetric(
         "objective_retention_percent",
-        "Highest allowed share of unread records in the log: spec.lagObjective.maxRetentionPercent.",
+        "Highest allowed unread share of a partition's log in percent, from spec.lagObjective.maxRetentionPercent.",
         _limit("maxRetentionPercent"),
     ),
-    _GroupMetric("lag", "Lag of all partitions in records, rounded; updated once a minute.", _status("lag")),
+    _GroupMetric(
+        "lag",
+        "Lag of the group in records, for all partitions together, rounded and updated once a minute.",
+        _status("lag"),
+    ),
     _GroupMetric(
         "lag_seconds",
-        "Seconds since the oldest unread record was written, rounded; updated once a minute.",
+        "Seconds since the oldest unread record was written, rounded and updated once a minute.",
         _status("seconds"),
     ),
-    _GroupMetric("members", "Consumers in the group.", _status("members")),
+    _GroupMetric("members", "Number of consumers in the group.", _status("members")),
     _GroupMetric("evaluation", "Burrow's status of the group: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND.", _evaluation),
     _GroupMetric(
         "reset_pending",
@@ -109,8 +113,10 @@ GROUP_METRICS: Final = (
     ),
     _GroupMetric(
         "scaling_active",
-        "1 if the operator scales the target by the lag, 0 if it cannot.",
+        "1 if the operator scales spec.scaling.target by the lag, else 0.",
         _condition(SCALING_ACTIVE),
     ),
-    _GroupMetric("replicas", "Replicas of spec.scaling.target that the operator set last.", _status("replicas")),
+    _GroupMetric(
+        "replicas", "Number of replicas that the operator last set for spec.scaling.target.", _status("replicas")
+    ),
 )

@@ -22,9 +22,9 @@ The label is not named `job`, because Prometheus sets that label itself.
 PHASES: Final[Sequence[str]] = get_args(Phase)
 NUMBERS: Final = {
     "run_duration_seconds": ("Seconds that a run took, or has taken so far.", ("durationSeconds",)),
-    "run_records": ("Records that a run has processed.", ("records", "done")),
-    "run_records_expected": ("Records that a run has to process, if the number is known.", ("records", "total")),
-    "run_records_per_second": ("Records per second that an active run processes.", ("recordsPerSecond",)),
+    "run_records": ("Number of records that a run has processed.", ("records", "done")),
+    "run_records_expected": ("Number of records that a run has to process, if known.", ("records", "total")),
+    "run_records_per_second": ("Number of records per second that an active run processes.", ("recordsPerSecond",)),
 }
 """The metrics of each run, with the help text and the path of the number in the status."""
 COMMIT_AGE_MIN_S: Final = 900.0
@@ -103,25 +103,25 @@ def maintenance_families(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow
     yield from _under_way([row for row in there if row.status.get("phase") == RUNNING])
     yield _family(
         "last_run_succeeded",
-        "1 if the last run of a schedule, or a run without a schedule, succeeded; 0 if it failed.",
+        "1 if the last run of a schedule, or a run without a schedule, succeeded; 0 if the run failed.",
         (*ABOUT, "name"),
         ((*row.about, row.name, float(_has_succeeded(row))) for row in _last(there)),
     )
     yield _family(
         "last_success_timestamp_seconds",
-        "When a run last succeeded, in Unix time, from the CronJob of a schedule and from existing MaintenanceJobs.",
+        "Unix time at which a run last succeeded, from the CronJob of a schedule and from existing MaintenanceJobs.",
         ABOUT,
         ((*about, at) for about, at in _last_success_s(there, planned).items()),
     )
     yield _family(
         "schedule_created_timestamp_seconds",
-        "When the CronJob of a schedule was created, in Unix time.",
+        "Unix time at which the CronJob of a schedule was created.",
         ABOUT,
         ((*each.about, each.created_s) for each in planned),
     )
     yield _family(
         "schedule_max_age_seconds",
-        "Highest allowed age of the last success of a schedule: maxAgeSeconds of its entry.",
+        "Highest allowed age in seconds of a schedule's last successful run, from maxAgeSeconds of its entry.",
         ABOUT,
         ((*each.about, each.max_age_s) for each in planned),
     )
@@ -140,19 +140,19 @@ def _under_way(runs: Iterable[RunRow]) -> Iterator[GaugeMetricFamily]:
     )
     yield _family(
         "run_last_commit_timestamp_seconds",
-        "When a continuous archive last committed, in Unix time.",
+        "Unix time at which a continuous archive last committed.",
         labels,
         ((*about, _seconds(row.status.get("lastCommitTime"))) for row, about in archives),
     )
     yield _family(
         "run_records_behind",
-        "Records of the topic that a continuous archive has not committed yet.",
+        "Number of records of the topic that a continuous archive has not committed yet.",
         labels,
         ((*about, _at(row.status, ("recordsBehind",))) for row, about in archives),
     )
     yield _family(
         "run_commit_max_age_seconds",
-        "Highest age in seconds of the last commit before a continuous archive counts as stalled.",
+        "Age in seconds of the last commit above which a continuous archive counts as stalled.",
         labels,
         ((*about, row.commit_max_age_s) for row, about in archives),
     )

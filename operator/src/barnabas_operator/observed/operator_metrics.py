@@ -48,17 +48,17 @@ class OperatorMetrics:
     def __init__(self, inventory: Inventory) -> None:
         self.registry = CollectorRegistry()
         self._rounds = Counter(
-            "barnabas_reconciliations", "Reconciliations of a Cluster.", CLUSTER, registry=self.registry
+            "barnabas_reconciliations", "Number of reconciliations of a Cluster.", CLUSTER, registry=self.registry
         )
         self._good = Counter(
             "barnabas_reconciliations_successful",
-            "Reconciliations of a Cluster that succeeded.",
+            "Number of reconciliations of a Cluster that succeeded.",
             CLUSTER,
             registry=self.registry,
         )
         self._failed = Counter(
             "barnabas_reconciliations_failed",
-            "Reconciliations of a Cluster that failed and are tried again.",
+            "Number of reconciliations of a Cluster that failed; a failed reconciliation is tried again.",
             CLUSTER,
             registry=self.registry,
         )
@@ -71,7 +71,7 @@ class OperatorMetrics:
         )
         self._watch_errors = Counter(
             "barnabas_watch_errors",
-            "Objects from the watch that could not be processed; the log says why.",
+            "Number of objects from a watch that could not be processed; the operator's log has the reasons.",
             ("kind",),
             registry=self.registry,
         )
@@ -86,7 +86,7 @@ class OperatorMetrics:
 
     def add_leadership(self, leadership: Leadership) -> None:
         """Add the gauge that is 1 for the leader, and 0 for the other operators."""
-        text = "1 if this operator is the leader, 0 if it stands by."
+        text = "1 if this operator is the leader, 0 if another operator is the leader."
         is_leader = Gauge("barnabas_operator_is_leader", text, registry=self.registry)
         is_leader.set_function(lambda: float(leadership.is_held))
 
@@ -157,8 +157,8 @@ class _Resources(Collector):
         """Yield the metrics of all resources."""
         rows = self._rows
         for name, text, only_paused in (
-            ("barnabas_resources", "Resources that the operator watches.", False),
-            ("barnabas_resources_paused", "Resources whose reconciliation is paused.", True),
+            ("barnabas_resources", "Number of resources that the operator watches.", False),
+            ("barnabas_resources_paused", "Number of resources whose reconciliation is paused.", True),
         ):
             family = GaugeMetricFamily(name, text, labels=["kind", *CLUSTER])
             counts = Tally(row.labels for row in rows if row.is_paused or not only_paused)
@@ -175,7 +175,7 @@ class _Resources(Collector):
         for cluster, is_declared in self._lag_exporters.items():
             exporters.add_metric(cluster, float(is_declared))
         yield exporters
-        text = "When a certificate of a Cluster expires, by name of its Secret; for Users, the earliest expiry."
+        text = "Unix time at which the certificate in a Secret of a Cluster expires; for Users, the earliest expiry."
         ends = GaugeMetricFamily(
             "barnabas_certificate_expiration_timestamp_seconds", text, labels=[*CLUSTER, "certificate"]
         )

@@ -59,7 +59,9 @@ log = logging.getLogger(__name__)
 
 POD: Final = "Pod"
 BATCH_S_MAX: Final = 2.0
-PROTECTED: Final = Refusal(DELETION_PROTECTED, "spec.deletionPolicy is Protect; set Delete or Retain first")
+PROTECTED: Final = Refusal(
+    DELETION_PROTECTED, "spec.deletionPolicy is Protect; set Delete or Retain to let the Cluster be deleted"
+)
 STAYS: Final = frozenset({CANNOT_GROW, INVALID_SPEC, NOT_SUPPORTED, RESOURCE_CONFLICT, ROLLING_PAUSED})
 """The reasons that last until a user acts, so the worker does not retry at once."""
 

@@ -90,8 +90,8 @@ class ClusterWorkers:
                 return f"the worker {whose} has ended"
             for what, idle_s in worker.idle_s.items():
                 if idle_s > IDLE_S_MAX:
-                    idle = f"{idle_s:.0f} s; allowed: {IDLE_S_MAX:.0f} s"
-                    return f"the {what} {whose} has done nothing in its reconciliation for {idle}"
+                    idle = f"{idle_s:.0f} s, longer than {IDLE_S_MAX:.0f} s"
+                    return f"the {what} {whose} has made no progress in its reconciliation for {idle}"
         return None
 
     def resource_event(self, body: Json, *, is_gone: bool) -> None:
@@ -183,8 +183,8 @@ class ClusterWorkers:
         named, has = body.get("spec", {}).get("cluster"), body.get("status", {}).get("cluster")
         if has is not None:
             kind = KINDS[body["kind"]]
-            why = f"the {kind.thing} is in the Cluster {has}, which does not exist"
-            return f"{why}; allowed: recreate {has}, or this {kind.name}"
+            why = f"the {kind.thing} is in the Cluster {has}, but this Cluster does not exist"
+            return f"{why}; create the Cluster {has}, or delete and create this {kind.name}"
         allowed = f"allowed: {', '.join(there)}" if there else f"there is no Cluster in the namespace {namespace} yet"
         return f"spec.cluster is {named or 'missing'}; {allowed}"
 

@@ -95,4 +95,4 @@ def test_the_key_of_another_authority_is_refused() -> None:
     mixed = AuthoritySecrets({**one, "ca.key": other["ca.key"]}, None)
     refusal = plan_authority("one-cluster-ca", mixed, BEGIN, lambda: "")
     assert isinstance(refusal, Refusal)
-    assert "the key of the authority is not that of its certificate" in refusal.message
+    assert "the key of the authority does not belong to its certificate" in refusal.message

@@ -107,8 +107,8 @@ def test_members_that_join_count_before_they_are_told() -> None:
 
 
 def test_a_coordinator_that_does_not_answer_is_waited_for() -> None:
-    away = GroupDescription(problem="the coordinator does not answer")
-    assert why(next_step(look(away))) == ("KafkaError", "group billing-id: the coordinator does not answer")
+    away = GroupDescription(problem="the group's coordinator does not answer")
+    assert why(next_step(look(away))) == ("KafkaError", "group billing-id: the group's coordinator does not answer")
 
 
 def test_a_target_is_remembered_scaled_down_waited_for_and_scaled_up_again() -> None:

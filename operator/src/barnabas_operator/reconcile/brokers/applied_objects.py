@@ -72,7 +72,7 @@ class AppliedObjects:
             return False
         del self._said[key]
         what = "deleted" if is_gone else "changed"
-        log.info("%s: another client has %s %s %s: applying the object again", meta["namespace"], what, *key)
+        log.info("%s: applying an object again, because another client has %s %s %s", meta["namespace"], what, *key)
         return True
 
     async def apply(self, cluster: Cluster, item: Json) -> bool:
@@ -99,7 +99,7 @@ class AppliedObjects:
     async def remove(self, kind: str, found: Json) -> None:
         """Delete the object with this uid. Raises KubeRefused and KubeUnreachable."""
         meta = found["metadata"]
-        log.info("%s: %s %s is no longer needed and is deleted", meta["namespace"], kind, meta["name"])
+        log.info("%s: deleting %s %s, which is no longer needed", meta["namespace"], kind, meta["name"])
         self.forget_one(kind, meta["name"])
         await self._api.delete(kind, meta["namespace"], meta["name"], preconditions={"uid": meta["uid"]})
 

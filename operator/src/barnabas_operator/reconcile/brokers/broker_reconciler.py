@@ -158,7 +158,7 @@ class BrokerReconciler:
         found = [terminating_pod(each) for each in await self._api.listing("Pod", namespace, selector(name))]
         pods = [pod for pod in found if broker_of(pod.name, name) is not None]
         if pods:
-            waited_for = f"waiting for {named([pod.name for pod in pods])} to end, before disks are deleted"
+            waited_for = f"waiting for {named([pod.name for pod in pods])} to end before disks are deleted"
             why = await self._diagnosis.of_ends(pods, time_text(self._clock.now_ms()))
             return Refusal(PODS_OVERDUE, f"{waited_for}: {why}") if why else Refusal(PODS_ENDING, waited_for)
         if cluster.spec.deletion_policy == "Delete":

@@ -41,7 +41,7 @@ class ClaimResizer:
         """Delete the claims of a deleted Cluster by its deletion policy. Raises KubeUnreachable and KubeRefused."""
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
         for claim in claims_to_erase(cluster, await claims_of(self._api, cluster)):
-            log.info("%s/%s: deleting the claim %s with its Cluster", namespace, name, claim.name)
+            log.info("%s/%s: deleting the claim %s, because its Cluster is deleted", namespace, name, claim.name)
             await self._api.delete(CLAIM, namespace, claim.name, preconditions={"uid": claim.uid})
 
     async def _grow(self, cluster: Cluster) -> Refusal | None:
@@ -62,5 +62,5 @@ class ClaimResizer:
             await self._api.patch(CLAIM, namespace, name, change)
         except KubeRefused as error:
             return ungrown(name, size, error.message)
-        log.info("%s/%s: the claim grows to %s", namespace, name, size)
+        log.info("%s/%s: the claim was resized to %s", namespace, name, size)
         return None

@@ -43,7 +43,7 @@ class ClaimsAhead:
             return
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
         for claim in claims_to_discard(cluster, pods, await storage_classes(self._api, cluster)):
-            log.info("%s/%s: deleting the claim %s, which never got a disk", namespace, name, claim.name)
+            log.info("%s/%s: deleting the claim %s, which was never bound to a disk", namespace, name, claim.name)
             as_seen = {"uid": claim.uid, "resourceVersion": claim.version}
             try:
                 await self._api.delete(CLAIM, namespace, claim.name, preconditions=as_seen)

@@ -84,7 +84,7 @@ class ClusterSecretsReconciler:
         for wanted in plan.secrets:
             try:
                 if await self._objects.apply(cluster, secret(cluster, wanted)) and data.get(wanted.name) != wanted.data:
-                    log.info("%s/%s: Secret %s is renewed", *_key(cluster), wanted.name)
+                    log.info("%s/%s: renewed the Secret %s", *_key(cluster), wanted.name)
             except ObjectRefused as error:
                 return error.refusal
         self.data, self.certificates = plan.by_name, plan.certificates

@@ -38,7 +38,12 @@ class DynamicConfigReconciler:
         overrides = await blocking(admin.broker_overrides, sorted(state.racks))
         changes = setting_changes(cluster, overrides, places)
         if changes:
-            log.info("%s/%s: settings of brokers: %s", cluster.metadata.namespace, cluster.metadata.name, changes)
+            log.info(
+                "%s/%s: changing dynamic configs of brokers: %s",
+                cluster.metadata.namespace,
+                cluster.metadata.name,
+                changes,
+            )
             await blocking(admin.alter_brokers, changes)
         self._set_about = about
 

@@ -36,7 +36,9 @@ class PodRestarts:
         except KubeRefused as error:
             if error.status != TOO_MANY:
                 raise
-            return Refusal(EVICTION_REFUSED, f"broker {first.broker_id} is to restart: {error.message}")
+            return Refusal(
+                EVICTION_REFUSED, f"broker {first.broker_id} must restart, but its eviction is refused: {error.message}"
+            )
         if has_begun:
             await asyncio.gather(*(self._end(cluster, pod, asks=False) for pod in others))
         return None

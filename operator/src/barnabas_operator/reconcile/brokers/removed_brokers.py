@@ -38,5 +38,5 @@ class RemovedBrokers:
             return
         namespace = cluster.metadata.namespace or "default"
         for claim in claims_to_delete(cluster, claims, places, registered):
-            log.info("%s/%s: deleting the claim %s with its broker", namespace, cluster.metadata.name, claim.name)
+            log.info("%s/%s: deleting the claim %s of a removed broker", namespace, cluster.metadata.name, claim.name)
             await self._api.delete(CLAIM, namespace, claim.name, preconditions={"uid": claim.uid})

@@ -52,7 +52,11 @@ class SupportingObjects:
         except ObjectRefused as error:
             if pinned is item or error.refusal.reason != INVALID_SPEC:
                 raise
-            log.warning("%s: asking for another node port: %s", item["metadata"]["namespace"], error)
+            log.warning(
+                "%s: the node port is refused, so the Service gets another port: %s",
+                item["metadata"]["namespace"],
+                error,
+            )
             await self._objects.apply(cluster, item)
 
     async def _given(self, cluster: Cluster) -> Mapping[str, str]:

@@ -70,7 +70,7 @@ class GroupWork:
                     await self.hold(group, problem.message if problem is not None else PAUSE), problem=problem
                 )
         except (ClusterUnreachable, KubeUnreachable) as error:
-            log.info("%s: trying again: %s", _name(group), error)
+            log.info("%s: the reconciliation failed and will be tried again: %s", _name(group), error)
             return None
         objective = self._judged(group, seen)
         status = group_status(group, seen, work, objective, cluster.metadata.name, time_text(self._clock.now_ms()))

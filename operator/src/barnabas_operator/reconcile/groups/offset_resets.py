@@ -124,9 +124,9 @@ class OffsetResets(GroupPart):
         if isinstance(plan, Refusal):
             return None, await self._without_plan(group, look, plan)
         if refused is None:
-            self._log(group, f"the reset {reset.id} is carried out; {plan}")
+            self._log(group, f"the reset {reset.id} has been carried out: {plan}")
             return plan.status(reset.id, self._stamp()), None
-        self._log(group, f"the reset {reset.id} is refused: {refused}")
+        self._log(group, f"the brokers refused the reset {reset.id}: {refused}")
         if refused.has_members:
             return None, None
         return None, await self._without_plan(group, look, Refusal(KAFKA_ERROR, str(refused)))

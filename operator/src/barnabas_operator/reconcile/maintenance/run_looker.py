@@ -170,7 +170,9 @@ class RunLooker(Looker):
         """End the pods of a deleted run, and then release the resource."""
         try:
             is_over = await self._work.end(run, observed)
-            why = Refusal(DELETING, f"waiting for the pods of the run to end; still running: {observed.live_pods}")
+            why = Refusal(
+                DELETING, f"waiting for the pods of the run to end; pods that still run: {observed.live_pods}"
+            )
             why = Refusal(KUBERNETES_ERROR, observed.unknown) if observed.unknown else why
         except KubeRefused as error:
             is_over, why = False, Refusal(KUBERNETES_ERROR, error.message)

@@ -106,7 +106,12 @@ def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[Topi
             try:
                 admin.prefer_log_dirs(place_in_log_dirs(replicas, admin.log_dirs(broker_id), cluster))
             except ClusterUnreachable as error:
-                log.warning("broker %d chooses the log dirs of %d replicas: %s", broker_id, len(replicas), error)
+                log.warning(
+                    "broker %d does not answer and will choose the log dirs of %d new replicas by itself: %s",
+                    broker_id,
+                    len(replicas),
+                    error,
+                )
 
 
 def _move_between_log_dirs(admin: ClusterAdmin, moves: Sequence[LogDirMove]) -> list[str]:

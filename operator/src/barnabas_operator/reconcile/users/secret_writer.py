@@ -101,7 +101,7 @@ class SecretWriter:
             ready = await self._with_password(user, stored, endpoint, round_.authorities.brokers)
         else:
             ready = await self._with_certificate(user, stored, endpoint, round_)
-        note = f"no listener of Cluster {round_.cluster.metadata.name} accepts {user.spec.authentication.type}"
+        note = f"no listener of Cluster {round_.cluster.metadata.name} authenticates by {user.spec.authentication.type}"
         return ready if endpoint.fits else ready._replace(note=note)
 
     async def _without(self, user: User) -> ReadySecret:
@@ -141,7 +141,9 @@ class SecretWriter:
         try:
             has = self._certificate(user, stored, authorities.clients, round_.now_ms)
         except ValueError as error:
-            return ReadySecret(stored is not None, refusal=Refusal(NO_AUTHORITY, f"unusable clients CA: {error}"))
+            return ReadySecret(
+                stored is not None, refusal=Refusal(NO_AUTHORITY, f"the clients CA cannot be used: {error}")
+            )
         proof = Proof(authorities.brokers, "", has.certificate, has.key, has.keystore, has.keystore_password)
         await self._write(user, stored, client_files(user, endpoint, proof, self._secrets.folder(user)), {})
         (shown,) = certificates_in(has.certificate)
