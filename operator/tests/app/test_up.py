@@ -53,9 +53,9 @@ def test_a_broken_manifest_is_told_with_its_place_and_changes_nothing(up: Runnin
     up.write("topics.yaml", FLIGHTS)
     up.start()
     up.write("topics.yaml", FLIGHTS.replace("partitions: 6", "partitions: 7").replace("config:", "confg:"))
-    wait_for(lambda: "topics.yaml:7:3: spec.confg is no field" in up.log())
+    wait_for(lambda: "topics.yaml:7:3: spec.confg is not a field" in up.log())
     up.write("topics.yaml", FLIGHTS.replace("partitions: 6", "partitions: [7"))
-    wait_for(lambda: "topics.yaml:7:9: not YAML" in up.log())
+    wait_for(lambda: "topics.yaml:7:9: the text is not YAML" in up.log())
     assert partitions(up, "flights") == 6
     up.write("topics.yaml", FLIGHTS.replace("partitions: 6", "partitions: 8"))
     wait_for(lambda: up.status("flights").partitions == 8)

@@ -49,13 +49,13 @@ ERRORS = {
     "an unknown field, with the nearest": (
         TOPIC + "spec:\n  replcas: 1\n",
         (
-            "a.yaml:5:3: spec.replcas is no field (did you mean replicas?); allowed: cluster, topicName, partitions, "
-            "replicas, config, deletionPolicy, adopt, driftPolicy, pause"
+            "a.yaml:5:3: spec.replcas is not a field (did you mean replicas?); allowed: cluster, topicName, "
+            "partitions, replicas, config, deletionPolicy, adopt, driftPolicy, pause"
         ),
     ),
     "an unknown field at the top": (
         TOPIC + "spec: {}\nextra: 1\n",
-        "a.yaml:5:1: extra is no field; allowed: apiVersion, kind, metadata, spec, status",
+        "a.yaml:5:1: extra is not a field; allowed: apiVersion, kind, metadata, spec, status",
     ),
     "a wrong type": (
         TOPIC + "spec:\n  partitions: six\n",
@@ -127,27 +127,30 @@ ERRORS = {
     "no kind": (HEAD, "a.yaml:1:1: kind is missing; allowed: Cluster or Topic or User or ConsumerGroup"),
     "no mapping": (
         "- 1\n- 2\n",
-        "a.yaml:1:1: the document is a list; allowed: a mapping with apiVersion, kind, metadata, spec",
+        "a.yaml:1:1: the document is a list; allowed: a mapping with the keys apiVersion, kind, metadata and spec",
     ),
     "a file without a document": (
         "# soon\n",
-        "a.yaml:1:1: the file holds no resource; allowed: Cluster or Topic or User or ConsumerGroup",
+        "a.yaml:1:1: the file has no resource; add a resource of the kind Cluster or Topic or User or ConsumerGroup",
     ),
-    "an empty file": ("", "a.yaml:1:1: the file holds no resource; allowed: Cluster or Topic or User or ConsumerGroup"),
+    "an empty file": (
+        "",
+        "a.yaml:1:1: the file has no resource; add a resource of the kind Cluster or Topic or User or ConsumerGroup",
+    ),
     "a key twice": (
         "kind: Topic\nkind: Topic\n",
-        'a.yaml:2:1: not YAML: found duplicate key "kind" with value "Topic" (original value: "Topic")',
+        'a.yaml:2:1: the text is not YAML: found duplicate key "kind" with value "Topic" (original value: "Topic")',
     ),
-    "a colon too many": ("kind: Topic: x\n", "a.yaml:1:12: not YAML: mapping values are not allowed here"),
+    "a colon too many": ("kind: Topic: x\n", "a.yaml:1:12: the text is not YAML: mapping values are not allowed here"),
     "a tab": (
         "spec:\n\tpartitions: 1\n",
-        "a.yaml:2:1: not YAML: found character '\\t' that cannot start any token",
+        "a.yaml:2:1: the text is not YAML: found character '\\t' that cannot start any token",
     ),
     "a control character": (
         "kind: a\nx: \x07\n",
-        "a.yaml:2:4: not YAML: the character '\\x07' is not allowed",
+        "a.yaml:2:4: the text is not YAML: the character '\\x07' is not allowed",
     ),
-    "an alias of nothing": ("kind: *x\n", "a.yaml:1:7: not YAML: found undefined alias 'x'"),
+    "an alias of nothing": ("kind: *x\n", "a.yaml:1:7: the text is not YAML: found undefined alias 'x'"),
     "no brokers": (
         CLUSTER + "spec: {brokers: {replicas: 0}}\n",
         "a.yaml:4:28: spec.brokers.replicas is 0 (integer); allowed: an integer from 1 to 1000",
@@ -215,7 +218,7 @@ def test_every_error_of_every_document_and_file_is_told_at_once() -> None:
 def test_a_resource_declared_twice_is_an_error_that_names_both_places() -> None:
     manifests = parse_manifests({"a.yaml": TOPIC + "spec: {}\n", "b.yaml": "---\n" + TOPIC + "spec: {}\n"})
     assert [str(error) for error in manifests.errors] == [
-        "b.yaml:4:18: metadata.name is 'flights', but a.yaml:3:18 declares that Topic"
+        "b.yaml:4:18: metadata.name is 'flights', but a.yaml:3:18 already declares this Topic"
     ]
 
 

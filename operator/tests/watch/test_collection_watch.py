@@ -21,7 +21,7 @@ from harness.worker_world import KEY, environment_of, resource
 
 Body = dict[str, Any]
 Listed = list[Body] | Exception
-RESTORED = "the watch of Topics in air saw version 9, but the newest is 5: etcd was restored"
+RESTORED = "the watch of Topics in air saw version 9, but now sees version 5: etcd was restored"
 
 
 def topic(name: str, version: int, uid: str = "u") -> Body:

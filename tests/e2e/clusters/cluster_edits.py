@@ -40,7 +40,7 @@ EDITS: Final[Mapping[str, Edit]] = {
     "storage.volumes.storageClass": Edit("nobodys", "because existing claims cannot change their storage class"),
     "storage.volumes.deleteClaim": Edit(True),
     "insecure": Edit(False, "has neither tls nor authentication"),
-    "listeners.name": Edit("http", "any other"),
+    "listeners.name": Edit("http", "choose another name"),
     "listeners.port": Edit(9091, "9091"),
     "listeners.type": Edit("loadbalancer"),
     "listeners.tls": Edit(True),

@@ -132,7 +132,7 @@ def test_a_name_that_no_service_can_have_is_refused_at_once(world: World, name: 
 def test_a_spec_never_changes(world: World) -> None:
     apply(world, "fixed", options={**OPTIONS, "topic": "fixed"})
     apply(world, "fixed", options={**OPTIONS, "topic": "fixed"})
-    with pytest.raises(AssertionError, match="spec cannot change, because a run is done only once"):
+    with pytest.raises(AssertionError, match="spec cannot change, because a MaintenanceJob runs only once"):
         apply(world, "fixed", options={**OPTIONS, "topic": "other"})
     world.kubectl("delete", "bm", "fixed", PATIENTLY)
 

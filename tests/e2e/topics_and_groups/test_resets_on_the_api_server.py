@@ -112,7 +112,10 @@ def test_the_target_cannot_be_exchanged_or_taken_out_while_it_is_scaled_down(wor
 
     world.plane.requests.merge_status("ConsumerGroup", world.name, world.name, {"conditions": [waits]})
     for spec in ({"scaling": None}, {"scaling": {"target": {"name": "other"}}}):
-        assert "spec.scaling.target is scaled down for a reset; allowed: no change until the reset" in says(spec)
+        assert (
+            "spec.scaling.target cannot change while the workload is scaled down for a reset; wait until the reset"
+            in says(spec)
+        )
     assert says({"scaling": {"lagThreshold": 5}, "pause": True}) == ""
     world.plane.requests.merge_status("ConsumerGroup", world.name, world.name, {"conditions": []})
     assert says({"scaling": None}) == ""

@@ -214,9 +214,7 @@ class ClusterAdmin:
             try:
                 found = self._log_dirs_of(broker_id)
             except KafkaError as error:
-                log.warning(
-                    "no replicas are placed on broker %d, which does not report its free space: %s", broker_id, error
-                )
+                log.warning("broker %d gets no replicas, because its free space is unknown: %s", broker_id, error)
             else:
                 online[broker_id] = [each for each in found if each["error_code"] == ErrorCode.NONE]
         return Disks(
@@ -275,11 +273,7 @@ class ClusterAdmin:
             try:
                 supported[broker_id] = features.supported_metadata_versions(self.client, broker_id)
             except KafkaError as error:
-                log.warning(
-                    "the metadata version is not raised, because broker %d does not report its features: %s",
-                    broker_id,
-                    error,
-                )
+                log.warning("the metadata version stays, because broker %d reports no features: %s", broker_id, error)
         return supported
 
     def raise_metadata_version(self, level: int) -> StepRefused | None:

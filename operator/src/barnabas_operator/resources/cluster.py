@@ -47,10 +47,11 @@ class Resources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
 
     requests: Annotated[
         dict[str, Quantity],
-        Meta(description="the resources that Kubernetes reserves for a broker; memory 128Mi or more"),
+        Meta(description="the resources that Kubernetes reserves for a broker; memory must be at least 128Mi"),
     ] = field(default_factory=lambda: {"cpu": "200m", "memory": "256Mi"})
     limits: Annotated[
-        dict[str, Quantity], Meta(description="the most resources that a broker may use; memory 128Mi or more")
+        dict[str, Quantity],
+        Meta(description="the highest amount of resources that a broker may use; memory must be at least 128Mi"),
     ] = field(default_factory=lambda: {"memory": "1Gi"})
 
 
@@ -80,8 +81,8 @@ class Brokers(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
         Annotated[
             Rack,
             Meta(
-                description="the node label over whose values brokers are spread; {} means zones; if left out, brokers"
-                " have no racks"
+                description="the node label that names the rack of a broker; brokers are spread over the racks; {}"
+                " uses the label of the zone; if left out, brokers have no racks"
             ),
         ]
         | None
@@ -93,7 +94,11 @@ class Volume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_f
 
     id: Annotated[int, Meta(ge=0, le=999, description="the disk's permanent id, unique within the list")]
     size: Annotated[
-        Quantity, Meta(description="the size, 1Gi or more; can only grow, if the storage class allows it")
+        Quantity,
+        Meta(
+            description="the size, at least 1Gi; the size can only be increased, and only if the storage class allows"
+            " it"
+        ),
     ] = "10Gi"
     storage_class: Annotated[str | None, Meta(description="the storage class; if left out, the default class")] = None
     delete_claim: Annotated[
@@ -153,8 +158,9 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
     preferred_node_port_address_type: Annotated[
         NodeAddressType | None,
         Meta(
-            description="the type of node address that a broker advertises; if left out, or if the node has none of"
-            f" this type, the first of {_IN_ORDER}"
+            description="the type of node address that a broker advertises; if left out, or if the node has no"
+            " address of"
+            f" this type, the first type of {_IN_ORDER} that the node has"
         ),
     ] = None
 
@@ -167,7 +173,7 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
     ] = ()
     template: Annotated[
         ListenerTemplate,
-        Meta(description="changes of the Services of this listener, which must not be internal"),
+        Meta(description="changes of the Services of this listener; not allowed for an internal listener"),
     ] = ListenerTemplate()
 
     @property
@@ -189,7 +195,8 @@ class Rolling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
         Meta(
             ge=1,
             le=BROKERS_MAX,
-            description="how many brokers of the same rack may restart together; brokers of different racks never do",
+            description="how many brokers of one rack may restart together; brokers of different racks never restart"
+            " together",
         ),
     ] = 1
     pause: Annotated[bool, Meta(description="if true, no broker is restarted")] = False
@@ -224,7 +231,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
             Authorization,
             Meta(
                 description=(
-                    "the rights of clients; needs authentication in each listener; if left out, clients may do"
+                    "the rights of clients; each listener must have authentication; if left out, clients may do"
                     " everything"
                 )
             ),
@@ -256,7 +263,10 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     template: ClusterTemplate = ClusterTemplate()
     rebalance: Annotated[
         RebalanceMode,
-        Meta(description="how replicas are rebalanced: Manual waits for approval by an annotation, Automatic does not"),
+        Meta(
+            description="how replicas are rebalanced: Manual waits for approval by an annotation, Automatic needs no"
+            " approval"
+        ),
     ] = "Manual"
     lag_exporter: (
         Annotated[
@@ -311,7 +321,7 @@ class RollingStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_un
         tuple[int, ...], Meta(max_length=BROKERS_MAX, description="the ids of the brokers that are restarting")
     ] = ()
     blocked_by: Annotated[str, Meta(description="the reason why the next broker cannot restart yet")] = ""
-    message: Annotated[Message, Meta(description="why the next broker cannot restart yet, as a sentence")] = ""
+    message: Annotated[Message, Meta(description="a sentence that says why the next broker cannot restart yet")] = ""
 
 
 class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -323,7 +333,7 @@ class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_un
     ] = ()
     certificates: Annotated[
         tuple[CertificateStatus, ...],
-        Meta(max_length=CERTIFICATES_MAX, description="when the certificates of a secured Cluster expire"),
+        Meta(max_length=CERTIFICATES_MAX, description="the certificates of a secured Cluster, and when they expire"),
     ] = ()
     cluster_id: Annotated[str, Meta(description="Kafka's cluster id")] | None = None
     metadata_version: (
@@ -360,7 +370,8 @@ class ClusterStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_un
         Annotated[
             SecurityStageName,
             Meta(
-                description="the use of TLS between brokers: Offered, Used or Secured; left out if brokers use no TLS"
+                description="how brokers use TLS among themselves: Offered, Used or Secured; left out if they use no"
+                " TLS"
             ),
         ]
         | None

@@ -101,8 +101,8 @@ _LIST_RULES: Final[Mapping[type, list[JsonObject]]] = {
         {
             "rule": f"self.all(each, !(each.name in {LISTENERS_OF_BROKERS}))",
             "message": (  # An expression that names the wrong value would exceed CEL's cost limit.
-                f"spec.listeners has the name {' or '.join(LISTENERS_OF_BROKERS)}; allowed: any other,"
-                " because these are the names of the brokers' own ports"
+                f"spec.listeners has the name {' or '.join(LISTENERS_OF_BROKERS)}, which the brokers' own ports have;"
+                " choose another name"
             ),
         },
     ],

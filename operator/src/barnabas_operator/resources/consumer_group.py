@@ -102,7 +102,7 @@ class Reset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
     """A reset of the group's offsets, which is carried out once for each id, while the group has no members."""
 
     id: ResetId
-    to: Annotated[ResetTo, Meta(description="the position at which the group continues")]
+    to: Annotated[ResetTo, Meta(description="the position at which the group continues to read")]
     topics: Annotated[
         tuple[TopicNameText, ...],
         Meta(
@@ -123,18 +123,19 @@ class Reset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
 class Offsets(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The changes of the group's committed offsets."""
 
-    reset: Annotated[Reset, Meta(description="one reset")] | None = None
+    reset: Annotated[Reset, Meta(description="a reset of the committed offsets")] | None = None
 
 
 class LagObjective(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The highest acceptable lag. If a limit is exceeded, the condition WithinObjective becomes False."""
 
     max_records: (
-        Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="the most unread records in all partitions")] | None
+        Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="the highest allowed number of unread records")] | None
     ) = None
     max_seconds: (
         Annotated[
-            int, Meta(ge=0, le=OFFSET_MAX, description=("the largest age of the oldest unread record, in seconds"))
+            int,
+            Meta(ge=0, le=OFFSET_MAX, description="the highest allowed age of the oldest unread record, in seconds"),
         ]
         | None
     ) = None
@@ -145,15 +146,15 @@ class LagObjective(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
                 ge=0,
                 le=100,
                 description=(
-                    "the largest unread share of a partition's log, in percent; at 100 percent, retention deletes "
-                    "unread records"
+                    "the highest allowed unread share of a partition's log, in percent; at 100 percent, retention"
+                    " deletes unread records"
                 ),
             ),
         ]
         | None
     ) = None
     for_: Annotated[
-        Duration, Meta(description="how long a limit may be exceeded until WithinObjective is False, such as 90s")
+        Duration, Meta(description="how long a limit may be exceeded before WithinObjective becomes False, such as 90s")
     ] = field(default="2m", name="for")
 
 
@@ -167,22 +168,24 @@ class ScaleTarget(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 class Scaling(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The scaling of the group's consumers by lag. There are never more replicas than partitions."""
 
-    target: Annotated[ScaleTarget, Meta(description="what is scaled")]
+    target: Annotated[ScaleTarget, Meta(description="the workload that is scaled")]
     lag_threshold: (
         Annotated[
             int,
             Meta(
                 ge=1,
                 le=OFFSET_MAX,
-                description=("the lag in records for each replica; if left out, replicas do not follow the lag"),
+                description=(
+                    "the lag in records for each replica; if left out, the lag does not change the number of replicas"
+                ),
             ),
         ]
         | None
     ) = None
     min: Annotated[
-        int, Meta(ge=0, le=REPLICAS_MAX, description=("the fewest replicas, which run while there is no lag"))
+        int, Meta(ge=0, le=REPLICAS_MAX, description=("the lowest number of replicas, which run while there is no lag"))
     ] = 1
-    max: Annotated[int, Meta(ge=1, le=REPLICAS_MAX, description="replicas at most")] = 10
+    max: Annotated[int, Meta(ge=1, le=REPLICAS_MAX, description="the highest number of replicas")] = 10
 
 
 class ConsumerGroupSpec(
@@ -206,9 +209,7 @@ class ConsumerGroupSpec(
     ) = None
     offsets: Annotated[Offsets, Meta(description="changes of the group's committed offsets")] = Offsets()
     lag_objective: Annotated[LagObjective, Meta(description="the highest acceptable lag")] | None = None
-    scaling: Annotated[Scaling, Meta(description="the workload of the group's consumers, and its scaling")] | None = (
-        None
-    )
+    scaling: Annotated[Scaling, Meta(description="the scaling of the workload that runs the consumers")] | None = None
     deletion_policy: Annotated[
         GroupDeletionPolicy,
         Meta(
@@ -285,7 +286,7 @@ class ConsumerGroupStatus(
     ) = None
     seconds: Annotated[int, Meta(description="the seconds since the oldest unread record was written")] | None = None
     evaluation: Annotated[Evaluated, Meta(description="the worst status of a partition, as in Burrow")] | None = None
-    replicas: Annotated[int, Meta(description="the replicas that the operator set last")] | None = None
+    replicas: Annotated[int, Meta(description="the number of replicas that the operator last set")] | None = None
     reset: Annotated[ResetStatus, Meta(description="the result of the reset in the spec")] | None = None
     topics: Annotated[
         tuple[GroupTopic, ...],
@@ -355,8 +356,8 @@ CONSUMER_GROUP: Final = Kind(
                     " && self.spec.scaling.target == oldSelf.spec.scaling.target)"
                 ),
                 "message": (
-                    "spec.scaling.target is scaled down for a reset; allowed: no change until the reset has ended, or"
-                    " remove spec.offsets.reset first and wait until the target is scaled up again"
+                    "spec.scaling.target cannot change while the workload is scaled down for a reset; wait until the"
+                    " reset has ended, or remove spec.offsets.reset and wait until the workload is scaled up again"
                 ),
             },
         ],
@@ -368,8 +369,8 @@ CONSUMER_GROUP: Final = Kind(
                     " || has(self.scaling)"
                 ),
                 "message": (
-                    "spec.offsets.reset.whenActive is ScaleDown and spec.scaling is missing; allowed: ScaleDown with"
-                    " spec.scaling.target, or Refuse or Wait"
+                    "spec.offsets.reset.whenActive is ScaleDown, but spec.scaling is missing; set"
+                    " spec.scaling.target, or set whenActive to Refuse or Wait"
                 ),
             },
         ],
@@ -378,7 +379,7 @@ CONSUMER_GROUP: Final = Kind(
                 "rule": f"{_CHOSEN} == 1",
                 "message": (
                     f"spec.offsets.reset.to needs exactly one of {', '.join(_TARGETS)} or offsets;"
-                    " earliest and latest are written with {}"
+                    " write earliest and latest with the value {}"
                 ),
             }
         ],

@@ -67,8 +67,8 @@ class MaintenanceEntry(
             Meta(
                 ge=60,
                 le=SECONDS_MAX,
-                description="the age in seconds of the last success at which the alert MaintenanceNotRun fires; if left"
-                " out, the alert never fires",
+                description="the highest allowed age of the last successful run, in seconds; if a run is older, the"
+                " alert MaintenanceNotRun fires; if left out, the alert never fires",
             ),
         ]
         | None

@@ -28,8 +28,8 @@ class MaintenanceJobSpec(
 class Count(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The progress of a run: how much is done, and the total."""
 
-    done: Annotated[int, Meta(description="so far")]
-    total: Annotated[int, Meta(description="the total; left out if it is unknown")] | None = None
+    done: Annotated[int, Meta(description="the number so far")]
+    total: Annotated[int, Meta(description="the total number; left out if the total is unknown")] | None = None
 
 
 class MaintenanceJobStatus(
@@ -50,9 +50,9 @@ class MaintenanceJobStatus(
     duration_seconds: (
         Annotated[int, Meta(description="the seconds from the start of the run to its end, or until now")] | None
     ) = None
-    duration: Annotated[str, Meta(description="the duration as text")] | None = None
+    duration: Annotated[str, Meta(description="the duration of the run as text, such as 2m5s")] | None = None
     attempts: Annotated[int, Meta(description="how many drivers were started")] | None = None
-    driver_running: Annotated[bool, Meta(description="whether the driver of an active run is running")] | None = None
+    driver_running: Annotated[bool, Meta(description="true if the driver of an active run is running")] | None = None
     activity: Annotated[str, Meta(description="the current activity, as the job reports it")] | None = None
     stages: Annotated[Count, Meta(description="the number of stages")] | None = None
     records: Annotated[Count, Meta(description="the number of processed records")] | None = None
@@ -113,7 +113,7 @@ MAINTENANCE_JOB: Final = Kind(
         MaintenanceJobSpec: [
             {
                 "rule": "self == oldSelf",
-                "message": "spec cannot change, because a run is done only once; allowed: a new MaintenanceJob",
+                "message": "spec cannot change, because a MaintenanceJob runs only once; create a new MaintenanceJob",
             }
         ],
         **RUN_RULES,

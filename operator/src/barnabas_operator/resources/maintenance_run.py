@@ -40,13 +40,14 @@ MountPath = Annotated[
 class PodResources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The resource requests and limits of a pod, for cpu and memory."""
 
-    requests: Annotated[dict[str, Quantity], Meta(description="the resources that Kubernetes reserves")] = field(
-        default_factory=lambda: {"cpu": "500m", "memory": "2Gi"}
+    requests: Annotated[dict[str, Quantity], Meta(description="the resources that Kubernetes reserves for the pod")] = (
+        field(default_factory=lambda: {"cpu": "500m", "memory": "2Gi"})
     )
     limits: Annotated[
         dict[str, Quantity],
         Meta(
-            description="the most that the pod may use; memory 1Gi or more; Spark's heap gets 60 percent of the memory"
+            description="the resources that the pod may use; memory must be at least 1Gi, of which Spark's heap gets"
+            " 60 percent"
         ),
     ] = field(default_factory=lambda: {"memory": "2Gi"})
 
@@ -71,10 +72,15 @@ class RunPodSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkno
         tuple[JsonObject, ...],
         Meta(max_length=TOLERATIONS_MAX, description="the taints of nodes that the pods tolerate"),
     ] = ()
-    affinity: Annotated[JsonObject, Meta(description="the nodes and the other pods that the pods prefer or avoid")] = {}
+    affinity: Annotated[
+        JsonObject, Meta(description="the nodes and pods that the pods of the run prefer or avoid")
+    ] = {}
     image_pull_secrets: Annotated[
         tuple[ImagePullSecret, ...],
-        Meta(max_length=PULL_SECRETS_MAX, description="the image pull secrets; if left out, the Secrets of the chart"),
+        Meta(
+            max_length=PULL_SECRETS_MAX,
+            description="the image pull secrets; if left out, the image pull secrets of the chart's values",
+        ),
     ] = ()
     priority_class_name: Annotated[str, Meta(max_length=253, description="their PriorityClass")] | None = None
 
@@ -84,7 +90,9 @@ class RunPodTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
     metadata: Annotated[
         TemplateMetadata,
-        Meta(description="labels and annotations, which take precedence over the Cluster's template.metadata"),
+        Meta(
+            description="labels and annotations of the pods, which take precedence over the Cluster's template.metadata"
+        ),
     ] = TemplateMetadata()
     spec: RunPodSpec = RunPodSpec()
 
@@ -94,7 +102,10 @@ class RunTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 
     pod: Annotated[
         RunPodTemplate,
-        Meta(description="changes of the pods of driver and executors and, except for nodes, of the CronJob's pods"),
+        Meta(
+            description="changes of the pods of driver and executors; except for nodes, they also apply to the"
+            " CronJob's pods"
+        ),
     ] = RunPodTemplate()
 
 
@@ -102,9 +113,9 @@ class RunVolume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
     """A PersistentVolumeClaim that driver and executors mount."""
 
     name: Annotated[Name, Meta(description="the volume's name, unique within the list")]
-    mount_path: Annotated[MountPath, Meta(description="the mount path, as used in options")]
+    mount_path: Annotated[MountPath, Meta(description="the mount path of the volume, which the job's options use")]
     claim_name: Annotated[
-        ObjectName, Meta(description="the claim, which must be ReadWriteMany for executors on several nodes")
+        ObjectName, Meta(description="the volume claim, which must be ReadWriteMany if executors run on several nodes")
     ]
     read_only: Annotated[bool, Meta(description="if true, the volume is mounted read-only")] = False
 
@@ -112,8 +123,8 @@ class RunVolume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
 class EventLogs(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The claim for Spark's event logs, which Spark's history server reads."""
 
-    claim_name: Annotated[ObjectName, Meta(description="the claim, which the driver mounts")]
-    mount_path: Annotated[MountPath, Meta(description="the mount path in the driver")] = "/event-logs"
+    claim_name: Annotated[ObjectName, Meta(description="the volume claim, which the driver mounts")]
+    mount_path: Annotated[MountPath, Meta(description="the mount path of the claim in the driver")] = "/event-logs"
 
 
 class SecretKeyRef(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -162,7 +173,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
         | None
     ) = None
     spark_conf: Annotated[
-        dict[str, str], Meta(description="Spark's configuration, without the keys that the operator sets")
+        dict[str, str], Meta(description="Spark's configuration; keys that the operator sets itself are refused")
     ] = {}
     env: Annotated[
         tuple[EnvVar, ...], Meta(max_length=ENV_MAX, description="environment variables of driver and executors")
@@ -187,8 +198,8 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
             Meta(
                 ge=0,
                 le=SECONDS_MAX,
-                description="the seconds after the end of the run when the resource is deleted with its pods; if left"
-                " out, the resource is not deleted",
+                description="the seconds from the end of the run until this resource is deleted with its pods; if left"
+                " out, this resource is not deleted",
             ),
         ]
         | None

@@ -61,7 +61,9 @@ def _parse_file(file: str, text: str) -> Iterator[Declared | ManifestError]:
             else:
                 yield replace(item, file=file, first_line=first_line)
     if empty:
-        yield ManifestError(Place(file, 1, 1), f"the file holds no resource; allowed: {' or '.join(_kinds())}")
+        yield ManifestError(
+            Place(file, 1, 1), f"the file has no resource; add a resource of the kind {' or '.join(_kinds())}"
+        )
 
 
 @lru_cache(maxsize=PARTS_KEPT_MAX)
@@ -85,7 +87,8 @@ def _parse_document(document: Document) -> Iterator[Declared | ManifestError]:
 def _document_findings(document: object) -> Iterator[Finding]:
     if not isinstance(document, Mapping):
         yield Finding(
-            (), f"the document is {shown(document)}; allowed: a mapping with apiVersion, kind, metadata, spec"
+            (),
+            f"the document is {shown(document)}; allowed: a mapping with the keys apiVersion, kind, metadata and spec",
         )
         return
     for name, choices in (("apiVersion", (API_VERSION,)), ("kind", _kinds())):
@@ -115,5 +118,7 @@ def _duplicates(declared: tuple[Declared, ...]) -> Iterator[ManifestError]:
         meta, kind, place = item.resource.metadata, item.resource.kind, item.place(path)
         key = (kind, meta.namespace, meta.name)
         if key in first:
-            yield ManifestError(place, f"{dotted(path)} is {meta.name!r}, but {first[key]} declares that {kind}")
+            yield ManifestError(
+                place, f"{dotted(path)} is {meta.name!r}, but {first[key]} already declares this {kind}"
+            )
         first.setdefault(key, place)

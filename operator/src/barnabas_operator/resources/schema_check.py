@@ -41,7 +41,7 @@ def _step(step: str | int) -> str:
 
 def shown(value: object) -> str:
     """Return the value with its YAML type, for an error message."""
-    name = next((name for kind, name in YAML_NAMES.items() if isinstance(value, kind)), "no plain YAML value")
+    name = next((name for kind, name in YAML_NAMES.items() if isinstance(value, kind)), "not a plain YAML value")
     if value is None or isinstance(value, Mapping | list):
         return name
     text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -114,7 +114,7 @@ def _check_struct(expected: inspect.Type, value: object, path: Path) -> Iterator
 def _unknown_field(key: str, path: Path, fields: Mapping[str, inspect.Field]) -> str:
     near = get_close_matches(key, fields, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
-    return f"{dotted((*path, key))} is no field{hint}; allowed: {', '.join(fields)}"
+    return f"{dotted((*path, key))} is not a field{hint}; allowed: {', '.join(fields)}"
 
 
 def _check_list(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:

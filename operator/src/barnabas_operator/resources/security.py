@@ -21,20 +21,25 @@ class Authentication(Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
     type: Annotated[
         AuthenticationType,
-        Meta(description="a certificate (tls), or a password (scram-sha-512 or plain); tls and plain need TLS"),
+        Meta(
+            description="a certificate (tls), or a password (scram-sha-512 or plain); tls and plain need a listener"
+            " with tls: true"
+        ),
     ]
 
 
 class Authorization(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The authorization of clients by ACLs, which needs authentication at every listener."""
 
-    type: Annotated[Literal["simple"], Meta(description="simple means Kafka's ACLs")] = "simple"
+    type: Annotated[Literal["simple"], Meta(description="the kind of authorization; simple uses Kafka's ACLs")] = (
+        "simple"
+    )
     super_users: Annotated[
         tuple[UserName, ...],
-        Meta(max_length=SUPER_USERS_MAX, description="the users who may do everything, in addition to admin"),
+        Meta(max_length=SUPER_USERS_MAX, description="the users who may do everything, in addition to the user admin"),
     ] = ()
     allow_everyone_if_no_acl_found: Annotated[
-        bool, Meta(description="if true, everybody may do everything with a resource that has no ACL")
+        bool, Meta(description="if true, every user may do everything with a Kafka resource that has no ACL")
     ] = False
 
 
@@ -44,7 +49,11 @@ class CertificateAuthority(
     """A certificate authority (CA)."""
 
     generate_certificate_authority: Annotated[
-        bool, Meta(description="if false, you must create the CA and renew it, in Secrets")
+        bool,
+        Meta(
+            description="if false, the operator creates no CA; you create and renew the CA's certificate and key in"
+            " Secrets"
+        ),
     ] = True
 
 
@@ -53,9 +62,12 @@ class CertificateStatus(
 ):
     """A certificate of brokers, clients or a CA, and its expiry."""
 
-    name: Annotated[str, Meta(description="the Secret with the certificate")]
+    name: Annotated[str, Meta(description="the name of the Secret with the certificate")]
     not_after: Annotated[str, Meta(description="when the certificate expires (RFC 3339)")]
     renewal_time: (
-        Annotated[str, Meta(description="when the operator renews the certificate; left out if the operator does not")]
+        Annotated[
+            str,
+            Meta(description="when the operator renews the certificate; left out if the operator does not renew it"),
+        ]
         | None
     ) = None

@@ -12,8 +12,8 @@ from msgspec import Meta, Struct
 from barnabas_operator.resources.json_types import JsonObject
 
 BROKER_IDS_MAX: Final = 1_000
-Labels = Annotated[dict[str, str], Meta(description="labels, added to the operator's own")]
-Annotations = Annotated[dict[str, str], Meta(description="annotations, added to the operator's own")]
+Labels = Annotated[dict[str, str], Meta(description="labels that are added to those that the operator sets")]
+Annotations = Annotated[dict[str, str], Meta(description="annotations that are added to those that the operator sets")]
 
 
 class TemplateMetadata(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -33,7 +33,7 @@ class Template(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
     """A partial object, which is merged over the operator's object."""
 
     metadata: TemplateMetadata = TemplateMetadata()
-    spec: Annotated[JsonObject, Meta(description="the fields of the object's spec that must differ")] = {}
+    spec: Annotated[JsonObject, Meta(description="the fields of the object's spec to change")] = {}
 
 
 class BrokerServiceTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -41,7 +41,7 @@ class BrokerServiceTemplate(Struct, frozen=True, kw_only=True, rename="camel", f
 
     broker_id: Annotated[int, Meta(ge=0, le=BROKER_IDS_MAX - 1, description="the broker id, unique within the list")]
     metadata: TemplateMetadata = TemplateMetadata()
-    spec: Annotated[JsonObject, Meta(description="the fields of the Service's spec that must differ")] = {}
+    spec: Annotated[JsonObject, Meta(description="the fields of the Service's spec to change")] = {}
 
 
 class ListenerTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -78,4 +78,6 @@ class ClusterTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_
     service_account: Annotated[MetadataTemplate, Meta(description="the brokers' ServiceAccount")] = MetadataTemplate()
     pod_disruption_budget: Annotated[Template, Meta(description="the PodDisruptionBudget")] = Template()
     network_policy: Annotated[Template, Meta(description="the NetworkPolicy")] = Template()
-    pod_monitor: Annotated[Template, Meta(description="the PodMonitor, if the API server has that kind")] = Template()
+    pod_monitor: Annotated[
+        Template, Meta(description="the PodMonitor, which exists if the API server has the kind PodMonitor")
+    ] = Template()

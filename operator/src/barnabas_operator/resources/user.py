@@ -76,7 +76,10 @@ class UserAuthentication(
     password: (
         Annotated[
             Password,
-            Meta(description="the password, only with scram; if left out, a password of 32 characters is generated"),
+            Meta(
+                description="the password, allowed only for scram; if left out, a password of 32 characters is"
+                " generated"
+            ),
         ]
         | None
     ) = None
@@ -98,7 +101,8 @@ class AclResource(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
         | None
     ) = None
     pattern_type: Annotated[
-        AclPatternType, Meta(description="literal matches the name, prefix all names that begin with the name")
+        AclPatternType,
+        Meta(description="literal matches only the name, prefix matches all names that begin with the name"),
     ] = "literal"
 
 
@@ -119,7 +123,11 @@ class AclRule(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     ] = "*"
     operations: Annotated[
         tuple[AclOperation, ...],
-        Meta(min_length=1, max_length=OPERATIONS_MAX, description="the operations, with Kafka's names"),
+        Meta(
+            min_length=1,
+            max_length=OPERATIONS_MAX,
+            description="the operations that the ACL allows or denies, by their names in Kafka",
+        ),
     ]
 
 
@@ -128,7 +136,9 @@ class UserAuthorization(
 ):
     """The rights of the user, which need spec.authorization in the Cluster."""
 
-    type: Annotated[Literal["simple"], Meta(description="simple means Kafka's ACLs")] = "simple"
+    type: Annotated[Literal["simple"], Meta(description="the kind of authorization; simple uses Kafka's ACLs")] = (
+        "simple"
+    )
     acls: Annotated[
         tuple[AclRule, ...],
         Meta(max_length=ACLS_MAX, description="the ACLs of the user; other ACLs of the user are removed"),
@@ -139,16 +149,23 @@ class UserQuotas(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkno
     """The quotas of the user at each broker. A quota that is left out does not limit the user."""
 
     producer_byte_rate: (
-        Annotated[int, Meta(ge=1, description="the bytes per second that the user's clients may write")] | None
+        Annotated[int, Meta(ge=1, description="how many bytes per second the user's clients may write")] | None
     ) = None
     consumer_byte_rate: (
-        Annotated[int, Meta(ge=1, description="the bytes per second that the user's clients may read")] | None
+        Annotated[int, Meta(ge=1, description="how many bytes per second the user's clients may read")] | None
     ) = None
     request_percentage: (
-        Annotated[int, Meta(ge=1, description="the percentage of the time of a broker's event loop")] | None
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                description="the percentage of the time of a broker's event loop that the user's requests may take",
+            ),
+        ]
+        | None
     ) = None
     controller_mutation_rate: (
-        Annotated[float, Meta(description="the partitions per second that the user may create and delete; more than 0")]
+        Annotated[float, Meta(description="how many partitions per second the user may create or delete; more than 0")]
         | None
     ) = None
 
@@ -200,8 +217,12 @@ class UserStatus(Status, frozen=True, kw_only=True, rename="camel", forbid_unkno
 
     cluster: Annotated[str | None, Meta(description="the Cluster that has the user, which cannot change")] = None
     username: Annotated[str, Meta(description="the user's name in Kafka")] | None = None
-    secret: Annotated[str, Meta(description="the Secret with the credentials and settings for clients")] | None = None
-    certificate: Annotated[CertificateStatus, Meta(description="the expiry of a tls user's certificate")] | None = None
+    secret: (
+        Annotated[str, Meta(description="the Secret with the user's credentials and the settings for clients")] | None
+    ) = None
+    certificate: (
+        Annotated[CertificateStatus, Meta(description="the certificate of a tls user, and when it expires")] | None
+    ) = None
     password_id: (
         Annotated[
             str,

@@ -79,11 +79,11 @@ def yaml_documents(text: str) -> Iterator[Document | ManifestError]:
             if nodes is not None:
                 yield Document(_plain(nodes), nodes)
     except MarkedYAMLError as error:
-        yield ManifestError(_marked_place(error), f"not YAML: {error.problem or error}")
+        yield ManifestError(_marked_place(error), f"the text is not YAML: {error.problem or error}")
     except ReaderError as error:
         before = text[: error.position].split("\n")
         place = Place("", len(before), len(before[-1]) + 1)
-        yield ManifestError(place, f"not YAML: the character {chr(error.character)!r} is not allowed")
+        yield ManifestError(place, f"the text is not YAML: the character {chr(error.character)!r} is not allowed")
 
 
 def _marked_place(error: MarkedYAMLError) -> Place:

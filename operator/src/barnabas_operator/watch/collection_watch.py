@@ -74,7 +74,7 @@ class CollectionWatch:
         pages = [page async for page in self._api.pages(*self._place)]
         newest = int(pages[-1]["metadata"]["resourceVersion"])
         if newest < self._version:
-            raise MustEnd(f"{self._what} saw version {self._version}, but the newest is {newest}: etcd was restored")
+            raise MustEnd(f"{self._what} saw version {self._version}, but now sees version {newest}: etcd was restored")
         # In lists of built-in kinds, Kubernetes leaves out the fields `kind` and `apiVersion` of the items.
         kind = {"apiVersion": pages[-1].get("apiVersion"), "kind": self._kind}
         listed = {key_of(body): {**kind, **body} for page in pages for body in page["items"]}

@@ -187,8 +187,8 @@ TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContex
         topic(partition=3),
         AdmissionContext(),
         (
-            "spec.partition is no field (did you mean partitions?); allowed: cluster, topicName, partitions, replicas, "
-            "config, deletionPolicy, adopt, driftPolicy, pause"
+            "spec.partition is not a field (did you mean partitions?); allowed: cluster, topicName, partitions, "
+            "replicas, config, deletionPolicy, adopt, driftPolicy, pause"
         ),
     ),
     "a value of another type": (

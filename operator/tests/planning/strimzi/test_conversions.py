@@ -88,7 +88,7 @@ def test_manifests_become_what_is_stored_beside_them(name: str) -> None:
             ),
         ),
         ("name: quay", "label: quay", "kafka:2:1: Kafka: metadata.name is missing; allowed: a string"),
-        ("  kafka:", "  kafka: [", "kafka:8:12: not YAML: expected ',' or ']', but got ':'"),
+        ("  kafka:", "  kafka: [", "kafka:8:12: the text is not YAML: expected ',' or ']', but got ':'"),
     ],
 )
 def test_an_error_names_file_document_and_field(old: str, new: str, message: str) -> None:
