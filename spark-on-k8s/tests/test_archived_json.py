@@ -97,12 +97,12 @@ def test_a_value_that_does_not_fit_fails_the_run_and_is_named(
     [
         ("{", "the file is neither a JSON Schema nor Spark's DDL"),
         ("a NONSENSE", "the file is neither a JSON Schema nor Spark's DDL"),
-        ('{"type": "array", "items": {"type": "string"}}', "the root is array<string>; allowed is an object"),
+        ('{"type": "array", "items": {"type": "string"}}', "the root is array<string>; allowed: an object"),
         (
             '{"type": "object", "properties": {"a": {"oneOf": []}}}',
-            "'a' is {\"oneOf\": \\[\\]}; allowed is one type of",
+            "'a' is {\"oneOf\": \\[\\]}; allowed: one type of",
         ),
-        ('{"type": "object", "properties": {"a": {"type": ["string", "integer"]}}}', "allowed is one type of string, "),
+        ('{"type": "object", "properties": {"a": {"type": ["string", "integer"]}}}', "allowed: one type of string, "),
     ],
 )
 def test_a_schema_that_cannot_be_used_is_told(spark: SparkSession, tmp_path: Path, text: str, told: str) -> None:

@@ -79,7 +79,7 @@ def test_a_server_that_overwrites_in_spite_of_the_condition_is_refused(spark: Sp
     with server_without_conditions() as endpoint:
         bucket = new_bucket(endpoint, spark)
         world.at(bucket.location).make(1)
-        with pytest.raises(JobFailed, match="an archive needs a server with conditional puts"):
+        with pytest.raises(JobFailed, match="use a server with conditional puts"):
             world.archive(spark)
         assert bucket.keys() == [""]  # Hadoop's mark that the folder is there.
 

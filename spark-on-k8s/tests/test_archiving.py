@@ -60,7 +60,7 @@ def test_the_second_writer_of_an_archive_is_refused(spark: SparkSession, world: 
     with (
         ArchiveFolder(LocalFolder(str(world.folder))).written_by_us(),
         pytest.raises(
-            JobFailed, match=r"process \d+ on .* writes this archive, and an archive has one writer at a time"
+            JobFailed, match=r"process \d+ on .* is writing this archive, which can have only one writer at a time"
         ),
     ):
         world.archive(spark)

@@ -219,7 +219,7 @@ def test_a_broker_that_runs_has_nothing_wrong_while_it_is_written_to(
             "the log dir is of cluster.id=other; {0}/1 is of cluster.id=made. Audit",
         ),
         (["9:{0}/broken"], "meta.properties cannot be read: the file has no node.id"),
-        (["1:{0}/1", "1:{0}/1/"], "log_dirs=1:{0}/1: the log dir is given twice; allowed: once"),
+        (["1:{0}/1", "1:{0}/1/"], "log_dirs=1:{0}/1: the log dir is given twice; name each log dir once"),
         (["3:{0}/empty"], "the log dirs hold no partition"),
     ],
 )

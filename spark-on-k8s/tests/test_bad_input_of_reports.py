@@ -39,7 +39,7 @@ def test_a_report_below_a_file_is_refused(job: str, spark: SparkSession, world: 
 def test_a_file_in_place_of_the_report_stays(job: str, spark: SparkSession, world: World, tmp_path: Path) -> None:
     report = tmp_path / "report"
     report.write_text("somebody's", encoding="utf-8")
-    with pytest.raises(JobFailed, match=f"^report={report} exists already; name another folder, or remove this one"):
+    with pytest.raises(JobFailed, match=f"^report={report} exists already; name another folder, or remove this folder"):
         made(job, spark, world, report)
     assert report.read_text(encoding="utf-8") == "somebody's"
     assert [each.name for each in tmp_path.iterdir()] == ["report"]

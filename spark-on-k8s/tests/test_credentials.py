@@ -74,14 +74,14 @@ def test_without_a_file_nothing_is_added(file: Path) -> None:
     ("text", "problem"),
     [
         ("security.protocol=TLS\n", "security.protocol=TLS; allowed: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
-        ("sasl.oauthbearer.scope=x\n", "sasl.oauthbearer.scope is not supported; allowed are security.protocol"),
-        ("ssl.truststore.location=/t.jks\n", "ssl.truststore.type is JKS, the default; allowed: PEM"),
+        ("sasl.oauthbearer.scope=x\n", "sasl.oauthbearer.scope is not supported; allowed: security.protocol"),
+        ("ssl.truststore.location=/t.jks\n", "ssl.truststore.type has its default JKS; allowed: PEM"),
         (f"security.protocol=SASL_SSL\n{JAAS}", "sasl.mechanism is missing; allowed: PLAIN"),
         (
             SECURED.replace("=PLAIN\n", "=SCRAM-SHA-256\n"),
             "has the login module of PLAIN; allowed: the login module of",
         ),
-        (SECURED.replace("username", "user"), 'has no username; allowed: username="..." before the ;'),
+        (SECURED.replace("username", "user"), 'has no username; add username="..." before the semicolon'),
     ],
 )
 def test_a_property_that_cannot_be_used_is_named_without_its_secrets(file: Path, text: str, problem: str) -> None:

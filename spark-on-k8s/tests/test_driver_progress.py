@@ -59,7 +59,7 @@ def test_an_ending_keeps_as_many_findings_as_half_of_it_can_have() -> None:
     told = msgspec.json.decode(ending.shortened())["result"]
     assert told["findings"][:-1] == findings[: len(told["findings"]) - 1]
     assert len(told["findings"]) > 30
-    assert told["findings"][-1] == f"{101 - len(told['findings'])} more; see the report, or the log of the pod"
+    assert told["findings"][-1] == f"{101 - len(told['findings'])} more findings; see the report, or the log of the pod"
     assert told["partitions"] == "500 items; see the log of the pod"
 
 

@@ -15,7 +15,7 @@ from barnabas_jobs.planning.errors import BadOption
 from barnabas_jobs.planning.options import parse
 
 GIVEN = ["bootstrap=localhost:9092", "topic=flights", "archive=/archive"]
-LOCATION = "a folder of this machine, or s3a://BUCKET/FOLDER, without any of * ? [ ] { } \\"
+LOCATION = "a folder of this machine, or s3a://BUCKET/FOLDER, without the characters * ? [ ] { } \\"
 
 
 def test_words_become_typed_options() -> None:
@@ -32,12 +32,12 @@ def test_words_become_typed_options() -> None:
 @pytest.mark.parametrize(
     ("word", "told"),
     [
-        ("commit_records=0", "--option commit_records=0: allowed is a whole number, 1 or more"),
-        ("commit_records=many", "--option commit_records=many: allowed is a whole number, 1 or more"),
-        ("fail_on_data_loss=maybe", "--option fail_on_data_loss=maybe: allowed is true or false"),
-        ("topic=flights", "--option topic: the option is given twice; allowed: once"),
-        ("nonsense", "--option nonsense: allowed is NAME=VALUE, with NAME one of bootstrap, topic, archive, "),
-        ("colour=red", "--option colour=red: allowed is NAME=VALUE, with NAME one of bootstrap, topic, archive, "),
+        ("commit_records=0", "--option commit_records=0; allowed: a whole number, 1 or more"),
+        ("commit_records=many", "--option commit_records=many; allowed: a whole number, 1 or more"),
+        ("fail_on_data_loss=maybe", "--option fail_on_data_loss=maybe; allowed: true or false"),
+        ("topic=flights", "--option topic: the option is given twice; give each option once"),
+        ("nonsense", "--option nonsense; allowed: NAME=VALUE, with NAME one of bootstrap, topic, archive, "),
+        ("colour=red", "--option colour=red; allowed: NAME=VALUE, with NAME one of bootstrap, topic, archive, "),
     ],
 )
 def test_a_wrong_option_is_named_with_what_is_allowed(word: str, told: str) -> None:
@@ -52,15 +52,15 @@ def test_a_wrong_option_is_named_with_what_is_allowed(word: str, told: str) -> N
         (
             "restore",
             ["replicas=3"],
-            "replicas=3 and create=false: allowed is create=true, which creates a topic",
+            "replicas=3 and create=false; allowed: replicas only with create=true, which creates the topic",
         ),
         (
             "restore",
             ["from_time=2013-01-02T00:00:00Z", "to_time=2013-01-02T00:00:00Z"],
-            "00:00:00+00:00: allowed is a to_time after from_time",
+            "00:00:00+00:00; allowed: a to_time after from_time",
         ),
-        ("restore", ["from_offset=5", "to_offset=4"], "from_offset=5 and to_offset=4: allowed is a to_offset after"),
-        ("archive", ["delete_archived=true", "continuous=true"], "delete_archived=true and continuous=true: allowed"),
+        ("restore", ["from_offset=5", "to_offset=4"], "from_offset=5 and to_offset=4; allowed: a to_offset after"),
+        ("archive", ["delete_archived=true", "continuous=true"], "delete_archived=true and continuous=true; allowed: "),
     ],
 )
 def test_options_that_contradict_each_other_are_wrong_options(
@@ -75,7 +75,7 @@ def test_options_that_contradict_each_other_are_wrong_options(
 @pytest.mark.parametrize("to_time", ["2026-01-01T00:00:00Z", "2026-02-01T01:00:00+01:00"])
 def test_no_objective_is_kept_in_a_range_that_ends_before_it_begins(to_time: str) -> None:
     """It has no commits: nobody would have missed anything."""
-    with pytest.raises(BadOption, match="allowed is a to_time after from_time"):
+    with pytest.raises(BadOption, match="allowed: a to_time after from_time"):
         parse(
             lag_history.Options,
             [GIVEN[0], "report=/report", "max_records=5", "from_time=2026-02-01T00:00:00Z", f"to_time={to_time}"],
@@ -85,18 +85,18 @@ def test_no_objective_is_kept_in_a_range_that_ends_before_it_begins(to_time: str
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (GIVEN[:2], "--option archive=...: the option is missing; allowed is " + LOCATION),
+        (GIVEN[:2], "--option archive=...: the option is missing; allowed: " + LOCATION),
         (
             [*GIVEN[:2], "archive=s3a://bucket"],
-            "--option archive=s3a://bucket: allowed is " + LOCATION,
+            "--option archive=s3a://bucket; allowed: " + LOCATION,
         ),
-        ([*GIVEN[:2], "archive=/a/[b]"], "--option archive=/a/[b]: allowed is " + LOCATION),
+        ([*GIVEN[:2], "archive=/a/[b]"], "--option archive=/a/[b]; allowed: " + LOCATION),
         (
             [*GIVEN[:2], "archive=gs://bucket/a"],
-            "--option archive=gs://bucket/a: allowed is " + LOCATION,
+            "--option archive=gs://bucket/a; allowed: " + LOCATION,
         ),
-        (["bootstrap=here"], "--option bootstrap=here: allowed is HOST:PORT[,HOST:PORT...]"),
-        ([*GIVEN, "match=colour"], "--option match=colour: allowed is offset or order"),
+        (["bootstrap=here"], "--option bootstrap=here; allowed: HOST:PORT[,HOST:PORT...]"),
+        ([*GIVEN, "match=colour"], "--option match=colour; allowed: offset or order"),
     ],
 )
 def test_a_missing_or_wrong_value_says_what_it_must_be(given: list[str], told: str) -> None:
@@ -111,17 +111,20 @@ def test_a_missing_or_wrong_value_says_what_it_must_be(given: list[str], told: s
         (
             audit.Options,
             ["report=/r", "log_dirs=a"],
-            "--option log_dirs=a: allowed is a list with commas, each ID:/FOLDER, a broker's id and a log dir",
+            (
+                "--option log_dirs=a; allowed: a list with commas, in which each item is ID:/FOLDER, the id of a broker "
+                "and one of its log dirs"
+            ),
         ),
         (
             lag_history.Options,
             ["bootstrap=localhost:9092", "report=/r", "max_seconds=soon"],
-            "--option max_seconds=soon: allowed is seconds, 0 or more",
+            "--option max_seconds=soon; allowed: a number of seconds, 0 or more",
         ),
         (
             lag_history.Options,
             ["bootstrap=localhost:9092", "report=/r", "from_time=2026-01-31"],
-            "--option from_time=2026-01-31: allowed is a time with its zone, like 2013-01-31T06:30:00Z",
+            "--option from_time=2026-01-31; allowed: a time with its time zone, such as 2013-01-31T06:30:00Z",
         ),
     ],
 )
@@ -137,20 +140,20 @@ HERE: dict[str, Any] = {"bootstrap": "localhost:9092", "topic": "flights", "arch
 @pytest.mark.parametrize(
     ("kind", "given", "told"),
     [
-        (archive.Options, {**HERE, "archive": "hdfs://nn/a"}, "archive='hdfs://nn/a': allowed is " + LOCATION),
-        (archive.Options, {**HERE, "archive": Path("/a")}, f"archive={Path('/a')!r}: allowed is {LOCATION}"),
-        (archive.Options, {**HERE, "commit_records": 0}, "commit_records=0: allowed is a whole number, 1 or more"),
-        (archive.Options, {**HERE, "continuous": "yes"}, "continuous='yes': allowed is true or false"),
+        (archive.Options, {**HERE, "archive": "hdfs://nn/a"}, "archive='hdfs://nn/a'; allowed: " + LOCATION),
+        (archive.Options, {**HERE, "archive": Path("/a")}, f"archive={Path('/a')!r}; allowed: {LOCATION}"),
+        (archive.Options, {**HERE, "commit_records": 0}, "commit_records=0; allowed: a whole number, 1 or more"),
+        (archive.Options, {**HERE, "continuous": "yes"}, "continuous='yes'; allowed: true or false"),
         (
             restore.Options,
             {**HERE, "from_time": datetime(2013, 1, 31, 6, 30)},
-            "from_time=datetime.datetime(2013, 1, 31, 6, 30): allowed is a time with its zone, like ",
+            "from_time=datetime.datetime(2013, 1, 31, 6, 30); allowed: a time with its time zone, such as ",
         ),
-        (verify.Options, {**HERE, "match": "colour"}, "match='colour': allowed is offset or order"),
+        (verify.Options, {**HERE, "match": "colour"}, "match='colour'; allowed: offset or order"),
         (
             skew.Options,
             {"bootstrap": "localhost:9092", "report": "/r", "topics": "flights"},
-            "topics='flights': allowed is a list with commas, each a topic's name",
+            "topics='flights'; allowed: a list with commas, in which each item is a topic's name",
         ),
     ],
 )
@@ -179,7 +182,7 @@ def test_the_list_names_each_job_with_its_options() -> None:
 
 def test_a_bad_option_ends_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "archive", "--option", "topic=a b"]) == EXIT_USAGE
-    assert "--option topic=a b: allowed is a topic's name" in capsys.readouterr().err
+    assert "--option topic=a b; allowed: a topic's name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -200,7 +203,7 @@ def test_jars_with_another_checksum_are_refused(tmp_path: Path, capsys: pytest.C
 def test_a_machine_without_java_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(ConnectorMissing, match="there is no `java`; Spark needs a Java runtime, 17 or later"):
+    with pytest.raises(ConnectorMissing, match="the program `java` is not installed; Spark needs Java 17 or later"):
         connector.java()
-    with pytest.raises(ConnectorMissing, match="there is no `java`"):
+    with pytest.raises(ConnectorMissing, match="the program `java` is not installed"):
         jars(tmp_path / "jars")

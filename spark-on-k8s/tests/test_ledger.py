@@ -250,7 +250,7 @@ def test_a_file_system_without_hard_links_is_told(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "link", link)
     folder = ArchiveFolder(LocalFolder(str(tmp_path)))
     with (
-        pytest.raises(JobFailed, match="Operation not permitted; an archive needs a file system that has hard links"),
+        pytest.raises(JobFailed, match="Operation not permitted; an archive needs a file system with hard links"),
         folder.written_by_us(),
     ):
         raise AssertionError("the writer may begin")

@@ -55,7 +55,7 @@ def test_the_next_try_of_a_killed_run_makes_its_report_anew(when: str, tmp_path:
 def test_the_report_of_another_run_stays(run: str | None, tmp_path: Path) -> None:
     report = tmp_path / "report"
     write(report, "run-1", "first")
-    with pytest.raises(JobFailed, match="exists already; name another folder, or remove this one"):
+    with pytest.raises(JobFailed, match="exists already; name another folder, or remove this folder"):
         write(report, run, "second")
     assert names(report) == ["first.json"]
 
@@ -96,7 +96,7 @@ def test_two_runs_do_not_write_one_report_at_once(runs: tuple[str | None, str | 
     report = tmp_path / "report"
     with new_report(str(report), runs[0]) as folder:
         (folder / "first.json").touch()
-        with pytest.raises(JobFailed, match=f"report={report}: another run writes this report; wait until"):
+        with pytest.raises(JobFailed, match=f"report={report}: another run is writing this report; wait until"):
             write(report, runs[1], "second")
     assert names(report) == ["first.json"]
     assert names(tmp_path) == ["report"]
@@ -131,6 +131,6 @@ def test_who_opened_the_folder_of_a_run_that_has_just_ended_does_not_write_into_
         (report / "first.json").touch()
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with pytest.raises(JobFailed, match="another run writes this report"):
+    with pytest.raises(JobFailed, match="another run is writing this report"):
         write(report, None, "second")
     assert names(report) == ["first.json"]

@@ -86,7 +86,11 @@ def test_the_retention_audit_tells_ages_and_what_is_kept_too_long(
     ]
     assert [each.would_go_bytes for each in topic.partitions] == [10, 10, 10]
     told = [each.findings for each in topic.partitions]
-    assert told == [[], [], ["the newest timestamp is 2.0 days in the future: its segment is kept so much longer"]]
+    assert told == [
+        [],
+        [],
+        ["the newest timestamp is 2.0 days in the future, and the segment is kept longer by this time"],
+    ]
     assert not result.fine
     assert "2.0 days in the future" in (tmp_path / "kept" / "retention.html").read_text(encoding="utf-8")
 

@@ -45,27 +45,27 @@ def test_a_target_that_keeps_all_bytes_is_taken(policy: str, bound: str) -> None
 
 
 DELETED = (
-    "retention.ms=2000, and the oldest record is 1 days old: the brokers would delete it. The value is Kafka's "
-    "default; allowed are -1, and 86400000 or more: make the topic with retention.ms=-1 before you restore"
+    "retention.ms=2000, and the oldest record is 1 days old, so the brokers would delete this record. The value is "
+    "Kafka's default; allowed: -1, or 86400000 or more; create the topic with retention.ms=-1 before you restore"
 )
 REFUSED = (
-    "message.timestamp.before.max.ms=3, and the oldest record is 1 days old: the brokers would refuse it. The value is "
-    "Kafka's default; allowed is 86400000 or more: make the topic with "
+    "message.timestamp.before.max.ms=3, and the oldest record is 1 days old, so the brokers would refuse this record. "
+    "The value is Kafka's default; allowed: a value of 86400000 or more; create the topic with "
     "message.timestamp.before.max.ms=9223372036854775807 before you restore"
 )
 CHANGED = (
-    "message.timestamp.type=LogAppendTime: the brokers would replace the timestamps. The value is Kafka's default; "
-    "allowed is CreateTime: make the topic with message.timestamp.type=CreateTime before you restore"
+    "message.timestamp.type=LogAppendTime, so the brokers would replace the timestamps. The value is Kafka's default; "
+    "allowed: CreateTime; create the topic with message.timestamp.type=CreateTime before you restore"
 )
 
 
 KEYLESS = (
-    "cleanup.policy=compact,delete, and 3 records have no key: the brokers would refuse them. The value is Kafka's "
-    "default; allowed is delete: make the topic with cleanup.policy=delete before you restore"
+    "cleanup.policy=compact,delete, and 3 records have no key, so the brokers would refuse these records. The value is "
+    "Kafka's default; allowed: delete; create the topic with cleanup.policy=delete before you restore"
 )
 AHEAD = (
-    "message.timestamp.after.max.ms=3600000, and the newest record is 3600001 ms ahead of now: the brokers would "
-    "refuse it. The value is Kafka's default; allowed is 3600001 or more: make the topic with "
+    "message.timestamp.after.max.ms=3600000, and the newest record is 3600001 ms in the future, so the brokers would "
+    "refuse this record. The value is Kafka's default; allowed: a value of 3600001 or more; create the topic with "
     "message.timestamp.after.max.ms=9223372036854775807 before you restore"
 )
 

@@ -72,7 +72,9 @@ def test_ranges_of_time_offsets_and_partitions_are_restored_behind_what_is_there
         found = [record[2:] for record in world.read(into) if record[0] == partition]
         assert found[-len(wanted) :] == wanted
         assert len(found) == len(wanted) + (partition == 0)
-    with pytest.raises(JobFailed, match=r"has begun with .*, not with .*: give the same options to continue it"):
+    with pytest.raises(
+        JobFailed, match=r"has begun with .*, not with .*; give the same options to continue this restore"
+    ):
         restored(spark, world, into=into, append=True, name="by-offset", from_offset=3)
 
 
@@ -86,7 +88,7 @@ def test_what_was_written_before_the_end_of_a_run_is_not_written_again(spark: Sp
     source = world.read()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(restore, "TopicWriter", part_of_it)
-        with pytest.raises(JobFailed, match="expected is 20"):
+        with pytest.raises(JobFailed, match="must end at 20"):
             restored(spark, world, into=into)
     assert len(world.read(into)) == 27
     result = restored(spark, world, into=into)
@@ -121,7 +123,7 @@ def test_a_second_restore_into_the_same_topic_is_refused(spark: SparkSession, wo
     with (
         RestoreNotes(LocalFolder(str(world.folder)), in_archive=True).restored_by_us(result.topic_id),
         pytest.raises(
-            JobFailed, match=r"process \d+ on .* restores into the same topic; wait until that run has ended"
+            JobFailed, match=r"process \d+ on .* is restoring into the same topic; wait until that run has ended"
         ),
     ):
         restored(spark, world, append=True)
@@ -165,7 +167,7 @@ def test_an_archive_that_lost_entries_since_a_restore_began_is_refused(spark: Sp
     with pytest.raises(JobFailed, match=r"the committed data/.*/run=00000001-.* is missing.*; nothing was removed"):
         restored(spark, world, into=into)
     shutil.rmtree(max(world.folder.glob("data/*/run=00000001-*")))
-    with pytest.raises(JobFailed, match="has begun with 10 records, but the archive has 5 of them now"):
+    with pytest.raises(JobFailed, match="has begun with 10 records, but the archive has 5 of these records now"):
         restored(spark, world, into=into)
 
 
@@ -270,7 +272,8 @@ def test_a_target_to_which_somebody_else_writes_is_refused(spark: SparkSession, 
     restored(spark, world, into=into)
     world.write_values(into, [b"another's"])
     with pytest.raises(
-        JobFailed, match=r"into-0 ends at offset 11; allowed is 0 to 10: another client has written to it$"
+        JobFailed,
+        match=r"into-0 ends at offset 11, but must end between 0 and 10; another client has written to this partition$",
     ):
         restored(spark, world, into=into)
 
@@ -280,7 +283,7 @@ def test_a_target_that_would_not_keep_the_records_is_refused(spark: SparkSession
     world.write(9)
     world.archive(spark)
     targets = {
-        "few": ({"partitions": 2}, "has 2 partitions; the records need 3: add partitions"),
+        "few": ({"partitions": 2}, "has 2 partitions, but the records need 3; add partitions"),
         "old": ({"retention_ms": "604800000"}, "has retention.ms=604800000, and the oldest record is .* days old"),
         "log": ({"message_timestamp_type": "LogAppendTime"}, "the brokers would replace the timestamps"),
     }

@@ -87,5 +87,7 @@ def brokers_bytes(cluster: BarnabasCluster) -> list[int]:
 
 
 def test_where_no_broker_answers_the_job_says_so() -> None:
-    with pytest.raises(JobFailed, match=r"bootstrap=127\.0\.0\.1:1: brokers do not report what is in their log dirs"):
+    with pytest.raises(
+        JobFailed, match=r"bootstrap=127\.0\.0\.1:1: brokers do not report the replicas in their log dirs"
+    ):
         placement_of("127.0.0.1:1", timeout_ms=500)

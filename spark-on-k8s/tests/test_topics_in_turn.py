@@ -42,7 +42,9 @@ def test_a_topic_that_is_deleted_before_or_while_it_is_read_is_told_of_and_the_o
 
     reports, unread = read_in_turn(Cluster(world.bootstrap), names, read)
     assert reports == [4]
-    assert unread == [Unread(topic=name, why="the topic was deleted meanwhile", is_gone=True) for name in names[:2]]
+    assert unread == [
+        Unread(topic=name, why="the topic was deleted while the job ran", is_gone=True) for name in names[:2]
+    ]
 
 
 def test_a_topic_whose_oldest_records_go_while_it_is_read_is_read_again(world: World, names: list[str]) -> None:

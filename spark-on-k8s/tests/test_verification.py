@@ -43,7 +43,7 @@ def test_a_topic_that_lost_its_last_records_is_not_equal(spark: SparkSession, wo
     found = world.verify(spark, against=other)
     assert (found.differing_records, found.shorter_partitions) == ({}, [0])
     assert not found.fine
-    assert found.summary == "partition 0 ends before its archive"
+    assert found.summary == "partition 0 of the topic ends before the archive"
 
 
 def test_ranges_of_thousands_of_partitions_are_one_table(spark: SparkSession) -> None:

@@ -162,7 +162,7 @@ def test_disks_are_those_of_the_brokers_that_answer(cluster: BarnabasCluster, ca
     )
     assert found.replicas[0][TopicPartition("t", 1)] == 0
     assert found.room_bytes(1) == 0
-    assert "broker 1 gets no replicas, as it does not report its free space" in caplog.text
+    assert "broker 1 gets no replicas, because its free space is unknown" in caplog.text
 
 
 @pytest.fixture

@@ -55,13 +55,13 @@ def use_command_config(file: Path) -> None:
     given = _read(file)
     for name in given:
         if name not in ALLOWED:
-            raise BadOption(f"{OPTION} {file}: {name} is not supported; allowed are {', '.join(ALLOWED)}")
+            raise BadOption(f"{OPTION} {file}: {name} is not supported; allowed: {', '.join(ALLOWED)}")
         if ALLOWED[name] and given[name] not in ALLOWED[name]:
             wanted = ", ".join(each or "an empty value" for each in ALLOWED[name])
             raise BadOption(f"{OPTION} {file}: {name}={given[name]}; allowed: {wanted}")
     for store in ("ssl.truststore", "ssl.keystore"):
         if f"{store}.location" in given and f"{store}.type" not in given:
-            raise BadOption(f"{OPTION} {file}: {store}.type is JKS, the default; allowed: PEM")
+            raise BadOption(f"{OPTION} {file}: {store}.type has its default JKS; allowed: PEM")
     _login(file, given)
     os.environ[VARIABLE] = str(file.absolute())
 
@@ -113,7 +113,7 @@ def _read(file: Path) -> dict[str, str]:
         properties = parse_properties(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, MalformedProperties) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise BadOption(f"{OPTION} {file}: {why}; allowed: a file of Kafka's client properties") from error
+        raise BadOption(f"{OPTION} {file}: {why}; the file must have Kafka's client properties") from error
     given = {name: each.value.strip() for name, each in properties.items()}
     return {name: value for name, value in given.items() if name.startswith(ABOUT_SECURITY)}
 
@@ -132,9 +132,9 @@ def _login(file: Path, given: Mapping[str, str]) -> dict[str, str]:
     except InvalidJaas as error:
         raise BadOption(f"{OPTION} {file}: {JAAS}: {error}") from error
     if entry.family != given["sasl.mechanism"].partition("-")[0]:
-        wanted = f"allowed: the login module of sasl.mechanism={given['sasl.mechanism']}"
+        wanted = f"sasl.mechanism={given['sasl.mechanism']} needs another login module"
         raise BadOption(f"{OPTION} {file}: {JAAS} has the login module of {entry.family}; {wanted}")
     lacking = [option for option in ("username", "password") if not entry.options.get(option)]
     if lacking:
-        raise BadOption(f'{OPTION} {file}: {JAAS} has no {lacking[0]}; allowed: {lacking[0]}="..." before the ;')
+        raise BadOption(f'{OPTION} {file}: {JAAS} has no {lacking[0]}; add {lacking[0]}="..." before the semicolon')
     return {option: entry.options[option] for option in ("username", "password")}

@@ -46,8 +46,8 @@ class PodResources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     limits: Annotated[
         dict[str, Quantity],
         Meta(
-            description="the resources that the pod may use; memory must be at least 1Gi, of which Spark's heap gets"
-            " 60 percent"
+            description="the resources that the pod may use; memory must be at least 1Gi; Spark's heap gets 60"
+            " percent of the memory"
         ),
     ] = field(default_factory=lambda: {"memory": "2Gi"})
 

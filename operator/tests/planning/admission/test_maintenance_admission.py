@@ -16,7 +16,7 @@ def refusal(old: dict[str, Any] | None, new: dict[str, Any]) -> str:
 
 def test_a_run_that_could_never_begin_is_refused() -> None:
     wrong = resource("MaintenanceJob", "a", job="verify", options={"topic": "a"})
-    allowed = "a folder of this machine, or s3a://BUCKET/FOLDER, without any of * ? [ ] { } \\"
+    allowed = "a folder of this machine, or s3a://BUCKET/FOLDER, without the characters * ? [ ] { } \\"
     assert refusal(None, wrong) == f"spec.options.archive is missing; allowed: {allowed}"
 
 

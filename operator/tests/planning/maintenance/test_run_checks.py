@@ -62,11 +62,11 @@ def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
         ({"options": {**ARCHIVE, "commit_records": "9" * 5000}}, "allowed: a whole number, 1 or more"),
         (
             {"job": "restore", "options": {**ARCHIVE, "from_time": "yesterday"}},
-            "allowed: a time with its zone, like 20",
+            "allowed: a time with its time zone, such as 20",
         ),
         (
             {"job": "restore", "options": {**ARCHIVE, "from_time": "2026-01-31T00:00:00"}},
-            "allowed: a time with its zone",
+            "allowed: a time with its time zone",
         ),
         (
             {"job": "restore", "options": {**ARCHIVE, "from_time": DAY_2, "to_time": DAY_1}},
@@ -74,19 +74,19 @@ def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
         ),
         (
             {"job": "restore", "options": {**ARCHIVE, "replicas": "3"}},
-            "replicas is 3, and spec.options.create is not given; allowed: create=true, which creates a topic",
+            "replicas is 3, and spec.options.create is not given; allowed: replicas only with create=true",
         ),
         (
             {"options": {**ARCHIVE, "continuous": "true", "delete_archived": "true"}},
-            "delete_archived is true, and spec.options.continuous is true; allowed: one of them; delete archived",
+            "delete_archived is true, and spec.options.continuous is true; allowed: true for only one of these",
         ),
         (
             {"job": "lag-history", "options": {"report": "/archive/r", "max_seconds": "many"}},
-            "max_seconds is 'many'; allowed: seconds, 0 or more",
+            "max_seconds is 'many'; allowed: a number of seconds, 0 or more",
         ),
         (
             {"job": "lag-history", "options": {"report": "/archive/r", "max_seconds": "nan"}},
-            "allowed: seconds, 0 or more",
+            "allowed: a number of seconds, 0 or more",
         ),
         (
             {"env": [{"name": "SPARK_LOCAL_DIRS", "value": "/x"}]},

@@ -25,23 +25,26 @@ class Job(NamedTuple):
 
 
 JOBS: Final = {
-    "archive": Job("barnabas_jobs.jobs.archive", "copies a topic to Parquet, incrementally and exactly once"),
+    "archive": Job("barnabas_jobs.jobs.archive", "copies a topic to Parquet files, incrementally and exactly once"),
     "audit": Job("barnabas_jobs.jobs.audit", "checks segments, indexes and replicas in log dirs"),
     "compact": Job("barnabas_jobs.jobs.compact", "joins the small files of an archive's commits"),
-    "lag-history": Job("barnabas_jobs.jobs.lag_history", "reports the lag of groups over time, and an objective"),
+    "lag-history": Job(
+        "barnabas_jobs.jobs.lag_history",
+        "reports the lag of consumer groups over time, and the groups that missed an objective",
+    ),
     "restore": Job(
         "barnabas_jobs.jobs.restore",
-        "writes an archive, or a range of it, into a topic, resumably and exactly once",
+        "restores an archive, or a part of an archive, into a topic, resumably and exactly once",
         ONE_TASK_EACH,
     ),
     "retention-audit": Job(
-        "barnabas_jobs.jobs.retention_audit", "compares the declared retention of topics with their records"
+        "barnabas_jobs.jobs.retention_audit", "compares the declared retention of topics with the age of their records"
     ),
     "skew": Job(
         "barnabas_jobs.jobs.skew",
-        "reports bytes by broker, log dir and partition, the hottest keys, and a plan",
+        "reports bytes by broker, log dir and partition, and the hottest keys; plans moves that even out brokers",
     ),
-    "verify": Job("barnabas_jobs.jobs.verify", "compares an archive with its topic: counts, gaps, checksums"),
+    "verify": Job("barnabas_jobs.jobs.verify", "compares an archive with its topic by counts, gaps and checksums"),
 }
 
 

@@ -112,7 +112,7 @@ def jars(folder: Path, wanted: Sequence[Jar] = JARS) -> list[Path]:
         found = _sha256(folder / jar.file)
         if found != jar.sha256:
             raise ConnectorMissing(
-                f"{folder / jar.file} has the SHA-256 {found}; allowed is {jar.sha256}. Remove the file."
+                f"{folder / jar.file} has the SHA-256 {found}, but must have {jar.sha256}. Remove the file."
             )
     return [folder / jar.file for jar in wanted]
 
@@ -123,7 +123,8 @@ def java() -> str:
     found = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
     if found is None:
         raise ConnectorMissing(
-            "there is no `java`; Spark needs a Java runtime, 17 or later (Debian: default-jre-headless)"
+            "the program `java` is not installed; Spark needs Java 17 or later (on Debian the package"
+            " default-jre-headless)"
         )
     return found
 

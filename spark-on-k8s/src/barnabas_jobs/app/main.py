@@ -62,7 +62,7 @@ def _ending(arguments: Sequence[str], pod: DriverPod | None) -> Ending:
     except JobFailed as error:
         return Ending(exit=EXIT_FAILED, message=str(error))
     except Terminated:
-        return Ending(exit=EXIT_TERMINATED, message="SIGTERM ended the job; only its earlier commits count")
+        return Ending(exit=EXIT_TERMINATED, message="SIGTERM ended the job; only commits before SIGTERM count")
     except Exception as error:
         # An unexpected error is a bug: print the traceback for developers, and still report a failure to the pod.
         traceback.print_exc()
@@ -118,12 +118,23 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="barnabas jobs", description="Maintenance of topics as Spark jobs.", allow_abbrev=False)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run a job; exit code 3 means that the job found something wrong")
-    run.add_argument("job", choices=sorted(JOBS), metavar="NAME", help=f"one of {', '.join(JOBS)}")
-    run.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="see `barnabas jobs list`")
-    run.add_argument("--master", type=_master, default="local[*]", help="Spark's master; local[*] is this machine")
+    run.add_argument("job", choices=sorted(JOBS), metavar="NAME", help=f"the job, one of {', '.join(JOBS)}")
+    run.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the job; `barnabas jobs list` shows all options",
+    )
+    run.add_argument(
+        "--master",
+        type=_master,
+        default="local[*]",
+        help="the URL of Spark's master; the default local[*] runs the job on this machine",
+    )
     run.add_argument("--conf", type=_conf, action="append", default=[], metavar="spark.NAME=VALUE")
     run.add_argument(
-        OPTION, type=Path, metavar="FILE", help="Kafka's client properties: security.protocol, sasl.*, ssl.*"
+        OPTION, type=Path, metavar="FILE", help="a file of Kafka's client properties: security.protocol, sasl.*, ssl.*"
     )
     run.set_defaults(command=_run)
     listed = commands.add_parser("list", help="list the jobs and their options")
@@ -135,20 +146,22 @@ def _parser() -> argparse.ArgumentParser:
     executor.set_defaults(command=_executor)
     driver = commands.add_parser("driver", help="the command of driver pods of spark-submit; only Spark starts it")
     for name in ("--properties-file", "--class"):
-        driver.add_argument(name, help="an argument of spark-submit, ignored")
-    driver.add_argument("file", help="an argument of spark-submit, ignored")
+        driver.add_argument(name, help="an argument of spark-submit, which has no effect")
+    driver.add_argument("file", help="an argument of spark-submit, which has no effect")
     driver.add_argument("words", nargs=argparse.REMAINDER, help="the arguments of `barnabas jobs`")
     driver.set_defaults(command=_driver)
     for each in (run, fetch):
         each.add_argument(
-            "--jars", type=Path, default=default_folder(), metavar="FOLDER", help="the folder of the jars"
+            "--jars", type=Path, default=default_folder(), metavar="FOLDER", help="the folder for the connector's jars"
         )
     return parser
 
 
 def _master(text: str) -> str:
     if not MASTER.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: local[*], local[N], spark://HOST:PORT, k8s://URL, yarn")
+        raise argparse.ArgumentTypeError(
+            f"the master is {text!r}; allowed: local[*], local[N], spark://HOST:PORT, k8s://URL or yarn"
+        )
     return text
 
 

@@ -116,5 +116,5 @@ def _judged(result: Any) -> tuple[int, str]:
     if ended_by is not None:
         return 128 + signal.Signals[ended_by], f"{ended_by} ended the job; the next run continues after the last commit"
     if not result.fine:
-        return EXIT_FINDINGS, f"done, and something is wrong: {result.summary}"
+        return EXIT_FINDINGS, f"the job is done and has findings: {result.summary}"
     return 0, "done"

@@ -43,7 +43,7 @@ def _watch(look: Callable[[], Seen], listeners: Sequence[Listener], ended: threa
             _tell(listeners, progress, last=False)
         progress = pace.progress(look(), time.monotonic())
     except Py4JError as error:
-        print(f"barnabas jobs: Spark does not report the progress any more: {error}", file=sys.stderr)
+        print(f"barnabas jobs: Spark no longer reports the progress of the job: {error}", file=sys.stderr)
     finally:
         _tell(listeners, progress, last=True)
 

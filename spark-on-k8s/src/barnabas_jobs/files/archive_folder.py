@@ -89,7 +89,7 @@ class ArchiveFolder:
     def written_by_us(self) -> Iterator[None]:
         """Keep other writers out of the archive while the block runs, if the store has locks."""
         self.store.make(LEDGER, PACKS, DATA)
-        with self.store.locked(LOCK, "writes this archive, and an archive has one writer at a time"):
+        with self.store.locked(LOCK, "is writing this archive, which can have only one writer at a time"):
             yield
 
     def ledger(self) -> Ledger:
@@ -104,7 +104,9 @@ class ArchiveFolder:
             if name < _file(first):
                 continue  # The previous pack holds this entry.
             if name in packs:
-                found = self._read(f"{PACKS}/{name}", list[Entry], "remove the file, a copy of ledger files")
+                found = self._read(
+                    f"{PACKS}/{name}", list[Entry], "remove the file, which is only a copy of ledger files"
+                )
             else:
                 found = [self._read(f"{LEDGER}/{name}", Entry, OF_RUN)]
             first += len(found)
@@ -145,7 +147,7 @@ class ArchiveFolder:
         for run in found.runs:
             if self.store.read(f"{run}/{COPY}") is not None and not self._names(run, ledger):
                 raise JobFailed(
-                    f"archive={self}: the ledger entry of the committed {run} is missing. Restore "
+                    f"archive={self}: {run} was committed, but its ledger entry is missing. Restore "
                     f"the entry from a backup, or copy {run}/{COPY} to {LEDGER}; nothing was removed."
                 )
         return found
@@ -198,7 +200,7 @@ class ArchiveFolder:
         content = msgspec.json.format(msgspec.json.encode(entry), indent=1)
         if not self.store.add(f"{LEDGER}/{_file(entry.number)}", content):
             raise JobFailed(
-                f"archive={self}: another writer has committed ledger entry {entry.number} meanwhile; "
+                f"archive={self}: another writer has already committed the ledger entry {entry.number}, so "
                 "this commit does not count; run the job again"
             )
         if entry.run is not None:

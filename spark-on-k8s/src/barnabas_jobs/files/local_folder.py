@@ -134,7 +134,7 @@ class LocalFolder:
         """Sync the files and their folders."""
         paths = [self.path / name for name in files]
         folders = {folder for path in paths for folder in path.parents if folder.is_relative_to(self.path)}
-        with self._as_job_failed("the data files of this run cannot be synced"):
+        with self._as_job_failed("the data files of this run cannot be flushed to disk"):
             for path in (*paths, *folders):
                 _sync(path)
 
@@ -157,7 +157,7 @@ class LocalFolder:
             if error.errno == errno.ENOSPC:
                 hint = "; the disk is full: free some space, and run the job again"
             elif error.filename2 is not None and error.errno in NO_LINKS:
-                hint = "; an archive needs a file system that has hard links"
+                hint = "; an archive needs a file system with hard links"
             kind = Refused if error.errno in NOT_OURS else JobFailed
             raise kind(f"{self._option}={self}: {what}: {error.strerror}{hint}") from error
 

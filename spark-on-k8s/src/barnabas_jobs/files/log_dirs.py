@@ -117,11 +117,15 @@ def check(log_dirs: Sequence[LogDir]) -> None:
     """Raise JobFailed unless each log dir belongs to its broker and all belong to one cluster."""
     first = None
     if twice := [each for each in log_dirs if log_dirs.count(each) > 1]:
-        raise JobFailed(f"log_dirs={twice[0].broker}:{twice[0].path}: the log dir is given twice; allowed: once")
+        raise JobFailed(
+            f"log_dirs={twice[0].broker}:{twice[0].path}: the log dir is given twice; name each log dir once"
+        )
     for each in log_dirs:
         owner = _owner(each)
         if owner.node_id != each.broker:
-            raise JobFailed(f"log_dirs={each.broker}:{each.path}: its {META_PROPERTIES} has node.id={owner.node_id}")
+            raise JobFailed(
+                f"log_dirs={each.broker}:{each.path}: the log dir's {META_PROPERTIES} has node.id={owner.node_id}"
+            )
         first = first or owner
         if owner.cluster_id != first.cluster_id:
             raise JobFailed(
@@ -263,12 +267,12 @@ def _strays_in(log_dir: LogDir) -> list[Stray]:
     found: list[Stray] = []
     for path in _entries(Path(log_dir.path)):
         if marked(path.name) == STRAY:
-            why = "a broker set the folder aside, because it knew no such partition"
+            why = "a broker set the folder aside, because the broker did not know this partition"
             found.append(Stray(log_dir, str(path), f"{why}; the folder has {_size(path):,} bytes"))
         elif parse_partition_dir(path.name) is not None and path.is_dir():
             found += _strays_beside_segments(log_dir, path)
         elif marked(path.name) is None and not belongs_to_log_dir(path.name, is_folder=path.is_dir()):
-            found.append(Stray(log_dir, str(path), "no broker makes a file or folder of this name"))
+            found.append(Stray(log_dir, str(path), "brokers never create a file or folder of this name"))
     return found
 
 
@@ -280,9 +284,9 @@ def _strays_beside_segments(log_dir: LogDir, folder: Path) -> Iterator[Stray]:
     for name in sorted(names):
         parsed = parse_segment_file(name)
         if parsed is not None and parsed.suffix in SEGMENT_SUFFIXES and parsed.offset not in segments:
-            yield Stray(log_dir, str(folder / name), "there is no .log file of this name")
+            yield Stray(log_dir, str(folder / name), "the segment of this file has no .log file")
         elif parsed is None and not belongs_to_partition(name):
-            yield Stray(log_dir, str(folder / name), "no broker makes a file of this name")
+            yield Stray(log_dir, str(folder / name), "brokers never create a file of this name")
 
 
 def _size(folder: Path) -> int:

@@ -27,7 +27,7 @@ def new_report(path: str, run: str | None) -> Iterator[Path]:
     try:
         with _folder_beside(final) as partial:
             if final.exists() and not _is_of(run, final):
-                raise JobFailed(f"report={final} exists already; name another folder, or remove this one")
+                raise JobFailed(f"report={final} exists already; name another folder, or remove this folder")
             _empty(partial)
             (partial / OF_RUN).write_text(run or "", encoding="utf-8")
             yield partial
@@ -49,7 +49,10 @@ def _folder_beside(final: Path) -> Iterator[Path]:
     partial.mkdir(parents=True, exist_ok=True)
     with (partial / OF_RUN).open("a") as lock:
         if not _is_ours(lock, partial / OF_RUN):
-            raise JobFailed(f"report={final}: another run writes this report; wait until it has ended, or name another")
+            raise JobFailed(
+                f"report={final}: another run is writing this report; wait until that run has ended, or name another"
+                " folder"
+            )
         try:
             yield partial
         except BaseException:

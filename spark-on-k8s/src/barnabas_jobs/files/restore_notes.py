@@ -33,7 +33,7 @@ class RestoreNotes:
     @contextmanager
     def restored_by_us(self, into_id: str) -> Iterator[None]:
         """Keep other runs from restoring into this topic id while the block runs, if the store has locks."""
-        with self._store.locked(f"{RESTORES}/{into_id}.lock", "restores into the same topic"):
+        with self._store.locked(f"{RESTORES}/{into_id}.lock", "is restoring into the same topic"):
             yield
 
     def plan(self, name: str, into_id: str) -> bytes | None:

@@ -42,7 +42,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
             kind="excludes",
             option="delete_archived",
             other="continuous",
-            allowed="one of them; delete archived records in separate runs",
+            allowed="true for only one of these options; delete archived records in separate runs",
         ),
     )
 
@@ -51,9 +51,10 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     archive: Location
     commit_records: Count = 5_000_000
     fail_on_data_loss: bool = True
-    delete_archived: Annotated[bool, msgspec.Meta(description="true or false; true deletes records once verified")] = (
-        False
-    )
+    delete_archived: Annotated[
+        bool,
+        msgspec.Meta(description="true or false; true deletes archived records from the topic after they are verified"),
+    ] = False
     schema: str | None = None
     on_mismatch: Mismatch = "fail"
     continuous: bool = False

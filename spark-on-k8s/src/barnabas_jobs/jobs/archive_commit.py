@@ -64,7 +64,7 @@ def _check_all_found(run_folder: str, given: int, found: int) -> None:
     """Raise JobFailed if the store lost or doubled a file, or does not list a file yet."""
     if given != found:
         raise JobFailed(
-            f"{run_folder}: {given} records were written, and the files that the store lists hold {found}, so nothing "
+            f"{run_folder}: {given} records were written, but the files in the store hold {found} records, so nothing "
             "of this commit counts; let all executors write to the same volume as the driver, and run the job again"
         )
 
@@ -128,8 +128,8 @@ def _archived(wanted: OffsetRange, found: Counted | None) -> ArchivedRange:
     """Return the archived range. Raises JobFailed if the files hold records outside of it, or more than its offsets."""
     if found and (found.records > wanted.offsets or found.first < wanted.start or found.last >= wanted.end):
         raise JobFailed(
-            f"{wanted}: the files hold {found.records} records, offsets {found.first} to {found.last}, which "
-            "do not fit the range"
+            f"{wanted}: the files hold {found.records} records with offsets {found.first} to {found.last}, which "
+            "do not fit this range"
         )
     records = found.records if found else 0
     return ArchivedRange(partition=wanted.partition, start=wanted.start, end=wanted.end, records=records)

@@ -55,7 +55,7 @@ LogDirWord = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^[0-9]+:/.*",
-        description="ID:/FOLDER, a broker's id and a log dir",
+        description="ID:/FOLDER, the id of a broker and one of its log dirs",
     ),
 ]
 STOPS: Final = frozenset((BAD_HEADER, TORN_BATCH, UNREADABLE))
@@ -114,7 +114,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def summary(self) -> str:
         """The number of findings, and what the audit read, in two sentences."""
         read = f"{self.replicas:,} replicas of {self.partitions:,} partitions, {self.segments:,} segments"
-        verdict = f"{sum(self.found.values()):,} things are wrong" if self.found else "Nothing is wrong"
+        verdict = f"{sum(self.found.values()):,} problems were found" if self.found else "No problem was found"
         return (
             f"{verdict}. The audit read {read}, {self.batches:,} batches with {bytes_text(self.bytes)}, in "
             f"{self.seconds:,.1f} s."

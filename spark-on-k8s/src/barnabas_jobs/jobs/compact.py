@@ -127,7 +127,7 @@ def _joined(job: Compaction, number: int, generation: Generation, group: Sequenc
         if found != wanted:
             raise JobFailed(
                 f"{run_folder}: the joined files have {found} records by partition, but the ledger has {wanted}: the "
-                "archive is damaged, or its store lists files late. Nothing was replaced; `verify` lists the damage"
+                "archive is damaged, or its store lists files late. No file was replaced; `verify` lists the damage"
             )
         entry = joining_entry(number, group, generation.entries[-1], job.folder.synced(run_folder), job.now_ms)
     except JobFailed:

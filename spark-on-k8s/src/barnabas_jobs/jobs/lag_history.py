@@ -67,7 +67,7 @@ from barnabas_jobs.spark.run_name import run_name
 
 GroupName = Annotated[str, msgspec.Meta(min_length=1, description="a group's name")]
 Records = Annotated[int, msgspec.Meta(ge=0)]
-Seconds = Annotated[float, msgspec.Meta(ge=0, description="seconds, 0 or more")]
+Seconds = Annotated[float, msgspec.Meta(ge=0, description="a number of seconds, 0 or more")]
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -229,8 +229,8 @@ def _check_there(option: str, found: Sequence[str], wanted: Sequence[str]) -> No
     if lacking := [each for each in wanted if each not in found]:
         there = ", ".join(each for each in found if each not in wanted) or "none"
         raise JobFailed(
-            f"{option}={','.join(lacking)}: {CONSUMER_OFFSETS} has no commits with this name; allowed: {option} "
-            f"with commits: {there}"
+            f"{option}={','.join(lacking)}: {CONSUMER_OFFSETS} has no commits with this name; {option} with "
+            f"commits: {there}"
         )
 
 

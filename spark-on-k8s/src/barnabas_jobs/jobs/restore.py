@@ -53,8 +53,8 @@ from barnabas_jobs.spark.records import in_ranges, of_files, size
 STARTS_MAX: Final = 4
 
 Offset = Annotated[int, msgspec.Meta(ge=0)]
-Replicas = Annotated[int, msgspec.Meta(ge=1, le=32767, description="a whole number, 1 to 32767")]
-Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]{1,50}$", description="1 to 50 of a-z, 0-9 and '-'")]
+Replicas = Annotated[int, msgspec.Meta(ge=1, le=32767, description="a whole number from 1 to 32767")]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]{1,50}$", description="1 to 50 characters of a-z, 0-9 and '-'")]
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +67,12 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """
 
     RULES: ClassVar = (
-        Rule(kind="needs", option="replicas", other="create", allowed="create=true, which creates a topic"),
+        Rule(
+            kind="needs",
+            option="replicas",
+            other="create",
+            allowed="replicas only with create=true, which creates the topic",
+        ),
         range_rule("time"),
         range_rule("offset"),
     )
@@ -226,7 +231,8 @@ def _plan(options: Options, target: _Target, entries: int, selected: list[Select
     ends = target.ends()
     if any(ends.values()) and not options.append:
         raise Refused(
-            f"into={target.topic.name} has had {sum(ends.values())} records. Restore into an empty topic, or set "
+            f"into={target.topic.name} is not empty, because it has had {sum(ends.values())} records. Restore into an"
+            " empty topic, or set "
             "append=true to add the restored records at the end"
         )
     return Plan(
@@ -254,7 +260,7 @@ def _write(records: DataFrame, bootstrap: str, plan: Plan, target: _Target) -> l
         except StageLost as failure:
             if start == STARTS_MAX:
                 raise
-            print(f"barnabas jobs: {failure}; new tasks write the remaining records", file=sys.stderr)
+            print(f"barnabas jobs: {failure}; new tasks will write the remaining records", file=sys.stderr)
             target.await_quiet(plan)
     raise AssertionError("the last start returns or raises")
 

@@ -70,7 +70,9 @@ def _lost_records(before: dict[int, Bounds], now: dict[int, Bounds]) -> bool:
 def _unread(cluster: Cluster, name: str, found: Topic | None, failure: JobFailed) -> Unread:
     """Return why a topic was not read. Raises JobFailed if no broker answers: the topic itself may be readable."""
     is_gone = _is_gone(cluster, name, found)
-    return Unread(topic=name, why="the topic was deleted meanwhile" if is_gone else str(failure), is_gone=is_gone)
+    return Unread(
+        topic=name, why="the topic was deleted while the job ran" if is_gone else str(failure), is_gone=is_gone
+    )
 
 
 def _is_gone(cluster: Cluster, name: str, found: Topic | None) -> bool:

@@ -90,9 +90,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def summary(self) -> str:
         """The differences in one line."""
         kinds = [f"{count} records {kind}" for kind, count in self.differing_records.items()]
-        damaged = [f"partition {each} has not as many records as its ledger" for each in self.damaged_partitions]
-        damaged += [f"partition {each} ends before its archive" for each in self.shorter_partitions]
-        first = [f"first: partition {each.partition} position {each.position}" for each in self.differences[:1]]
+        damaged = [
+            f"partition {each} of the archive has another number of records than its ledger"
+            for each in self.damaged_partitions
+        ]
+        damaged += [f"partition {each} of the topic ends before the archive" for each in self.shorter_partitions]
+        first = [
+            f"the first difference is in partition {each.partition} at position {each.position}"
+            for each in self.differences[:1]
+        ]
         return ", ".join(kinds + damaged + first) or "equal"
 
 

@@ -31,8 +31,8 @@ def _settings(bootstrap: str, answer: Mapping[str, Any]) -> dict[str, TopicSetti
         raise JobFailed(f"topic={answer['name']}: the cluster at {bootstrap} answered: {answer['error_message']}")
     if "configs" not in answer:
         raise JobFailed(
-            f"topic={answer['name']}: the cluster at {bootstrap} does not return the settings of a new topic, which "
-            "need the right DescribeConfigs. Create the topic before you restore"
+            f"topic={answer['name']}: the cluster at {bootstrap} does not return the settings of a new topic. Grant "
+            "the right DescribeConfigs, or create the topic before you restore"
         )
     return {
         setting: TopicSetting(entry["value"], Origin(ConfigSourceType[entry["config_source"]]))

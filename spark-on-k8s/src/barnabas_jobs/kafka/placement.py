@@ -16,7 +16,7 @@ from barnabas_jobs.planning.placement import LogDir, Placement, Replica
 
 def placement_of(bootstrap: str, timeout_ms: int = TIMEOUT_MS) -> Placement:
     """Return the present placement. Raises JobFailed if brokers do not answer or return an error."""
-    with admin_client(bootstrap, "brokers do not report what is in their log dirs", timeout_ms) as admin:
+    with admin_client(bootstrap, "brokers do not report the replicas in their log dirs", timeout_ms) as admin:
         return _placement(admin)
 
 

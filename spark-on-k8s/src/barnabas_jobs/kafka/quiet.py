@@ -25,7 +25,7 @@ def quiet_ends(topic: str, ends: Callable[[], Ends], quiet_s: float) -> Ends:
     found, began, since = ends(), time.monotonic(), time.monotonic()
     while time.monotonic() - since < quiet_s:
         if time.monotonic() - began > QUIET_SECONDS_MAX:
-            raise JobFailed(f"somebody writes to {topic}: restore into a topic to which nobody writes")
+            raise JobFailed(f"another client writes to {topic}; restore into a topic to which no other client writes")
         time.sleep(POLL_S)
         now = ends()
         if now != found:

@@ -201,6 +201,6 @@ def check_same_id(cluster: Cluster, topic: Topic) -> Topic:
     if now.topic_id != topic.topic_id:
         raise JobFailed(
             f"topic={topic.name} was deleted and created again while it was read (topic id {topic.topic_id} before, "
-            f"{now.topic_id} now), so nothing that was read counts; run the job again"
+            f"{now.topic_id} now), so the result does not count; run the job again"
         )
     return now

@@ -119,8 +119,8 @@ class TopicWriter:
             there = end - base
             if not 0 <= there <= records_max:
                 raise NotWritten(
-                    f"{self.topic}-{partition} ends at offset {end}; allowed is {base} to {base + records_max}: "
-                    "another client has written to it"
+                    f"{self.topic}-{partition} ends at offset {end}, but must end between {base} and "
+                    f"{base + records_max}; another client has written to this partition"
                 )
             last = None
             for _ in range(there):

@@ -12,7 +12,7 @@ FINDINGS_BYTES_MAX: Final = BYTES_MAX // 2
 def summed(read: str, findings: Sequence[str]) -> str:
     """Return a sentence with what was read, and the first finding."""
     if not findings:
-        return f"{read}; nothing is wrong"
+        return f"{read}; no problem was found"
     more = f" (and {len(findings) - 1:,} more)" if len(findings) > 1 else ""
     return f"{read}; {findings[0]}{more}"
 
@@ -47,7 +47,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if len(msgspec.json.encode([*kept, each])) > FINDINGS_BYTES_MAX - 100:
                 break
             kept.append(each)
-        more = f"{len(found) - len(kept)} more; see the report, or the log of the pod"
+        more = f"{len(found) - len(kept)} more findings; see the report, or the log of the pod"
         return msgspec.structs.replace(self, result={**(self.result or {}), "findings": [*kept, more]})
 
     def _without_largest(self) -> "Ending | None":

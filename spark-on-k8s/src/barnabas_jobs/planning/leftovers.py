@@ -34,7 +34,8 @@ def leftovers(ledger: LedgerSums, folders: Iterable[str], archive: str) -> Lefto
     for folder, number in numbers.items():
         if number > following:
             raise JobFailed(
-                f"archive={archive}: {folder} is of ledger entry {number}, but the ledger ends before {following}: the "
+                f"archive={archive}: {folder} belongs to ledger entry {number}, but the ledger ends before entry"
+                f" {following}: the "
                 "files of its last entries are missing. Restore them from a backup, or from `_entry.json` beside the "
                 "data; nothing was removed."
             )

@@ -28,7 +28,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         }
         if not broken[self.kind]:
             return None
-        return f"{self.option}={_text(one)} and {self.other}={_text(other)}: allowed is {self.allowed}"
+        return f"{self.option}={_text(one)} and {self.other}={_text(other)}; allowed: {self.allowed}"
 
 
 def range_rule(of: str) -> Rule:

@@ -28,7 +28,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             try:
                 msgspec.structs.force_setattr(self, field.name, msgspec.convert(value, field.type))
             except msgspec.ValidationError:
-                raise BadOption(f"{field.name}={value!r}: allowed is {allowed(field.type)}") from None
+                raise BadOption(f"{field.name}={value!r}; allowed: {allowed(field.type)}") from None
         for rule in self.RULES:
             if problem := rule.problem(self):
                 raise BadOption(problem)
@@ -40,7 +40,8 @@ Bootstrap = Annotated[
 TopicName = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^[a-zA-Z0-9._-]{1,249}$", description="a topic's name: 1 to 249 of a-z, A-Z, 0-9, '.', '_', '-'"
+        pattern=r"^[a-zA-Z0-9._-]{1,249}$",
+        description="a topic's name, 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-'",
     ),
 ]
 Folder = Annotated[
@@ -54,14 +55,14 @@ Location = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^(s3a://[^/*?\[\]{}\\]+/|(?![a-zA-Z][a-zA-Z0-9+.-]*://)[^*?\[\]{}\\])[^*?\[\]{}\\]*$",
-        description="a folder of this machine, or s3a://BUCKET/FOLDER, without any of * ? [ ] { } \\",
+        description="a folder of this machine, or s3a://BUCKET/FOLDER, without the characters * ? [ ] { } \\",
     ),
 ]
 """A folder or S3 URL, without the characters that Spark takes for patterns."""
-Time = Annotated[datetime, msgspec.Meta(tz=True, description="a time with its zone, like 2013-01-31T06:30:00Z")]
+Time = Annotated[datetime, msgspec.Meta(tz=True, description="a time with its time zone, such as 2013-01-31T06:30:00Z")]
 Count = Annotated[int, msgspec.Meta(ge=1)]
-Milliseconds = Annotated[int, msgspec.Meta(ge=-1, description="milliseconds; -1 means for ever")]
-Bytes = Annotated[int, msgspec.Meta(ge=-1, description="bytes; -1 means no bound")]
+Milliseconds = Annotated[int, msgspec.Meta(ge=-1, description="a number of milliseconds; -1 means for ever")]
+Bytes = Annotated[int, msgspec.Meta(ge=-1, description="a number of bytes; -1 means no limit")]
 
 
 def since_1970_ms(moment: datetime) -> int:
@@ -81,13 +82,13 @@ def parse(kind: type[Options], words: Sequence[str]) -> Options:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or name not in fields:
-            raise BadOption(f"--option {word}: allowed is NAME=VALUE, with NAME one of {', '.join(fields)}")
+            raise BadOption(f"--option {word}; allowed: NAME=VALUE, with NAME one of {', '.join(fields)}")
         if name in given:
-            raise BadOption(f"--option {name}: the option is given twice; allowed: once")
+            raise BadOption(f"--option {name}: the option is given twice; give each option once")
         given[name] = _value(name, value, fields[name].type)
     for name, field in fields.items():
         if field.required and name not in given:
-            raise BadOption(f"--option {name}=...: the option is missing; allowed is {allowed(field.type)}")
+            raise BadOption(f"--option {name}=...: the option is missing; allowed: {allowed(field.type)}")
     return kind(**given)
 
 
@@ -96,7 +97,7 @@ def _value(name: str, text: str, kind: Any) -> Any:
     try:
         return msgspec.convert(raw, kind, strict=False)
     except msgspec.ValidationError:
-        raise BadOption(f"--option {name}={text}: allowed is {allowed(kind)}") from None
+        raise BadOption(f"--option {name}={text}; allowed: {allowed(kind)}") from None
 
 
 def allowed(kind: Any) -> str:
@@ -110,7 +111,7 @@ def allowed(kind: Any) -> str:
         case inspect.LiteralType(values=values):
             return " or ".join(map(str, values))
         case inspect.ListType(item_type=item):
-            return f"a list with commas, each {_description(item) or _number(item)}"
+            return f"a list with commas, in which each item is {_description(item) or _number(item)}"
         case _:
             return _number(described)
 

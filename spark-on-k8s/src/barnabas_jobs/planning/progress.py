@@ -57,7 +57,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
         if self.seconds_left is not None:
             parts.append(f"{self.seconds_left} s left")
         if self.records_behind is not None:
-            parts.append(f"{self.records_behind:,} behind the topic")
+            parts.append(f"{self.records_behind:,} records behind the topic")
         return ", ".join([*parts, f"stages {self.stages}"])
 
 

@@ -73,7 +73,7 @@ def check_log_holds(topic: str, archived_ends: Mapping[int, int], log: Mapping[i
         if latest is None or latest < end:
             found = "is not there" if latest is None else f"ends at offset {latest}"
             raise JobFailed(
-                f"{topic}-{partition} {found}, but the archive ends at offset {end}: the topic lost records. "
+                f"{topic}-{partition} {found}, but the archive ends at offset {end}: the topic has lost records. "
                 "Restore them from the archive, or archive into another folder."
             )
 

@@ -69,9 +69,11 @@ class TargetTopic(NamedTuple):
         """Return the error that names the setting, its value and what is allowed."""
         value, origin = self.settings[setting]
         kept = f"{setting}={keeps_all}"
-        has, do = ("would have", f"make the topic with {kept} before") if self.is_new else ("has", f"set {kept} while")
+        has, do = (
+            ("would have", f"create the topic with {kept} before") if self.is_new else ("has", f"set {kept} while")
+        )
         return Refused(
-            f"into={self.name} {has} {setting}={value}{problem}. The value is {origin}; allowed {allowed}: {do} you "
+            f"into={self.name} {has} {setting}={value}{problem}. The value is {origin}; allowed: {allowed}; {do} you "
             "restore"
         )
 
@@ -82,17 +84,18 @@ def check_target(target: TargetTopic, selected: Iterable[Selected], now_ms: int)
     beyond = [each.partition for each in found if each.partition >= target.partitions]
     if beyond:
         raise Refused(
-            f"into={target.name} has {target.partitions} partitions; the records need {max(beyond) + 1}: add partitions"
+            f"into={target.name} has {target.partitions} partitions, but the records need {max(beyond) + 1}; add"
+            " partitions"
         )
     unsettable = sum(each.unsettable for each in found)
     if unsettable:
         raise Refused(
             f"{unsettable} records have a timestamp of 1970-01-01T00:00:00Z or before, which the producer would "
-            "replace by the present; restore only later records with from_time=1970-01-01T00:00:00.001Z"
+            "replace by the current time; restore only later records with from_time=1970-01-01T00:00:00.001Z"
         )
     if target.value("message.timestamp.type", "CreateTime") == "LogAppendTime":
-        problem = ": the brokers would replace the timestamps"
-        raise target.refusal("message.timestamp.type", problem, "is CreateTime", "CreateTime")
+        problem = ", so the brokers would replace the timestamps"
+        raise target.refusal("message.timestamp.type", problem, "CreateTime", "CreateTime")
     if found:
         _check_keys(target, sum(each.keyless for each in found))
         _check_age(target, now_ms - min(each.oldest_ms for each in found))
@@ -102,8 +105,8 @@ def check_target(target: TargetTopic, selected: Iterable[Selected], now_ms: int)
 
 def _check_keys(target: TargetTopic, keyless: int) -> None:
     if keyless and "compact" in target.value("cleanup.policy", "delete"):
-        problem = f", and {keyless} records have no key: the brokers would refuse them"
-        raise target.refusal("cleanup.policy", problem, "is delete", "delete")
+        problem = f", and {keyless} records have no key, so the brokers would refuse these records"
+        raise target.refusal("cleanup.policy", problem, "delete", "delete")
 
 
 def _check_size(target: TargetTopic, largest: Selected) -> None:
@@ -114,27 +117,29 @@ def _check_size(target: TargetTopic, largest: Selected) -> None:
     bound = int(target.value("retention.bytes", "-1"))
     if "delete" in target.value("cleanup.policy", "delete") and 0 <= bound < largest.bytes:
         problem = (
-            f", and partition {largest.partition} gets {largest.bytes} bytes of keys, values and headers: the brokers "
-            "would delete the oldest"
+            f", and partition {largest.partition} gets {largest.bytes} bytes of keys, values and headers, so the "
+            "brokers would delete the oldest records"
         )
-        raise target.refusal("retention.bytes", problem, f"are -1, and {largest.bytes} or more", "-1")
+        raise target.refusal("retention.bytes", problem, f"-1, or {largest.bytes} or more", "-1")
 
 
 def _check_age(target: TargetTopic, age_ms: int) -> None:
-    bounds = {"message.timestamp.before.max.ms": ("refuse", "is", str(2**63 - 1))}
+    bounds = {"message.timestamp.before.max.ms": ("refuse", "a value of", str(2**63 - 1))}
     if "delete" in target.value("cleanup.policy", "delete"):
-        bounds["retention.ms"] = ("delete", "are -1, and", "-1")
+        bounds["retention.ms"] = ("delete", "-1, or", "-1")
     for name, (would, allowed, keeps_all) in bounds.items():
         if 0 <= int(target.value(name, "-1")) < age_ms:
-            problem = f", and the oldest record is {age_ms // DAY_MS} days old: the brokers would {would} it"
+            problem = (
+                f", and the oldest record is {age_ms // DAY_MS} days old, so the brokers would {would} this record"
+            )
             raise target.refusal(name, problem, f"{allowed} {age_ms} or more", keeps_all)
 
 
 def _check_future(target: TargetTopic, ahead_ms: int) -> None:
     name, keeps_all = "message.timestamp.after.max.ms", str(2**63 - 1)
     if int(target.value(name, keeps_all)) < ahead_ms:
-        problem = f", and the newest record is {ahead_ms} ms ahead of now: the brokers would refuse it"
-        raise target.refusal(name, problem, f"is {ahead_ms} or more", keeps_all)
+        problem = f", and the newest record is {ahead_ms} ms in the future, so the brokers would refuse this record"
+        raise target.refusal(name, problem, f"a value of {ahead_ms} or more", keeps_all)
 
 
 def check_same(plan: Plan, selection: Selection, name: str) -> None:
@@ -142,8 +147,8 @@ def check_same(plan: Plan, selection: Selection, name: str) -> None:
     if plan.selection != selection:
         begun, wanted = msgspec.json.encode(plan.selection).decode(), msgspec.json.encode(selection).decode()
         raise Refused(
-            f"the restore name={name} into {plan.into} has begun with {begun}, not with {wanted}: "
-            "give the same options to continue it, or another name for another restore"
+            f"the restore name={name} into {plan.into} has begun with the options {begun}, not with {wanted}; "
+            "give the same options to continue this restore, or another name to begin another restore"
         )
 
 
@@ -153,7 +158,7 @@ def check_selected(plan: Plan, selected: Iterable[Selected]) -> None:
     if found != plan.records:
         raise JobFailed(
             f"the restore into {plan.into} has begun with {sum(plan.records.values())} records, but the archive has "
-            f"{sum(found.values())} of them now: the ledger has changed; restore it from a backup"
+            f"{sum(found.values())} of these records now: the ledger has changed; restore the ledger from a backup"
         )
 
 
@@ -168,6 +173,6 @@ def check_written(plan: Plan, ends: Mapping[int, int]) -> None:
         wanted = plan.bases[partition] + records
         if ends[partition] != wanted:
             raise JobFailed(
-                f"{plan.into}-{partition} ends at offset {ends[partition]}; expected is {wanted}: "
-                "another client has written to it. Restore into a topic to which nobody writes."
+                f"{plan.into}-{partition} ends at offset {ends[partition]}, but must end at {wanted}: another "
+                "client has written to this partition. Restore into a topic to which no other client writes."
             )

@@ -126,7 +126,8 @@ def _findings(oldest_ms: int | None, newest_ms: int | None, kept: Declared, now_
         )
     if newest_ms is not None and newest_ms - now_ms > FUTURE_MS:
         found.append(
-            f"the newest timestamp is {span_text(newest_ms - now_ms)} in the future: its segment is kept so much longer"
+            f"the newest timestamp is {span_text(newest_ms - now_ms)} in the future, and the segment is kept longer"
+            " by this time"
         )
     return found
 
@@ -159,8 +160,14 @@ def retention_page(
     whole = ("all", *(sum(column) for column in zip(*(row[1:] for row in sums), strict=True)))
     parts = [
         findings(findings_of(topics, unread)),
-        table(("topic", "records", "bytes", "bytes that would go", "findings"), [*sums, *([whole] if sums else [])]),
-        paragraph("Bytes are those of keys, values and headers, before compression. Ages count from timestamps."),
+        table(
+            ("topic", "records", "bytes", "bytes that would be deleted", "findings"),
+            [*sums, *([whole] if sums else [])],
+        ),
+        paragraph(
+            "Bytes are those of keys, values and headers, before compression. Ages are computed from the records'"
+            " timestamps."
+        ),
         *unread_parts(unread),
     ]
     for topic in topics:
@@ -183,7 +190,7 @@ def _topic_parts(topic: TopicRetention, what_if_ms: int | None) -> list[str]:
         f"retention.ms={kept.retention_ms} ({_limit_text(kept.retention_ms)}), segment.ms={kept.segment_ms} "
         f"({_limit_text(kept.segment_ms)}), retention.bytes={kept.retention_bytes}, {kept.cleanup_policy}"
     )
-    other = "would go" if what_if_ms is None else f"would go with retention.ms={what_if_ms}"
+    other = "would be deleted" if what_if_ms is None else f"would be deleted with retention.ms={what_if_ms}"
     ages = [Bar(name, size, bytes_text(size)) for (name, _), size in zip(AGES, sums, strict=True)]
     return [
         bars(f"{topic.topic}: bytes by age", ages),

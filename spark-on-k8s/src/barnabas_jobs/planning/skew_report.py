@@ -137,8 +137,9 @@ def _broker_parts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad])
     ]
     return [
         paragraph(
-            f"The largest broker has {evenness(brokers).now:.2f} times the bytes of the mean one. Bytes of brokers and "
-            "log dirs are those of their files."
+            f"The largest broker has {evenness(brokers).now:.2f} times the bytes of an average broker. Bytes of"
+            " brokers and "
+            "log dirs are the sizes of their files."
         ),
         bars("Bytes by broker", _bars((f"broker {each.broker}", each.bytes) for each in brokers), LEGEND),
         bars(
@@ -146,14 +147,14 @@ def _broker_parts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad])
             _bars((f"{each.broker}: {each.log_dir}", each.bytes) for each in log_dirs),
             LEGEND,
         ),
-        table(("broker", "rack", "replicas", "leaders", "bytes", "records a second, as leader"), rows),
+        table(("broker", "rack", "replicas", "leaders", "bytes", "records per second as leader"), rows),
         table(("log dir", "replicas", "bytes", "bytes free", "bytes of the disk"), disks),
     ]
 
 
 def _plan_parts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad], plan: Sequence[Reassigned]) -> list[str]:
     if not plan:
-        return [paragraph("No plan: brokers and log dirs are even, or nothing can move.")]
+        return [paragraph("There is no plan, because brokers and log dirs are even, or no replica can be moved.")]
     rows = [
         (f"{each.topic}-{each.partition}", _ids(each.before), _ids(each.replicas), ", ".join(each.log_dirs or ()))
         for each in plan
@@ -161,8 +162,9 @@ def _plan_parts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad], p
     return [
         "<h2>Plan</h2>",
         paragraph(
-            f"After the plan, the largest broker has {evenness(brokers).after:.2f} times the bytes of the mean one. "
-            "plan.json is a file for kafka-reassign-partitions."
+            f"After the plan, the largest broker has {evenness(brokers).after:.2f} times the bytes of an average"
+            " broker. "
+            "plan.json is a plan for kafka-reassign-partitions."
         ),
         bars("Bytes by broker, after the plan", _bars((f"broker {each.broker}", each.bytes_after) for each in brokers)),
         bars(
@@ -185,7 +187,7 @@ def _topic_parts(topic: TopicSkew) -> list[str]:
         f"<h2>{escape(topic.topic)}</h2>",
         paragraph(
             f"The largest partition has {even.bytes:.2f} times the bytes and {even.records:.2f} times the records of "
-            "the mean one. Bytes are those of keys, values and headers, before compression."
+            "an average partition. Bytes are those of keys, values and headers, before compression."
         ),
         bars(
             "Bytes by partition",
@@ -193,9 +195,9 @@ def _topic_parts(topic: TopicSkew) -> list[str]:
             LEGEND,
         ),
         bars("Records by partition", by_records, LEGEND),
-        bars("Keys with most records", hot),
+        bars("Keys with the most records", hot),
         "<h2>Partitions</h2>",
-        table(("partition", "records", "bytes", "keys", "records a second, since the first"), rows),
+        table(("partition", "records", "bytes", "keys", "records per second since the first record"), rows),
     ]
 
 

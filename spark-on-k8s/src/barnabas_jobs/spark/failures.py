@@ -21,11 +21,14 @@ KNOWN: Final[Sequence[tuple[str, str]]] = (
     ("OffsetOutOfRangeException", "records were deleted from the topic while the job read it; run the job again"),
     (
         "overflows when converting to Spark's",
-        "a record's timestamp is beyond the year 294246: its producer does not write milliseconds",
+        "a record's timestamp is after the year 294246, because its producer does not write milliseconds",
     ),
     ("UnknownTopicOrPartitionException", "the topic, or a partition of it, was deleted while the job read it"),
-    ("timestamp before the year 1900", "Spark's connector would change the timestamp, so it is not archived"),
-    ("does not fit the schema", "a value does not fit; on_mismatch=keep archives such values without columns"),
+    ("timestamp before the year 1900", "Spark's connector would change the timestamp, so the record is not archived"),
+    (
+        "does not fit the schema",
+        "a value does not fit the schema; on_mismatch=keep archives such values without columns",
+    ),
     ("FAILED_READ_FILE", "a data file cannot be read; restore it from a backup"),
     ("is not a Parquet file", "a data file cannot be read; restore it from a backup"),
     ("Failed to find data source: kafka", "the session has no Kafka connector; see `barnabas jobs fetch-jars`"),
@@ -53,7 +56,7 @@ def spark_failures(doing: str) -> Iterator[None]:
     except (PySparkException, Py4JError, ConnectionError) as error:
         if _is_of_lost_java(error):
             raise JobFailed(
-                f"{doing}: Spark's Java process has ended; its last output gives the reason. If that is "
+                f"{doing}: Spark's Java process has ended; its last output gives the reason. If the reason is "
                 f"OutOfMemoryError, {MORE_MEMORY}"
             ) from error
         text = _text(error)

@@ -77,10 +77,11 @@ def read_schema(path: str) -> StructType:
         raise JobFailed(f"schema={path}: the file cannot be read: {error.strerror}") from error
     except (ValueError, PySparkException) as error:
         raise JobFailed(
-            f"schema={path}: the file is neither a JSON Schema nor Spark's DDL (as `a INT NOT NULL, b STRING`): {error}"
+            f"schema={path}: the file is neither a JSON Schema nor Spark's DDL (such as `a INT NOT NULL, b STRING`):"
+            f" {error}"
         ) from error
     if not isinstance(found, StructType):
-        raise JobFailed(f"schema={path}: the root is {found.simpleString()}; allowed is an object")
+        raise JobFailed(f"schema={path}: the root is {found.simpleString()}; allowed: an object")
     return found
 
 
@@ -95,8 +96,8 @@ def _type(path: str, where: str, schema: Any) -> DataType:
     if kind in PLAIN:
         return PLAIN[kind]
     raise JobFailed(
-        f"schema={path}: {where} is {json.dumps(schema)[:200]}; allowed is one type of {ALLOWED}, and null; "
-        "an object needs `properties`, an array `items`"
+        f"schema={path}: {where} is {json.dumps(schema)[:200]}; allowed: one type of {ALLOWED}, and null; "
+        "an object needs `properties`, and an array needs `items`"
     )
 
 

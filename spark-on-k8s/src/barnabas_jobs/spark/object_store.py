@@ -54,7 +54,7 @@ class ObjectStore:
             if self.add(name, b"one") and self.add(name, b"other"):
                 raise JobFailed(
                     f"{self._option}={self}: the server has overwritten an object in spite of `If-None-Match: *`, so "
-                    "two writers could overwrite each other; an archive needs a server with conditional puts"
+                    "two writers could overwrite each other's commits; use a server with conditional puts"
                 )
         finally:
             self.remove(name)

@@ -76,7 +76,7 @@ def check_one_task_each(spark: SparkSession) -> None:
         if value != allowed:
             raise Refused(
                 f"{name}={value}: Spark may start a second task beside one that still writes, and both would write the "
-                f"same records; start the session of the restore with {name}={allowed}"
+                f"same records; start the Spark session of the restore with {name}={allowed}"
             )
 
 

@@ -19,7 +19,7 @@ TOPICS_DRAWN: Final = 6
 HOURS_DRAWN: Final = 1000
 """The largest number of hours in a chart, which bounds what the driver collects."""
 BOUNDS: Final = (
-    f"Charts show at most {GROUPS_DRAWN} groups: first those that missed the objective most, then those with most lag. "
+    f"Charts show at most {GROUPS_DRAWN} groups: those that missed the objective most often, then those with most lag. "
     f"Each chart has the {TOPICS_DRAWN} topics with most lag, each over the last {HOURS_DRAWN:,} hours with "
     "commits. rollups.parquet has all hours."
 )

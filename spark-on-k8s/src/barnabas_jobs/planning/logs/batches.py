@@ -101,21 +101,21 @@ def _batch_at(window: Window, position: int, extent: SegmentExtent, next_offset:
     left = extent.size_bytes - position
     head = window.at(position, HEADER_BYTES)
     if len(head) < HEADER_BYTES:
-        return _torn(position, extent, next_offset, f"{left} bytes are left, less than a header's {HEADER_BYTES}")
+        return _torn(
+            position, extent, next_offset, f"{left} bytes are left, but a batch header has {HEADER_BYTES} bytes"
+        )
     base_offset, length, epoch, magic, crc, attributes, delta, _, max_timestamp_ms, producer_id, _, _, records = (
         HEADER.unpack(head)
     )
     if magic != MAGIC or length < LENGTH_MIN or delta < 0 or base_offset < 0:
         if not any(head) and _is_zero(window, position, extent.size_bytes):
-            return _torn(position, extent, next_offset, f"{left} bytes up to the end of the file are zero")
-        detail = (
-            f"magic {magic}, length {length}, offsets {base_offset}+{delta}; {left} bytes up to the end of the file"
-        )
+            return _torn(position, extent, next_offset, f"the last {left} bytes of the file are zero")
+        detail = f"magic {magic}, length {length}, offset {base_offset}+{delta}; {left} bytes are left in the file"
         return Problem(BAD_HEADER, LOG, position, None, detail)
     size_bytes = LENGTH_OFFSET + length
     data = window.at(position, size_bytes) if size_bytes <= left else b""
     if len(data) < size_bytes:
-        return _torn(position, extent, next_offset, f"the batch has {size_bytes} bytes, and {left} are left")
+        return _torn(position, extent, next_offset, f"the batch has {size_bytes} bytes, but {left} bytes are left")
     computed_crc = crc32c(data[CRC_START:])
     last_offset = base_offset + delta
     return Batch(
@@ -152,7 +152,7 @@ def _is_zero(window: Window, position: int, end: int) -> bool:
 def _wrong_with(batch: Batch, next_offset: int, epoch: int, *, has_gaps: bool) -> Iterator[Problem]:
     offset = batch.base_offset
     if batch.computed_crc != batch.crc:
-        detail = f"the header has the CRC {batch.crc:08x}, the bytes have {batch.computed_crc:08x}"
+        detail = f"the header has the CRC {batch.crc:08x}, but the bytes have the CRC {batch.computed_crc:08x}"
         yield Problem(BAD_CRC, LOG, batch.position, offset, detail)
     if offset < next_offset:
         yield Problem(OFFSETS_GO_BACK, LOG, batch.position, offset, f"the base offset should be {next_offset} or more")

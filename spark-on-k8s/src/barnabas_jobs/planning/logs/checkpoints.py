@@ -69,7 +69,7 @@ def contradictions(
     Offsets before its first entry are not compared.
     """
     if any(one.epoch >= two.epoch or one.start_offset >= two.start_offset for one, two in pairwise(checkpoint)):
-        return [("the epochs and offsets do not rise", None)]
+        return [("the epochs or offsets do not increase from line to line", None)]
     found: list[tuple[str, EpochBatch | None]] = []
     for batch in batches:
         entry = next((each for each in reversed(checkpoint) if each.start_offset <= batch.offset), None)
@@ -83,7 +83,8 @@ def _rows(text: str, fields: int) -> list[list[str]]:
     lines = text.splitlines()
     if len(lines) < 2 or lines[0] != "0":
         raise ValueError(
-            f"the first line is {lines[0] if lines else ''!r}; expected is the version 0, then the number of lines"
+            f"the first line is {lines[0] if lines else ''!r}; the file must begin with the version 0, then the"
+            " number of lines"
         )
     rows = [line.split() for line in lines[2:] if line]
     if str(len(rows)) != lines[1]:
@@ -91,6 +92,7 @@ def _rows(text: str, fields: int) -> list[list[str]]:
     for row in rows:
         if len(row) != fields or not all(field.lstrip("-").isdigit() for field in row[-2:]):
             raise ValueError(
-                f"the line {' '.join(row)!r} is malformed; allowed: {fields} fields, the last two of them numbers"
+                f"the line {' '.join(row)!r} is malformed; a line must have {fields} fields, and the last two must be"
+                " numbers"
             )
     return rows

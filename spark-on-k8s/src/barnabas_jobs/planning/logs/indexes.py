@@ -89,7 +89,11 @@ def _entries(data: bytes, kind: struct.Struct) -> list[Entry]:
 
 def _with_size(data: bytes, kind: struct.Struct, found: Iterator[Wrong]) -> Iterator[Wrong]:
     if len(data) % kind.size:
-        yield len(data) // kind.size * kind.size, None, f"the size of {len(data)} bytes is no multiple of {kind.size}"
+        yield (
+            len(data) // kind.size * kind.size,
+            None,
+            f"the size of {len(data)} bytes is not a multiple of {kind.size}",
+        )
     yield from found
 
 
@@ -103,13 +107,13 @@ def _wrong_offsets(listed: Sequence[Entry], base_offset: int, batches: BatchPlac
             yield (
                 place,
                 offset,
-                f"offset {offset} at {position} follows {base_offset + before.first} at {before.second}",
+                f"offset {offset} at {position} follows offset {base_offset + before.first} at {before.second}",
             )
         elif position >= batches.end_position or offset > batches.last_offset:
             end = f"the segment ends with offset {batches.last_offset} at {batches.end_position}"
-            yield place, offset, f"offset {offset} at {position} is beyond the segment: {end}"
+            yield place, offset, f"the entry of offset {offset} at {position} is beyond the segment: {end}"
         elif number < 0 or batches.positions[number] != position:
-            yield place, offset, f"the entry names position {position}, at which no batch begins"
+            yield place, offset, f"the entry has the position {position}, but no batch begins there"
         elif offset < batches.base_offsets[number]:
             yield (
                 place,
@@ -126,15 +130,17 @@ def _wrong_times(listed: Sequence[Entry], base_offset: int, batches: BatchPlaces
         offset = base_offset + relative
         number = bisect_right(batches.base_offsets, offset) - 1
         if before is not None and (timestamp_ms <= before.first or relative < before.second):
-            detail = f"time {timestamp_ms} at offset {offset} follows {before.first} at {base_offset + before.second}"
+            detail = (
+                f"time {timestamp_ms} at offset {offset} follows time {before.first} at {base_offset + before.second}"
+            )
             yield place, offset, detail
         elif relative < 0 or offset > batches.last_offset:
-            yield place, offset, f"offset {offset} is beyond the segment, which ends with {batches.last_offset}"
+            yield place, offset, f"offset {offset} is beyond the segment, which ends with offset {batches.last_offset}"
         elif number >= 0 and batches.timestamps_ms[number] != timestamp_ms:
             largest_ms = batches.timestamps_ms[number]
             yield (
                 place,
                 offset,
-                f"time {timestamp_ms} is wrong; the largest up to offset {offset} is {largest_ms}",
+                f"time {timestamp_ms} is wrong; the largest timestamp up to offset {offset} is {largest_ms}",
             )
         before = entry

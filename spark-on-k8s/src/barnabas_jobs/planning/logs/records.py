@@ -58,18 +58,20 @@ def _wrong(records: bytes, batch: Batch, base_timestamp_ms: int) -> str | None:
         length, position = varint(records, position)
         end = position + length
         if length <= 0 or end > len(records):
-            return f"record {count} has {length} bytes, but {len(records) - position} are left"
+            return f"record {count} has {length} bytes, but {len(records) - position} bytes are left"
         time_delta_ms, position = varint(records, position + 1)
         delta, position = varint(records, position)
         if not delta_before < delta <= batch.last_offset - batch.base_offset:
-            return f"record {count} has the offset {batch.base_offset}+{delta}, after one with delta {delta_before}"
+            return (
+                f"record {count} has the offset {batch.base_offset}+{delta}, but the record before has +{delta_before}"
+            )
         newest_ms = max(newest_ms, base_timestamp_ms + time_delta_ms)
         delta_before, position, count = delta, end, count + 1
     if count != batch.records:
-        return f"the batch has {count} records; the header says {batch.records}"
+        return f"the batch has {count} records, but the header says {batch.records}"
     own_times = not batch.attributes & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT)
     if own_times and newest_ms > batch.max_timestamp_ms:
-        return f"the newest timestamp is {newest_ms}; the header says {batch.max_timestamp_ms}"
+        return f"the newest timestamp is {newest_ms}, but the header says {batch.max_timestamp_ms}"
     return None
 
 

@@ -144,7 +144,7 @@ def wrong_checkpoint(
         yield log.place.finding(CHECKPOINT_CONTRADICTS, LEADER_EPOCHS, checkpoint)
     elif checkpoint is not None:
         for detail, batch in contradictions(checkpoint, batches, log.recovery_point):
-            at = f"; {segment_file(batch.segment, LOG)} has a batch of epoch {batch.epoch} there" if batch else ""
+            at = f", but {segment_file(batch.segment, LOG)} has a batch of epoch {batch.epoch}" if batch else ""
             offset = batch.offset if batch else None
             yield log.place.finding(CHECKPOINT_CONTRADICTS, LEADER_EPOCHS, detail + at, offset=offset)
 
@@ -156,7 +156,7 @@ def comparable(logs: Sequence[LogRead]) -> tuple[list[LogRead], list[Finding]]:
         return list(logs), []
     usual = max(ids, key=ids.count)
     others = [each for each in logs if each.topic_id not in (None, usual)]
-    detail = "the topic id is {}; other replicas of this name have {}: a topic was deleted and created again"
+    detail = "the topic id is {}, but other replicas have {}, because the topic was deleted and created again"
     found = [
         each.place.finding(REPLICAS_DIFFER, PARTITION_METADATA, detail.format(each.topic_id, usual)) for each in others
     ]
@@ -216,4 +216,4 @@ def _shown(offset: int, batch: HeldBatch | None) -> str:
     if batch is None:
         return "no batch there"
     detail = f"offsets {offset}-{batch.last_offset} of epoch {batch.epoch}, CRC {batch.crc:08x}"
-    return detail if batch.is_sound else f"{detail}, but the bytes have {batch.computed_crc:08x}"
+    return detail if batch.is_sound else f"{detail}, but the bytes have the CRC {batch.computed_crc:08x}"

@@ -66,7 +66,7 @@ def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batc
         if counts[found.kind] <= PROBLEMS_NAMED_MAX:
             yield found
     for kind, more in (counts - Counter(dict.fromkeys(counts, PROBLEMS_NAMED_MAX))).items():
-        yield last[kind]._replace(detail=f"{more} more problems of this kind are in the file; this is the last one")
+        yield last[kind]._replace(detail=f"the file has {more} more problems of this kind; this is the last of them")
     if is_sound and places.positions:
         yield from _wrong_indexes(files, index, places)
     if is_sound and not files.extent.has_gaps:  # Compaction may have removed a marker.

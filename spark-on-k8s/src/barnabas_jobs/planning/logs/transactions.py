@@ -58,12 +58,12 @@ class SegmentTransactions:
     def _wrong(self, data: bytes, is_active: bool) -> Iterator[Wrong]:
         whole = len(data) // ENTRY.size * ENTRY.size
         if whole < len(data) and not is_active:
-            yield whole, None, f"the size of {len(data)} bytes is no multiple of {ENTRY.size}"
+            yield whole, None, f"the size of {len(data)} bytes is not a multiple of {ENTRY.size}"
         listed, before = set(), -1
         for number, (version, producer_id, first, last, stable) in enumerate(ENTRY.iter_unpack(data[:whole])):
             wrong = self._wrong_entry(version, producer_id, first, last, stable)
             if last <= before:
-                wrong = f"the marker at offset {last} follows the one at offset {before}"
+                wrong = f"the entry of the marker at offset {last} follows the entry of the marker at offset {before}"
             if wrong is not None:
                 yield number * ENTRY.size, last, wrong
             before = last
@@ -73,7 +73,7 @@ class SegmentTransactions:
                 yield (
                     whole,
                     offset,
-                    f"the transaction of producer {abort.producer_id} with the marker at {offset} is missing",
+                    f"the transaction of producer {abort.producer_id} with its marker at {offset} is missing",
                 )
 
     def _wrong_entry(self, version: int, producer_id: int, first: int, last: int, stable: int) -> str | None:
@@ -81,9 +81,9 @@ class SegmentTransactions:
         if version != ENTRY_VERSION:
             return f"version {version} is unknown; allowed: {ENTRY_VERSION}"
         if abort is None or abort.producer_id != producer_id:
-            return f"producer {producer_id} has no abort marker at offset {last}"
+            return f"the index has an entry, but producer {producer_id} has no abort marker at offset {last}"
         if not 0 <= first < last:
-            return f"a transaction that was aborted at offset {last} begins at {first}"
+            return f"a transaction that was aborted at offset {last} begins at offset {first}"
         if stable > last + 1:
             return f"the last stable offset {stable} is above the marker at offset {last}"
         return None
