@@ -112,8 +112,8 @@ def test_a_missing_or_wrong_value_says_what_it_must_be(given: list[str], told: s
             audit.Options,
             ["report=/r", "log_dirs=a"],
             (
-                "--option log_dirs=a; allowed: a list with commas, in which each item is ID:/FOLDER, the id of a broker "
-                "and one of its log dirs"
+                "--option log_dirs=a; allowed: a list with commas, in which each item is ID:/FOLDER, the id of a "
+                "broker and one of its log dirs"
             ),
         ),
         (

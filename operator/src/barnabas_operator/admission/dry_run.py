@@ -59,7 +59,7 @@ class DryRun:
         self._image = image
 
     async def __call__(self, resource: Cluster | MaintenanceJob, before: Cluster | None = None) -> str | None:
-        """Return the problem with the objects of a resource, or None."""
+        """Return the problem with the objects of a resource, or None if no problem is known."""
         runs = [resource.spec] if isinstance(resource, MaintenanceJob) else resource.spec.maintenance
         at = "spec" if isinstance(resource, MaintenanceJob) else "spec.maintenance"
         if any(run.backend == "Kubeflow" for run in runs) and await self._lacks_spark_operator():
@@ -125,7 +125,7 @@ class DryRun:
         return None
 
     async def _disks(self, cluster: Cluster, before: Cluster | None) -> Refusal | None:
-        """Return why brokers would lose disks with records, or cannot have the declared disks."""
+        """Return why brokers would lose disks with records, or cannot have the declared disks; None if all is well."""
         volumes = before.spec.storage.volumes if before is not None else ()
         claims = await claims_of(self._api, cluster)
         lost = refuse_disks(cluster, volumes, claims)

@@ -43,7 +43,7 @@ NAMESPACE_CONTROLLERS: Final = (
 async def answer(
     request_body: Json, inventory: Inventory, state_of: StateOf, dry_run: DryRunCall, preview: Preview
 ) -> dict[str, Any]:
-    """Return an `AdmissionReview` with its response."""
+    """Return the `AdmissionReview` with the webhook's response to the request."""
     request = request_body["request"]
     verdict = await _judged(request, inventory, state_of, dry_run)
     if verdict.refusal is None:

@@ -1,4 +1,4 @@
-"""`barnabas abort-transaction`: abort a transaction in a partition that its coordinator no longer knows."""
+"""`barnabas abort-transaction`: abort a transaction that is open in a partition, but unknown to its coordinator."""
 
 import argparse
 import logging
@@ -22,7 +22,7 @@ from barnabas_operator.kafka.transactions import OpenTransaction, abort, open_in
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code: 0, or 1 if the transaction was not aborted."""
     options = _parser().parse_args(arguments)
-    # kafka-python raises its errors, too, so its log would only repeat them.
+    # kafka-python also raises the errors that it logs, so the log would only repeat the errors.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     out = console()
     bootstrap = options.bootstrap or known_bootstrap(options.data_dir)[0]

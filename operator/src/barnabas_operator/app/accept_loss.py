@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.partition is not None and options.topic is None:
         parser.error("--partition needs --topic")
-    # kafka-python raises its errors, too, so its log would only repeat them.
+    # kafka-python also raises the errors that it logs, so the log would only repeat the errors.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     out = console()
     bootstrap = options.bootstrap or known_bootstrap(options.data_dir)[0]

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--watch and --output json cannot be used together")
     if options.watch and options.transactions:
         parser.error("--watch and --transactions cannot be used together")
-    # kafka-python raises its errors, too, so its log would only repeat them.
+    # kafka-python also raises the errors that it logs, so the log would only repeat the errors.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     out = console()
     given = options.bootstrap

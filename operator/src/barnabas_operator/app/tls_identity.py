@@ -15,7 +15,7 @@ class TlsIdentity(NamedTuple):
 
     @property
     def authenticates(self) -> bool:
-        """True, because the client has a certificate."""
+        """True, because the client authenticates by its certificate."""
         return True
 
     def settings(self) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ DRIFT_CHECK_S: Final = 30.0
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return 0 after a signal, 1 after a failure, 2 for wrong options or manifests."""
     options = _parser().parse_args(arguments)
-    # kafka-python raises its errors, too, so its log would only repeat them.
+    # kafka-python also raises the errors that it logs, so the log would only repeat the errors.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     log = Log(console())
     if not options.file.exists():

@@ -79,7 +79,7 @@ class ClusterAdmin:
         self._clock = clock
         self._writing = writing
         self.answered_at = self._clock.monotonic_s()
-        """The monotonic time of the last response to a step, because a reconciliation may send many requests."""
+        """The monotonic time of the last response to a step, which shows that a long reconciliation makes progress."""
         self.client: Any = connected_client(bootstrap, connect_timeout_s, "barnabas-operator", security)
         self._overrides = TopicAnswers(overrides, self.client, configs_kept_s, clock.monotonic_s)
         self._min_isr = TopicAnswers(min_isr, self.client, configs_kept_s, clock.monotonic_s)

@@ -81,7 +81,7 @@ def _away(chosen: Chosen) -> Iterator[str]:
 
 
 def _missed(group_ids: Collection[str]) -> Iterator[str]:
-    """Yield a message that names the groups that no broker lists any more, as while their coordinator moves."""
+    """Yield a message that names the groups that no broker lists any more, such as while a coordinator moves."""
     if group_ids:
         yield f"no broker lists the groups {_named(group_ids)} any more"
 

@@ -102,7 +102,7 @@ def _volume(claim: Json) -> Volume:
 
 
 def _account_given(found: Json | None) -> str:
-    """Return the uid of the ServiceAccount that the StatefulSet's annotation records; used if the object is missing."""
+    """Return the uid of the ServiceAccount in the StatefulSet's annotation, for a missing ServiceAccount."""
     template = found["spec"]["template"] if found is not None else {}
     return str(template.get("metadata", {}).get("annotations", {}).get(ACCOUNT, ""))
 

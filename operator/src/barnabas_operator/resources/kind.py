@@ -43,7 +43,7 @@ class Kind(NamedTuple):
     list_keys: Mapping[type, str] = NOTHING
     """The field that identifies an entry of a list, by the type of the entries."""
     not_filled_in: frozenset[type] = frozenset()
-    """The types that have no default in the CRD, neither as a field nor as the entry of a list."""
+    """The types for which the CRD has no default, neither for a field nor for the entry of a list."""
     scaled: Scaled | None = None
     """The numbers for `kubectl scale`, if the kind supports it."""
     name_field: str | None = None

@@ -146,7 +146,7 @@ def _check_union(expected: inspect.Type, value: object, path: Path) -> Iterator[
     alternatives = [tuple(findings(choice, value, path)) for choice in expected.types]
     if not all(alternatives):
         return iter(())
-    # The alternative with the deepest error is probably the one that was meant.
+    # The alternative with the deepest error is probably the alternative that the user meant.
     deepest = max(alternatives, key=lambda found: max(len(finding.path) for finding in found))
     return iter(deepest) if len(deepest[0].path) > len(path) else _wrong(expected, value, path)
 

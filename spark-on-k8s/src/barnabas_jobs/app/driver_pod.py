@@ -54,7 +54,7 @@ class DriverPod:
     def tell(self, progress: Progress, last: bool = False) -> None:
         """Write changed progress to an annotation of the pod, at most every 5 s but always at the end.
 
-        A failure does not stop the job; only the first one is printed.
+        A failure does not stop the job; only the first failure is printed.
         """
         written = msgspec.json.encode(progress)
         now_s = self._clock()

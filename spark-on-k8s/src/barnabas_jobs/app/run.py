@@ -62,7 +62,7 @@ def run_job(request: Request, pod: DriverPod | None) -> Ending:
 
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """Raise Terminated in the main thread at the first SIGTERM, and ignore further ones during the cleanup."""
+    """Raise Terminated in the main thread at the first SIGTERM, and ignore further signals during the cleanup."""
 
     def terminate(_: int, __: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -99,7 +99,7 @@ def _spark(request: Request, *, s3: bool) -> Iterator[SparkSession]:
 def ending_of(result: Any, options: Any) -> Ending:
     """Return exit code, message and result of a job.
 
-    The code of a continuous job that a signal ended is 128 and the number of the signal, as for any program.
+    The code of a continuous job that a signal ended is 128 plus the number of the signal, as for any program.
     """
     archive = getattr(options, "archive", None)
     code, message = _judged(result)

@@ -14,7 +14,7 @@ OF_SUBMISSION: Final = ("SPARK_APPLICATION_ID", "SPARK_CONF_DIR", "SPARK_DRIVER_
 
 
 def submitted_words(words: Sequence[str]) -> Sequence[str]:
-    """Return the arguments for `barnabas jobs`. Raises BadOption unless the first one is `run`."""
+    """Return the arguments for `barnabas jobs`. Raises BadOption unless the first argument is `run`."""
     if not words or words[0] != "run":
         raise BadOption(f"the submitted arguments are {' '.join(words)!r}; allowed: `run` and its arguments")
     return words

@@ -18,7 +18,7 @@ class Listener(Protocol):
     """A receiver of progress."""
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """Take the progress; `last` is True for the final one. Must not raise."""
+        """Take the progress; `last` is True for the final progress. Must not raise."""
 
 
 @contextmanager

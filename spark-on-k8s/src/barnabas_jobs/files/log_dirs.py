@@ -207,7 +207,7 @@ def offsets_of(log_dir: LogDir) -> Callable[[TopicPartition], Offsets]:
 
 
 def leader_epochs(folder: str) -> list[EpochStart] | str | None:
-    """Return the leader epochs of the replica in the folder, or None if it has no such checkpoint.
+    """Return the leader epochs of the replica in the folder, or None if the folder has no such checkpoint.
 
     Returns the reason as a text if the checkpoint cannot be read.
     """

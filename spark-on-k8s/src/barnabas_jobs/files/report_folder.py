@@ -72,7 +72,7 @@ def _is_ours(lock: IO[str], path: Path) -> bool:
 
 
 def _empty(partial: Path) -> None:
-    """Remove the files that a killed driver left, except for the locked one."""
+    """Remove the files that a killed driver left, except for the locked file."""
     for each in partial.iterdir():
         if each.is_dir():
             shutil.rmtree(each)

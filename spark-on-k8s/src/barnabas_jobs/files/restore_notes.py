@@ -43,8 +43,8 @@ class RestoreNotes:
     def keep_plan(self, name: str, into_id: str, plan: bytes) -> None:
         """Store the plan for the runs that continue this restore.
 
-        Raises JobFailed if another run has stored one, because two runs may begin the same restore in a store without
-        locks.
+        Raises JobFailed if another run has stored a plan, because two runs may begin the same restore in a store
+        without locks.
         """
         if not self._store.add(_plan(name, into_id), plan):
             raise JobFailed(f"another run of the restore name={name} has begun; wait until that run has ended")

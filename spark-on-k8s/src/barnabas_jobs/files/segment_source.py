@@ -164,7 +164,7 @@ def _identity(task: SegmentTask) -> Identity:
 def _audited(task: SegmentTask, decompress: Decompress | None) -> Iterator[Batch | Problem]:
     """Yield the batches and problems of a segment.
 
-    Indexes are read first, so that the `.log` read afterwards holds all that they name.
+    Indexes are read first, so that the `.log`, which is read afterwards, holds everything to which they point.
     """
     try:
         indexes = [_whole(task.path(suffix)) for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX)]

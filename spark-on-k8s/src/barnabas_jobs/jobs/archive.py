@@ -177,7 +177,7 @@ def _commits(job: Run, options: Options, begun: Begun, committed: Committed) -> 
 def _lost(topic: str, options: Options, ends: dict[int, int], log: dict[int, Bounds]) -> list[LostRange]:
     """Return the ranges that the topic deleted before they were archived.
 
-    Raises Refused unless the options allow that.
+    Raises Refused unless the options allow such a loss.
     """
     ranges = gone(ends, log)
     if ranges and options.fail_on_data_loss:

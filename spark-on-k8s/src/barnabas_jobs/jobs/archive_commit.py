@@ -17,7 +17,7 @@ from barnabas_jobs.spark.records import Counted, counts, with_true_timestamps, w
 
 
 class Run(NamedTuple):
-    """The parameters that all commits of a run share; `columns` are those that JSON values are parsed into."""
+    """The parameters that all commits of a run share; `columns` are the columns into which JSON values are parsed."""
 
     spark: SparkSession
     cluster: Cluster

@@ -1,7 +1,7 @@
 """The continuous form of `archive`: a Structured Streaming query, each of whose batches is one commit.
 
-A query starts at the offsets where the ledger ends, without a checkpoint of an earlier query. So a batch that was not
-committed is read again by the next run, and a committed one is not.
+A query starts at the offsets where the ledger ends, without a checkpoint of an earlier query. So the next run reads a
+batch again if it was not committed, but never a committed batch.
 """
 
 import threading
@@ -26,7 +26,7 @@ LATE_S: Final = 3600.0
 class Stream:
     """A streaming query.
 
-    `ends` is the offset after the last archived one by partition, and `number` that of the next ledger entry.
+    `ends` is the offset after the last archived one by partition, and `number` is the number of the next ledger entry.
     """
 
     def __init__(

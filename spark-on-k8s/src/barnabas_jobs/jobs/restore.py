@@ -62,7 +62,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     `from_*` (inclusive) and `to_*` (exclusive) bound times and offsets. `create` creates the target with the archived
     config, and with `replicas` replicas of each partition, by default as many as the brokers choose. `append` allows a
-    target that is not empty. `name` names the restore, so that a run continues the earlier one of the same name.
+    target that is not empty. `name` names the restore, so that a run continues the earlier run of the same name.
     `state` is the folder of the plan, by default in the archive.
     """
 
@@ -96,7 +96,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The selected records, those that this run wrote, and those that earlier runs wrote (`already_there`)."""
+    """The selected records, and how many records this run and earlier runs (`already_there`) wrote, by partition."""
 
     into: str
     dry_run: bool

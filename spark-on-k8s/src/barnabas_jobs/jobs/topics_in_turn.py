@@ -1,4 +1,4 @@
-"""The reading of topics one after the other; a topic that cannot be read is reported, and the next one is read."""
+"""The reading of topics one after the other; a topic that cannot be read is reported, and the next topic is read."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar

@@ -1,10 +1,10 @@
 """The writer in the tasks of a restore: records into one topic, each to its partition, in order, exactly once.
 
 A task first asks for the end of the partition. Records beyond the partition's base were written by an earlier run or
-task, so the task skips them. If an earlier task of this run had the same records, or the end is not the one that the
-driver saw, the task waits until nobody writes, because requests of the earlier task may still arrive. A failed task
+task, so the task skips them. If an earlier task of this run had the same records, or the end differs from the end that
+the driver saw, the task waits until nobody writes, because requests of the earlier task may still arrive. A failed task
 drops its unsent records, and its idempotent producer stops at the first failure. So the written records are always the
-first of the planned ones, without a gap.
+first of the planned records, without a gap.
 """
 
 import time

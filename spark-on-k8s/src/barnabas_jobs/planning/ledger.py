@@ -45,9 +45,10 @@ def run_of(file: DataFile) -> str:
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One commit.
 
-    `number` counts from 0 without a gap. `topic_id` distinguishes the topic from later ones of its name. `schema` is
-    the schema of the column `json`, and `mismatched` the number of values that do not fit it. An entry without ranges
-    is a fence, or has `joins` = (first, end): its files then replace the files of the entries `first` to `end` - 1.
+    `number` counts from 0 without a gap. `topic_id` distinguishes the topic from later topics of the same name.
+    `schema` is the schema of the column `json`, and `mismatched` the number of values that do not fit it. An entry
+    without ranges is a fence, or has `joins` = (first, end): its files then replace the files of the entries `first` to
+    `end` - 1.
     """
 
     number: int
@@ -66,7 +67,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ranges(self) -> list[OffsetRange]:
-        """The offset ranges of the entry, first the lost ones, then the archived ones."""
+        """The offset ranges of the entry, first the lost ranges, then the archived ranges."""
         lost = [OffsetRange(each.partition, each.start, each.end) for each in self.lost]
         return lost + [OffsetRange(each.partition, each.start, each.end) for each in self.partitions]
 
@@ -104,7 +105,7 @@ class Generation(NamedTuple):
 
     @property
     def files(self) -> list[DataFile]:
-        """The data files in the order of commits, without replaced ones."""
+        """The data files in the order of commits, without files that were replaced."""
         joined = self.joined
         kept = (entry for entry in (*self.entries, *self.later) if entry.number not in joined)
         return [file for entry in kept for file in entry.files]
@@ -217,7 +218,7 @@ class Ledger(NamedTuple):
         return list(dict.fromkeys(entry.topic_id for entry in self.entries if entry.ranges))
 
     def chosen(self, topic_id: str | None) -> Generation:
-        """Return the entries of this topic id, or of the last archived one if it is None.
+        """Return the entries of this topic id, or if it is None, of the topic id that was archived last.
 
         Raises Refused if there are none.
         """

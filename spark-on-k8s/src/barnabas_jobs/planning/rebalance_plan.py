@@ -1,6 +1,6 @@
 """The plan of moves that gives brokers, and the log dirs of each broker, about the same bytes.
 
-Each move is the one that most reduces the sum of the squared bytes of brokers and log dirs. The first moves have the
+Each move is the move that reduces the sum of the squared bytes of brokers and log dirs most. The first moves have the
 most effect, so the beginning of a plan is a good plan, too.
 """
 

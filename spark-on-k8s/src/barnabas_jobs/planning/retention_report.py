@@ -28,7 +28,7 @@ FUTURE_MS: Final = HOUR_MS
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a topic that bound what it keeps; -1 means no bound."""
+    """The settings of a topic that limit which records the topic keeps; -1 means no limit."""
 
     cleanup_policy: str
     retention_ms: int

@@ -42,7 +42,7 @@ class KeyLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Balance(msgspec.Struct, frozen=True):
-    """The largest partition divided by the mean: 1 if all are even, the number of partitions if one has all."""
+    """The largest partition divided by the mean: 1 if all are equal, the number of partitions if one has all."""
 
     records: float
     bytes: float

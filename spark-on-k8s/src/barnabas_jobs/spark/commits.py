@@ -61,7 +61,7 @@ def newest(records: DataFrame) -> list[Row]:
 
 
 def every(commits: DataFrame, step: int) -> list[Row]:
-    """Return the last commit of each group and partition, and every `step`-th one before it."""
+    """Return the last commit of each group and partition, and every `step`-th commit before it."""
     order = Window.partitionBy(*KEY).orderBy(F.desc("log_offset"))
     numbered = commits.withColumn("number", F.row_number().over(order) - 1)
     return numbered.where(F.col("number") % step == 0).orderBy(*PLACE).collect()

@@ -37,7 +37,7 @@ class JobSums:
         return number in self._ended
 
     def seen(self, jobs: Sequence[SparkJob], listed: Collection[int]) -> Seen:
-        """Return the sums with these jobs, which are not in the sums yet; the phase is that of the last named job.
+        """Return the sums with these jobs, which the sums lack; the phase is that of the newest job with a phase.
 
         `listed` has the numbers of the jobs that Spark still lists. Other numbers are forgotten, because Spark never
         lists such a job again.

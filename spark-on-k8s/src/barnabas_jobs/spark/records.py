@@ -41,9 +41,10 @@ class Counted(NamedTuple):
 def of_topic(
     spark: SparkSession, bootstrap: str, topic: str, ranges: Sequence[OffsetRange], *, counted: bool = False
 ) -> DataFrame:
-    """Return the committed records of these ranges. Spark fails if some are deleted before it reads them.
+    """Return the committed records of these ranges.
 
-    `counted` chooses the connector's reader whose tasks report the number of records read.
+    Spark fails if some of these records are deleted before Spark reads them. `counted` chooses the connector's reader
+    whose tasks report the number of records read.
     """
     if not ranges:
         return spark.createDataFrame([], SCHEMA)

@@ -1,4 +1,4 @@
-"""The name of a run, which all its tries get from the program that starts drivers."""
+"""The name of a run, which every try of the run gets from the program that starts drivers."""
 
 from typing import Final
 

@@ -14,7 +14,7 @@ class Standing(NamedTuple):
 
 UNKNOWN: Final = Standing()
 _asked: Final[list[Callable[[], Standing]]] = []
-"""The functions that report the lag in this process; the last one counts."""
+"""The functions that report the lag in this process; the last function counts."""
 
 
 def standing() -> Standing:

@@ -1,7 +1,7 @@
 """The lag of a group at a past moment, computed from the end of the log at that moment.
 
-`Ask` returns the first record at or after a time, as ListOffsets does. So the log ended at the first record after the
-moment. The time at which the oldest unread record was written is found by bisection.
+`Ask` returns the first record at or after a time, as ListOffsets does. So the offset of the first record after a moment
+was the end of the log at that moment. The time at which the oldest unread record was written is found by bisection.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

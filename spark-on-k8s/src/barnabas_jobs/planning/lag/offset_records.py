@@ -1,7 +1,7 @@
 """Records of `__consumer_offsets`, in Kafka's own binary format.
 
-The version at the start of a key gives the kind of record: 0 and 1 are offset commits, 2 is a group, and higher ones
-belong to newer kinds of groups. A value begins with a version of its own; a null value is a tombstone.
+The version at the start of a key gives the kind of record: 0 and 1 are offset commits, 2 is a group, and higher
+versions belong to newer kinds of groups. A value begins with a version of its own; a null value is a tombstone.
 """
 
 import struct

@@ -62,8 +62,8 @@ def index_positions(data: bytes) -> list[int]:
 def wrong_in_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Iterator[Problem]:
     """Yield the first wrong entries of an offset index.
 
-    In a right entry a batch begins at the position, and its base offset is not above the entry's offset. The offset may
-    be in a later batch, because Kafka's followers have written one entry for several batches.
+    In a correct entry a batch begins at the position, and its base offset is not above the entry's offset. The offset
+    may be in a later batch, because Kafka's followers have written one entry for several batches.
     """
     found = _wrong_offsets(_entries(data, OFFSET_ENTRY), base_offset, batches)
     for place, offset, detail in islice(_with_size(data, OFFSET_ENTRY, found), NAMED_MAX):
