@@ -128,7 +128,7 @@ def test_whoever_watches_is_told_the_last_also_when_spark_answers_no_more(capsys
     with watched(look, [heard], pause_s=0.001):
         wait_for(lambda: heard.last)
     assert [each.records.done for each in heard.told] == [100, 100]
-    assert "Spark does not report the progress any more: the connection is gone" in capsys.readouterr().err
+    assert "Spark no longer reports the progress of the job: the connection is gone" in capsys.readouterr().err
 
 
 def test_sparks_own_figures_tell_how_far_a_job_is(spark: SparkSession, world: World) -> None:

@@ -126,7 +126,7 @@ def test_the_same_number_is_never_committed_twice(tmp_path: Path) -> None:
     with one.written_by_us():
         written(one, entry(0, 0, 5))
         one.commit(entry(0, 0, 5))
-        with pytest.raises(JobFailed, match="another writer has committed ledger entry 0 meanwhile"):
+        with pytest.raises(JobFailed, match="another writer has already committed the ledger entry 0"):
             other.commit(entry(0, 0, 9))
     assert one.ledger().entries == (entry(0, 0, 5),)
     assert os.listdir(tmp_path / "ledger") == ["00000000.json"]

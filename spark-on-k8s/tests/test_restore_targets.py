@@ -100,6 +100,6 @@ def test_a_target_that_refuses_records_of_the_future_is_refused() -> None:
 
 def test_the_place_of_a_setting_is_told_of_a_topic_that_is_there() -> None:
     there = target({**KEEPS, "retention.ms": "2000"}, origin=Origin.ALL_BROKERS)
-    told = "The value is a dynamic default of all brokers; allowed .*: set retention.ms=-1 while you restore"
+    told = "The value is a dynamic default of all brokers; allowed: .*; set retention.ms=-1 while you restore"
     with pytest.raises(JobFailed, match=told):
         check_target(there, [selected(0, 10)], 86_400_001)

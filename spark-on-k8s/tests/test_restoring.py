@@ -220,7 +220,7 @@ def test_a_session_that_may_start_a_second_task_of_a_partition_is_refused(
 ) -> None:
     conf = spark.sparkContext.getConf().set(name, value)
     monkeypatch.setattr(SparkContext, "getConf", lambda _: conf)
-    with pytest.raises(JobFailed, match=rf"{name}={value}: .* start the session of the restore with {name}="):
+    with pytest.raises(JobFailed, match=rf"{name}={value}: .* start the Spark session of the restore with {name}="):
         restored(spark, world)
 
 
