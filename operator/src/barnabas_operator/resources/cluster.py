@@ -94,11 +94,7 @@ class Volume(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_f
 
     id: Annotated[int, Meta(ge=0, le=999, description="the disk's permanent id, unique within the list")]
     size: Annotated[
-        Quantity,
-        Meta(
-            description="the size, at least 1Gi; the size can only be increased, and only if the storage class allows"
-            " it"
-        ),
+        Quantity, Meta(description="the size, at least 1Gi; can only grow, and only if the storage class allows it")
     ] = "10Gi"
     storage_class: Annotated[str | None, Meta(description="the storage class; if left out, the default class")] = None
     delete_claim: Annotated[
