@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.config_certificates import LISTENER_PREFIX, check_certificates
+from barnabas_broker.handlers.config_certificates import check_certificates
 from barnabas_broker.handlers.config_outcomes import alter_each
 from barnabas_broker.handlers.config_passwords import sealed
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -38,9 +38,9 @@ async def _replace(
     refused: dict[ConfigResource, ApiError | None] = {}
     for resource, configs in wanted.items():
         try:
-            if any(name.startswith(LISTENER_PREFIX) for name in (*configs, *environment.config.broker_overrides)):
-                own = {name: text for name, text in configs.items() if text is not None}
-                await check_certificates(environment, resource, own)
+            own = {name: text for name, text in configs.items() if text is not None}
+            changed = (*configs, *environment.config.broker_overrides)
+            await check_certificates(environment, resource, own, changed)
             accepted[resource] = await sealed(environment, resource, configs)
         except ApiError as error:
             refused[resource] = error

@@ -9,7 +9,7 @@ from functools import partial
 
 from barnabas_broker.handlers.broker_loggers import check_this_broker
 from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.config_certificates import LISTENER_PREFIX, check_certificates
+from barnabas_broker.handlers.config_certificates import check_certificates
 from barnabas_broker.handlers.config_outcomes import alter_each
 from barnabas_broker.handlers.config_passwords import sealed
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -48,9 +48,8 @@ async def _alter(
     accepted: dict[ConfigResource, list[ConfigChange]] = {}
     for each, changes in stored.items():
         try:
-            if any(change.name.startswith(LISTENER_PREFIX) for change in changes):
-                own = _with_changes(environment.config.broker_overrides, changes)
-                await check_certificates(environment, each, own)
+            own = _with_changes(environment.config.broker_overrides, changes)
+            await check_certificates(environment, each, own, [change.name for change in changes])
             accepted[each] = await _sealed(environment, each, changes)
         except ApiError as error:
             refused[each] = error

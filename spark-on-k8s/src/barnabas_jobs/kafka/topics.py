@@ -148,7 +148,7 @@ class Cluster:
             with suppress(TopicMissing, LeaderMissing):
                 found = self.topic(name)
                 if not found.leaderless:
-                    self.bounds(found)
+                    self._offsets(found, OffsetSpec.latest())
                     return
             time.sleep(LOOK_S)
         raise JobFailed(f"topic={name}: the new topic has no leaders after {TIMEOUT_S:.0f} s; run the job again")
