@@ -20,7 +20,8 @@ class Owner(NamedTuple):
 
 OWNERS: Final = (
     Owner("Group", ("coordinators/groups/group.py",), frozenset({"state"})),
-    Owner("Log", ("storage/logs/log.py", "storage/logs/log_files.py")),
+    Owner("Log", ("storage/logs/log.py",), frozenset({"config"})),
+    Owner("LogSyncs", ("storage/logs/log_syncs.py",)),
     Owner(
         "Partition",
         ("replication/partition.py", "replication/replica.py"),

@@ -217,7 +217,7 @@ def crashes_forget_no_gaps() -> Iterator[None]:
     def load_with_gaps(*arguments: Any) -> Log:
         log = load(*arguments)
         bounds, until = found.get((log.files, log.directory), (log.compaction, 0))
-        if log.size_bytes:
+        if log.segments.size_bytes:
             log.compaction.superseded_below(min(bounds.superseded_until, until))
         return log
 

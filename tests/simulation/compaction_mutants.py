@@ -8,6 +8,7 @@ from unittest.mock import patch
 from barnabas_broker.storage.cleaner.manager import DirtyLog, LogCleaner
 from barnabas_broker.storage.logs import log_loader
 from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.truncation import cut, truncate_fully_and_start_at
 from barnabas_broker.storage.segments.segment import Segment
 from simulation.set_ups import maps_keys_until_a_truncation
 
@@ -19,11 +20,10 @@ def keeps_what_is_left_of_a_compacted_log_that_was_cut() -> Iterator[None]:
     def mistaken(log: Log, offset: int) -> None:
         if offset >= log.log_end_offset:
             log.epochs.truncate_from_end(log.log_end_offset)
-            log.load_epochs()
         elif offset < log.segments.first.base_offset:
-            log.truncate_fully_and_start_at(offset, 0)
+            truncate_fully_and_start_at(log, offset, 0)
         else:
-            log.cut(offset)
+            cut(log, offset)
 
     with patch("barnabas_broker.replication.replica.truncate_to", mistaken):
         yield
@@ -49,7 +49,7 @@ def goes_on_with_a_round_after_a_truncation() -> Iterator[None]:
     check = LogCleaner._check_unchanged
 
     def mistaken(self: LogCleaner, dirty: DirtyLog, group: Sequence[Segment]) -> None:
-        check(self, dirty._replace(truncations=dirty.log.truncations), group)
+        check(self, dirty._replace(truncations=dirty.log.segments.truncations), group)
 
     with maps_keys_until_a_truncation(), patch.object(LogCleaner, "_check_unchanged", mistaken):
         yield

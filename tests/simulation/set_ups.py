@@ -38,10 +38,10 @@ def loses_power_in_a_truncation(
             return
         is_done = True
         first, *rest = in_order(above)
-        self._removal.discard([first], due_ms=0)
+        self.removal.discard([first], due_ms=0)
         self.files.sync_dir(self.directory)
         _lose_power_now(next(each for each in brokers if each.disk is self.files))
-        self._removal.discard(rest, due_ms=0)
+        self.removal.discard(rest, due_ms=0)
 
     with _known_brokers() as brokers, patch.object(Log, "discard_above", ended):
         yield
@@ -76,10 +76,10 @@ def maps_keys_until_a_truncation() -> Iterator[None]:
         if log is None:
             return await request(self, asked)
         brokers[0].cluster.note("set up: the helper of a leader alone waits until its log is cut")
-        truncations, answer = log.truncations, await request(self, asked)
+        truncations, answer = log.segments.truncations, await request(self, asked)
         self.is_asked = True
         for _ in range(LOOKS_MAX):
-            if log.truncations != truncations and log.takes_appends:
+            if log.segments.truncations != truncations and not log.known_producers.are_held_back:
                 break
             await asyncio.sleep(LOOK_S)
         self.is_asked = False

@@ -11,7 +11,7 @@ from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
-from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at, truncate_to
 from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
@@ -29,7 +29,7 @@ END, START = 9, 12
 def test_a_power_cut_leaves_the_log_as_it_was_or_as_it_begins_anew(seed: int) -> None:
     """A follower's log ends before its leader's begins, for somebody has deleted records."""
     disk, logs = filled()
-    logs.logs[FLIGHTS].truncate_fully_and_start_at(START, 0)
+    truncate_fully_and_start_at(logs.logs[FLIGHTS], START, 0)
     assert after_a_power_cut(disk, seed).log_end_offset in (END, START)
 
 
@@ -90,7 +90,7 @@ def test_what_a_process_has_cut_that_was_killed_does_not_come_back_after_a_clean
     log = logs.logs[FLIGHTS]
     logs.truncated.on_added = lambda _: None
     if is_torn:
-        log.segments.active.file.append(b"torn", log.size_bytes)
+        log.segments.active.file.append(b"torn", log.segments.size_bytes)
         log.segments.active.file.sync()
         disk.process_ends()
         started(disk)

@@ -24,7 +24,8 @@ from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
-from barnabas_broker.storage.logs.log_loader import LogPlace, open_log
+from barnabas_broker.storage.logs.log_loader import open_log
+from barnabas_broker.storage.logs.log_place import LogPlace
 from barnabas_broker.wire.fetch import FetchRequest, parse_fetch
 from barnabas_broker.wire.fetch_response import encode_fetch_response
 from barnabas_broker.wire.framing import locate_body

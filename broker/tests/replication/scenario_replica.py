@@ -133,7 +133,7 @@ class Replica:
         moves = self.broker.logs.moves
         move = moves.start(FLIGHTS, str(self.folder / "more"))
         assert move is not None
-        move.copy(move.log.size_bytes)
+        move.copy(move.log.segments.size_bytes)
         moves.sync(move)
         return move
 

@@ -16,8 +16,6 @@ from barnabas_broker.replication.stray_log_policy import StrayLogPolicy
 from barnabas_broker.replication.throttle import UNLIMITED, Throttle
 from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.errors import CorruptLog, LogDirFailed
-from barnabas_broker.storage.logs.leader_epochs import LeaderEpochs
-from barnabas_broker.storage.logs.log import Log
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -176,19 +174,3 @@ def test_a_log_dir_that_comes_up_late_after_a_power_cut_leads_only_when_the_loss
         assert broker.error_of_read() is ErrorCode.NOT_LEADER_OR_FOLLOWER
         broker.show(led(HERE, 6, HERE, replicas=1))
     assert (broker.error_of_read(), broker.partition.log.log_end_offset) == (None, 3)
-
-
-def test_a_disk_that_fails_while_a_change_of_leaders_is_taken_over_takes_its_own_partitions_offline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which epochs a log has is read when it is asked for first: a disk that fails then is not the broker's end."""
-    broker = Broker(tmp_path, led(OTHER, 4, HERE, OTHER))
-
-    def fail(_: Log) -> LeaderEpochs:
-        raise LogDirFailed(str(broker.folder), "the disk failed")
-
-    monkeypatch.setattr(Log, "epochs", property(fail))
-    broker.show(led(AWAY, 5, HERE, AWAY))
-    assert {FLIGHTS: 5} in broker.offline_reports
-    assert broker.fetching.followed == set()
-    assert broker.error_of_read() is ErrorCode.KAFKA_STORAGE_ERROR

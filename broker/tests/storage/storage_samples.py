@@ -10,8 +10,9 @@ from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
-from barnabas_broker.storage.logs.log_loader import LogPlace, open_log
+from barnabas_broker.storage.logs.log_loader import open_log
 from barnabas_broker.storage.logs.log_offsets import LogAppend
+from barnabas_broker.storage.logs.log_place import LogPlace
 from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog
 from barnabas_broker.storage.segments.index_pages import IndexPages
 from barnabas_broker.wire.parts import FileSlice

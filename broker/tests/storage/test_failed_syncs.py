@@ -24,6 +24,7 @@ from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
+from harness.flushes import flush_below
 from harness.manual_clock import ManualClock
 
 FLIGHTS = TopicPartition("flights", 0)
@@ -152,7 +153,7 @@ def test_what_a_failed_sync_left_in_memory_is_written_again_when_the_disk_comes_
 ) -> None:
     logs = started(tmp_path)
     log = filled(logs, tmp_path)
-    log.flush(4)
+    flush_below(log, 4)
     logs.checkpoint(lambda _: None)
     logs.fail_dir(LogDirFailed(str(tmp_path), "a sync failed"))
     written: list[tuple[int, int]] = []
@@ -230,7 +231,7 @@ def test_a_damaged_log_beside_keeps_the_note_of_a_failed_sync_for_the_next_start
     """It was not written again: what its disk lacks would count as written once it is mended."""
     logs = started(tmp_path)
     log = filled(logs, tmp_path)
-    log.flush(4)
+    flush_below(log, 4)
     logs.checkpoint(lambda _: None)
     with monkeypatch.context() as failing:
         failing_syncs(failing, errno.EIO, at="flights-0")

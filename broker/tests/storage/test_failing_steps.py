@@ -21,8 +21,10 @@ from barnabas_broker.storage.errors import DiskFull, LogDirFailed
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.log_dirs.topic_lookup import TopicLookup
 from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_closing import close_logs, write_pending
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
-from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_broker.storage.logs.retention import enforce_retention
+from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at, truncate_to
 from barnabas_core.config.log_config import LONG_MAX, LogConfig
 from harness.failing_disk import FailsOnce
 from harness.manual_clock import ManualClock
@@ -50,7 +52,7 @@ class World:
         for number in range(BATCHES):
             append(log, batch(1, producer_id=8, epoch=0, sequence=number), leader_epoch=number // 3)
         log.flush()
-        log.write_pending()
+        write_pending(log)
         self.logs.checkpoint(lambda _: 1)
 
     @staticmethod
@@ -162,12 +164,12 @@ def append_and_flush(world: World) -> None:
 
 def keep_little(world: World) -> None:
     world.log.configure(LogConfig(segment_bytes=2 * SIZE, index_interval_bytes=0, retention_bytes=3 * SIZE))
-    world.log.enforce_retention(NOW_MS, BATCHES)
+    enforce_retention(world.log, NOW_MS, BATCHES)
 
 
 def keep_nothing(world: World) -> None:
     world.log.configure(LogConfig(segment_bytes=2 * SIZE, index_interval_bytes=0, retention_bytes=0))
-    world.log.enforce_retention(NOW_MS, BATCHES)
+    enforce_retention(world.log, NOW_MS, BATCHES)
 
 
 def compact(world: World) -> None:
@@ -199,17 +201,17 @@ OPERATIONS = {
     "truncation within a segment": cut_to(3),
     "truncation to a segment's base": cut_to(4),
     "truncation of all": Operation(
-        lambda world: world.log.truncate_fully_and_start_at(0, NOW_MS),
+        lambda world: truncate_fully_and_start_at(world.log, 0, NOW_MS),
         lambda found: found.batch_offsets == list(range(found.end_offset)),
     ),
     "beginning anew further on": Operation(
-        lambda world: world.log.truncate_fully_and_start_at(50, NOW_MS),
+        lambda world: truncate_fully_and_start_at(world.log, 50, NOW_MS),
         lambda found: found.batch_offsets == list(range(found.end_offset)) or found.start_offset == 50,
     ),
     "flush": Operation(append_and_flush, lambda found: found.batch_offsets[:BATCHES] == list(range(BATCHES))),
     "checkpoints": Operation(lambda world: world.logs.checkpoint(lambda _: 5), has_all),
     "a move that is called off": Operation(move_and_call_off, has_all),
-    "close": Operation(lambda world: world.log.close(), has_all),
+    "close": Operation(lambda world: close_logs([world.log]), has_all),
 }
 
 

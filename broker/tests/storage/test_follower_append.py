@@ -14,7 +14,7 @@ from barnabas_broker.storage.disk.files import LogFile, PosixFileSystem
 from barnabas_broker.storage.errors import DiskFull
 from barnabas_broker.storage.logs.follower_append import append_as_follower
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at, truncate_to
 from barnabas_broker.wire.record_batch import HEADER, assign_offset, parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.errors import ApiError, ErrorCode
@@ -57,7 +57,7 @@ def test_an_epoch_begins_where_the_batch_before_ends_for_compaction_may_have_rem
     follow(log, stored(0, 2), stored(5, 1, epoch=1))
     follow(log, stored(20, 4, epoch=4))
     assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (1, 2), (4, 6)]
-    assert log.end_offset_for_epoch(1) == (1, 6)
+    assert log.epochs.end_offset_for(1, log.log_end_offset) == (1, 6)
 
 
 def test_many_batches_are_one_write(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_new_replica_may_begin_far_behind_the_start_of_its_log(tmp_path: Path)
 
 def test_a_log_that_starts_within_the_leaders_first_batch_takes_all_of_that_batch(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
-    log.truncate_fully_and_start_at(7, NOW_MS)
+    truncate_fully_and_start_at(log, 7, NOW_MS)
     follow(log, stored(5, 4), stored(9))
     assert (log.log_start_offset, log.log_end_offset) == (7, 10)
     assert [header.base_offset for header in read_all(log)] == [5, 9]
@@ -245,8 +245,8 @@ def test_however_the_leaders_bytes_are_cut_into_fetches_the_follower_ends_with_t
         assert again.log_end_offset == offset
         assert again.epochs.latest_epoch == log.epochs.latest_epoch == epoch
         assert bytes_of(again.read(0, 10**6, offset, at_least_one_batch=True))
-        log.release_files()
-        again.release_files()
+        log.segments.close_files()
+        again.segments.close_files()
 
 
 def test_an_epoch_whose_first_batch_did_not_fit_on_the_disk_has_not_begun(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_follower_that_is_cut_where_its_leader_had_compacted_begins_anew(tmp_p
     follow(log, *sent, high_watermark=5)
     follow(log, *(stored(offset) for offset in range(3, 9)), high_watermark=9)
     truncate_to(log, 4)
-    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (0, 0, 0)
+    assert (log.log_start_offset, log.log_end_offset, log.segments.size_bytes) == (0, 0, 0)
 
 
 def test_a_follower_that_is_cut_above_what_was_committed_keeps_what_is_left(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from barnabas_broker.storage.errors import (
     SyncFailed,
     storage_error,
 )
+from barnabas_broker.storage.logs.retention import enforce_retention
 from barnabas_core.config.log_config import LogConfig
 
 
@@ -55,10 +56,10 @@ def test_a_broker_starts_and_reads_on_a_full_disk_and_retention_frees_it(
     FullAfter(monkeypatch, bytes_left=0)
     again = started(tmp_path).logs[flights(0)]
     assert len(read_all(again)) == 7
-    assert again.end_offset_for_epoch(3) == (3, 4)
+    assert again.epochs.end_offset_for(3, again.log_end_offset) == (3, 4)
     again.configure(LogConfig(retention_bytes=0))
     with pytest.raises(DiskFull):
-        again.enforce_retention(NOW_MS, high_watermark=7)
+        enforce_retention(again, NOW_MS, high_watermark=7)
     assert [segment.base_offset for segment in again.segments] == [6]
 
 

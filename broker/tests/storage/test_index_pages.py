@@ -5,6 +5,7 @@ from pathlib import Path
 from storage_samples import OneLog, append, batch
 
 from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.storage.logs.log_closing import close_logs
 from barnabas_broker.storage.segments.index_pages import IndexPages
 from barnabas_broker.storage.segments.indexes import NO_PAGE, OFFSET_ENTRY, SparseIndex
 
@@ -47,7 +48,7 @@ def test_a_look_into_many_logs_keeps_a_bounded_number_of_pages(tmp_path: Path) -
         log = one.open()
         for _ in range(20):
             append(log, batch(1, value=bytes(1000)))
-        log.close()
+        close_logs([log])
         again = one.open(recovery_point=20, clean=True)
         assert again.read(13, 1, 20, at_least_one_batch=True) is not None
     assert len(pages) == 4

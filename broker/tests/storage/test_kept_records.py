@@ -52,9 +52,9 @@ def test_a_new_log_is_promised_to_be_synced_before_it_takes_records(tmp_path: Pa
     logs = synced_as_asked(tmp_path)
     logs.truncated.on_added = lambda _: None
     log = logs.create(flights(0), TOPIC_ID, ALWAYS_SYNCED)
-    before = log.takes_appends
+    before = log.known_producers.are_held_back
     logs.truncated.complete(logs.log_dirs[0])
-    assert (before, log.takes_appends) == (False, True)
+    assert (before, log.known_producers.are_held_back) == (True, False)
     assert promised(tmp_path) == {0}
 
 
@@ -80,7 +80,7 @@ def test_a_log_is_promised_only_once_all_that_was_acknowledged_is_synced(tmp_pat
     append(log, batch(2))
     log.configure(ALWAYS_SYNCED)
     logs.checkpoint(lambda _: None)
-    assert log.ack_end_offset == 4
+    assert log.syncs.ack_end_offset(log.log_end_offset) == 4
     assert not (tmp_path / "synced-logs-checkpoint").exists()
     log.flush()
     logs.checkpoint(lambda _: None)

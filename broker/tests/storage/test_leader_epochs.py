@@ -3,21 +3,30 @@
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
+from unittest.mock import Mock
 
 import pytest
 from log_manager_samples import HeldWrites
 from storage_samples import OneLog, append, batch
 
 from barnabas_broker.storage.disk.checkpoints import EpochStart, decode_epochs
-from barnabas_broker.storage.disk.files import PosixFileSystem
+from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.logs.leader_epochs import LeaderEpochs
-from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at, truncate_to
+from barnabas_core.config.log_config import LONG_MAX
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.deadline import PATIENCE_S
 
 
+def loaded(files: FileSystem, folder: Path) -> LeaderEpochs:
+    """Return the epochs of a log without segments, as they are stored."""
+    epochs = LeaderEpochs(files, str(folder))
+    epochs.load(0, LONG_MAX, Mock(batches_from=lambda _: iter(())))
+    return epochs
+
+
 def table(path: Path, *entries: tuple[int, int]) -> LeaderEpochs:
-    epochs = LeaderEpochs.load(PosixFileSystem(), str(path / "leader-epoch-checkpoint"), 0, iter(()))
+    epochs = loaded(PosixFileSystem(), path)
     for epoch, start_offset in entries:
         epochs.assign(epoch, start_offset)
     return epochs
@@ -99,14 +108,20 @@ def test_a_log_keeps_its_epochs_through_truncation(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
     for epoch in (1, 1, 4, 6):
         append(log, batch(2), leader_epoch=epoch)
-    assert [log.end_offset_for_epoch(epoch) for epoch in (1, 2, 4, 6, 7)] == [(1, 4), (1, 4), (4, 6), (6, 8), (-1, -1)]
+    assert [log.epochs.end_offset_for(epoch, log.log_end_offset) for epoch in (1, 2, 4, 6, 7)] == [
+        (1, 4),
+        (1, 4),
+        (4, 6),
+        (6, 8),
+        (-1, -1),
+    ]
     truncate_to(log, 4)
-    assert log.end_offset_for_epoch(1) == (1, 4)
-    assert log.end_offset_for_epoch(4) == (-1, -1)
+    assert log.epochs.end_offset_for(1, log.log_end_offset) == (1, 4)
+    assert log.epochs.end_offset_for(4, log.log_end_offset) == (-1, -1)
     append(log, batch(1), leader_epoch=5)
-    assert log.end_offset_for_epoch(1) == (1, 4)
+    assert log.epochs.end_offset_for(1, log.log_end_offset) == (1, 4)
     assert log.epochs.epoch_for_offset(4) == 5
-    log.truncate_fully_and_start_at(100, 0)
+    truncate_fully_and_start_at(log, 100, 0)
     assert (log.log_start_offset, log.log_end_offset, log.epochs.entries) == (100, 100, [])
     assert append(log, batch(1), leader_epoch=5).base_offset == 100
 
@@ -141,9 +156,9 @@ def test_a_save_that_comes_after_the_log_dir_failed_leaves_what_was_saved_once_i
     log = one.open()
     append(log, batch(1), leader_epoch=0)
     append(log, batch(1), leader_epoch=1)
-    job = log.flush_job()
+    job = log.syncs.flush_job(log.log_end_offset)
     assert job is not None
-    log.abandon()
+    log.epochs.abandon()
     again = one.open(recovery_point=0)
     append(again, batch(1), leader_epoch=4)
     again.flush()
@@ -181,7 +196,7 @@ class Meddling(PosixFileSystem):
 
 def test_two_threads_that_save_do_not_write_the_same_file_at_once(tmp_path: Path) -> None:
     files = Meddling()
-    epochs = LeaderEpochs.load(files, str(tmp_path / "leader-epoch-checkpoint"), 0, iter(()))
+    epochs = loaded(files, tmp_path)
     epochs.assign(2, 10)
     earlier = save_of(epochs)
     epochs.assign(3, 20)
@@ -199,7 +214,7 @@ class HeldSave:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "leader-epoch-checkpoint"
         self._files = HeldWrites()
-        self.epochs = LeaderEpochs(self._files, str(self.path))
+        self.epochs = LeaderEpochs(self._files, str(folder))
         saves = [self._next_save(epoch) for epoch in (1, 2)]
         self._files.held_name = self.path.name
         self._threads = [Thread(target=save, daemon=True) for save in saves]

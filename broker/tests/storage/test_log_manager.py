@@ -96,7 +96,7 @@ def test_rolled_segments_are_synced_by_jobs_and_the_recovery_point_follows(tmp_p
     [(flushed, job)] = due_flushes(logs, NOW_MS)
     job.run()
     assert log.syncs.recovery_point == 0
-    flushed.flushed(job)
+    flushed.syncs.flushed(job, flushed.log_end_offset)
     assert log.syncs.recovery_point == 4
     assert due_flushes(logs, NOW_MS) == []
 
@@ -362,7 +362,7 @@ def test_a_log_that_is_made_again_waits_for_the_checkpoints_and_not_the_caller(t
     files.synced.clear()
     log = logs.create(flights(1), UUID(int=99), CONFIG)
     assert files.synced == []
-    assert not log.takes_appends
+    assert log.known_producers.are_held_back
     with pytest.raises(ApiError) as refused:
         append(log, batch(1))
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -371,7 +371,7 @@ def test_a_log_that_is_made_again_waits_for_the_checkpoints_and_not_the_caller(t
     assert append(log, batch(1)).base_offset == 0
     noted = logs.log_dirs[0].offsets("replication-offset-checkpoint")
     assert noted == {flights(0): ends[flights(0)]}
-    assert logs.create(flights(2), UUID(int=99), CONFIG).takes_appends
+    assert not logs.create(flights(2), UUID(int=99), CONFIG).known_producers.are_held_back
 
 
 def test_of_two_checkpoints_of_high_watermarks_one_waits_for_the_other(tmp_path: Path) -> None:

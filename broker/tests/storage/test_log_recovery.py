@@ -11,7 +11,8 @@ from storage_samples import NOW_MS, OneLog, append, batch, bytes_of, headers_in,
 from barnabas_broker.storage.disk.files import LogFile, PosixFileSystem
 from barnabas_broker.storage.errors import CorruptLog
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_broker.storage.logs.log_closing import close_logs
+from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at, truncate_to
 from harness.wrapped_file import WrappedFile
 
 SIZE = len(batch(1))
@@ -26,7 +27,7 @@ def filled(one: OneLog, batches: int) -> Log:
 
 def test_a_torn_batch_is_cut_off_and_the_rest_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     one = OneLog(tmp_path)
-    filled(one, 5).release_files()
+    filled(one, 5).segments.close_files()
     with one.file(0, ".log").open("rb+") as file:
         file.truncate(4 * SIZE + 30)
     log = one.open()
@@ -38,7 +39,7 @@ def test_a_torn_batch_is_cut_off_and_the_rest_stays(tmp_path: Path, caplog: pyte
 
 def test_zeros_behind_the_last_batch_are_cut_off(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
-    filled(one, 2).release_files()
+    filled(one, 2).segments.close_files()
     with one.file(0, ".log").open("ab") as file:
         file.write(bytes(1000))
     assert one.open().log_end_offset == 2
@@ -46,7 +47,7 @@ def test_zeros_behind_the_last_batch_are_cut_off(tmp_path: Path) -> None:
 
 def test_a_batch_with_a_wrong_crc_past_the_recovery_point_ends_the_log(tmp_path: Path) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=3 * SIZE)
-    filled(one, 8).release_files()
+    filled(one, 8).segments.close_files()
     flip(one.file(3, ".log"), SIZE + 65)
     log = one.open()
     assert log.log_end_offset == 4
@@ -57,10 +58,10 @@ def test_a_batch_with_a_wrong_crc_past_the_recovery_point_ends_the_log(tmp_path:
 def test_what_a_crash_left_unsynced_is_synced_as_flush_messages_asks(tmp_path: Path) -> None:
     """Else a fetch, or a producer that tries again, would acknowledge it before it is on the disk."""
     one = OneLog(tmp_path)
-    filled(one, 3).release_files()
+    filled(one, 3).segments.close_files()
     assert one.with_config(flush_messages=3).open(recovery_point=1).syncs.recovery_point == 1
     log = one.with_config(flush_messages=2).open(recovery_point=1)
-    assert (log.syncs.recovery_point, log.ack_end_offset) == (3, 3)
+    assert (log.syncs.recovery_point, log.syncs.ack_end_offset(log.log_end_offset)) == (3, 3)
 
 
 def test_the_first_records_of_a_log_are_synced_before_they_are_acknowledged(tmp_path: Path) -> None:
@@ -69,20 +70,20 @@ def test_the_first_records_of_a_log_are_synced_before_they_are_acknowledged(tmp_
     log = one.open()
     for _ in range(3):
         append(log, batch(1))
-    assert (log.syncs.recovery_point, log.ack_end_offset) == (1, 3)
-    log.release_files()
+    assert (log.syncs.recovery_point, log.syncs.ack_end_offset(log.log_end_offset)) == (1, 3)
+    log.segments.close_files()
     assert one.open(recovery_point=None).syncs.recovery_point == 3, "the process died before a checkpoint"
-    log.truncate_fully_and_start_at(500, NOW_MS)
+    truncate_fully_and_start_at(log, 500, NOW_MS)
     append(log, batch(2))
     append(log, batch(2))
-    assert (log.syncs.recovery_point, log.ack_end_offset) == (502, 504)
+    assert (log.syncs.recovery_point, log.syncs.ack_end_offset(log.log_end_offset)) == (502, 504)
 
 
 def test_a_full_disk_that_cannot_sync_what_a_crash_left_does_not_keep_a_log_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = OneLog(tmp_path)
-    filled(one, 3).release_files()
+    filled(one, 3).segments.close_files()
     disk = FullAfter(monkeypatch, bytes_left=0)
     log = one.with_config(flush_messages=1).open()
     assert len(read_all(log)) == 3
@@ -98,7 +99,7 @@ def test_only_what_lies_past_the_recovery_point_is_checked(tmp_path: Path) -> No
     log.flush()
     for _ in range(10):
         append(log, batch(1))
-    log.release_files()
+    log.segments.close_files()
     flip(one.file(0, ".log"), 79 * SIZE + 65)
     assert one.open(recovery_point=80).log_end_offset == 90
     assert one.open(recovery_point=79).log_end_offset == 79
@@ -107,7 +108,7 @@ def test_only_what_lies_past_the_recovery_point_is_checked(tmp_path: Path) -> No
 @pytest.mark.parametrize("byte", [16, 8])
 def test_damage_below_the_recovery_point_is_not_cut_off_with_all_that_follows(tmp_path: Path, byte: int) -> None:
     one = OneLog(tmp_path)
-    filled(one, 9).release_files()
+    filled(one, 9).segments.close_files()
     flip(one.file(0, ".log"), 3 * SIZE + byte)
     with pytest.raises(CorruptLog, match=f"flights-0 is damaged at byte {3 * SIZE}"):
         one.open(recovery_point=8)
@@ -118,7 +119,7 @@ def test_a_damaged_batch_below_the_recovery_point_is_met_on_read(tmp_path: Path)
     one = OneLog(tmp_path).with_config(segment_bytes=10 * SIZE)
     log = filled(one, 25)
     log.flush()
-    log.release_files()
+    log.segments.close_files()
     flip(one.file(10, ".log"), 5 * SIZE + 16)
     log = one.open(recovery_point=20)
     assert log.log_end_offset == 25
@@ -132,7 +133,7 @@ def test_a_damaged_batch_below_the_recovery_point_is_met_on_read(tmp_path: Path)
 def test_after_a_clean_shutdown_no_log_is_read(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
     log = filled(one, 5)
-    log.close()
+    close_logs([log])
     checked: list[int] = []
     again = one.open(recovery_point=5, clean=True, on_recovered=checked.append)
     assert (again.log_end_offset, again.syncs.recovery_point, checked) == (5, 5, [])
@@ -141,7 +142,7 @@ def test_after_a_clean_shutdown_no_log_is_read(tmp_path: Path) -> None:
 
 def test_a_log_that_was_touched_after_the_clean_shutdown_is_checked(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
-    filled(one, 5).close()
+    close_logs([filled(one, 5)])
     path = one.file(0, ".log")
     with path.open("rb+") as file:
         file.truncate(4 * SIZE + 1)
@@ -188,7 +189,7 @@ def _other_batch(path: Path) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_wrong_offset_index_is_made_anew(tmp_path: Path, damage: Callable[[Path], None], clean: bool) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=50 * SIZE, index_interval_bytes=100)
-    filled(one, 120).close()
+    close_logs([filled(one, 120)])
     expected = {base: one.file(base, ".index").read_bytes() for base in (0, 50)}
     for base in expected:
         damage(one.file(base, ".index"))
@@ -196,7 +197,7 @@ def test_a_wrong_offset_index_is_made_anew(tmp_path: Path, damage: Callable[[Pat
     for offset in (0, 7, 49, 50, 77, 119):
         found = headers_in(bytes_of(log.read(offset, 1, 120, at_least_one_batch=True)))
         assert found[0].base_offset == offset
-    log.close()
+    close_logs([log])
     assert {base: one.file(base, ".index").read_bytes() for base in expected} == expected
 
 
@@ -206,7 +207,7 @@ def test_a_wrong_time_index_is_made_anew(tmp_path: Path, damage: Callable[[Path]
     log = one.open()
     for number in range(60):
         append(log, batch(1, timestamps=[NOW_MS + number]))
-    log.close()
+    close_logs([log])
     expected = one.file(0, ".timeindex").read_bytes()
     damage(one.file(0, ".timeindex"))
     log = one.open(recovery_point=60, clean=True)
@@ -217,7 +218,7 @@ def test_a_wrong_time_index_is_made_anew(tmp_path: Path, damage: Callable[[Path]
 
 def test_missing_indexes_are_made_while_the_log_is_loaded_and_in_large_reads(tmp_path: Path) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=500 * SIZE, index_interval_bytes=100)
-    filled(one, 1000).close()
+    close_logs([filled(one, 1000)])
     expected = {base: one.file(base, ".index").read_bytes() for base in (0, 500)}
     for base in expected:
         one.file(base, ".index").unlink()
@@ -257,10 +258,10 @@ class CountingReads(PosixFileSystem):
 def test_a_crash_loses_index_entries_that_recovery_makes_again(tmp_path: Path) -> None:
     one = OneLog(tmp_path).with_config(index_interval_bytes=100)
     log = filled(one, 40)
-    log.release_files()
+    log.segments.close_files()
     assert one.file(0, ".index").stat().st_size == 0
     again = one.open()
-    again.close()
+    close_logs([again])
     assert one.file(0, ".index").stat().st_size == 8 * log.segments.first.indexes.offsets.count
 
 
@@ -273,14 +274,14 @@ def test_epochs_come_back_from_the_batches_when_their_checkpoint_is_lost(
     log = one.open()
     for epoch in (0, 0, 3, 3, 5):
         append(log, batch(2), leader_epoch=epoch)
-    log.close()
+    close_logs([log])
     expected = log.epochs.entries
     path = one.directory / "leader-epoch-checkpoint"
     contents = {"empty": "", "damaged": "0\n9\n0 0\n", "too late": "0\n2\n3 6\n5 8\n"}
     path.unlink() if left == "missing" else path.write_text(contents[left])
     again = one.open(recovery_point=10, clean=clean)
     assert again.epochs.entries == expected
-    assert again.end_offset_for_epoch(3) == (3, 8)
+    assert again.epochs.end_offset_for(3, again.log_end_offset) == (3, 8)
 
 
 def test_epochs_past_the_recovery_point_are_those_of_the_batches(tmp_path: Path) -> None:
@@ -293,7 +294,7 @@ def test_epochs_past_the_recovery_point_are_those_of_the_batches(tmp_path: Path)
     truncate_to(log, 2)
     append(log, batch(2), leader_epoch=2)
     append(log, batch(2), leader_epoch=3)
-    log.release_files()
+    log.segments.close_files()
     assert (one.directory / "leader-epoch-checkpoint").read_text() == "0\n2\n1 0\n7 4\n"
     again = one.open(recovery_point=2)
     assert again.epochs.entries == log.epochs.entries == [(1, 0), (2, 2), (3, 4)]
@@ -328,7 +329,7 @@ def test_a_checkpoint_of_epochs_is_never_replaced_by_one_that_is_not_synced(
 def test_a_segment_that_lost_its_end_ends_the_log(tmp_path: Path, batches_left: int) -> None:
     """Its last pages were not written when the power went, those of the next segment were."""
     one = OneLog(tmp_path).with_config(segment_bytes=2 * SIZE)
-    filled(one, 7).release_files()
+    filled(one, 7).segments.close_files()
     with one.file(2, ".log").open("r+b") as file:
         file.truncate(batches_left * SIZE)
     log = one.open(recovery_point=2)
@@ -338,7 +339,7 @@ def test_a_segment_that_lost_its_end_ends_the_log(tmp_path: Path, batches_left: 
 
 
 @pytest.mark.parametrize(
-    "cut", [lambda log: truncate_to(log, 3), lambda log: log.truncate_fully_and_start_at(0, NOW_MS)]
+    "cut", [lambda log: truncate_to(log, 3), lambda log: truncate_fully_and_start_at(log, 0, NOW_MS)]
 )
 def test_a_truncation_that_is_cut_short_leaves_no_hole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: Callable[[Log], None]
@@ -370,7 +371,7 @@ def test_a_truncation_that_is_cut_short_leaves_no_hole(
 
 def test_a_log_that_ends_before_its_start_begins_anew_there(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
-    filled(one, 3).release_files()
+    filled(one, 3).segments.close_files()
     one.log_start_offset = 10
     log = one.open()
     assert (log.log_start_offset, log.log_end_offset) == (10, 10)
@@ -380,7 +381,7 @@ def test_a_log_that_ends_before_its_start_begins_anew_there(tmp_path: Path) -> N
 def test_files_of_an_interrupted_deletion_vanish_and_a_finished_swap_is_completed(tmp_path: Path) -> None:
     one = OneLog(tmp_path).with_config(segment_bytes=2 * SIZE)
     log = filled(one, 6)
-    log.close()
+    close_logs([log])
     content = one.file(0, ".log").read_bytes() + one.file(2, ".log").read_bytes()
     one.file(0, ".log.swap").write_bytes(content)
     one.file(4, ".log.cleaned").write_bytes(b"half")

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from storage_samples import NOW_MS, OneLog, append, batch, bytes_of, headers_in, read_all
 
 from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_closing import close_logs
 from barnabas_broker.storage.logs.truncation import truncate_to
 from harness.soak import size
 
@@ -31,7 +32,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
-            self.log.release_files()
+            self.log.segments.close_files()
             self.folder.cleanup()
 
     @property
@@ -77,14 +78,14 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def shut_down_and_open(self) -> None:
-        self.log.close()
+        close_logs([self.log])
         self.checkpointed = self.log.syncs.recovery_point
         self.log = self.one.open(recovery_point=self.checkpointed, clean=True)
 
     @rule(tail=st.binary(max_size=200))
     def crash_with_a_torn_tail(self, tail: bytes) -> None:
         """The process dies: what waits in memory is gone, half a batch may be at the end."""
-        self.log.release_files()
+        self.log.segments.close_files()
         with self.one.file(self.log.segments.active.base_offset, ".log").open("ab") as file:
             file.write(tail)
         self.log = self.one.open(recovery_point=self.checkpointed)
@@ -95,7 +96,7 @@ class LogMachine(RuleBasedStateMachine):
         """The active segment loses what was not synced, at any byte; its indexes are cut anywhere or missing."""
         active = self.log.segments.active.base_offset
         synced = [each for each in self.stored if active <= each[0] < self.checkpointed]
-        self.log.release_files()
+        self.log.segments.close_files()
         path = self.one.file(active, ".log")
         with path.open("rb+") as file:
             content = file.read()

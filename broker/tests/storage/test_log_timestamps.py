@@ -11,6 +11,7 @@ from storage_samples import NOW_MS, OneLog, append, batch
 
 from barnabas_broker.storage.logs import timestamp_lookup
 from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_closing import close_logs
 from barnabas_broker.storage.logs.timestamp_lookup import TimestampOffset, max_timestamp, offset_for_timestamp
 from barnabas_broker.wire import records as records_module
 from barnabas_broker.wire.record_batch import parse_header
@@ -91,7 +92,7 @@ def test_the_answer_is_that_of_a_plain_search(
     for timestamps in batches:
         append(log, batch(timestamps=timestamps))
     if reopened:
-        log.close()
+        close_logs([log])
         log = one.open(recovery_point=log.log_end_offset, clean=True)
     records = [time for timestamps in batches for time in timestamps]
     expected = next((offset for offset, time in enumerate(records) if time >= timestamp), None)

@@ -80,7 +80,7 @@ def test_a_checkpoint_that_is_being_written_may_have_the_earlier_one(tmp_path: P
     one = OneBeingWritten(tmp_path)
     one.logs.delete(flights(0))
     log = one.logs.create(flights(0), LATER_ID, CONFIG)
-    assert not log.takes_appends
+    assert log.known_producers.are_held_back
     one.is_written()
     one.logs.truncated.complete(one.logs.log_dirs[0])
     append(log, batch(1))
@@ -92,7 +92,7 @@ def test_a_checkpoint_that_is_being_written_may_have_the_earlier_one(tmp_path: P
 
 def test_a_log_of_a_new_name_waits_for_no_checkpoint_that_is_being_written(tmp_path: Path) -> None:
     one = OneBeingWritten(tmp_path)
-    assert one.logs.create(flights(1), TOPIC_ID, CONFIG).takes_appends
+    assert not one.logs.create(flights(1), TOPIC_ID, CONFIG).known_producers.are_held_back
     one.is_written()
 
 
@@ -101,7 +101,7 @@ def test_a_name_is_forgotten_once_a_checkpoint_without_it_is_written(tmp_path: P
     one.logs.delete(flights(0))
     one.is_written()
     one.logs.checkpoint(lambda _: 3)
-    assert one.logs.create(flights(0), LATER_ID, CONFIG).takes_appends
+    assert not one.logs.create(flights(0), LATER_ID, CONFIG).known_producers.are_held_back
 
 
 def test_a_high_watermark_is_that_of_the_log_dir_that_has_the_log(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from storage_samples import NOW_MS, OneLog, append, batch
 
 from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_closing import close_logs
 from barnabas_broker.storage.logs.log_offsets import LogAppend
 from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_broker.storage.producer_state.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
@@ -82,9 +83,9 @@ def test_sequences_wrap_to_zero(tmp_path: Path, first: int, records: int, follow
 def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
     log = OneLog(tmp_path).open()
     send(log, 0)
-    log.expire_producers(NOW_MS + 86_399_999)
+    log.known_producers.expire(NOW_MS + 86_399_999)
     assert refusal(log, 7) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    log.expire_producers(NOW_MS + 86_400_000)
+    log.known_producers.expire(NOW_MS + 86_400_000)
     assert send(log, 7).base_offset == 1
 
 
@@ -96,7 +97,7 @@ def twelve_batches_each(folder: Path, clean: bool) -> tuple[OneLog, Log]:
         send(log, number)
         send(log, 2 * number, producer_id=9, records=2)
     if clean:
-        log.close()
+        close_logs([log])
     return one, log
 
 
@@ -119,7 +120,7 @@ def test_after_a_restart_all_of_the_last_five_batches_are_still_known(tmp_path: 
             assert send(log, 2 * number, producer_id=9, records=2) == LogAppend(3 * number + 1, NOW_MS, True)
         assert refusal(log, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if clean:
-            log.close()
+            close_logs([log])
 
 
 def test_of_a_producer_the_newest_batch_comes_last_in_a_snapshot_for_that_is_the_one_that_kafka_takes(
@@ -129,7 +130,7 @@ def test_of_a_producer_the_newest_batch_comes_last_in_a_snapshot_for_that_is_the
     log = one.open()
     for number in range(7):
         send(log, number)
-    log.close()
+    close_logs([log])
     (path,) = one.directory.glob("*.snapshot")
     entries = decode_snapshot(path.read_bytes())
     assert [(entry.producer_id, entry.last_sequence, entry.last_offset) for entry in entries] == [
@@ -142,7 +143,7 @@ def test_a_roll_takes_a_snapshot_and_a_damaged_one_is_replaced_by_the_log(tmp_pa
     log = one.open()
     for number in range(7):
         send(log, number)
-    log.close()
+    close_logs([log])
     snapshots = sorted(one.directory.glob("*.snapshot"))
     assert [int(path.stem) for path in snapshots] == [2, 4, 6, 7]
     for path in snapshots[-2:]:

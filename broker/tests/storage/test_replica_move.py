@@ -21,6 +21,7 @@ from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerS
 from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.retention import enforce_retention
 from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_core.config.log_config import LONG_MAX, LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
@@ -151,7 +152,7 @@ def test_appends_and_reads_go_on_during_the_move_and_after_it(tmp_path: Path) ->
     logs = started(tmp_path, PosixFileSystem())
     old = filled(logs, tmp_path / "a")
     old.increment_log_start_offset(7)
-    old.enforce_retention(NOW_MS, 23)
+    enforce_retention(old, NOW_MS, 23)
     reading = old.read(8, 1 << 20, 23, at_least_one_batch=True)
     move = begun(logs, tmp_path / "b")
     number = 23
@@ -194,7 +195,7 @@ def test_segments_that_go_during_the_move_are_not_in_the_copy(tmp_path: Path) ->
     move = begun(logs, tmp_path / "b")
     move.copy(12 * SIZE)
     log.increment_log_start_offset(6)
-    log.enforce_retention(NOW_MS, 23)
+    enforce_retention(log, NOW_MS, 23)
     new = logs.moves.finish(move)
     assert [segment.base_offset for segment in new.segments] == [5, 10, 15, 20]
     assert sorted(path.name for path in (tmp_path / "b/flights-0").glob("*.log"))[0] == f"{5:020d}.log"
@@ -296,7 +297,7 @@ def test_a_move_that_is_called_off_while_a_thread_syncs_it_is_no_failure_of_a_di
     logs = started(tmp_path, files)
     log = filled(logs, tmp_path / "a")
     move = begun(logs, tmp_path / "b")
-    move.copy(log.size_bytes)
+    move.copy(log.segments.size_bytes)
     files.meanwhile = lambda: logs.delete(FLIGHTS) if is_deleted else logs.moves.stop(FLIGHTS)
     logs.moves.sync(move)
     assert files.exists(str(tmp_path / "a" / str(FLIGHTS))) != is_deleted

@@ -6,6 +6,8 @@ import pytest
 from storage_samples import NOW_MS, OneLog, append, batch
 
 from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_closing import close_logs
+from barnabas_broker.storage.logs.retention import enforce_retention
 from barnabas_core.config.log_config import CleanupPolicy, LogConfig
 
 SIZE = len(batch(1))
@@ -32,7 +34,7 @@ def bases(log: Log) -> list[int]:
 )
 def test_segments_whose_newest_record_is_too_old_go(tmp_path: Path, now_days: float, left: list[int]) -> None:
     _, log = days(tmp_path, retention_ms=2 * DAY_MS)
-    log.enforce_retention(NOW_MS + int(now_days * DAY_MS), high_watermark=10)
+    enforce_retention(log, NOW_MS + int(now_days * DAY_MS), high_watermark=10)
     assert bases(log) == left
     assert log.log_start_offset == left[0]
     assert log.log_end_offset == 10
@@ -54,7 +56,7 @@ def test_segments_go_while_the_excess_is_at_least_one_of_them(
     tmp_path: Path, retention_bytes: int, left: list[int]
 ) -> None:
     _, log = days(tmp_path, retention_bytes=retention_bytes)
-    log.enforce_retention(NOW_MS, high_watermark=10)
+    enforce_retention(log, NOW_MS, high_watermark=10)
     assert bases(log) == left
 
 
@@ -66,7 +68,7 @@ def test_segments_below_the_log_start_offset_go_whatever_the_policy(
     _, log = days(tmp_path)
     log.configure(LogConfig(cleanup_policies=frozenset({policy})))
     log.increment_log_start_offset(start)
-    log.enforce_retention(NOW_MS, high_watermark=10)
+    enforce_retention(log, NOW_MS, high_watermark=10)
     assert bases(log) == left
     assert log.log_start_offset == start
 
@@ -74,13 +76,13 @@ def test_segments_below_the_log_start_offset_go_whatever_the_policy(
 def test_a_compacted_topic_keeps_old_segments(tmp_path: Path) -> None:
     _, log = days(tmp_path)
     log.configure(LogConfig(cleanup_policies=frozenset({CleanupPolicy.COMPACT}), retention_ms=1, retention_bytes=1))
-    assert log.enforce_retention(NOW_MS + 100 * DAY_MS, high_watermark=10) == 0
+    assert enforce_retention(log, NOW_MS + 100 * DAY_MS, high_watermark=10) == 0
 
 
 @pytest.mark.parametrize(("high_watermark", "left"), [(0, [0, 2, 4, 6, 8]), (5, [4, 6, 8]), (9, [8]), (10, [10])])
 def test_nothing_at_or_past_the_high_watermark_goes(tmp_path: Path, high_watermark: int, left: list[int]) -> None:
     _, log = days(tmp_path, retention_ms=0)
-    log.enforce_retention(NOW_MS + 100 * DAY_MS, high_watermark)
+    enforce_retention(log, NOW_MS + 100 * DAY_MS, high_watermark)
     assert bases(log) == left
 
 
@@ -90,22 +92,22 @@ def test_records_without_timestamps_count_from_the_files_time(tmp_path: Path) ->
     for _ in range(3):
         append(log, batch(timestamps=[-1]))
     written_ms = one.file(0, ".log").stat().st_mtime_ns // 1_000_000
-    assert log.enforce_retention(written_ms + DAY_MS - 1000, 3) == 0
-    assert log.enforce_retention(written_ms + DAY_MS + 60_000, 3) == 3
+    assert enforce_retention(log, written_ms + DAY_MS - 1000, 3) == 0
+    assert enforce_retention(log, written_ms + DAY_MS + 60_000, 3) == 3
 
 
 def test_a_log_that_was_loaded_knows_how_old_its_segments_are(tmp_path: Path) -> None:
     one, log = days(tmp_path, retention_ms=2 * DAY_MS)
-    log.close()
+    close_logs([log])
     again = one.open(recovery_point=10, clean=True)
-    again.enforce_retention(NOW_MS + int(4.5 * DAY_MS), high_watermark=10)
+    enforce_retention(again, NOW_MS + int(4.5 * DAY_MS), high_watermark=10)
     assert bases(again) == [6, 8]
 
 
 def test_deleted_files_are_renamed_at_once_and_removed_after_the_delay(tmp_path: Path) -> None:
     one, log = days(tmp_path, retention_ms=2 * DAY_MS, file_delete_delay_ms=60_000)
     now_ms = NOW_MS + int(2.1 * DAY_MS)
-    log.enforce_retention(now_ms, high_watermark=10)
+    enforce_retention(log, now_ms, high_watermark=10)
     assert not one.file(0, ".log").exists()
     trash = one.environment.trash
     assert trash.take(now_ms + 59_999) == []
@@ -119,7 +121,7 @@ def test_epochs_and_snapshots_of_what_went_are_forgotten(tmp_path: Path) -> None
     for number in range(10):
         append(log, batch(1), leader_epoch=number // 3)
     log.increment_log_start_offset(6)
-    log.enforce_retention(NOW_MS, high_watermark=10)
+    enforce_retention(log, NOW_MS, high_watermark=10)
     assert log.epochs.entries == [(2, 6), (3, 9)]
     assert [int(path.stem) for path in sorted(one.directory.glob("*.snapshot"))] == [6, 8]
 

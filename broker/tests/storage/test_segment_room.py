@@ -5,6 +5,9 @@ from pathlib import Path
 
 from storage_samples import NOW_MS, OneLog, append, batch
 
+from barnabas_broker.storage.logs.log_closing import write_pending
+from barnabas_broker.storage.logs.truncation import cut
+
 
 def test_segments_roll_where_all_rules_looked_at_for_each_batch_say_so(tmp_path: Path) -> None:
     """Sizes, times, full indexes and settings take turns to be what rolls."""
@@ -21,9 +24,9 @@ def test_segments_roll_where_all_rules_looked_at_for_each_batch_say_so(tmp_path:
             )
             log.configure(one.config)
         if number % 77 == 0:
-            log.write_pending()  # A time index entry of its own.
+            write_pending(log)  # A time index entry of its own.
         if number % 501 == 500:
-            log.cut(log.log_end_offset - chance.randrange(5))
+            cut(log, log.log_end_offset - chance.randrange(5))
             log.known_producers.reloaded(log.producer_replay())
         now_ms += chance.randrange(5)
         data = batch(timestamps=[NOW_MS + now_ms - chance.randrange(20)], value=bytes(chance.choice([10, 900, 5_000])))

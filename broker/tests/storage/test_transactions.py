@@ -9,6 +9,7 @@ from storage_samples import NOW_MS, OneLog, append, batch, headers_in
 from barnabas_broker.storage.logs.aborted_transactions import aborted_among
 from barnabas_broker.storage.logs.follower_append import append_as_follower
 from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_closing import close_logs
 from barnabas_broker.storage.logs.marker_append import append_marker
 from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_broker.storage.producer_state.marker_check import check_marker
@@ -115,7 +116,7 @@ def test_the_index_names_the_aborted_transactions_of_what_is_read(tmp_path: Path
     assert len(log.segments) > 3
     assert aborted(log, 0, 1) == [(BETA, 1)]
     assert aborted(log, 11) == [(ALPHA, 11)]
-    log.close()
+    close_logs([log])
     files = sorted(log.files.scan(log.directory), key=lambda each: each.name)
     data = b"".join(log.files.read(f"{log.directory}/{each.name}") for each in files if each.name.endswith(".txnindex"))
     assert data == struct.pack(">hqqqq", 0, BETA, 1, 9, 0) + struct.pack(">hqqqq", 0, ALPHA, 11, 12, 13)
@@ -137,7 +138,7 @@ def test_a_crash_and_a_cut_leave_transactions_as_the_log_has_them(tmp_path: Path
     assert aborted(log) == [(ALPHA, 0)]
     end(log, BETA, commit=True)
     assert stable(log) == 3
-    log.close()
+    close_logs([log])
     assert stable(made.open(recovery_point=log.log_end_offset, clean=True)) == 3
 
 

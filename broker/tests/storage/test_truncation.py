@@ -15,7 +15,9 @@ from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.follower_append import append_as_follower
 from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_closing import close_logs
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
+from barnabas_broker.storage.logs.retention import enforce_retention
 from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_broker.storage.producer_state.producers import ProducedBatch, ProducerStates
 from barnabas_core.config.log_config import LogConfig
@@ -92,7 +94,7 @@ def test_to_cut_a_log_without_idempotent_producers_reads_little_of_it(tmp_path: 
     log = OneLog(tmp_path, files=files).open()
     for _ in range(BATCHES):
         append(log, batch(value=bytes(BATCH_BYTES)))
-    assert log.size_bytes > 30 * READ_BYTES_MAX
+    assert log.segments.size_bytes > 30 * READ_BYTES_MAX
     files.bytes_read = 0
     truncate_to(log, BATCHES - 3)
     assert append(log, batch(), leader_epoch=1).base_offset == BATCHES - 3
@@ -122,7 +124,7 @@ def test_producers_are_those_of_a_log_that_never_had_what_was_cut(tmp_path: Path
         for one in (log, model) if number < offset else (log,):
             append(one, batch(producer_id=producer_id, epoch=epoch, sequence=sequence))
         if number == count // 2 and chance.random() < 0.5:
-            log.close()
+            close_logs([log])
             log = cut.open(recovery_point=log.syncs.recovery_point, clean=True)
     truncate_to(log, chance.randrange(offset, count))
     truncate_to(log, offset)
@@ -167,10 +169,10 @@ def test_a_log_cut_below_its_recovery_point_takes_no_append_before_that_is_in_th
     files.checkpoints = 0
     for log in several:
         truncate_to(log, 2)
-        assert not log.takes_appends
+        assert log.known_producers.are_held_back
         assert {refusal_of(log, as_follower=each) for each in (True, False)} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
         assert log.log_end_offset == 2
-        assert log.enforce_retention(NOW_MS, 2) == 0
+        assert enforce_retention(log, NOW_MS, 2) == 0
     assert set(log_dir.offsets("recovery-point-offset-checkpoint").values()) == {4}
     logs.truncated.complete(log_dir)
     assert set(log_dir.offsets("recovery-point-offset-checkpoint").values()) == {2}
@@ -190,7 +192,7 @@ def test_a_log_that_is_cut_below_its_start_outlives_a_crash_with_what_is_appende
     for _ in range(8):
         append(log, batch())
     log.increment_log_start_offset(6)
-    log.enforce_retention(NOW_MS, 8)
+    enforce_retention(log, NOW_MS, 8)
     assert (log.segments.first.base_offset == 0) == (segment_bytes == 10_000)
     log.increment_log_start_offset(7)
     logs.checkpoint(lambda _: None)
@@ -217,7 +219,7 @@ def test_a_cut_of_what_was_synced_is_on_the_disk_before_the_log_takes_appends(tm
     files.steps.clear()
     for log in (synced, unsynced):
         truncate_to(log, 2)
-    assert [log.takes_appends for log in (synced, unsynced)] == [False, True]
+    assert [log.known_producers.are_held_back for log in (synced, unsynced)] == [True, False]
     logs.truncated.complete(log_dir)
     left = synced.segments.active.size_bytes
     assert files.steps[:2] == [("flights-0", left), ("recovery-point-offset-checkpoint", 0)]
@@ -242,13 +244,13 @@ def test_a_cut_of_what_a_start_has_found_is_on_the_disk_before_the_log_takes_app
     assert (log.syncs.recovery_point, log.log_end_offset) == (1, 4)
     files.steps.clear()
     truncate_to(log, 2)
-    assert not log.takes_appends
+    assert log.known_producers.are_held_back
     logs.truncated.complete(log_dir)
     assert files.steps[:1] == [("flights-0", log.segments.active.size_bytes)]
     append(log, batch())
     files.steps.clear()
     truncate_to(log, 2)
-    assert log.takes_appends, "what came since was never found, nor synced"
+    assert not log.known_producers.are_held_back, "what came since was never found, nor synced"
 
 
 def test_a_cut_while_a_sync_is_under_way_is_on_the_disk_before_the_log_takes_appends(tmp_path: Path) -> None:
@@ -258,12 +260,12 @@ def test_a_cut_while_a_sync_is_under_way_is_on_the_disk_before_the_log_takes_app
     log = logs.create(TopicPartition("flights", 0), UUID(int=7), LogConfig())
     for _ in range(4):
         append(log, batch())
-    job = log.flush_job()
+    job = log.syncs.flush_job(log.log_end_offset)
     assert job is not None
     job.run()
     truncate_to(log, 2)
-    log.flushed(job)
-    assert (log.syncs.recovery_point, log.takes_appends) == (0, False)
+    log.syncs.flushed(job, log.log_end_offset)
+    assert (log.syncs.recovery_point, log.known_producers.are_held_back) == (0, True)
 
 
 def test_a_cut_of_what_came_while_a_sync_was_under_way_is_on_the_disk_before_the_log_takes_appends(
@@ -274,16 +276,16 @@ def test_a_cut_of_what_came_while_a_sync_was_under_way_is_on_the_disk_before_the
     logs.truncated.on_added = lambda _: None
     log = logs.create(TopicPartition("flights", 0), UUID(int=7), LogConfig())
     append(log, batch())
-    job = log.flush_job()
+    job = log.syncs.flush_job(log.log_end_offset)
     assert job is not None
     append(log, batch(4))
     job.run()
-    log.flushed(job)
+    log.syncs.flushed(job, log.log_end_offset)
     append(log, batch(4))
     truncate_to(log, 5)
-    assert log.takes_appends, "what came after the sync did not go along"
+    assert not log.known_producers.are_held_back, "what came after the sync did not go along"
     truncate_to(log, 1)
-    assert (log.syncs.recovery_point, log.log_end_offset, log.takes_appends) == (1, 1, False)
+    assert (log.syncs.recovery_point, log.log_end_offset, log.known_producers.are_held_back) == (1, 1, True)
 
 
 def test_a_cut_of_a_segment_that_no_sync_has_met_waits_for_none(tmp_path: Path) -> None:
@@ -296,7 +298,7 @@ def test_a_cut_of_a_segment_that_no_sync_has_met_waits_for_none(tmp_path: Path) 
     append(log, batch())
     append(log, batch())
     truncate_to(log, 2)
-    assert log.takes_appends
+    assert not log.known_producers.are_held_back
 
 
 def test_a_log_with_producers_takes_no_appends_before_they_are_loaded_from_the_last_snapshot(tmp_path: Path) -> None:
@@ -310,7 +312,7 @@ def test_a_log_with_producers_takes_no_appends_before_they_are_loaded_from_the_l
         if number in (9, 18):
             log.roll(NOW_MS)
     truncate_to(log, 12)
-    assert not log.takes_appends
+    assert log.known_producers.are_held_back
     assert log.known_producers.snapshots.offsets == [10]
     files.checkpoints = 0
     logs.truncated.complete(log_dir)
@@ -332,7 +334,7 @@ def test_what_is_done_for_a_truncation_is_void_after_the_next(tmp_path: Path) ->
     replay.run()
     truncate_to(log, 6)
     cut.reloaded(replay)
-    assert not log.takes_appends
+    assert log.known_producers.are_held_back
     logs.truncated.complete(log_dir)
     assert append(log, batch(producer_id=1, epoch=0, sequence=6)).base_offset == 6
     assert append(log, batch(producer_id=1, epoch=0, sequence=5)).duplicate
@@ -349,6 +351,6 @@ def test_a_full_disk_keeps_a_truncated_log_from_appends_until_the_checkpoint_is_
     taken = logs.truncated.take(log_dir)
     assert len(logs.truncated) == 0
     logs.truncated.put_back(taken)
-    assert not log.takes_appends
+    assert log.known_producers.are_held_back
     logs.truncated.complete(log_dir)
-    assert log.takes_appends
+    assert not log.known_producers.are_held_back

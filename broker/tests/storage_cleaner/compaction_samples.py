@@ -24,6 +24,7 @@ from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_broker.wire.records import Record, decode_batch, encode_batch
 from barnabas_core.config.log_config import CleanupPolicy, LogConfig
 from barnabas_core.topic_partition import TopicPartition
+from harness.flushes import flush_below
 from harness.manual_clock import START_MS, ManualClock
 from harness.manual_timers import ManualTimers
 
@@ -150,12 +151,12 @@ class OneCompactedLog:
     def roll(self) -> None:
         """And sync what was rolled, as is done each second."""
         self.log.roll(self.clock.now_ms())
-        self.log.flush(self.log.segments.active.base_offset)
+        flush_below(self.log, self.log.segments.active.base_offset)
 
     def clean(self) -> bool:
         """One round, if a log is due; what was rolled is synced before, as it is each second."""
         for log in self.logs.logs.values():
-            log.flush(log.segments.active.base_offset)
+            flush_below(log, log.segments.active.base_offset)
         return asyncio.run(self.cleaner.clean_dirtiest())
 
     def batches(self) -> list[tuple[BatchHeader, list[Record]]]:

@@ -17,6 +17,7 @@ from barnabas_broker.storage.cleaner.planning import segments_to_rewrite
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.helper.helper import HelperDied
 from barnabas_broker.storage.helper.requests import CleanSegments, MapKeys, Request
+from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at
 from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
@@ -179,7 +180,7 @@ def test_nothing_is_removed_for_a_record_that_is_not_synced(tmp_path: Path) -> N
 def test_a_group_never_spans_more_offsets_than_an_index_entry_holds(tmp_path: Path) -> None:
     one = OneCompactedLog(tmp_path)
     one.append([(b"a", b"1")])
-    one.log.truncate_fully_and_start_at(5, 0)
+    truncate_fully_and_start_at(one.log, 5, 0)
     one.append([(b"a", b"1")])
     one.roll()
     first = one.log.segments.first

@@ -8,6 +8,7 @@ import pytest
 from compaction_samples import COMPACT, NOW_MS, PLANES, OneCompactedLog
 
 from barnabas_broker.storage.helper.requests import CleanSegments, Request
+from barnabas_broker.storage.logs.retention import enforce_retention
 from barnabas_broker.wire.compression import Codec
 from barnabas_core.config.log_config import CleanupPolicy
 
@@ -222,7 +223,7 @@ def test_delete_retention_and_compaction_work_together(tmp_path: Path) -> None:
     one.clock.passed_ms += DAY_MS + 1
     one.append([(b"new", b"1"), (b"new", b"2")])
     one.roll()
-    assert one.log.enforce_retention(one.clock.now_ms(), one.log.log_end_offset) == 1
+    assert enforce_retention(one.log, one.clock.now_ms(), one.log.log_end_offset) == 1
     assert one.log.log_start_offset == 2
     assert one.clean()
     assert one.records() == {3: (b"new", b"2")}

@@ -36,7 +36,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
-            self.one.log.release_files()
+            self.one.log.segments.close_files()
             self.folder.cleanup()
 
     @rule(

@@ -13,7 +13,8 @@ from compaction_samples import PLANES, OneCompactedLog
 from barnabas_broker.app.compaction import make_cleaner
 from barnabas_broker.storage.helper.helper import HelperDied
 from barnabas_broker.storage.helper.requests import CleanSegments, MapKeys, Request
-from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_broker.storage.logs.retention import delete_segments
+from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at, truncate_to
 from barnabas_core.config.broker_config import parse_broker_config
 
 
@@ -22,11 +23,11 @@ def gone(one: OneCompactedLog) -> None:
 
 
 def retained(one: OneCompactedLog) -> None:
-    one.log.delete_segments([one.log.segments.first], one.clock.now_ms())
+    delete_segments(one.log, [one.log.segments.first], one.clock.now_ms())
 
 
 def truncated(one: OneCompactedLog) -> None:
-    one.log.truncate_fully_and_start_at(4, one.clock.now_ms())
+    truncate_fully_and_start_at(one.log, 4, one.clock.now_ms())
 
 
 def cut_in_place(one: OneCompactedLog) -> None:

@@ -25,7 +25,7 @@ def compacted(path: Path) -> OneCompactedLog:
 def test_a_crash_that_loses_the_recovery_point_leaves_the_epochs_where_they_began(tmp_path: Path) -> None:
     one = compacted(tmp_path)
     one.crash()
-    assert one.log.was_recovered
+    assert one.log.syncs.was_recovered
     assert [tuple(each) for each in one.log.epochs.entries] == [(0, 0), (1, BEGAN)]
 
 
@@ -54,10 +54,10 @@ def test_where_an_epoch_without_batches_began_the_one_before_ends_after_a_crash(
     one.roll()
     assert one.clean()
     assert sorted(one.records()) == [0, 1, 3, 4]
-    assert one.log.end_offset_for_epoch(0) == (0, BEGAN)
+    assert one.log.epochs.end_offset_for(0, one.log.log_end_offset) == (0, BEGAN)
     one.crash()
-    assert one.log.was_recovered
-    assert one.log.end_offset_for_epoch(0) == (0, BEGAN)
+    assert one.log.syncs.was_recovered
+    assert one.log.epochs.end_offset_for(0, one.log.log_end_offset) == (0, BEGAN)
 
 
 def test_what_the_checkpoint_says_of_epochs_that_were_cut_since_does_not_count(tmp_path: Path) -> None:

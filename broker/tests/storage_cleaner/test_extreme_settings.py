@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from barnabas_broker.storage.helper.requests import Inspected
 from barnabas_broker.storage.inspection.batch_inspection import inspect_batch, inspection
+from barnabas_broker.storage.logs.retention import enforce_retention
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LONG_MAX, CleanupPolicy
 
@@ -51,7 +52,7 @@ def test_a_topic_with_extreme_times_is_compacted_and_takes_records(
         now_ms = one.clock.now_ms()
         sent = encode_batch([Record(0, now_ms, b"a", b"3")])
         assert isinstance(inspect_batch(inspection(bytes(sent), one.config, now_ms)), Inspected)
-        one.log.enforce_retention(now_ms, one.log.log_end_offset)
+        enforce_retention(one.log, now_ms, one.log.log_end_offset)
         one.logs.due_deletions(now_ms)
         assert one.log.due_flush(now_ms) is None or one.config.flush_ms < LONG_MAX - 1
         one.with_config(min_compaction_lag_ms=min_compaction_lag_ms)

@@ -160,7 +160,7 @@ class RandomLife:
 
     def _check_epochs(self) -> None:
         for number, written in enumerate(self._written):
-            known_epoch, end_offset = self._one.log.end_offset_for_epoch(written.epoch)
+            known_epoch, end_offset = self._one.log.epochs.end_offset_for(written.epoch, self._one.log.log_end_offset)
             later = (offset for offset, each in enumerate(self._written) if each.epoch > written.epoch)
             end_max = next(later, len(self._written))
             assert end_offset <= end_max, f"epoch {written.epoch} of {number} ends at {end_max}, not {end_offset}"

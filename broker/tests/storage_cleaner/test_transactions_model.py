@@ -45,7 +45,7 @@ class TransactionsMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
-            self.one.log.release_files()
+            self.one.log.segments.close_files()
             self.folder.cleanup()
 
     @rule(keys=KEYS)

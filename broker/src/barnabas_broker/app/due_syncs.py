@@ -45,10 +45,10 @@ class DueSyncs:
         topic_partition = log.topic_partition
         try:
             while log.syncs.unsynced_from is not None and self._logs.get(topic_partition) is log:
-                job = log.flush_job()
+                job = log.syncs.flush_job(log.log_end_offset)
                 if job is not None:
                     await in_thread(self._logs.disk_threads.of(job.log_dir), job.run)
-                    log.flushed(job)
+                    log.syncs.flushed(job, log.log_end_offset)
         except StorageError as error:
             if isinstance(error, DiskFull):
                 self._refused.add(log)

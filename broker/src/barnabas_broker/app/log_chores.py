@@ -16,6 +16,7 @@ from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.retention import enforce_retention
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.fair_turns import FairTurn, slices
@@ -78,7 +79,7 @@ class LogChores:
                 partition = self._replicas.lookup.hosted(each.topic_partition)
                 high_watermark = each.log_start_offset if partition is None else partition.high_watermark
                 try:
-                    each.enforce_retention(self._clock.now_ms(), high_watermark)
+                    enforce_retention(each, self._clock.now_ms(), high_watermark)
                 except StorageError as error:
                     self._replicas.failures.log_failed(each.topic_partition, error)
 
@@ -110,7 +111,7 @@ class LogChores:
             job = each.due_flush(now_ms)
             if job is not None:
                 await in_thread(each.threads, job.run)
-                each.flushed(job)
+                each.syncs.flushed(job, each.log_end_offset)
         except StorageError as error:
             self._replicas.failures.log_failed(each.topic_partition, error)
 
@@ -158,7 +159,7 @@ class LogChores:
     async def expire_producers(self) -> None:
         """Remove idempotent producers that have not written for producer.id.expiration.ms."""
         async for each in FairTurn(self._clock).over(self._logs.online_logs()):
-            each.expire_producers(self._clock.now_ms())
+            each.known_producers.expire(self._clock.now_ms())
 
     def high_watermark_of(self, each: Log) -> int | None:
         """Return the high watermark of a log for its checkpoint; called in a thread.

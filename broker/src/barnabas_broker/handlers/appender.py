@@ -145,7 +145,7 @@ class Appender(msgspec.Struct):
         end_offset = offset + header.last_offset_delta + 1
         if end_offset <= partition.high_watermark or not acks:  # Committed batches need no further sync.
             return result
-        if acks != ACKS_ALL and end_offset <= log.ack_end_offset:
+        if acks != ACKS_ALL and end_offset <= log.syncs.ack_end_offset(end_offset):
             return result
         late = self.answer_later()
         late.wait_for(place, partition)

@@ -47,7 +47,7 @@ async def _sizes(environment: HandlerEnvironment, answer: AnswerInTurns, request
     async for hosted in answer.over(lookup.partitions()):
         which = hosted.topic_partition
         if (wanted is None or which in wanted) and lookup.hosted(which) is hosted:
-            sizes.report(hosted.log.log_dir, which, hosted.log.size_bytes)
+            sizes.report(hosted.log.log_dir, which, hosted.log.segments.size_bytes)
             sizes.report_move(which)
             reported.add(which)
     for which in environment.logs.moves.under_way:
@@ -78,7 +78,7 @@ class _Sizes:
         """Add the unfinished copy of a partition that moves to another log dir."""
         move = self._moves.under_way.get(which)
         if move is not None:  # The lag is in bytes, because an unfinished copy has no log end offset.
-            self.report(move.log_dir, which, move.log.size_bytes - move.lag_bytes, move.lag_bytes)
+            self.report(move.log_dir, which, move.log.segments.size_bytes - move.lag_bytes, move.lag_bytes)
 
 
 def _describe(log_dir: LogDir, topics: list[TopicResult]) -> DirResult:

@@ -91,7 +91,7 @@ class LogMover:
             while self._is_wanted(move):
                 await self._catch_up(move)
                 await self._logs.disk_threads.run(move.log_dir, partial(self._logs.moves.sync, move))
-                while self._is_wanted(move) and not move.log.takes_appends:
+                while self._is_wanted(move) and move.log.known_producers.are_held_back:
                     await self._sleep(TRUNCATION_S)
                 async with self._turn:
                     if self._is_wanted(move) and self._may_swap(move):
@@ -118,7 +118,7 @@ class LogMover:
 
     def _may_swap(self, move: ReplicaMove) -> bool:
         """True if the copy is almost complete and the log is not being truncated."""
-        return move.lag_bytes <= self._steps.swap_lag_bytes and move.log.takes_appends
+        return move.lag_bytes <= self._steps.swap_lag_bytes and not move.log.known_producers.are_held_back
 
     def _is_wanted(self, move: ReplicaMove) -> bool:
         return self._logs.moves.under_way.get(move.log.topic_partition) is move

@@ -282,7 +282,7 @@ class Partition(Replica):
         """Advance the high watermark, and complete waiting appends, after a sync of the log (`flush.messages`)."""
         self._advance_high_watermark(monotonic_ms(self._environment.clock))
         if self._syncs is not None:
-            self._syncs.committed(self.log.ack_end_offset)
+            self._syncs.committed(self.log.syncs.ack_end_offset(self.log.log_end_offset))
 
     def _advance_high_watermark(self, now_ms: int) -> None:
         """Advance the leader's high watermark, unless the partition has an ELR (KIP-966)."""
@@ -324,7 +324,7 @@ class Partition(Replica):
         """
         leadership, latest_epoch = self._leadership, self.log.epochs.latest_epoch
         if leadership is None or epoch <= latest_epoch or epoch > self.leader_epoch:
-            return self.log.end_offset_for_epoch(epoch)
+            return self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
         if epoch == self.leader_epoch:
             return epoch, self.log.log_end_offset
         return (epoch if latest_epoch < 0 else latest_epoch), leadership.epoch_start_offset

@@ -10,7 +10,7 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_broker.replication.partition_environment import FetchPosition
 from barnabas_broker.storage.logs.follower_append import append_as_follower
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.truncation import truncate_to
+from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at, truncate_to
 from barnabas_core.topic_partition import TopicPartition
 
 
@@ -82,7 +82,7 @@ class Replica:
 
         A log without this epoch keeps its records of lower epochs, up to `end_offset` (KIP-279).
         """
-        own_epoch, own_end_offset = self.log.end_offset_for_epoch(epoch)
+        own_epoch, own_end_offset = self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
         if end_offset < 0:
             kept = self.high_watermark  # The leader's log has no leader epochs.
         elif own_epoch < 0:
@@ -96,7 +96,7 @@ class Replica:
         if self.log.log_end_offset > leader_log_end_offset:
             self._truncate_to(leader_log_end_offset)
         elif self.log.log_end_offset < leader_log_start_offset:
-            self.log.truncate_fully_and_start_at(leader_log_start_offset, now_ms)
+            truncate_fully_and_start_at(self.log, leader_log_start_offset, now_ms)
             self.high_watermark = leader_log_start_offset
 
     def _truncate_to(self, offset: int) -> None:

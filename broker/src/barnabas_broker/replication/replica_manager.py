@@ -24,7 +24,6 @@ from barnabas_broker.replication.replica_environment import ReplicaEnvironment
 from barnabas_broker.replication.replica_states import NOT_SERVED, ReplicaRecord, ReplicaState, ReplicaStates, Trigger
 from barnabas_broker.replication.stray_log_policy import StrayLogPolicy
 from barnabas_broker.replication.topic_settings import TopicSettings
-from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.clock import monotonic_ms
@@ -310,12 +309,9 @@ class ReplicaManager:
 
     def _take_over(self, partition: Partition, state: PartitionState) -> None:
         led_by = (partition.leader_id, partition.leader_epoch)
-        try:
-            partition.apply(state)
-            if led_by != (partition.leader_id, partition.leader_epoch):
-                self._follow(partition)
-        except StorageError as error:
-            self.failures.storage_failed(partition, error)
+        partition.apply(state)
+        if led_by != (partition.leader_id, partition.leader_epoch):
+            self._follow(partition)
         if partition.failure is not None:
             self._look_after(partition)
 

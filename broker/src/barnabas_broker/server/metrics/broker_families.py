@@ -109,7 +109,7 @@ def _logs(logs: LogManager, hosted: Hosted) -> list[Family]:
             hosted,
             "kafka_log_log_size",
             "Size in bytes of the replica's log on this broker",
-            lambda each: each.log.size_bytes,
+            lambda each: each.log.segments.size_bytes,
         ),
         _of_partition(
             hosted,

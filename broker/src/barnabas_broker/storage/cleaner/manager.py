@@ -157,7 +157,7 @@ class LogCleaner:
             async for log in FairTurn(self._clock).over(self._logs.online_logs())
             if log.config.compacted and self.backoff.may_try(log.topic_partition, now_ms)
             if self._logs.get(log.topic_partition) is log
-            and log.takes_appends
+            and not log.known_producers.are_held_back
             and (dirty := self._dirty(log, now_ms)) is not None
         ]
         self.stats.last_look_s = self._clock.monotonic_s()
@@ -168,7 +168,7 @@ class LogCleaner:
     def _dirty(self, log: Log, now_ms: int) -> DirtyLog | None:
         stable_offset = self._stable_offset(log.topic_partition)
         try:
-            return DirtyLog(log, dirty_section(log, stable_offset, now_ms), log.truncations)
+            return DirtyLog(log, dirty_section(log, stable_offset, now_ms), log.segments.truncations)
         except (OSError, InvalidBatch) as error:
             self._failed(log, None, str(error))
             return None
@@ -260,9 +260,9 @@ class LogCleaner:
         log = dirty.log
         if self._logs.get(log.topic_partition) is not log:
             raise LogChanged("the log was deleted or replaced")
-        if log.truncations != dirty.truncations:
+        if log.segments.truncations != dirty.truncations:
             raise LogChanged("the log was truncated")
-        if not log.takes_appends:
+        if log.known_producers.are_held_back:
             raise LogChanged("the log takes no appends until its checkpoints are written")
         if not set(group) <= set(log.segments):
             raise LogChanged("segments were deleted")

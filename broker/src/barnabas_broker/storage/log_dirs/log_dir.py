@@ -98,7 +98,7 @@ class LogDir:
     @property
     def size_bytes(self) -> int:
         """The bytes of all logs in the dir."""
-        return sum(log.size_bytes for log in self.logs.values())
+        return sum(log.segments.size_bytes for log in self.logs.values())
 
     def load(self, now_ms: int) -> LogDirLoad:
         """Return the load for the choice of a log dir.
@@ -106,7 +106,7 @@ class LogDir:
         Log sizes are up to a second old, because measuring many logs takes time.
         """
         if not 0 <= now_ms - self._measured.at_ms < MEASURED_MS:
-            sizes = [log.size_bytes for log in self.logs.values()]
+            sizes = [log.segments.size_bytes for log in self.logs.values()]
             self._measured = _Measured(now_ms, len(sizes), sizes.count(0), sum(sizes))
         measured, count = self._measured, len(self.logs)
         empty = measured.empty_partitions + max(0, count - measured.partitions)
@@ -142,7 +142,8 @@ class LogDir:
             self._files.open_file(f"{self.path}/{file_names.SYNC_FAILED}")
         self._lock = None
         for log in self.logs.values():
-            log.abandon()
+            log.epochs.abandon()
+            log.segments.close_files()
         self.logs = {}
 
     @disk_access

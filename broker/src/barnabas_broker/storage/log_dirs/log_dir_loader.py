@@ -13,7 +13,8 @@ from barnabas_broker.storage.log_dirs.stray_logs import StrayLogs
 from barnabas_broker.storage.log_dirs.topic_ids import TopicIds
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
-from barnabas_broker.storage.logs.log_loader import LogPlace, open_log
+from barnabas_broker.storage.logs.log_loader import open_log
+from barnabas_broker.storage.logs.log_place import LogPlace
 from barnabas_broker.storage.logs.truncated_logs import TruncatedLogs
 from barnabas_core.clock import Clock
 from barnabas_core.config.log_config import LogConfig
@@ -85,7 +86,7 @@ class LogDirLoader:
             )
             found_bytes = self._log_bytes(place) if has_failed else 0
             self._load_log(log_dir, place, count)
-            if topic_partition in log_dir.logs and log_dir.logs[topic_partition].size_bytes < found_bytes:
+            if topic_partition in log_dir.logs and log_dir.logs[topic_partition].segments.size_bytes < found_bytes:
                 log_dir.kept.cut.add(topic_partition)
         log_dir.has_all_logs = True
         for log in log_dir.take_clean_offsets():
@@ -127,7 +128,6 @@ class LogDirLoader:
         try:
             log = open_log(self._environment, place, self._clock.now_ms(), on_recovered)
             if self._is_of_a_topic(log):
-                log.load_epochs()
                 log_dir.logs[place.topic_partition] = log
         except (LogDirFailed, Exhausted):  # The log is not damaged; the whole log dir is loaded again later.
             raise

@@ -30,7 +30,8 @@ from barnabas_broker.storage.log_dirs.topic_lookup import NO_TOPICS, TopicLookup
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_closing import close_logs
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
-from barnabas_broker.storage.logs.log_loader import LogPlace, open_log
+from barnabas_broker.storage.logs.log_loader import open_log
+from barnabas_broker.storage.logs.log_place import LogPlace
 from barnabas_broker.storage.logs.truncated_logs import TruncatedLog, TruncatedLogs
 from barnabas_broker.storage.logs.unsynced_log import UnsyncedLog, sync_now
 from barnabas_core import kafka_uuid

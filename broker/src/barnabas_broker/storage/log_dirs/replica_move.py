@@ -14,8 +14,10 @@ from barnabas_broker.storage.disk.checkpoints import encode_partition_metadata
 from barnabas_broker.storage.disk.files import LogFile
 from barnabas_broker.storage.errors import LogDirFailed, StorageError, disk_access, storage_error
 from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_closing import write_pending
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
-from barnabas_broker.storage.logs.log_loader import TOUCHED_BY_NO_ONE, LogPlace, open_log
+from barnabas_broker.storage.logs.log_loader import open_log
+from barnabas_broker.storage.logs.log_place import TOUCHED_BY_NO_ONE, LogPlace
 from barnabas_broker.storage.segments.segment import Segment
 
 
@@ -34,7 +36,7 @@ class ReplicaMove:
         """The copied segments whose indexes `sync` still has to copy."""
         self._synced_bytes: dict[Segment, int] = {}
         """The number of synced bytes in the copy of each segment."""
-        self._truncations = log.truncations
+        self._truncations = log.segments.truncations
         self._is_called_off = False
         self.is_kept = False
         """True if the copy must not be removed, because the original may be gone."""
@@ -42,10 +44,10 @@ class ReplicaMove:
     @property
     def lag_bytes(self) -> int:
         """Return the number of bytes that are not copied yet."""
-        if self._truncations != self.log.truncations:
-            return self.log.size_bytes
+        if self._truncations != self.log.segments.truncations:
+            return self.log.segments.size_bytes
         copies = [self._files[segment] for segment in self.log.segments if segment in self._files]
-        return self.log.size_bytes - sum(file.size_bytes() for file in copies)
+        return self.log.segments.size_bytes - sum(file.size_bytes() for file in copies)
 
     @disk_access
     def begin(self) -> None:
@@ -62,8 +64,8 @@ class ReplicaMove:
 
     def _forget_replaced(self) -> None:
         """Drop the copies of segments that retention or compaction has removed; after a truncation, drop all copies."""
-        current = set(self.log.segments) if self._truncations == self.log.truncations else set()
-        self._truncations = self.log.truncations
+        current = set(self.log.segments) if self._truncations == self.log.segments.truncations else set()
+        self._truncations = self.log.segments.truncations
         for segment in [segment for segment in self._files if segment not in current]:
             del self._files[segment]
             self._synced_bytes.pop(segment, None)
@@ -155,9 +157,9 @@ class ReplicaMove:
         `file.delete.delay.ms`.
         """
         log, files = self.log, self._environment.files
-        self.copy(log.size_bytes)
+        self.copy(log.segments.size_bytes)
         producers = log.producers  # The new log takes over the producers in memory.
-        log.write_pending()
+        write_pending(log)
         self._copy_indexes(log.segments.active)
         self._copy_file(log.known_producers.snapshots.latest_path.rsplit("/", 1)[1])
         self._write_topic_id()

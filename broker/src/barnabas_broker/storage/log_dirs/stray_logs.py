@@ -89,7 +89,7 @@ class StrayLogs:
         )
 
     def _add(self, log: Log) -> None:
-        stray = StrayLog(log.topic_partition, log.topic_id, log.log_dir, log.directory, log.size_bytes)
+        stray = StrayLog(log.topic_partition, log.topic_id, log.log_dir, log.directory, log.segments.size_bytes)
         self._by_directory[log.directory] = stray
 
     def damaged_id(self, log_dir: LogDir, topic_partition: TopicPartition) -> UUID | None:

@@ -3,6 +3,8 @@
 from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.logs.fetched_batches import AppendPosition, fetched_batches, has_gap
 from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.retention import delete_segments
+from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at
 from barnabas_broker.storage.segments.segment_indexes import RELATIVE_OFFSET_MAX
 from barnabas_broker.wire.record_batch import LENGTH_OFFSET, BatchHeader
 
@@ -28,7 +30,7 @@ def append_as_follower(
         records, AppendPosition(log.log_end_offset, log.epochs.latest_epoch, is_empty), leader_epoch_max
     )
     if headers and headers[0].base_offset < log.log_end_offset:
-        log.truncate_fully_and_start_at(headers[0].base_offset, now_ms)
+        truncate_fully_and_start_at(log, headers[0].base_offset, now_ms)
         log.known_producers.check_not_held_back()
     if has_gap(headers, log.log_end_offset):
         log.compaction.superseded_below(leader_high_watermark)
@@ -84,4 +86,4 @@ def _roll_to(log: Log, header: BatchHeader, now_ms: int) -> None:
         log.skip_to(header.base_offset)
     log.roll(now_ms)
     if active.size_bytes == 0 and log.segments.active is not active:
-        log.delete_segments([active], now_ms)
+        delete_segments(log, [active], now_ms)

@@ -15,9 +15,11 @@ from itertools import chain
 from threading import Lock
 from typing import Final, NamedTuple
 
+from barnabas_broker.storage.disk import file_names
 from barnabas_broker.storage.disk.checkpoints import EpochStart, decode_epochs, encode_epochs
 from barnabas_broker.storage.disk.files import FileSystem
 from barnabas_broker.storage.segments.batch_scan import FoundBatch
+from barnabas_broker.storage.segments.segments import Segments
 from barnabas_core.errors import ApiError, ErrorCode
 
 UNKNOWN: Final = (-1, -1)
@@ -34,14 +36,25 @@ class FoundEpoch(NamedTuple):
 class LeaderEpochs:
     """The leader epochs and their start offsets, both rising, as stored in `leader-epoch-checkpoint`."""
 
-    __slots__ = ("_abandoned", "_begun", "_cleared", "_done", "_entries", "_files", "_saved", "_saving", "path")
+    __slots__ = (
+        "_abandoned",
+        "_begun",
+        "_cleared",
+        "_done",
+        "_entries",
+        "_files",
+        "_path",
+        "_saved",
+        "_saving",
+        "latest_epoch",
+    )
 
-    def __init__(self, files: FileSystem, path: str, saved: Iterable[EpochStart] = ()) -> None:
+    def __init__(self, files: FileSystem, directory: str) -> None:
         self._files = files
-        self.path = path
-        self._saved = list(saved)
+        self.moved_to(directory)
+        self._saved: list[EpochStart] = []
         """The entries in the checkpoint on the disk."""
-        self._entries = self._saved
+        self._set([])
         self._saving = Lock()
         self._begun = self._done = self._cleared = self._abandoned = 0
         """The numbers of the last save begun, the last save done, and the last saves before a `clear` and an `abandon`.
@@ -49,39 +62,54 @@ class LeaderEpochs:
         A save runs only if its number is above the last three of these numbers.
         """
 
-    @classmethod
-    def load(cls, files: FileSystem, path: str, log_start_offset: int, batches: Iterator[FoundBatch]) -> "LeaderEpochs":
+    def moved_to(self, directory: str) -> None:
+        """Set the directory of the checkpoint."""
+        self._path = f"{directory}/{file_names.LEADER_EPOCHS}"
+
+    def _set(self, entries: list[EpochStart]) -> None:
+        """Set all entries, and the latest epoch, which is -1 if there is none."""
+        self._entries = entries
+        self.latest_epoch = entries[-1].epoch if entries else -1
+
+    def load(self, log_start_offset: int, log_end_offset: int, segments: Segments) -> None:
         """Read the checkpoint, or the log's batches if the checkpoint is missing, damaged or begins too late.
 
         The checkpoint begins too late if records were deleted and a power failure lost the new log start offset. Raises
         OSError and InvalidBatch.
         """
-        saved = _read(files, path)
-        if saved and saved[0].start_offset <= log_start_offset:
-            return cls(files, path, saved)
+        self._saved = saved = self._read()
+        self._set(saved)
+        if not saved or saved[0].start_offset > log_start_offset:
+            self._complete_from(segments.batches_from(log_start_offset), log_start_offset)
+        self.truncate_from_end(log_end_offset)
+        self.truncate_from_start(log_start_offset)
+
+    def _read(self) -> list[EpochStart]:
+        try:
+            return decode_epochs(self._files.read(self._path))
+        except (FileNotFoundError, ValueError):
+            return []
+
+    def _complete_from(self, batches: Iterator[FoundBatch], log_start_offset: int) -> None:
+        """Take the epochs of the batches, unless the checkpoint begins at or before the first one."""
         first = next(batches, None)
-        if first is None or (saved and saved[0].start_offset <= first.header.base_offset):
-            return cls(files, path, saved)
-        epochs, end_offset = cls(files, path), min(log_start_offset, first.header.base_offset)
+        if first is None or (self._saved and self._saved[0].start_offset <= first.header.base_offset):
+            return
+        self._saved, end_offset = [], min(log_start_offset, first.header.base_offset)
+        self._set([])
         for batch in chain([first], batches):
-            epochs.assign(batch.header.leader_epoch, end_offset)
+            self.assign(batch.header.leader_epoch, end_offset)
             end_offset = batch.header.last_offset + 1
-        return epochs
 
     @property
     def entries(self) -> list[EpochStart]:
         """All known epochs, oldest first."""
         return list(self._entries)
 
-    @property
-    def latest_epoch(self) -> int:
-        """The latest epoch, or -1 if there is none."""
-        return self._entries[-1].epoch if self._entries else -1
-
     def check_may_begin(self, epoch: int) -> None:
         """Raise ApiError if the log has a later epoch, because a leader of `epoch` must not append any more."""
         if epoch < self.latest_epoch:
-            message = f"{self.path} has leader epoch {self.latest_epoch}, so a leader of epoch {epoch} may not append"
+            message = f"{self._path} has leader epoch {self.latest_epoch}, so a leader of epoch {epoch} may not append"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
 
     def assign(self, epoch: int, start_offset: int) -> None:
@@ -89,7 +117,7 @@ class LeaderEpochs:
         if epoch == self.latest_epoch or epoch < 0:
             return
         kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
-        self._entries = [*kept, EpochStart(epoch, start_offset)]
+        self._set([*kept, EpochStart(epoch, start_offset)])
 
     def recovered(self, found: Iterable[FoundEpoch]) -> None:
         """Assign the epochs that recovery has found above the recovery point.
@@ -105,13 +133,13 @@ class LeaderEpochs:
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at `end_offset` or later."""
-        self._entries = [entry for entry in self._entries if entry.start_offset < end_offset]
+        self._set([entry for entry in self._entries if entry.start_offset < end_offset])
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget the epochs that end at or before `start_offset`, and move the start of the next epoch up to it."""
         first = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset) - 1
         if first >= 0:
-            self._entries = [EpochStart(self._entries[first].epoch, start_offset), *self._entries[first + 1 :]]
+            self._set([EpochStart(self._entries[first].epoch, start_offset), *self._entries[first + 1 :]])
 
     def clear(self) -> None:
         """Forget all epochs and remove the checkpoint, because the log is reset. Raises OSError.
@@ -119,8 +147,8 @@ class LeaderEpochs:
         A save in progress removes the file that it writes.
         """
         self._cleared = self._begun
-        self._entries = []
-        self._files.remove(self.path)
+        self._set([])
+        self._files.remove(self._path)
         self._saved = []
 
     def abandon(self) -> None:
@@ -160,15 +188,8 @@ class LeaderEpochs:
         with self._saving, suppress(FileNotFoundError):  # The log may have been deleted or moved.
             if number <= max(self._done, self._cleared, self._abandoned):
                 return
-            self._files.write_atomically(self.path, encode_epochs(entries), sync=True)
+            self._files.write_atomically(self._path, encode_epochs(entries), sync=True)
             self._saved, self._done = entries, number
             if number <= self._cleared:
-                self._files.remove(self.path)
+                self._files.remove(self._path)
                 self._saved = []
-
-
-def _read(files: FileSystem, path: str) -> list[EpochStart]:
-    try:
-        return decode_epochs(files.read(path))
-    except (FileNotFoundError, ValueError):
-        return []

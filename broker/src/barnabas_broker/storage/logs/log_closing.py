@@ -1,10 +1,11 @@
-"""The clean shutdown of many logs."""
+"""The clean shutdown of logs."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from barnabas_broker.storage.disk.flush_job import FlushJob
+from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.logs.log import Log
 
 CLOSED_TOGETHER: Final = 32
@@ -12,12 +13,27 @@ CLOSED_TOGETHER: Final = 32
 
 
 def close_logs(logs: Sequence[Log]) -> None:
-    """Close logs, several at a time, because the disk merges concurrent syncs."""
+    """Sync logs and close their files, several at a time, because the disk merges concurrent syncs."""
     with ThreadPoolExecutor(CLOSED_TOGETHER) as threads:
         for start in range(0, len(logs), CLOSED_TOGETHER):
             some = logs[start : start + CLOSED_TOGETHER]
-            jobs = [job for log in some if (job := log.closing_job())]
+            jobs = [job for log in some if (job := _closing_job(log))]
             for _ in threads.map(FlushJob.run, jobs):
                 pass
             for log in some:
-                log.closed()
+                log.syncs.all_synced(log.log_end_offset)
+                log.segments.close_files()
+
+
+@disk_access
+def _closing_job(log: Log) -> FlushJob | None:
+    """Return the sync of everything for a clean shutdown, after writing a snapshot of the producers."""
+    write_pending(log)
+    return log.syncs.closing_job(log.log_end_offset)
+
+
+@disk_access
+def write_pending(log: Log) -> None:
+    """Write the pending index entries, and a snapshot of the producers at the log's end."""
+    log.known_producers.write_snapshot(log.log_end_offset)
+    log.segments.active.seal()

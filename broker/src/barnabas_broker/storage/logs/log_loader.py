@@ -7,7 +7,7 @@ above the recovery point are checked, and the log is truncated before the first 
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
@@ -19,38 +19,14 @@ from barnabas_broker.storage.logs.leader_epochs import FoundEpoch
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
 from barnabas_broker.storage.logs.log_offsets import LogOffsets
+from barnabas_broker.storage.logs.log_place import TOUCHED_BY_NO_ONE, LogPlace
+from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at
 from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
 from barnabas_broker.storage.segments.segment import Segment, SegmentSizes
 from barnabas_broker.storage.segments.segment_listing import listed_segments
 from barnabas_broker.storage.segments.swap import finish_interrupted_swap
-from barnabas_core.config.log_config import LogConfig
-from barnabas_core.topic_partition import TopicPartition
 
 _logger: Final = logging.getLogger(__name__)
-
-TOUCHED_BY_NO_ONE: Final = 2**63 - 1
-"""The `clean_shutdown_ns` of a log whose files are known to be in the state of a clean shutdown."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogPlace:
-    """The directory and settings of a log, and the log's values in the checkpoints of the log dir."""
-
-    log_dir: str
-    directory: str
-    topic_partition: TopicPartition
-    config: LogConfig
-    log_start_offset: int = 0
-    recovery_point: int | None = None
-    """The recovery point; None if the checkpoint does not have the log."""
-    clean_shutdown_ns: int | None = None
-    """The time at which the clean shutdown marker was written; None after a crash."""
-    high_watermark: int | None = None
-    """The high watermark; None if the checkpoint does not have the log."""
-    is_promised: bool = False
-    """True if the checkpoint says that the log acknowledged only synced records."""
-    has_failed: bool = False
-    """True if a sync in the log dir has failed. A later sync skips the failed pages, so the data must be rewritten."""
 
 
 def open_log(
@@ -74,10 +50,9 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
     if is_new:
         segments = [_first_segment(environment, place, now_ms)]
         place = replace(place, log_start_offset=0, recovery_point=0, clean_shutdown_ns=TOUCHED_BY_NO_ONE)
-    log = _as_after_clean_shutdown(environment, place, segments, snapshots)
-    log.found(_topic_id(environment, place, entries), after_crash=after_crash and bool(entries))
-    if place.is_promised:
-        log.syncs.promise()
+    log = _as_after_clean_shutdown(environment, place, segments, snapshots, _topic_id(environment, place, entries))
+    if after_crash and entries:
+        log.syncs.after_crash()
     if is_new and has_earlier:
         log.await_checkpoint()
     if place.recovery_point is None or not _untouched_since(place.clean_shutdown_ns, entries):
@@ -85,6 +60,8 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
         if place.has_failed:
             _rewrite(log)
         _sync_as_asked(log)
+    else:
+        log.epochs.load(log.log_start_offset, log.log_end_offset, log.segments)
     for segment in log.segments:
         segment.make_missing_indexes()
     if log.log_end_offset < place.log_start_offset:
@@ -94,7 +71,7 @@ def _load(environment: LogEnvironment, place: LogPlace, now_ms: int, on_recovere
             log.log_end_offset,
             place.log_start_offset,
         )
-        log.truncate_fully_and_start_at(place.log_start_offset, now_ms)
+        truncate_fully_and_start_at(log, place.log_start_offset, now_ms)
     if place.config.compacted:
         log.compaction.superseded_below(_superseded_until(log, place))
     return log
@@ -125,21 +102,16 @@ def _first_segment(environment: LogEnvironment, place: LogPlace, now_ms: int) ->
 
 
 def _as_after_clean_shutdown(
-    environment: LogEnvironment, place: LogPlace, segments: list[Segment], snapshots: ProducerSnapshots
+    environment: LogEnvironment,
+    place: LogPlace,
+    segments: list[Segment],
+    snapshots: ProducerSnapshots,
+    topic_id: UUID | None,
 ) -> Log:
     """Return the log with its recovery point at its end, as after a clean shutdown."""
     end = max(place.recovery_point or 0, segments[-1].base_offset)
     offsets = LogOffsets(max(place.log_start_offset, segments[0].base_offset), end, end)
-    return Log(
-        environment,
-        place.log_dir,
-        place.directory,
-        place.topic_partition,
-        place.config,
-        segments,
-        snapshots,
-        offsets,
-    )
+    return Log(environment, place, segments, snapshots, offsets, topic_id)
 
 
 def _untouched_since(clean_shutdown_ns: int | None, entries: Sequence[FileEntry]) -> bool:

@@ -1,26 +1,59 @@
-"""The recovery point of a log, and the records that have to be synced before they are acknowledged."""
+"""The syncs of a log: its recovery point, and the records that have to be synced before they are acknowledged."""
 
+from collections.abc import Callable
+from functools import partial
+
+from barnabas_broker.storage.disk import file_names
+from barnabas_broker.storage.disk.files import FileSystem
+from barnabas_broker.storage.disk.flush_job import FlushJob
+from barnabas_broker.storage.errors import disk_access
+from barnabas_broker.storage.logs.leader_epochs import LeaderEpochs
+from barnabas_broker.storage.logs.log_place import LogPlace
+from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
 from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.storage.segments.segments import Segments
-from barnabas_core.config.log_config import LONG_MAX
+from barnabas_core.config.log_config import LONG_MAX, LogConfig
 
 
 class LogSyncs:
-    """The state of a log's syncs. Everything below `recovery_point` is on the disk; `log_end` is the log end offset."""
+    """The syncs of a log. Everything below `recovery_point` is on the disk; `log_end` is the log end offset."""
 
     __slots__ = (
+        "_epochs",
+        "_files",
         "_flush_messages",
+        "_flush_ms",
+        "_flushed_ms",
         "_is_promised",
+        "_renames",
         "_segments",
+        "_snapshots",
         "_synced_segment",
         "_under_way",
+        "directory",
         "due_at",
+        "log_dir",
         "on_disk_until",
         "recovery_point",
         "unsynced_from",
+        "was_recovered",
     )
 
-    def __init__(self, segments: Segments, recovery_point: int) -> None:
+    def __init__(
+        self,
+        files: FileSystem,
+        place: LogPlace,
+        segments: Segments,
+        snapshots: ProducerSnapshots,
+        epochs: LeaderEpochs,
+        recovery_point: int,
+    ) -> None:
+        self.log_dir = place.log_dir
+        self.directory = place.directory
+        self._files = files
+        self._segments = segments
+        self._snapshots = snapshots
+        self._epochs = epochs
         self.recovery_point = recovery_point
         self.on_disk_until = recovery_point
         """The end offset of the records that may be on the disk.
@@ -31,17 +64,23 @@ class LogSyncs:
         """The first offset to sync before an acknowledgement if `flush.messages` is reached, else None."""
         self.due_at = recovery_point
         """The log end offset from which on records have to be synced before they are acknowledged."""
-        self._flush_messages = LONG_MAX
-        self._is_promised = False
-        self._segments = segments
+        self.was_recovered = False
+        """True if the log was loaded after a crash, in which case its last truncation may be unsynced."""
+        self._flush_messages = self._flush_ms = LONG_MAX
+        self._is_promised = place.is_promised
         self._synced_segment: Segment | None = None
         """The last segment whose sync has begun; None while no sync is running."""
-        self._under_way = 0
+        self._under_way = self._flushed_ms = self._renames = 0
 
-    def configure(self, flush_messages: int) -> None:
-        """Apply a new value of `flush.messages`."""
-        self._flush_messages = flush_messages
+    def configure(self, config: LogConfig) -> None:
+        """Apply new values of `flush.messages` and `flush.ms`."""
+        self._flush_messages, self._flush_ms = config.flush_messages, config.flush_ms
         self._bound()
+
+    def moved_to(self, directory: str) -> None:
+        """Set the new directory of the log. Syncs in progress are void: the file names may be unsynced."""
+        self.directory = directory
+        self._renames += 1
 
     def _bound(self) -> None:
         """Compute `due_at`. The first records of a log are always synced before they are acknowledged.
@@ -64,19 +103,92 @@ class LogSyncs:
         """
         self._is_promised = False
 
+    def after_crash(self) -> None:
+        """Note that the log is loaded after a crash."""
+        self.was_recovered = True
+
     def wait_from(self, offset: int) -> None:
         """Acknowledge nothing from `offset` on before the next sync."""
         if self.unsynced_from is None:
             self.unsynced_from = offset
 
-    def begun(self, end: int) -> None:
+    def ack_end_offset(self, log_end: int) -> int:
+        """Return the end offset of the records that need no sync before they are acknowledged."""
+        return log_end if self.unsynced_from is None else self.unsynced_from
+
+    @disk_access
+    def flush_job(self, end: int) -> FlushJob | None:
+        """Return a job that syncs the log below `end`, which is the end of a batch; None if that is synced already.
+
+        The caller runs the job and passes it to `flushed`.
+        """
+        if end <= self.recovery_point:
+            return None
+        self._begun(end)
+        return self._job(self._sync_calls(end), end)
+
+    def _job(self, calls: tuple[Callable[[], None], ...], end: int) -> FlushJob:
+        return FlushJob(self.log_dir, self.directory, calls, end, self._segments.truncations, self._renames)
+
+    def _sync_calls(self, end: int) -> tuple[Callable[[], None], ...]:
+        """Return the calls that sync everything below `end`: first the files, then the directory."""
+        files = self._files
+        segments = [each for each in self._unsynced_segments() if each.base_offset < end]
+        calls = [call for segment in segments for call in segment.sync_calls()]
+        small = (self._snapshots.latest_path, f"{self.directory}/{file_names.PARTITION_METADATA}")
+        calls += [files.open_file(path).sync for path in small if files.exists(path)]
+        save_epochs = self._epochs.save_call()
+        return (*calls, *([save_epochs] if save_epochs else []), partial(files.sync_dir, self.directory))
+
+    @property
+    def _may_be_cut(self) -> bool:
+        return self._segments.truncations > 0 or self.was_recovered
+
+    def _unsynced_segments(self) -> list[Segment]:
+        """Return the unsynced segments, and a segment that may have an unsynced truncation at the recovery point."""
+        return self._segments.starting_at(self.recovery_point - 1 if self._may_be_cut else self.recovery_point)
+
+    def due_flush(self, log_end: int, now_ms: int) -> FlushJob | None:
+        """Return a sync of the rolled segments, or of the whole log after `flush.ms`; None if no sync is due."""
+        if self.recovery_point == log_end:
+            self._flushed_ms = now_ms
+        elif now_ms - self._flushed_ms >= self._flush_ms:
+            self._flushed_ms = now_ms
+            return self.flush_job(log_end)
+        return self.flush_job(min(self._segments.active.base_offset, log_end))
+
+    @property
+    def awaits_flush_ms(self) -> bool:
+        """True if a sync may become due although no segment is rolled."""
+        return self._flush_ms != LONG_MAX
+
+    def flushed(self, job: FlushJob, log_end: int) -> None:
+        """Raise the recovery point after the job has run, unless the log was truncated or renamed meanwhile."""
+        self._ended(log_end)
+        if (job.truncations, job.renames) == (self._segments.truncations, self._renames):
+            self.synced_until(job.recovery_point, log_end)
+
+    def closing_job(self, log_end: int) -> FlushJob | None:
+        """Return the sync of everything for a clean shutdown.
+
+        The job includes truncated files and the directory, because a start after a clean shutdown does not check them.
+        """
+        job = self.flush_job(log_end)
+        if not self._may_be_cut:
+            return job
+        segments = [each for each in self._unsynced_segments() if self._files.exists(each.path(file_names.LOG))]
+        calls: list[Callable[[], None]] = [each.file.sync for each in segments]
+        before = () if job is None else job.calls
+        return self._job((*before, *calls, partial(self._files.sync_dir, self.directory)), log_end)
+
+    def _begun(self, end: int) -> None:
         """Note that a sync of everything below `end` has begun; it may also write records appended meanwhile."""
         self.on_disk_until = max(self.on_disk_until, end)
         self._under_way += 1
         if end > self._segments.active.base_offset:
             self._synced_segment = self._segments.active
 
-    def ended(self, log_end: int) -> None:
+    def _ended(self, log_end: int) -> None:
         """Note that a sync has ended."""
         self._under_way -= 1
         if not self._under_way:
@@ -97,7 +209,7 @@ class LogSyncs:
 
     def recovered(self, recovery_point: int, log_end: int) -> None:
         """Set the recovery point after a crash. All data up to the log's end may be on the disk."""
-        self.recovery_point, self.on_disk_until = recovery_point, log_end
+        self.recovery_point, self.on_disk_until, self.was_recovered = recovery_point, log_end, True
 
     def end_at(self, offset: int, log_end: int) -> bool:
         """Lower all offsets from `log_end` to `offset`; return True if removed records may be on the disk."""

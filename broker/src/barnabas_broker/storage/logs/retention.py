@@ -1,9 +1,11 @@
-"""The choice of segments that retention deletes: by time, by size, or below the log start offset."""
+"""The deletion of segments by retention: by time, by size, or below the log start offset."""
 
 from collections.abc import Callable
 from itertools import takewhile
 from typing import NamedTuple
 
+from barnabas_broker.storage.errors import disk_access
+from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.storage.segments.segments import Segments
 from barnabas_core.config.log_config import LogConfig
@@ -15,6 +17,39 @@ class RetentionBounds(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     high_watermark: int
+
+
+@disk_access
+def enforce_retention(log: Log, now_ms: int, high_watermark: int) -> int:
+    """Delete the segments that exceed retention by time, size or log start offset; return their number."""
+    if log.known_producers.are_held_back:  # While the log takes no appends, the active segment cannot be rolled.
+        return 0
+    bounds = RetentionBounds(log.log_start_offset, log.log_end_offset, high_watermark)
+    expired = expired_segments(log.segments, log.config, bounds, now_ms)
+    if expired:
+        delete_segments(log, expired, now_ms)
+    return len(expired)
+
+
+@disk_access
+def delete_segments(log: Log, segments: list[Segment], now_ms: int) -> None:
+    """Delete `segments`, the oldest ones of the log; their files are removed after `file.delete.delay.ms`.
+
+    The active segment is deleted last, because it must be rolled first, which may fail on a full disk.
+    """
+    active, due_ms = log.segments.active, now_ms + log.config.file_delete_delay_ms
+    _discard_oldest(log, [segment for segment in segments if segment is not active], due_ms)
+    if active in segments:
+        log.roll(now_ms)
+        _discard_oldest(log, [active], due_ms)
+
+
+def _discard_oldest(log: Log, segments: list[Segment], due_ms: int) -> None:
+    """Delete segments, and raise the log start offset to the first remaining segment, also after an error."""
+    try:
+        log.removal.discard(segments, due_ms)
+    finally:
+        log.increment_log_start_offset(log.segments.first.base_offset)
 
 
 def expired_segments(segments: Segments, config: LogConfig, bounds: RetentionBounds, now_ms: int) -> list[Segment]:

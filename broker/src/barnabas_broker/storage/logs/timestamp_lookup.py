@@ -86,12 +86,12 @@ async def _first_since(log: Log, timestamp_ms: int, offset: int, turn: FairTurn)
     """Search from the batch with `offset` on. Repeat a step if the log was truncated during the step."""
     while offset < log.log_end_offset:
         await turn.give_way()
-        truncations, offset = log.truncations, max(offset, log.log_start_offset)
+        truncations, offset = log.segments.truncations, max(offset, log.log_start_offset)
         search, following = _timestamp_step(log, timestamp_ms, offset)
         found = None
         if search is not None:
             found = await _in_thread(log, search) if search.is_large else search.run()
-        if truncations != log.truncations:
+        if truncations != log.segments.truncations:
             continue
         if found is not None:
             return found

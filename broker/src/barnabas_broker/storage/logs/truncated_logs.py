@@ -32,13 +32,7 @@ class TruncatedLog(Protocol):
     files: FileSystem
     segments: Segments
     syncs: LogSyncs
-    truncations: int
     known_producers: LogProducers
-
-    @property
-    def takes_appends(self) -> bool:
-        """True unless a truncation is incomplete, or the checkpoints must be rewritten first."""
-        ...
 
     def producer_replay(self) -> ProducerReplay:
         """Return the replay of producers to run in a thread. Raises StorageError."""
@@ -67,12 +61,12 @@ class CutLog(NamedTuple):
     @classmethod
     def now(cls, log: TruncatedLog) -> "CutLog":
         """Return the log with its current number of truncations."""
-        return cls(log, log.truncations)
+        return cls(log, log.segments.truncations)
 
     @property
     def is_current(self) -> bool:
         """True if the log has not been truncated since this object was created."""
-        return self.log.truncations == self.truncations
+        return self.log.segments.truncations == self.truncations
 
     @property
     def awaits_checkpoint(self) -> bool:
@@ -116,7 +110,7 @@ def _cut_job(log: TruncatedLog) -> FlushJob | None:
     except (OSError, InvalidBatch) as error:
         raise storage_error(log.log_dir, log.directory, error) from error
     calls = (sync, partial(log.files.sync_dir, log.directory))
-    return FlushJob(log.log_dir, log.directory, calls, log.syncs.recovery_point, log.truncations)
+    return FlushJob(log.log_dir, log.directory, calls, log.syncs.recovery_point, log.segments.truncations)
 
 
 def make_durable(jobs: Sequence[FlushJob], log_dir: DirOfLogs) -> None:
@@ -158,7 +152,7 @@ class TruncatedLogs:
 
     def put_back(self, logs: list[CutLog]) -> None:
         """Add the logs again whose truncation could not be completed."""
-        self._waiting.update({cut.log: None for cut in logs if not cut.log.takes_appends})
+        self._waiting.update({cut.log: None for cut in logs if cut.log.known_producers.are_held_back})
 
     def complete(self, log_dir: DirOfLogs) -> None:
         """Block until all logs of a log dir take appends. Raises StorageError."""

@@ -1,5 +1,8 @@
 """The truncation of a follower's log where the leader has other records."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.logs.log import Log
 
@@ -14,10 +17,70 @@ def truncate_to(log: Log, offset: int) -> None:
     """
     if offset >= log.log_end_offset:
         log.epochs.truncate_from_end(log.log_end_offset)
-        log.load_epochs()
     elif offset < log.segments.first.base_offset:
-        log.truncate_fully_and_start_at(offset, 0)
+        truncate_fully_and_start_at(log, offset, 0)
     elif offset < log.compaction.until:
-        log.truncate_fully_and_start_at(min(offset, log.log_start_offset), 0)
+        truncate_fully_and_start_at(log, min(offset, log.log_start_offset), 0)
     else:
-        log.cut(offset)
+        cut(log, offset)
+
+
+def cut(log: Log, offset: int) -> None:
+    """Truncate the log to `offset`, which must not be below the first segment. Raises OSError.
+
+    If some segments cannot be deleted, the log ends with the remaining segments.
+    """
+    log.segments.truncated()
+    log.known_producers.snapshots.remove_after(offset)
+    with _dropping_the_end(log):
+        log.discard_above(offset)
+    log.segments.active.truncate_to(offset)
+    _cut_at(log, offset)
+
+
+@contextmanager
+def _dropping_the_end(log: Log) -> Iterator[None]:
+    """Delete segments in the `with` block; after an error, the log ends with the remaining segments."""
+    before = [segment.base_offset for segment in log.segments]
+    try:
+        yield
+    except OSError:
+        gone = [base_offset for base_offset in before if base_offset > log.segments.active.base_offset]
+        if gone:
+            _cut_at(log, min(gone))
+        raise
+
+
+def _cut_at(log: Log, offset: int) -> None:
+    """Truncate the producers and all offsets to `offset`, where the files end."""
+    log.known_producers.truncate(offset)
+    log.ends_at(offset)
+
+
+@disk_access
+def truncate_fully_and_start_at(log: Log, offset: int, now_ms: int) -> None:
+    """Delete all segments, the highest first, so that the log begins and ends at `offset`.
+
+    If `offset` is at or above the end of the first segment, the new segment is created before the first segment is
+    deleted; after a power failure between these steps, recovery removes the new segment. Otherwise the new segment
+    is created after the deletion, because it would hide or overlap old records.
+    """
+    log.segments.truncated()
+    first, new = log.segments.first, log.new_segment(offset, now_ms)
+    is_above = first.base_offset < offset >= log.segments.end_offset(first, log.log_end_offset)
+    log.known_producers.snapshots.clear()
+    with _dropping_the_end(log):
+        log.discard_above(first.base_offset)
+        if is_above:
+            new.make(then=lambda: log.removal.retire(first, now_ms))
+        else:
+            log.removal.retire(first, now_ms)
+    log.segments.replace([first], [new])
+    try:
+        log.known_producers.clear()
+        log.epochs.clear()
+        if not is_above:
+            new.make()
+    finally:
+        log.ends_at(offset)
+        log.increment_log_start_offset(offset)

@@ -2,7 +2,6 @@
 
 from typing import Protocol
 
-from barnabas_broker.storage.disk.flush_job import FlushJob
 from barnabas_broker.storage.logs.log_syncs import LogSyncs
 from barnabas_core.topic_partition import TopicPartition
 
@@ -12,19 +11,9 @@ class UnsyncedLog(Protocol):
 
     topic_partition: TopicPartition
     syncs: LogSyncs
+    log_end_offset: int
 
-    def flush_job(self, offset: int | None = None) -> FlushJob | None:
-        """Return a sync of all records, or of those below `offset`, to run in a thread; None if all are synced.
-
-        Raises StorageError.
-        """
-        ...
-
-    def flushed(self, job: FlushJob) -> None:
-        """Raise the recovery point after a thread has run the job."""
-        ...
-
-    def flush(self, offset: int | None = None) -> None:
+    def flush(self) -> None:
         """Block until all records, or those below `offset`, are synced. Raises StorageError."""
         ...
 

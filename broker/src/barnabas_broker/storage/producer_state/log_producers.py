@@ -38,9 +38,11 @@ class ProducerReplay:
 class LogProducers:
     """The producers of a log. `states` is None while they are not loaded. Raises OSError, InvalidBatch and ApiError."""
 
-    __slots__ = ("_count", "_segments", "are_held_back", "await_checkpoint", "snapshots", "states")
+    __slots__ = ("_count", "_expiration_ms", "_segments", "are_held_back", "await_checkpoint", "snapshots", "states")
 
-    def __init__(self, segments: Segments, snapshots: ProducerSnapshots, count: ProducerCount) -> None:
+    def __init__(
+        self, segments: Segments, snapshots: ProducerSnapshots, count: ProducerCount, expiration_ms: int
+    ) -> None:
         self.states: ProducerStates | None = None
         self.are_held_back = False
         """True while the log takes no appends."""
@@ -49,6 +51,7 @@ class LogProducers:
         self._segments = segments
         self.snapshots = snapshots
         self._count = count
+        self._expiration_ms = expiration_ms
 
     def check_not_held_back(self) -> None:
         """Raise ApiError while the log takes no appends."""
@@ -84,6 +87,11 @@ class LogProducers:
         """Write a snapshot at the log's end, unless the producers are not loaded."""
         if self.states is not None:
             self.snapshots.write(offset, self.states.snapshot())
+
+    def expire(self, now_ms: int) -> None:
+        """Forget the producers that have not written for `producer.id.expiration.ms`."""
+        if self.states is not None:
+            self.states.expire(now_ms, self._expiration_ms)
 
     def clear(self) -> None:
         """Forget all producers, because the log restarts from nothing."""

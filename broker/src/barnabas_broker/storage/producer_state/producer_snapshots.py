@@ -17,6 +17,10 @@ class ProducerSnapshots:
         self.directory = directory
         self.offsets = sorted(offsets)
 
+    def moved_to(self, directory: str) -> None:
+        """Set the directory of the snapshots."""
+        self.directory = directory
+
     @property
     def latest_offset(self) -> int:
         """The offset of the newest snapshot; -1 if there is none."""

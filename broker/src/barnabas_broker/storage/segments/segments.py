@@ -13,11 +13,13 @@ class Segments:
     Raises OSError and InvalidBatch.
     """
 
-    __slots__ = ("_segments", "active")
+    __slots__ = ("_segments", "active", "truncations")
 
     def __init__(self, segments: list[Segment]) -> None:
         self._segments = segments
         self.active = segments[-1]
+        self.truncations = 0
+        """The number of truncations. Data that was read before a truncation may have changed."""
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -40,6 +42,15 @@ class Segments:
         self._segments.append(segment)
         self.active = segment
 
+    def truncated(self) -> None:
+        """Count a truncation, which has begun."""
+        self.truncations += 1
+
+    def close_files(self) -> None:
+        """Close all files without writing; each file is opened again when it is used."""
+        for segment in self._segments:
+            segment.close_file()
+
     def replace(self, old: list[Segment], new: list[Segment]) -> None:
         """Replace `old` segments by `new` ones. At least one segment must be left."""
         kept = [segment for segment in self._segments if segment not in old]
@@ -59,7 +70,8 @@ class Segments:
     def batches_from(self, offset: int) -> Iterator[FoundBatch]:
         """Yield the batch with `offset` and all later batches."""
         for segment in self.starting_at(offset):
-            yield from segment.batches_from(offset)
+            if segment.size_bytes:
+                yield from segment.batches_from(offset)
 
     def locate(self, offset: int) -> tuple[Segment, FoundBatch] | None:
         """Return the first batch that ends at `offset` or later, and its segment; None if there is no such batch."""
