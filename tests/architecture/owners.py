@@ -21,11 +21,14 @@ class Owner(NamedTuple):
 OWNERS: Final = (
     Owner("Group", ("coordinators/groups/group.py",), frozenset({"state"})),
     Owner("Log", ("storage/logs/log.py",), frozenset({"config"})),
+    Owner("LeaderReplica", ("replication/leader_replica.py",)),
     Owner("LogSyncs", ("storage/logs/log_syncs.py",)),
     Owner(
         "Partition",
-        ("replication/partition.py", "replication/replica.py"),
-        frozenset({"failure", "messages_in", "bytes_in", "bytes_out"}),
+        ("replication/partition.py",),
+        frozenset(
+            {"failure", "leader", "log", "state", "topic_id", "topic_partition", "messages_in", "bytes_in", "bytes_out"}
+        ),
     ),
     Owner("Group", ("coordinators/groups/group.py", "coordinators/groups/member.py"), frozenset({"state"})),
 )

@@ -373,10 +373,11 @@ class SimulatedCluster:
                 if here is None or here.failure is not None or here.leader_epoch != state.leader_epoch:
                     return f"{topic}-{number} is not served by {broker_id}: {here and here.failure}"
                 leader = replicas[state.leader, topic, number]
-                if here.log.log_end_offset != leader.log.log_end_offset or leader.high_watermark != here.high_watermark:
-                    return f"{topic}-{number} on {broker_id} ends at {here.log.log_end_offset}, {here.high_watermark}"
-                if leader.high_watermark != leader.log.log_end_offset:
-                    return f"{topic}-{number}: high watermark {leader.high_watermark} of {leader.log.log_end_offset}"
+                log, led = here.log, leader.log
+                if log.log_end_offset != led.log_end_offset or log.high_watermark != led.high_watermark:
+                    return f"{topic}-{number} on {broker_id} ends at {log.log_end_offset}, {log.high_watermark}"
+                if led.high_watermark != led.log_end_offset:
+                    return f"{topic}-{number}: high watermark {led.high_watermark} of {led.log_end_offset}"
         return None
 
     async def until_healthy(

@@ -221,7 +221,7 @@ def crashes_forget_no_gaps() -> Iterator[None]:
             log.compaction.superseded_below(min(bounds.superseded_until, until))
         return log
 
-    appending = patch("barnabas_broker.replication.replica.append_as_follower", append)
+    appending = patch("barnabas_broker.replication.follower_replica.append_as_follower", append)
     with appending, patch.object(log_loader, "_load", load_with_gaps):
         yield
 

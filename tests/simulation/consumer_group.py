@@ -138,7 +138,7 @@ class ConsumerGroup:
         return None
 
     def _end_offset(self, partition: int) -> float:
-        here = [each for broker in self._cluster.brokers for each in broker.partitions() if each.is_leader]
+        here = [each for broker in self._cluster.brokers for each in broker.partitions() if each.leader is not None]
         ends = [each.log.log_end_offset for each in here if each.topic_partition == (self._topic, partition)]
         return max(ends, default=LEADERLESS)
 

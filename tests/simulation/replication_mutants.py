@@ -19,8 +19,9 @@ from barnabas_broker.metadata.documents import AnyDocument
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.image.topic_writes import DocumentWrites, writes_of
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState
+from barnabas_broker.replication.append_waits import AppendWaits
 from barnabas_broker.replication.isr_changes import IsrChanges
-from barnabas_broker.replication.leader_state import LeaderState
+from barnabas_broker.replication.leader_replica import LeaderReplica
 from barnabas_broker.replication.offline_partitions import OfflinePartitions
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.record_log import RecordLog
@@ -41,8 +42,8 @@ def truncates_to_the_high_watermark() -> Iterator[None]:
     def mistaken(self: Partition, state: PartitionState) -> None:
         epoch = self.leader_epoch
         apply(self, state)
-        if not self.is_leader and self.leader_epoch != epoch:
-            self._truncate_to(self.high_watermark)
+        if self.leader is None and self.leader_epoch != epoch:
+            self.follower._truncate_to(self.log.high_watermark)
 
     with patch.object(Partition, "apply", mistaken):
         yield
@@ -52,29 +53,31 @@ def truncates_to_the_high_watermark() -> Iterator[None]:
 def joins_the_isr_before_the_epochs_start() -> Iterator[None]:
     """A follower is taken in whatever it has."""
 
-    def mistaken(self: LeaderState, high_watermark: int) -> frozenset[int] | None:
+    def mistaken(self: LeaderReplica, high_watermark: int) -> frozenset[int] | None:
         if self.pending_isr is not None:
             return None
         alive = {each for each, at in self.followers.items() if self._is_eligible(each, at.broker_epoch)}
         return self.isr | alive if alive - self.isr else None
 
-    with patch.object(LeaderState, "isr_with_joining", mistaken):
+    with patch.object(LeaderReplica, "isr_with_joining", mistaken):
         yield
 
 
 @contextmanager
 def acknowledges_before_the_high_watermark() -> Iterator[None]:
     """acks=all is answered when the leader has it."""
-    when_committed = Partition.when_committed
+    wait = AppendWaits.wait
 
-    def mistaken(self: Partition, end_offset: int, done: Callable[[Any], object], *, all_replicas: bool = True) -> None:
+    def mistaken(
+        self: AppendWaits, end_offset: int, done: Any, high_watermark: int, *, all_replicas: bool = True
+    ) -> None:
         if all_replicas:
             self.commits.wait(-1, done)
             self.commits.committed(0)
         else:
-            when_committed(self, end_offset, done, all_replicas=False)
+            wait(self, end_offset, done, high_watermark, all_replicas=False)
 
-    with patch.object(Partition, "when_committed", mistaken):
+    with patch.object(AppendWaits, "wait", mistaken):
         yield
 
 
@@ -83,14 +86,14 @@ def counts_a_shrink_before_it_is_written() -> Iterator[None]:
     """The high watermark does not wait for who is proposed to leave. Writes are slow besides: else it rarely shows."""
     attempt = IsrChanges._attempt
 
-    def mistaken(self: LeaderState) -> frozenset[int]:
+    def mistaken(self: LeaderReplica) -> frozenset[int]:
         return self.isr if self.pending_isr is None else self.pending_isr
 
     async def slow(self: IsrChanges, *arguments: Any, **named: Any) -> Any:
         await self._sleep(SLOW_WRITE_S)
         return await attempt(self, *arguments, **named)
 
-    with patch.object(LeaderState, "maximal_isr", property(mistaken)), patch.object(IsrChanges, "_attempt", slow):
+    with patch.object(LeaderReplica, "maximal_isr", property(mistaken)), patch.object(IsrChanges, "_attempt", slow):
         yield
 
 
@@ -206,20 +209,20 @@ def keeps_its_place_with_a_log_from_a_failed_disk() -> Iterator[None]:
 @contextmanager
 def advances_with_too_few_in_sync() -> Iterator[None]:
     """Without KIP-966: a leader alone commits, though the replicas that left may be elected after it."""
-    high_watermark = LeaderState.high_watermark
+    high_watermark = LeaderReplica.high_watermark
     advance = Partition._advance_high_watermark
 
-    def mistaken(self: LeaderState, log_end_offset: int, isr_size_min: int, now_ms: int, lag_ms_max: int) -> int:
+    def mistaken(self: LeaderReplica, log_end_offset: int, isr_size_min: int, now_ms: int, lag_ms_max: int) -> int:
         return high_watermark(self, log_end_offset, 0, now_ms, lag_ms_max)
 
     def heedless(self: Partition, now_ms: int) -> None:
-        state = self._state
-        self._state = msgspec.structs.replace(state, elr=())
+        state = self.state
+        self.state = msgspec.structs.replace(state, elr=())
         advance(self, now_ms)
-        self._state = state
+        self.state = state
 
     with (
-        patch.object(LeaderState, "high_watermark", mistaken),
+        patch.object(LeaderReplica, "high_watermark", mistaken),
         patch.object(Partition, "_advance_high_watermark", heedless),
     ):
         yield

@@ -71,7 +71,8 @@ class Life:
                 self.disk.process_ends()
                 self.due.clear()
                 self.start(machine_ran_on=True)
-        self.acknowledged = max(self.acknowledged, self.logs.logs[FLIGHTS].ack_end_offset)
+        log = self.logs.logs[FLIGHTS]
+        self.acknowledged = max(self.acknowledged, log.syncs.ack_end_offset(log.log_end_offset))
 
     def lose_power(self) -> None:
         self.disk.lose_power(self.random)

@@ -154,7 +154,7 @@ class TopicChanges:
         number = self._random.randrange(len(topic.partitions))
         key = TopicPartition(KEPT, number)
         leader = topic.partitions[number].leader
-        committed = [each.high_watermark for each in self._replicas(key) if each.is_leader]
+        committed = [each.log.high_watermark for each in self._replicas(key) if each.leader is not None]
         if leader < 0 or not committed:
             return
         offset = self._random.randint(0, committed[0])
@@ -226,7 +226,7 @@ class TopicChanges:
             self._history.check_image(broker.name, broker.node.image)
             self._history.check_broker(broker, broker.node.image)
             for partition in broker.partitions():
-                if partition.is_leader and partition.topic_partition.topic in (KEPT, *FLEETING):
+                if partition.leader is not None and partition.topic_partition.topic in (KEPT, *FLEETING):
                     self._history.check_records(partition)
 
 

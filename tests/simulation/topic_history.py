@@ -91,9 +91,9 @@ class TopicHistory:
             if not value.startswith(own):
                 self.violation(f"{topic}-{number} of {own.decode()} holds {value!r} at {offset}")
         start = self.trimmed.get(key, 0)
-        if leader.log_start_offset > start:
+        if leader.log.log_start_offset > start:
             self.violation(
-                f"{topic}-{number} begins at {leader.log_start_offset}, and {start} is the most that was asked"
+                f"{topic}-{number} begins at {leader.log.log_start_offset}, and {start} is the most that was asked"
             )
         for written in () if self._history.is_told_lost(topic, number) else self._written:
             if (written.topic_id, written.partition) != (leader.topic_id, number) or written.offset < start:
@@ -118,6 +118,6 @@ def _records(partition: Partition) -> Iterator[tuple[int, bytes]]:
             header = parse_header(data, position)
             for record in decode_batch(data, position, header, 1 << 20):
                 offset = header.base_offset + record.offset_delta
-                if offset >= partition.log_start_offset:
+                if offset >= partition.log.log_start_offset:
                     yield offset, bytes(record.value or b"")
             position += header.size_bytes

@@ -15,8 +15,8 @@ from barnabas_broker.coordinators.transactions.shard import TransactionShard
 from barnabas_broker.coordinators.transactions.transaction import IDLE, PREPARED, Transaction
 from barnabas_broker.handlers import fetch, list_offsets, transactional_append
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage.logs import marker_append
+from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.producer_state import log_producers
 from barnabas_broker.storage.segments.transaction_index import TransactionIndex
 from barnabas_broker.wire.key_values import KeyValueSlice, TransactionalKeyValues
@@ -70,8 +70,8 @@ def fences_without_a_new_epoch() -> Iterator[None]:
 def reads_past_open_transactions() -> Iterator[None]:
     """The last stable offset is the high watermark."""
 
-    def mistaken(replica: Replica) -> int:
-        return replica.high_watermark
+    def mistaken(log: Log) -> int:
+        return log.high_watermark
 
     with (
         patch.object(fetch, "last_stable_offset", mistaken),

@@ -102,22 +102,22 @@ class Watch:
     def _look_at_epochs(self, broker_id: int, host: Host | None, partition: Partition) -> None:
         number, topic_id, epoch = partition.topic_partition.partition, partition.topic_id, partition.leader_epoch
         key = topic_id, number
-        if partition.high_watermark > partition.log.log_end_offset:
+        if partition.log.high_watermark > partition.log.log_end_offset:
             self._say(partition, broker_id, "the high watermark is beyond the log's end")
         if self._epochs.setdefault((host, topic_id, number), epoch) > epoch:
             self._say(partition, broker_id, f"its leader epoch goes back to {epoch}")
         self._epochs[host, topic_id, number] = epoch
-        if not partition.is_leader:
+        if partition.leader is None:
             return
         known = self._led_by.setdefault((topic_id, number, epoch), broker_id)
         if known != broker_id:
             self._say(partition, broker_id, f"{known} led in epoch {epoch}, too")
         last_epoch, last_high_watermark = self._led.get(key, (-1, 0))
-        if last_epoch == epoch and partition.high_watermark < last_high_watermark:
+        if last_epoch == epoch and partition.log.high_watermark < last_high_watermark:
             self._say(partition, broker_id, f"its high watermark goes back in epoch {epoch}")
         if last_epoch <= epoch:
-            self._led[key] = epoch, partition.high_watermark
-        self._committed[key] = max(self._committed.get(key, 0), partition.high_watermark)
+            self._led[key] = epoch, partition.log.high_watermark
+        self._committed[key] = max(self._committed.get(key, 0), partition.log.high_watermark)
 
     def _look_at_records(self, broker_id: int, partition: Partition, state: PartitionState) -> None:
         """Whoever is in the ISR has all that is committed, and so has the leader of now."""
@@ -159,7 +159,7 @@ class Watch:
                 self._check_bytes(topic_partition, replicas)
 
     def _check_bytes(self, topic_partition: TopicPartition, replicas: list[tuple[int, Partition]]) -> None:
-        start = max(partition.log_start_offset for _, partition in replicas)
+        start = max(partition.log.log_start_offset for _, partition in replicas)
         contents = {broker_id: _bytes_from(partition, start) for broker_id, partition in replicas}
         if len(set(contents.values())) > 1:
             sizes = {broker_id: len(data) for broker_id, data in contents.items()}

@@ -97,19 +97,19 @@ class Deleting:
 def test_it_waits_until_the_follower_has_deleted_the_records_too(tmp_path: Path) -> None:
     async def run() -> None:
         one = Deleting(tmp_path)
-        assert one.partition(FOLLOWER).log_start_offset == 0
+        assert one.partition(FOLLOWER).log.log_start_offset == 0
         response = await one.start(4)
         assert not response.done()
-        assert one.partition().log_start_offset == 4
+        assert one.partition().log.log_start_offset == 4
         began_s = one.world.clock.monotonic_s()
         while not response.done():
             waited_s = one.world.clock.monotonic_s() - began_s
-            assert one.partition(FOLLOWER).log_start_offset == 0 or waited_s < TIMEOUT_S
+            assert one.partition(FOLLOWER).log.log_start_offset == 0 or waited_s < TIMEOUT_S
             await one.pass_time(LATENCY_S)
         assert await one.result(response) == (ErrorCode.NONE, 4)
-        assert one.partition(FOLLOWER).log_start_offset == 4
+        assert one.partition(FOLLOWER).log.log_start_offset == 4
         one.world.lead(0, FOLLOWER)
-        assert one.partition(FOLLOWER).log_start_offset == 4  # What was deleted does not return.
+        assert one.partition(FOLLOWER).log.log_start_offset == 4  # What was deleted does not return.
 
     asyncio.run(run())
 

@@ -137,11 +137,11 @@ class WorldBroker:
     def apply(self, index: int, state: PartitionState) -> None:
         """As the replica manager does it."""
         partition = self.partitions.get(index) or self._make(index)
-        led_by = partition.leader_id, partition.leader_epoch
+        led_by = partition.state.leader, partition.leader_epoch
         partition.apply(state)
-        if led_by != (partition.leader_id, partition.leader_epoch):
+        if led_by != (partition.state.leader, partition.leader_epoch):
             self.fetchers.unfollow(partition)
-            if partition.leader_id not in (self.broker_id, -1):
+            if partition.state.leader not in (self.broker_id, -1):
                 self.fetchers.follow(partition)
 
     def _make(self, index: int) -> Partition:

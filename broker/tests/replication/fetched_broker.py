@@ -31,22 +31,21 @@ class OnePartition:
 
     def __init__(self, purgatory: Purgatory) -> None:
         self.waiters = purgatory.wait_list()
-        self.high_watermark = 0
-        self.log = SimpleNamespace(log_start_offset=0, known_producers=SimpleNamespace(states=None))
-        self.is_leader = True
+        self.log = SimpleNamespace(log_start_offset=0, high_watermark=0, known_producers=SimpleNamespace(states=None))
+        self.leader: object | None = object()
         self.reads = 0
 
     def check_readable(self, epoch: int) -> None:
         self.reads += 1
-        if not self.is_leader:
+        if self.leader is None:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another leads")
 
     def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
-        length = (self.high_watermark - offset) * BATCH_BYTES
+        length = (self.log.high_watermark - offset) * BATCH_BYTES
         return FileSlice(None, 0, length) if 0 < length <= length_max or (at_least_one_batch and length) else None  # type: ignore[arg-type]
 
     def append(self) -> None:
-        self.high_watermark += 1
+        self.log.high_watermark += 1
         self.waiters.mark()
 
 

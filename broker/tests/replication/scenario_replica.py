@@ -72,10 +72,11 @@ class Replica:
         for offset in range(log.log_end_offset, log.log_end_offset + int(count)):
             data = encode_batch([Record(0, NOW_MS, None, b"value")])
             assign_offset(data, 0, offset, int(epoch))
-            self.broker.partition.append_as_follower(memoryview(data), int(committed), 0, NOW_MS)
+            partition = self.broker.partition
+            partition.follower.append(memoryview(data), partition.leader_epoch, int(committed), 0, NOW_MS)
 
     def diverged(self, epoch: str, end: str) -> None:
-        self.broker.partition.diverged(int(epoch), int(end))
+        self.broker.partition.follower.diverged(int(epoch), int(end))
 
     def second(self) -> None:
         """What the chore does that looks at disks."""
@@ -167,8 +168,9 @@ class Replica:
         partition = self.broker.replicas.lookup.hosted(FLIGHTS)
         if partition is None:
             return state.value
-        does = "leads" if partition.is_leader else "follows" if FLIGHTS in self.broker.fetching.followed else "waits"
+        follows = FLIGHTS in self.broker.fetching.followed
+        does = "leads" if partition.leader is not None else "follows" if follows else "waits"
         does = does if state is ReplicaState.ONLINE else "is not served"
         where, log = Path(partition.log.log_dir).name, partition.log
-        ends = f"ends at {log.log_end_offset}, committed {partition.high_watermark}"
+        ends = f"ends at {log.log_end_offset}, committed {partition.log.high_watermark}"
         return f"{state.value}: {does} in epoch {partition.leader_epoch}, {ends}, in {where}"

@@ -16,14 +16,14 @@ def fetch(broker: Broker, *offsets: int, high_watermark: int) -> None:
     for offset in offsets:
         data = encode_batch([Record(0, NOW_MS, b"key", b"value")])
         assign_offset(data, 0, offset, 4)
-        broker.partition.append_as_follower(memoryview(data), high_watermark, 0, NOW_MS)
+        broker.partition.follower.append(memoryview(data), 4, high_watermark, 0, NOW_MS)
 
 
 def checkpointed(path: Path) -> Broker:
     """A follower with five records that are all committed, as its checkpoint has it too."""
     broker = Broker(path, led(OTHER, 4, OTHER))
     fetch(broker, *range(5), high_watermark=5)
-    broker.logs.checkpoint(lambda _: broker.partition.high_watermark)
+    broker.logs.checkpoint(lambda _: broker.partition.log.high_watermark)
     return broker
 
 
@@ -31,13 +31,13 @@ def high_watermark_after_a_crash(broker: Broker) -> int:
     for log_dir in broker.logs.log_dirs:
         log_dir.fail(LogDirFailed(log_dir.path, "the process dies"))
     again = Broker(broker.folder.parent, led(OTHER, 5, OTHER))
-    return again.partition.high_watermark
+    return again.partition.log.high_watermark
 
 
 def test_what_was_fetched_since_does_not_count_as_committed_after_a_crash(tmp_path: Path) -> None:
     """Else it would be shown to consumers, or compacted, and a later election would cut it and drop the whole log."""
     broker = checkpointed(tmp_path)
-    broker.partition.out_of_range(0, 2, NOW_MS)
+    broker.partition.follower.out_of_range(0, 2, NOW_MS)
     fetch(broker, 2, 3, high_watermark=2)
     assert broker.logs.checkpointed_high_watermarks() == {FLIGHTS: 2}
     assert high_watermark_after_a_crash(broker) == 2
@@ -46,7 +46,7 @@ def test_what_was_fetched_since_does_not_count_as_committed_after_a_crash(tmp_pa
 def test_a_log_takes_no_records_before_that_is_on_the_disk(tmp_path: Path) -> None:
     broker = checkpointed(tmp_path)
     broker.logs.truncated.on_added = lambda _: None
-    broker.partition.out_of_range(0, 2, NOW_MS)
+    broker.partition.follower.out_of_range(0, 2, NOW_MS)
     with pytest.raises(ApiError, match="takes no appends yet"):
         fetch(broker, 2, high_watermark=2)
     for log_dir in broker.logs.log_dirs:
@@ -58,6 +58,6 @@ def test_a_cut_of_what_was_not_committed_waits_for_no_checkpoint(tmp_path: Path)
     broker = checkpointed(tmp_path)
     fetch(broker, 5, 6, high_watermark=5)
     broker.logs.truncated.on_added = lambda _: None
-    broker.partition.out_of_range(0, 6, NOW_MS)
+    broker.partition.follower.out_of_range(0, 6, NOW_MS)
     fetch(broker, 6, high_watermark=5)
     assert broker.partition.log.log_end_offset == 7

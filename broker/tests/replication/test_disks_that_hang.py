@@ -97,16 +97,16 @@ def test_syncs_that_hang_hold_up_no_other_log_dir(
         one = healthy[0]
         data = encode_batch([Record(0, NOW_MS, b"key", b"value")], attributes=Codec.GZIP)
         one.append_as_leader(memoryview(data), parse_header(data, 0), NOW_MS)
-        await until(broker, lambda: one.high_watermark == 1)
+        await until(broker, lambda: one.log.high_watermark == 1)
         found = await offset_for_timestamp(one.log, NOW_MS, 1, FairTurn(broker.clock))
         assert found is not None
         records = RecordLog(FLIGHTS.topic, broker.replicas, broker.clock, Codec.NONE, 1 << 20)
         assert await read_all(records, one.topic_partition.partition) == 1
         async with asyncio.timeout(PATIENCE_S):
             await chores.checkpoint(broker.logs.log_dirs[1])
-        assert [each.high_watermark for each in hanging] == [0] * len(hanging)
+        assert [each.log.high_watermark for each in hanging] == [0] * len(hanging)
         disk.answers.set()
-        await until(broker, lambda: all(each.high_watermark == 1 for each in hanging))
+        await until(broker, lambda: all(each.log.high_watermark == 1 for each in hanging))
         await asyncio.gather(*tasks)
 
     asyncio.run(run())

@@ -37,7 +37,7 @@ def answers(broker: Broker, *epochs: int) -> list[tuple[int, int]]:
 def led_after_fetching(path: Path, *batches: bytes) -> Broker:
     """This broker leads with epoch 9, with what it has fetched from a leader whose records were all committed."""
     broker = Broker(path, led(OTHER, 8, OTHER, HERE))
-    broker.partition.append_as_follower(memoryview(b"".join(batches)), 1000, 0, NOW_MS)
+    broker.partition.follower.append(memoryview(b"".join(batches)), 8, 1000, 0, NOW_MS)
     broker.show(led(HERE, 9, HERE, OTHER))
     return broker
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fetch_world import LATENCY_S, World
 
-from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.follower_replica import FollowerReplica
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.truncation import truncate_to
 
@@ -19,13 +19,13 @@ def test_a_large_answer_is_taken_over_in_turns(tmp_path: Path, monkeypatch: pyte
         world.lead(index, 1)
     world.timers.pass_time(0.1)
     happened: list[int | str] = []
-    append, call_soon = Partition.append_as_follower, world.timers.call_soon
+    append, call_soon = FollowerReplica.append, world.timers.call_soon
 
-    def noted(partition: Partition, *arguments: Any) -> None:
-        happened.append(partition.topic_partition.partition)
-        append(partition, *arguments)
+    def noted(follower: FollowerReplica, *arguments: Any) -> None:
+        happened.append(follower.log.topic_partition.partition)
+        append(follower, *arguments)
 
-    monkeypatch.setattr(Partition, "append_as_follower", noted)
+    monkeypatch.setattr(FollowerReplica, "append", noted)
 
     def noted_turn(callback: Callable[[], object]) -> object:
         call_soon(partial(happened.append, "turn"))
@@ -65,7 +65,7 @@ def test_truncations_after_a_failover_take_several_turns(tmp_path: Path, monkeyp
 
         return run_later(delay_s, run)
 
-    monkeypatch.setattr("barnabas_broker.replication.replica.truncate_to", truncate)
+    monkeypatch.setattr("barnabas_broker.replication.follower_replica.truncate_to", truncate)
     monkeypatch.setattr(world.timers, "call_later", in_a_turn)
     world.timers.pass_time(5)
     assert sum(turns.values()) >= 40

@@ -80,20 +80,20 @@ def test_the_loop_goes_on_while_the_disk_syncs_and_nothing_is_acknowledged_befor
         partition = one.partition
         one.broker.append(1)
         disk.work_on()
-        await one.until(lambda: partition.high_watermark == partition.log.syncs.recovery_point == 1)
+        await one.until(lambda: partition.log.high_watermark == partition.log.syncs.recovery_point == 1)
         disk.stand_still()
         one.broker.append(1)
-        assert partition.high_watermark == partition.log.syncs.ack_end_offset(partition.log.log_end_offset) == 2
+        assert partition.log.high_watermark == partition.log.syncs.ack_end_offset(partition.log.log_end_offset) == 2
         one.broker.append(1)
-        partition.when_committed(3, one.answers.append)
-        partition.when_committed(3, one.answers.append, all_replicas=False)
+        partition.waits.wait(3, one.answers.append, partition.log.high_watermark)
+        partition.waits.wait(3, one.answers.append, partition.log.high_watermark, all_replicas=False)
         await one.until(lambda: disk.begun == 1)
         one.broker.append(3)
-        assert (partition.high_watermark, partition.log.syncs.ack_end_offset(partition.log.log_end_offset)) == (2, 2)
-        assert partition.read(2, 1000, partition.high_watermark, at_least_one_batch=True) is None
+        assert partition.log.high_watermark == partition.log.syncs.ack_end_offset(partition.log.log_end_offset) == 2
+        assert partition.read(2, 1000, partition.log.high_watermark, at_least_one_batch=True) is None
         assert one.answers == []
         disk.work_on()
-        await one.until(lambda: len(one.answers) == 2 and partition.high_watermark == 6)
+        await one.until(lambda: len(one.answers) == 2 and partition.log.high_watermark == 6)
         assert one.answers == [None, None]
         assert partition.log.syncs.recovery_point >= 5
         await asyncio.gather(*one.tasks)
@@ -109,7 +109,7 @@ def test_what_comes_in_during_a_sync_goes_with_the_next_one(tmp_path: Path, monk
         one.broker.append(100)
         assert len(one.tasks) == 1
         disk.work_on()
-        await one.until(lambda: one.partition.high_watermark == 101)
+        await one.until(lambda: one.partition.log.high_watermark == 101)
         assert disk.begun < 20
         await asyncio.gather(*one.tasks)
 
@@ -123,13 +123,13 @@ def test_a_sync_that_fails_takes_the_partition_offline_and_tells_who_waits(
         one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
         disk.error = SyncFailed(OSError(5, "Input/output error"))
         one.broker.append(1)
-        one.partition.when_committed(1, one.answers.append, all_replicas=False)
+        one.partition.waits.wait(1, one.answers.append, one.partition.log.high_watermark, all_replicas=False)
         disk.work_on()
         await one.until(lambda: len(one.answers) == 1)
         assert one.answers[0] is not None
         assert one.answers[0].code is ErrorCode.KAFKA_STORAGE_ERROR
         assert one.broker.replicas.states.hosted(FLIGHTS).state is ReplicaState.OFFLINE
-        assert one.partition.high_watermark == 0
+        assert one.partition.log.high_watermark == 0
         await asyncio.gather(*one.tasks)
 
     asyncio.run(run())
@@ -144,7 +144,7 @@ def test_what_a_full_disk_did_not_take_is_synced_once_it_has_space(
         one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
         disk.error = OSError(28, "No space left on device")
         one.broker.append(1)
-        one.partition.when_committed(1, one.answers.append, all_replicas=False)
+        one.partition.waits.wait(1, one.answers.append, one.partition.log.high_watermark, all_replicas=False)
         disk.work_on()
         await asyncio.gather(*one.tasks)
         await one.chores.flush(one.broker.logs.log_dirs[0])
@@ -153,7 +153,7 @@ def test_what_a_full_disk_did_not_take_is_synced_once_it_has_space(
         disk.error = None
         await one.chores.flush(one.broker.logs.log_dirs[0])
         await one.until(lambda: one.answers == [None])
-        assert one.partition.high_watermark == 1
+        assert one.partition.log.high_watermark == 1
         await asyncio.gather(*one.tasks)
         tasks = len(one.tasks)
         await one.chores.flush(one.broker.logs.log_dirs[0])
@@ -168,7 +168,7 @@ def test_who_waits_for_the_disk_of_a_leader_hears_that_it_leads_no_more(
     async def run() -> None:
         one, disk = Syncing(tmp_path, flush_messages=1), Disk(monkeypatch)
         one.broker.append(1)
-        one.partition.when_committed(1, one.answers.append, all_replicas=False)
+        one.partition.waits.wait(1, one.answers.append, one.partition.log.high_watermark, all_replicas=False)
         one.partition.resign()
         await one.until(lambda: one.answers == [LOST_LEADERSHIP])
         disk.work_on()
@@ -213,16 +213,16 @@ def test_a_follower_does_not_fetch_on_before_its_log_is_synced(tmp_path: Path) -
     world.append(0)
     world.timers.pass_time(20)
     assert world.ends(2) == {0: 1}
-    assert world.brokers[1].partitions[0].high_watermark == 0
+    assert world.brokers[1].partitions[0].log.high_watermark == 0
     for link in list(world.links):
         link.break_("made anew, which names all that is fetched")
     world.timers.pass_time(5)
-    assert world.brokers[1].partitions[0].high_watermark == 0
+    assert world.brokers[1].partitions[0].log.high_watermark == 0
     assert len(due) == 1
     due[0].flush()
     world.brokers[2].fetchers.go_on(world.brokers[2].partitions[0])
     world.timers.pass_time(ROUND_S)
-    assert world.brokers[1].partitions[0].high_watermark == 1
+    assert world.brokers[1].partitions[0].log.high_watermark == 1
     world.brokers[2].fetchers.close()
     world.brokers[2].fetchers.go_on(world.brokers[2].partitions[0])
     assert not world.links

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from fetch_world import LATENCY_S, World
 
-from barnabas_broker.replication.partition import Partition
+from barnabas_broker.replication.follower_replica import FollowerReplica
 from barnabas_broker.storage.disk.files import LogFile, PosixFileSystem
 
 ROUND_S = 3 * LATENCY_S
@@ -20,10 +20,10 @@ def test_a_follower_gets_what_is_appended_within_a_round_and_the_high_watermark_
         world.append(0, records=2)
         world.timers.pass_time(ROUND_S)
         assert world.is_equal(0)
-        assert world.brokers[1].partitions[0].high_watermark == world.ends(1)[0]
-    assert world.brokers[2].partitions[0].high_watermark == 4
+        assert world.brokers[1].partitions[0].log.high_watermark == world.ends(1)[0]
+    assert world.brokers[2].partitions[0].log.high_watermark == 4
     world.timers.pass_time(0.5 + LATENCY_S)
-    assert world.brokers[2].partitions[0].high_watermark == 6
+    assert world.brokers[2].partitions[0].log.high_watermark == 6
 
 
 def test_a_round_names_only_what_has_changed(tmp_path: Path) -> None:
@@ -74,14 +74,14 @@ def test_what_is_not_followed_any_more_is_left_out_of_an_answer_that_is_taken_ov
     for index in range(8):
         world.lead(index, 1)
     world.timers.pass_time(0.1)
-    append = Partition.append_as_follower
+    append = FollowerReplica.append
     follower = world.brokers[2]
 
-    def and_unfollow(partition: Partition, *arguments: Any) -> None:
-        append(partition, *arguments)
+    def and_unfollow(replica: FollowerReplica, *arguments: Any) -> None:
+        append(replica, *arguments)
         follower.fetchers.unfollow(follower.partitions[7])
 
-    monkeypatch.setattr(Partition, "append_as_follower", and_unfollow)
+    monkeypatch.setattr(FollowerReplica, "append", and_unfollow)
     for index in range(8):
         world.append(index, b"x" * 900_000)
     world.timers.pass_time(1)
@@ -152,7 +152,7 @@ def test_a_follower_outside_the_leaders_log_begins_at_its_start(tmp_path: Path) 
     world.timers.pass_time(0.6)
     log = world.brokers[2].partitions[0].log
     assert (log.log_start_offset, log.log_end_offset) == (3, 5)
-    assert world.brokers[2].partitions[0].high_watermark == 5
+    assert world.brokers[2].partitions[0].log.high_watermark == 5
 
 
 def test_records_that_are_deleted_on_the_leader_are_deleted_on_followers(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_records_that_are_deleted_on_the_leader_are_deleted_on_followers(tmp_pat
     world.append(0)
     world.timers.pass_time(ROUND_S)
     assert world.brokers[2].partitions[0].log.log_start_offset == 3
-    leadership = world.brokers[1].partitions[0].leadership
+    leadership = world.brokers[1].partitions[0].leader
     assert leadership is not None
     assert leadership.followers[2].log_start_offset == 3
 
@@ -254,7 +254,7 @@ def test_a_new_life_of_the_follower_in_the_metadata_is_told_for_idle_partitions_
     world.broker_epochs[2] = 5
     world.timers.pass_time(1)
     for index in (0, 1):
-        leadership = world.brokers[1].partitions[index].leadership
+        leadership = world.brokers[1].partitions[index].leader
         assert leadership is not None
         assert leadership.followers[2].broker_epoch == 5
         world.append(index)

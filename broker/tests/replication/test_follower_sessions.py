@@ -66,9 +66,9 @@ def test_only_the_life_of_a_broker_that_is_registered_moves_the_high_watermark(t
     for ids in ((0, 0), (session_id, 1)):
         claimed = request(2, *ids, broker_epoch=epoch, fetch_offset=1)
         assert fetch(world, claimed) == [FollowerAnswer(ErrorCode.STALE_BROKER_EPOCH, 0, [])]
-    assert partition.high_watermark == 0
+    assert partition.log.high_watermark == 0
     fetch(world, request(2, fetch_offset=1))
-    assert partition.high_watermark == 1
+    assert partition.log.high_watermark == 1
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_what_is_not_made_yet_is_not_led_yet_and_not_offline(tmp_path: Path) -> 
     broker = Broker(tmp_path)
     broker.show(*[state()] * COUNT)
     assert broker.made() == list(range(MADE_PARTITIONS))
-    assert broker.replicas.lookup.find("t", UUID(int=5).bytes, 0).is_leader
+    assert broker.replicas.lookup.find("t", UUID(int=5).bytes, 0).leader
     assert broker.error(COUNT - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert broker.replicas.offline() == []
     broker.timers.turn()
@@ -169,9 +169,9 @@ def test_a_broker_that_stops_leads_nothing_any_more(tmp_path: Path) -> None:
     broker.show(state())
     broker.timers.pass_time()
     (partition,) = broker.replicas.lookup.partitions()
-    led = [partition.is_leader]
+    led = [partition.leader is not None]
     broker.replicas.stop()
-    led.append(partition.is_leader)
+    led.append(partition.leader is not None)
     assert led == [True, False]
     batch = encode_batch([Record(0, broker.timers.clock.now_ms(), None, b"value")])
     with pytest.raises(ApiError) as refused:
@@ -183,7 +183,7 @@ def test_the_coordinators_topic_does_not_wait_for_its_turn(tmp_path: Path) -> No
     broker = Broker(tmp_path)
     broker.show(*[state()] * COUNT)
     broker.show(*[state()] * COUNT, name=CONSUMER_OFFSETS, topic_id=6)
-    assert all(broker.replicas.lookup.find(CONSUMER_OFFSETS, None, number).is_leader for number in range(COUNT))
+    assert all(broker.replicas.lookup.find(CONSUMER_OFFSETS, None, number).leader for number in range(COUNT))
     assert broker.error(COUNT - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     broker.timers.pass_time()
     assert len(broker.made()) == 2 * COUNT

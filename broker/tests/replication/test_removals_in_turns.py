@@ -110,7 +110,7 @@ def test_a_change_of_leaders_behind_a_deletion_is_that_of_the_topic_of_now(broke
     broker.show_only(tombstone(), topic(led(HERE, 1, HERE, OTHER), LATER_ID))
     broker.show_only(tombstone(), topic(led(OTHER, 2, HERE, OTHER), LATER_ID))
     broker.timers.pass_time(1)
-    assert {(each.topic_id, each.leader_id, each.leader_epoch) for each in hosted(broker)} == {(LATER_ID, OTHER, 2)}
+    assert {(each.topic_id, each.state.leader, each.leader_epoch) for each in hosted(broker)} == {(LATER_ID, OTHER, 2)}
     assert len(broker.fetching.followed) == COUNT
 
 
@@ -133,14 +133,14 @@ def test_replicas_that_go_elsewhere_before_their_topic_is_deleted_leave_nothing(
     broker.show_only(tombstone())
     broker.timers.pass_time(1)
     assert (deleted(broker), in_use(broker)) == (COUNT, 0)
-    assert not any(each.is_leader for each in led_before)
+    assert not any(each.leader is not None for each in led_before)
 
 
 def test_what_a_stop_leaves_of_a_deleted_topic_its_next_start_deletes(broker: Broker) -> None:
     led_before = hosted(broker)
     broker.show_only(tombstone())
     broker.replicas.stop()
-    assert not any(each.is_leader for each in led_before)
+    assert not any(each.leader is not None for each in led_before)
     renamed = deleted(broker)
     broker.timers.pass_time(1)
     assert (deleted(broker), in_use(broker)) == (renamed, COUNT - renamed)
@@ -155,7 +155,7 @@ def test_what_changes_after_a_stop_touches_no_log(broker: Broker) -> None:
     broker.show_only(topic(led(HERE, 2, HERE), count=COUNT + 1))
     broker.replicas.reconfigure(broker.config)
     broker.timers.pass_time(1)
-    assert not any(each.is_leader for each in led_before)
+    assert not any(each.leader is not None for each in led_before)
     assert in_use(broker) == COUNT
     broker.show_only(topic(led(OTHER, 3, OTHER)))
     assert broker.fetching.followed == set()

@@ -98,17 +98,23 @@ class Replicas:
     def fetch(self, follower_id: int) -> None:
         """One round: Fetch as a follower sends it, and what it does with the answer."""
         follower, leader = self.partitions[follower_id], self.leader
-        at = follower.fetch_position()
+        at = follower.follower.fetch_position(follower.leader_epoch)
         leader.check_readable(at.leader_epoch)
         if at.last_fetched_epoch >= 0:
             epoch, end_offset = leader.end_offset_for_epoch(at.last_fetched_epoch)
             if epoch != at.last_fetched_epoch or end_offset < at.offset:
-                follower.diverged(epoch, end_offset)
+                follower.follower.diverged(epoch, end_offset)
                 return
         found = leader.log.read(at.offset, 1 << 20, leader.log.log_end_offset, at_least_one_batch=True)
         leader.fetched_by(follower_id, 1, at.offset, at.log_start_offset, monotonic_ms(self.clock))
         records = memoryview(bytearray(found.file.read_at(found.position, found.length))) if found else memoryview(b"")
-        follower.append_as_follower(records, leader.high_watermark, leader.log_start_offset, self.clock.now_ms())
+        follower.follower.append(
+            records,
+            follower.leader_epoch,
+            leader.log.high_watermark,
+            leader.log.log_start_offset,
+            self.clock.now_ms(),
+        )
 
     def catch_up(self, *followers: int) -> None:
         """Until nothing changes any more."""
@@ -127,18 +133,18 @@ def test_followers_become_byte_identical_and_the_high_watermark_follows_them(tmp
     replicas = Replicas(tmp_path)
     for number in range(5):
         replicas.append(b"%d" % number)
-    assert replicas.leader.high_watermark == 0
+    assert replicas.leader.log.high_watermark == 0
     replicas.catch_up(2)
-    assert replicas.leader.high_watermark == 0, "3 is in sync and has nothing"
+    assert replicas.leader.log.high_watermark == 0, "3 is in sync and has nothing"
     replicas.catch_up(3, 2)
-    assert [each.high_watermark for each in replicas.partitions.values()] == [5, 5, 5]
+    assert [each.log.high_watermark for each in replicas.partitions.values()] == [5, 5, 5]
     assert replicas.values(1) == replicas.values(2) == replicas.values(3)
 
 
 def test_who_waits_for_all_replicas_is_answered_when_all_have_it(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     answers: list[ApiError | None] = []
-    replicas.leader.when_committed(replicas.append(b"x") + 1, answers.append)
+    replicas.leader.waits.wait(replicas.append(b"x") + 1, answers.append, replicas.leader.log.high_watermark)
     replicas.catch_up(2)
     replicas.timers.turn()
     assert answers == []
@@ -150,7 +156,7 @@ def test_who_waits_for_all_replicas_is_answered_when_all_have_it(tmp_path: Path)
 def test_who_waits_hears_that_leadership_ended(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     answers: list[ApiError | None] = []
-    replicas.leader.when_committed(replicas.append(b"x") + 1, answers.append)
+    replicas.leader.waits.wait(replicas.append(b"x") + 1, answers.append, replicas.leader.log.high_watermark)
     replicas.show(leader=2, isr=(2, 3))
     replicas.timers.turn()
     (answer,) = answers
@@ -161,12 +167,12 @@ def test_who_waits_hears_that_leadership_ended(tmp_path: Path) -> None:
 def test_an_election_of_the_same_leader_ends_its_earlier_leadership(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
     answers: list[ApiError | None] = []
-    replicas.leader.when_committed(replicas.append(b"x") + 1, answers.append)
+    replicas.leader.waits.wait(replicas.append(b"x") + 1, answers.append, replicas.leader.log.high_watermark)
     replicas.show(leader=1)
     replicas.catch_up(2, 3)
     replicas.timers.turn()
     assert [each.code if each else each for each in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-    assert replicas.leader.high_watermark == 1
+    assert replicas.leader.log.high_watermark == 1
 
 
 def test_what_was_not_committed_is_cut_off_by_epoch_and_what_was_stays(tmp_path: Path) -> None:
@@ -177,7 +183,7 @@ def test_what_was_not_committed_is_cut_off_by_epoch_and_what_was_stays(tmp_path:
     replicas.show(leader=2, isr=(2, 3))
     replicas.append(b"of 2")
     replicas.catch_up(3, 1)
-    assert replicas.leader.high_watermark == 2
+    assert replicas.leader.log.high_watermark == 2
     assert replicas.values(1) == replicas.values(2) == replicas.values(3)
     assert b"only on 1" not in replicas.values(1)
 
@@ -192,12 +198,12 @@ def test_a_follower_below_its_high_watermark_is_not_truncated_when_it_restarts_a
     replicas.append(b"committed")
     replicas.fetch(2)
     replicas.fetch(2)
-    assert replicas.leader.high_watermark == 1
+    assert replicas.leader.log.high_watermark == 1
     follower = replicas.partitions[2]
-    follower.high_watermark = 0
+    follower.log.high_watermark = 0
     replicas.show(leader=2, isr=(2,))
     assert follower.log.log_end_offset == 1
-    assert follower.high_watermark == 1
+    assert follower.log.high_watermark == 1
 
 
 def test_logs_that_parted_twice_meet_in_two_steps(tmp_path: Path) -> None:
@@ -236,12 +242,12 @@ def test_a_stale_leader_cannot_commit_what_its_followers_do_not_fetch(tmp_path: 
     old_leader = replicas.leader
     replicas.show(leader=2, isr=(2, 3), to=(2, 3))
     answers: list[ApiError | None] = []
-    old_leader.when_committed(replicas.append(b"stale", to=old_leader) + 1, answers.append)
+    old_leader.waits.wait(replicas.append(b"stale", to=old_leader) + 1, answers.append, old_leader.log.high_watermark)
     with pytest.raises(ApiError) as refusal:
         old_leader.check_readable(replicas.state.leader_epoch)
     assert refusal.value.code is ErrorCode.UNKNOWN_LEADER_EPOCH
     replicas.timers.turn()
-    assert old_leader.high_watermark == 0
+    assert old_leader.log.high_watermark == 0
     assert answers == []
 
 
@@ -254,9 +260,9 @@ def test_a_laggard_leaves_and_returns(tmp_path: Path) -> None:
     replicas.leader.check_isr(monotonic_ms(replicas.clock))
     (shrink,) = replicas.proposals
     assert shrink.isr.keys() == {1, 2}
-    assert replicas.leader.high_watermark == 0, "not before the metadata says so"
+    assert replicas.leader.log.high_watermark == 0, "not before the metadata says so"
     replicas.show(isr=(1, 2))
-    assert replicas.leader.high_watermark == 1
+    assert replicas.leader.log.high_watermark == 1
     replicas.catch_up(3)
     assert replicas.proposals[-1].isr.keys() == {1, 2, 3}
     replicas.show(isr=(1, 2, 3))
@@ -298,7 +304,7 @@ def test_a_refused_proposal_leaves_the_isr_as_it_was(tmp_path: Path) -> None:
     replicas.fenced.add(3)
     replicas.append(b"x")
     replicas.catch_up(2)
-    assert replicas.leader.high_watermark == 1
+    assert replicas.leader.log.high_watermark == 1
     assert len(replicas.proposals) == 1, "a fenced broker is not proposed again"
 
 
@@ -311,10 +317,10 @@ def test_with_too_few_in_sync_nothing_is_taken_or_committed(tmp_path: Path) -> N
         replicas.leader.check_writable(all_replicas=True)
     assert refusal.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
     assert -1 not in replicas.leader.accepted_acks
-    assert replicas.leader.high_watermark == 0
+    assert replicas.leader.log.high_watermark == 0
     replicas.show(isr=(1, 2))
     replicas.catch_up(2)
-    assert replicas.leader.high_watermark == 1
+    assert replicas.leader.log.high_watermark == 1
 
 
 def test_a_new_leader_says_that_it_does_not_know_the_end_yet(tmp_path: Path) -> None:
@@ -338,7 +344,7 @@ def test_a_follower_takes_over_the_leaders_log_start(tmp_path: Path) -> None:
     replicas.catch_up(3, 2)
     replicas.leader.log.increment_log_start_offset(3)
     replicas.catch_up(2, 3)
-    assert [each.log_start_offset for each in replicas.partitions.values()] == [3, 3, 3]
+    assert [each.log.log_start_offset for each in replicas.partitions.values()] == [3, 3, 3]
 
 
 def test_an_empty_follower_begins_where_the_leader_does(tmp_path: Path) -> None:
@@ -351,9 +357,9 @@ def test_an_empty_follower_begins_where_the_leader_does(tmp_path: Path) -> None:
     with pytest.raises(ApiError) as refusal:
         replicas.fetch(2)
     assert refusal.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    follower.out_of_range(2, 4, START_MS)
+    follower.follower.out_of_range(2, 4, START_MS)
     replicas.catch_up(2)
-    assert (follower.log_start_offset, follower.log.log_end_offset) == (2, 4)
+    assert (follower.log.log_start_offset, follower.log.log_end_offset) == (2, 4)
 
 
 def test_who_asks_for_a_leader_that_is_elsewhere_is_noted_as_turned_away(tmp_path: Path) -> None:

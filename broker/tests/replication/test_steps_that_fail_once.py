@@ -68,13 +68,13 @@ def test_what_a_truncation_cut_short_has_cut_is_not_committed_any_more(
     for _ in range(3):
         broker.append(1)
         broker.partition.log.roll(0)
-    assert broker.partition.high_watermark == 3
+    assert broker.partition.log.high_watermark == 3
     broker.show(led(OTHER, 6, OTHER))
     refused = refuse_a_rename(monkeypatch, errno.ENOSPC, ".log.deleted", passing=2)
     with pytest.raises(DiskFull):
-        broker.partition.diverged(5, 0)
+        broker.partition.follower.diverged(5, 0)
     assert refused
-    assert broker.partition.high_watermark == broker.partition.log.log_end_offset == 2
+    assert broker.partition.log.high_watermark == broker.partition.log.log_end_offset == 2
 
 
 def test_a_log_whose_producers_could_not_be_loaded_on_a_full_disk_takes_appends_later(
@@ -99,7 +99,7 @@ def test_a_log_whose_producers_could_not_be_loaded_on_a_full_disk_takes_appends_
     async def truncate_and_flush_twice() -> None:
         tasks: list[asyncio.Future[object]] = []
         chores = LogChores(broker.logs, broker.replicas, broker.clock, lambda w: tasks.append(asyncio.ensure_future(w)))
-        broker.partition.diverged(5, 1)
+        broker.partition.follower.diverged(5, 1)
         await asyncio.gather(*tasks)
         fails_left.append(len(fails))
         for _ in range(2):

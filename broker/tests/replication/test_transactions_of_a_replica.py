@@ -59,14 +59,15 @@ class TransactionalReplica(Replica):
 
     def _fetch(self, data: bytearray, epoch: str, committed: str) -> None:
         assign_offset(data, 0, self.broker.partition.log.log_end_offset, int(epoch))
-        self.broker.partition.append_as_follower(memoryview(data), int(committed), 0, NOW_MS)
+        partition = self.broker.partition
+        partition.follower.append(memoryview(data), partition.leader_epoch, int(committed), 0, NOW_MS)
 
     def describe(self) -> str:
         answers, self._answers = self._answers, []
         partition = self.broker.replicas.lookup.hosted(FLIGHTS)
         assert partition is not None
         log = partition.log
-        ends = f"ends at {log.log_end_offset}, committed {partition.high_watermark}"
+        ends = f"ends at {log.log_end_offset}, committed {partition.log.high_watermark}"
         records = log.read(0, 1 << 20, log.log_end_offset, at_least_one_batch=True)
         aborted = [] if records is None else aborted_among(log, 0, records)
         shown = [f"{producer_id} from {first}" for producer_id, first in aborted]
@@ -74,7 +75,7 @@ class TransactionalReplica(Replica):
         return "\n".join(
             [
                 *answers,
-                f"{ends}, stable until {last_stable_offset(partition)}",
+                f"{ends}, stable until {last_stable_offset(partition.log)}",
                 f"open: {', '.join(map(str, sorted(opened))) or 'none'}; aborted: {', '.join(shown) or 'none'}",
             ]
         )

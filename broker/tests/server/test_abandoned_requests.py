@@ -78,7 +78,7 @@ async def _others() -> None:
         await turns(lambda: len(world.partitions[0].waiters.waiting) == 2)
         gone.close()
         assert len(world.partitions[0].waiters.waiting) == 1
-        world.partitions[0].is_leader = False
+        world.partitions[0].leader = None
         world.partitions[0].waiters.mark()
         assert await reader.read(4)
         assert fetches() == 0
@@ -90,7 +90,7 @@ def test_a_fetch_that_has_waited_and_is_answered_needs_no_collector() -> None:
         world.fetch()
         assert fetches() == 1
         for partition in world.partitions:
-            partition.is_leader = False
+            partition.leader = None
             partition.waiters.mark()
         await turns(lambda: world.answer is not None)
         await asyncio.sleep(0)
@@ -194,7 +194,7 @@ async def _is_answered() -> None:
         client = await running.begin()
         client.shutdown(SHUT_WR)
         running.look(IDLE_LOOKS)
-        running.world.partitions[0].is_leader = False
+        running.world.partitions[0].leader = None
         running.world.partitions[0].waiters.mark()
         assert await asyncio.get_running_loop().sock_recv(client, 100)
         client.close()

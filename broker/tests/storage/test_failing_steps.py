@@ -23,11 +23,11 @@ from barnabas_broker.storage.log_dirs.topic_lookup import TopicLookup
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_closing import close_logs, write_pending
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
-from barnabas_broker.storage.logs.retention import enforce_retention
 from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at, truncate_to
 from barnabas_core.config.log_config import LONG_MAX, LogConfig
 from harness.failing_disk import FailsOnce
 from harness.manual_clock import ManualClock
+from harness.retention import enforce_retention
 
 FLIGHTS = flights(0)
 SIZE = len(batch(1, producer_id=8, epoch=0, sequence=0))

@@ -18,8 +18,8 @@ from barnabas_broker.storage.errors import (
     SyncFailed,
     storage_error,
 )
-from barnabas_broker.storage.logs.retention import enforce_retention
 from barnabas_core.config.log_config import LogConfig
+from harness.retention import enforce_retention
 
 
 def test_a_full_disk_refuses_the_batch_and_leaves_no_part_of_it(

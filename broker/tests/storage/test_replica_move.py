@@ -21,13 +21,13 @@ from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerS
 from barnabas_broker.storage.log_dirs.replica_move import ReplicaMove
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
-from barnabas_broker.storage.logs.retention import enforce_retention
 from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_core.config.log_config import LONG_MAX, LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.failing_disk import FailsOnce
 from harness.manual_clock import ManualClock
+from harness.retention import enforce_retention
 
 SIZE = len(batch(1))
 CONFIG = LogConfig(segment_bytes=5 * SIZE, index_interval_bytes=0)

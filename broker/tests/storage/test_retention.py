@@ -7,8 +7,8 @@ from storage_samples import NOW_MS, OneLog, append, batch
 
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_closing import close_logs
-from barnabas_broker.storage.logs.retention import enforce_retention
 from barnabas_core.config.log_config import CleanupPolicy, LogConfig
+from harness.retention import enforce_retention
 
 SIZE = len(batch(1))
 DAY_MS = 86_400_000

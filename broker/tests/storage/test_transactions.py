@@ -38,7 +38,7 @@ def send(log: Log, producer_id: int, sequence: int, *, epoch: int = 0, value: by
 def end(log: Log, producer_id: int, *, epoch: int = 0, commit: bool = False, version: int = 0) -> int:
     """Append a marker; its offset."""
     marker = Marker(producer_id, epoch, 0, commit)
-    return append_marker(log, marker, version, max(log.epochs.latest_epoch, 0), 0, NOW_MS)
+    return append_marker(log, marker, version, max(log.epochs.latest_epoch, 0), NOW_MS)
 
 
 def stable(log: Log, high_watermark: int | None = None) -> int:

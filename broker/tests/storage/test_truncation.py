@@ -17,13 +17,13 @@ from barnabas_broker.storage.logs.follower_append import append_as_follower
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_closing import close_logs
 from barnabas_broker.storage.logs.log_environment import LogEnvironment
-from barnabas_broker.storage.logs.retention import enforce_retention
 from barnabas_broker.storage.logs.truncation import truncate_to
 from barnabas_broker.storage.producer_state.producers import ProducedBatch, ProducerStates
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_clock import ManualClock
+from harness.retention import enforce_retention
 
 
 class CountingFiles(PosixFileSystem):

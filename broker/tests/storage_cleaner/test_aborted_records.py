@@ -26,7 +26,7 @@ def send(made: OneCompactedLog, pairs: Sequence[Pair], producer_id: int = ALPHA,
 
 def end(made: OneCompactedLog, producer_id: int = ALPHA, *, epoch: int = 0, commit: bool = False) -> int:
     """Append a marker; its offset."""
-    return append_marker(made.log, Marker(producer_id, epoch, 0, commit), 0, 0, 0, made.clock.now_ms())
+    return append_marker(made.log, Marker(producer_id, epoch, 0, commit), 0, 0, made.clock.now_ms())
 
 
 def clean(made: OneCompactedLog) -> None:

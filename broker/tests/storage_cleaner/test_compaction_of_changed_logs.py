@@ -222,7 +222,7 @@ def test_nothing_is_removed_for_a_record_past_the_high_watermark_in_the_checkpoi
 ) -> None:
     """A start has that one, and takes all below it for compacted, and nothing above."""
     one = OneCompactedLog(tmp_path)
-    partition = SimpleNamespace(log=one.log, high_watermark=6, failure=None)
+    partition = SimpleNamespace(log=one.log, failure=None)
     replicas: Any = SimpleNamespace(
         lookup=SimpleNamespace(find=lambda *_: partition), failures=SimpleNamespace(log_failed=None)
     )
@@ -233,6 +233,7 @@ def test_nothing_is_removed_for_a_record_past_the_high_watermark_in_the_checkpoi
     cleaner = make_cleaner(one.logs, replicas, helper, one.timers, one.clock, lambda: config)
     for _ in range(6):
         one.append([(b"key", b"value")])
+    one.log.commit_to(6)
     one.roll()
     if checkpointed:
         one.logs.checkpoint(lambda _: checkpointed)

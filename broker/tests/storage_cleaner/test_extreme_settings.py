@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from barnabas_broker.storage.helper.requests import Inspected
 from barnabas_broker.storage.inspection.batch_inspection import inspect_batch, inspection
-from barnabas_broker.storage.logs.retention import enforce_retention
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LONG_MAX, CleanupPolicy
+from harness.retention import enforce_retention
 
 TIMES = st.sampled_from([0, 1, 60_000, LONG_MAX - 1, LONG_MAX])
 LARGE_TIMES = st.sampled_from([60_000, LONG_MAX - 1, LONG_MAX])

@@ -73,7 +73,7 @@ class TransactionsMachine(RuleBasedStateMachine):
     def end(self, producer: int, commit: bool) -> None:
         if producer in self.open:
             self.committed[self.open.pop(producer)] = commit
-            append_marker(self.one.log, Marker(producer, 0, 0, commit), 0, 0, 0, self.one.clock.now_ms())
+            append_marker(self.one.log, Marker(producer, 0, 0, commit), 0, 0, self.one.clock.now_ms())
 
     @rule()
     def roll(self) -> None:

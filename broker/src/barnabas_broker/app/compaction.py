@@ -49,7 +49,7 @@ def make_cleaner(
     def stable_offset(topic_partition: TopicPartition) -> int:
         try:
             partition = replicas.lookup.find(topic_partition.topic, None, topic_partition.partition)
-            stable_offset = NOTHING_STABLE if partition.failure is not None else last_stable_offset(partition)
+            stable_offset = NOTHING_STABLE if partition.failure is not None else last_stable_offset(partition.log)
         except (ApiError, StorageError):  # The topic is being created or deleted, or its log has failed.
             return NOTHING_STABLE
         return min(stable_offset, logs.checkpointed_high_watermark(topic_partition))

@@ -76,10 +76,8 @@ class LogChores:
         """Delete segments by retention, but none at or above the high watermark."""
         async for each in FairTurn(self._clock).over(self._logs.online_logs()):
             if self._logs.get(each.topic_partition) is each:
-                partition = self._replicas.lookup.hosted(each.topic_partition)
-                high_watermark = each.log_start_offset if partition is None else partition.high_watermark
                 try:
-                    enforce_retention(each, self._clock.now_ms(), high_watermark)
+                    enforce_retention(each, self._clock.now_ms())
                 except StorageError as error:
                     self._replicas.failures.log_failed(each.topic_partition, error)
 
@@ -170,4 +168,4 @@ class LogChores:
         partition = self._replicas.lookup.hosted(each.topic_partition)
         if partition is None:
             return self._replicas.checkpointed.get(each.topic_partition)
-        return partition.high_watermark if partition.log is each else None
+        return each.high_watermark if partition.log is each else None

@@ -43,7 +43,7 @@ def _leads_it_empty(environment: HandlerEnvironment, document: TopicDocument) ->
     """True if this broker leads all partitions of the topic, and no partition has records."""
     for number in range(len(document.partitions)):
         partition = environment.replicas.lookup.hosted(TopicPartition(document.name, number))
-        if partition is None or not partition.is_leader or partition.failure is not None:
+        if partition is None or partition.leader is None or partition.failure is not None:
             return False
         if partition.log.log_start_offset < partition.log.log_end_offset:
             return False

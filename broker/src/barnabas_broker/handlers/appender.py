@@ -139,13 +139,13 @@ class Appender(msgspec.Struct):
         once, unless the topic's `flush.messages` requires a sync first.
         """
         appended, log = partition.append_as_leader(batch, header, self.now_ms), partition.log
-        offset, acks = appended.base_offset, self.request.acks
-        number = partition.topic_partition.partition
+        offset, number = appended.base_offset, partition.topic_partition.partition
         result = (number, NO_ERROR, offset, appended.log_append_time_ms, log.log_start_offset, None)
         end_offset = offset + header.last_offset_delta + 1
-        if end_offset <= partition.high_watermark or not acks:  # Committed batches need no further sync.
+        if end_offset <= log.high_watermark:  # Committed batches need no further sync.
             return result
-        if acks != ACKS_ALL and end_offset <= log.syncs.ack_end_offset(end_offset):
+        acks = self.request.acks
+        if not acks or (acks != ACKS_ALL and end_offset <= log.syncs.ack_end_offset(end_offset)):
             return result
         late = self.answer_later()
         late.wait_for(place, partition)
@@ -153,7 +153,7 @@ class Appender(msgspec.Struct):
         def done(error: ApiError | None) -> None:
             late.complete(place, result if error is None else self.refused(place, error))
 
-        partition.when_committed(end_offset, done, all_replicas=acks == ACKS_ALL)
+        partition.waits.wait(end_offset, done, log.high_watermark, all_replicas=acks == ACKS_ALL)
         return None
 
     def answer_later(self) -> PendingProduce:

@@ -80,8 +80,8 @@ class _PartitionDeletion:
 
     def _compare(self, partition: Partition) -> None:
         partition.check_writable(all_replicas=False)
-        assert partition.leadership is not None
-        low_watermark = partition.leadership.low_watermark(partition.log_start_offset, self._environment.image.live)
+        assert partition.leader is not None
+        low_watermark = partition.leader.low_watermark(partition.log.log_start_offset, self._environment.image.live)
         if low_watermark >= self._target:
             self.end(ErrorCode.NONE, low_watermark)
 
@@ -95,11 +95,11 @@ def _delete(partition: Partition, offset: int) -> int:
     if CleanupPolicy.DELETE not in partition.log.config.cleanup_policies:
         topic = partition.topic_partition.topic
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"topic {topic} does not have cleanup.policy=delete")
-    target = partition.high_watermark if offset == HIGH_WATERMARK else offset
-    if not 0 <= target <= partition.high_watermark:
+    target = partition.log.high_watermark if offset == HIGH_WATERMARK else offset
+    if not 0 <= target <= partition.log.high_watermark:
         raise ApiError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"offset {offset} is out of range; allowed are 0 to {partition.high_watermark}",
+            f"offset {offset} is out of range; allowed are 0 to {partition.log.high_watermark}",
         )
     partition.delete_records_before(target)
     return target

@@ -130,7 +130,7 @@ class ConsumerFetch:
         for places in self._places.values():
             partition, number, index = places[0]
             result = self._results[number][1][index]
-            if result.high_watermark != partition.high_watermark or not partition.is_leader:
+            if result.high_watermark != partition.log.high_watermark or partition.leader is None:
                 self._read_again(places)
 
     def _read_again(self, places: "list[_Place]") -> None:
@@ -210,7 +210,8 @@ class _Reader:
 
     def _read_partition(self, partition: Partition, wanted: FetchPartition) -> FetchResult:
         records = None
-        log, high_watermark = partition.log, partition.high_watermark
+        log = partition.log
+        high_watermark = log.high_watermark
         diverging = diverging_epoch(partition, wanted)
         if diverging is None:
             length_max, is_first = min(wanted.max_bytes, self._bytes_left), self.bytes_read == 0
@@ -224,7 +225,7 @@ class _Reader:
         if states is None or states.transactions.first_unstable_offset >= high_watermark:
             stable_offset = high_watermark
         else:
-            stable_offset = last_stable_offset(partition)
+            stable_offset = last_stable_offset(partition.log)
         return FetchResult(
             wanted.partition, NO_ERROR, high_watermark, stable_offset, log.log_start_offset, records, diverging
         )
@@ -246,7 +247,7 @@ class _CommittedReader(_Reader):
     def _read_partition(self, partition: Partition, wanted: FetchPartition) -> FetchResult:
         records, aborted = None, []
         diverging = diverging_epoch(partition, wanted)
-        stable_offset = last_stable_offset(partition)
+        stable_offset = last_stable_offset(partition.log)
         if diverging is None:
             length_max, is_first = min(wanted.max_bytes, self._bytes_left), self.bytes_read == 0
             records = partition.read(wanted.fetch_offset, length_max, stable_offset, at_least_one_batch=is_first)
@@ -259,9 +260,9 @@ class _CommittedReader(_Reader):
         return FetchResult(
             wanted.partition,
             NO_ERROR,
-            partition.high_watermark,
+            partition.log.high_watermark,
             stable_offset,
-            partition.log_start_offset,
+            partition.log.log_start_offset,
             records,
             diverging,
             None,

@@ -7,6 +7,7 @@ new leader answers OFFSET_NOT_AVAILABLE (v5) while its high watermark may be too
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
@@ -14,6 +15,7 @@ from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.stable_offset import last_stable_offset
+from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.timestamp_lookup import max_timestamp, offset_for_timestamp
 from barnabas_broker.wire.messages import ListOffsetsRequest, ListOffsetsResponse
 from barnabas_core.errors import ApiError, ErrorCode
@@ -44,7 +46,7 @@ async def handle(
 ) -> ListOffsetsResponse:
     """Return the requested offset of each partition, or an error."""
     answer = AnswerInTurns(ListOffsetsResponse, context, environment.answers)
-    limit = last_stable_offset if request.isolation_level == READ_COMMITTED else _high_watermark
+    limit = last_stable_offset if request.isolation_level == READ_COMMITTED else attrgetter("high_watermark")
     topics = []
     for topic in request.topics:
         look_up = partial(_look_up, environment, topic.name, limit, context.api_version, answer.turn)
@@ -56,7 +58,7 @@ async def handle(
 async def _look_up(
     environment: HandlerEnvironment,
     name: str,
-    limit: Callable[[Partition], int],
+    limit: Callable[[Log], int],
     version: int,
     turn: FairTurn,
     wanted: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition,
@@ -66,7 +68,7 @@ async def _look_up(
     try:
         with environment.replicas.failures.using(name, wanted.partition_index) as partition:
             partition.check_readable(wanted.current_leader_epoch)
-            found = await find_offset(partition, wanted.timestamp, limit(partition), turn)
+            found = await find_offset(partition, wanted.timestamp, limit(partition.log), turn)
             partition.check_readable(wanted.current_leader_epoch)
     except ApiError as refusal:
         error = refusal.code
@@ -110,7 +112,7 @@ def _latest(partition: Partition, offset_max: int) -> Found:
 
 
 def _earliest(partition: Partition, offset_max: int) -> Found:
-    start = partition.log_start_offset
+    start = partition.log.log_start_offset
     return Found(UNKNOWN, start, partition.log.epochs.epoch_for_offset(start))
 
 
@@ -125,10 +127,6 @@ async def _largest_timestamp(partition: Partition, offset_max: int, turn: FairTu
 
 def _nothing(partition: Partition, offset_max: int) -> Found:
     return NOTHING
-
-
-def _high_watermark(partition: Partition) -> int:
-    return partition.high_watermark
 
 
 SPECIAL_TIMESTAMPS: Final[dict[int, Callable[[Partition, int], Found]]] = {

@@ -78,7 +78,7 @@ class _Writing:
             with self._environment.replicas.failures.using(topic, index) as partition:
                 partition.check_writable(all_replicas=True)
                 offset = partition.append_marker(marker, transaction_version, self._environment.clock.now_ms())
-                partition.when_committed(offset + 1, done)
+                partition.waits.wait(offset + 1, done, partition.log.high_watermark)
         except ApiError as error:
             done(error)
 

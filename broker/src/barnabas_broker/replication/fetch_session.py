@@ -182,7 +182,7 @@ class FetchSession:
         if self._followed.get(key) is not followed or followed.partition.log.syncs.unsynced_from is not None:
             return None
         try:
-            return followed.partition.fetch_position()
+            return followed.partition.follower.fetch_position(followed.partition.state.leader_epoch)
         except StorageError as error:
             self._storage_failed(key, followed, error)
             return None
@@ -246,17 +246,18 @@ class FetchSession:
         Raises ApiError if the partition has to pause, and StorageError.
         """
         partition = followed.partition
+        follower, leader_epoch = partition.follower, partition.state.leader_epoch
         if result.error == ErrorCode.OFFSET_OUT_OF_RANGE:
-            partition.out_of_range(result.log_start_offset, result.last_stable_offset, now_ms)
+            follower.out_of_range(result.log_start_offset, result.last_stable_offset, now_ms)
         elif result.error:
             raise ApiError(_known(result.error), f"error {result.error}")
         elif result.diverging_epoch is not None:
-            partition.diverged(*result.diverging_epoch)
+            follower.diverged(*result.diverging_epoch)
         else:
             if result.records and self._counts(partition):
                 self._throttle.take(len(result.records))
-            partition.append_as_follower(result.records, result.high_watermark, result.log_start_offset, now_ms)
-        position = partition.fetch_position()
+            follower.append(result.records, leader_epoch, result.high_watermark, result.log_start_offset, now_ms)
+        position = follower.fetch_position(leader_epoch)
         followed.lag = max(result.high_watermark - position.offset, 0)
         if position != followed.position:
             return True

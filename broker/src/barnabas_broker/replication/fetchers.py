@@ -32,7 +32,7 @@ class Fetchers:
     def follow(self, partition: Partition) -> None:
         """Fetch a partition from its current leader, in its current leader epoch."""
         key = partition.topic_id, partition.topic_partition.partition
-        leader_id = partition.leader_id
+        leader_id = partition.state.leader
         previous = self._fetched_from.get(key)
         if previous is not None and previous.leader_id != leader_id:
             previous.unfollow(partition)

@@ -115,8 +115,8 @@ class FollowerPartition:
 
     def news(self) -> FetchResult | None:
         """Return a result without records if the follower waits and lacks the current offsets, otherwise None."""
-        partition = self.partition
-        is_known = self._told == (partition.high_watermark, partition.log_start_offset)
+        log = self.partition.log
+        is_known = self._told == (log.high_watermark, log.log_start_offset)
         return None if is_known or not self.is_waiting else self._result(None)
 
     def refused(self, error: ApiError) -> FetchResult:
@@ -128,19 +128,19 @@ class FollowerPartition:
         self.is_waiting = False
         if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
             return refusal(self.wanted.partition, error)
-        partition, log = self.partition, self.partition.log
+        log = self.partition.log
         return FetchResult(
             self.wanted.partition,
             error.code,
-            partition.high_watermark,
+            log.high_watermark,
             log.log_end_offset,
             log.log_start_offset,
             None,
         )
 
     def _result(self, records: FileSlice | None, diverging: tuple[int, int] | None = None) -> FetchResult:
-        partition = self.partition
-        high_watermark, log_start_offset = self._told = partition.high_watermark, partition.log_start_offset
+        log = self.partition.log
+        high_watermark, log_start_offset = self._told = log.high_watermark, log.log_start_offset
         return FetchResult(
             self.wanted.partition,
             ErrorCode.NONE,

@@ -240,13 +240,13 @@ class FollowerSession:
             self._drop(key)
             named_topic = FetchTopic(topic.name, topic.topic_id, [])
             each = self._partitions[key] = FollowerPartition(self, named_topic, partition, wanted)
-            partition.watch_appends(self.follower_id, each)
+            partition.watchers.watch(self.follower_id, each)
         return each
 
     def _drop(self, key: tuple[TopicKey, int]) -> None:
         each = self._partitions.pop(key, None)
         if each is not None:
-            each.partition.unwatch_appends(self.follower_id, each)
+            each.partition.watchers.unwatch(self.follower_id, each)
             self._ready.pop(each, None)
             self._held.pop(each, None)
             self._news.pop(each, None)

@@ -36,7 +36,7 @@ class LogReports:
 
         Return True if the log was reported.
         """
-        state, end_offset, committed = partition.state, loaded.log_end_offset, partition.high_watermark
+        state, end_offset, committed = partition.state, loaded.log_end_offset, partition.log.high_watermark
         if state.leader != self._broker_id or end_offset >= committed:
             return False
         lost = f"the reloaded log ends at offset {end_offset}, but all records below {committed} were committed"

@@ -1,20 +1,22 @@
 """A replica of a partition on this broker, which leads or follows as the metadata says.
 
-A leader appends the batches of clients, tracks its followers and advances the high watermark. The base class in
-`replica` implements the follower.
+A leader appends the batches of clients, and advances the high watermark by what its `LeaderReplica` knows of the
+followers. A follower's `FollowerReplica` appends fetched batches and truncates the log.
 """
 
 from typing import Final
 from uuid import UUID
 
 from barnabas_broker.metadata.controller.decisions.isr_changes import IsrChange
-from barnabas_broker.metadata.model import PartitionState
-from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP, CommitQueue, Done
-from barnabas_broker.replication.leader_state import LeaderState
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState
+from barnabas_broker.replication.append_waits import AppendWaits
+from barnabas_broker.replication.append_watchers import AppendWatchers
+from barnabas_broker.replication.commit_queue import LOST_LEADERSHIP, CommitQueue
+from barnabas_broker.replication.follower_replica import FollowerReplica
+from barnabas_broker.replication.leader_replica import LeaderReplica
 from barnabas_broker.replication.not_leader_errors import other_epoch
-from barnabas_broker.replication.partition_environment import AppendWatcher, PartitionEnvironment, is_ahead
+from barnabas_broker.replication.partition_environment import PartitionEnvironment, is_ahead
 from barnabas_broker.replication.purgatory import WaitList
-from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.inspection.batch_inspection import inspects_records
 from barnabas_broker.storage.logs.log import Log
@@ -34,30 +36,34 @@ LEADER_ACKS: Final = frozenset({0, 1})
 NO_ACKS: Final[frozenset[int]] = frozenset()
 
 
-class Partition(Replica):
-    """A replica that may lead; `failure` is the reason why the replica is offline."""
+class Partition:
+    """A replica of a partition; `leader` is None while it follows, `failure` is the reason why it is offline."""
 
     __slots__ = (
+        "_committing",
         "_environment",
-        "_leadership",
-        "_may_commit",
         "_segment_bytes",
-        "_syncs",
         "_timestamp_after_max_ms",
-        "_watchers",
         "accepted_acks",
         "batch_bytes_max",
         "bytes_in",
         "bytes_out",
-        "commits",
         "failed_epoch",
         "failure",
+        "follower",
         "inspects_records",
         "isr_expands",
         "isr_shrinks",
+        "leader",
+        "log",
         "messages_in",
         "replication_bytes_out",
+        "state",
+        "topic_id",
+        "topic_partition",
         "waiters",
+        "waits",
+        "watchers",
     )
 
     def __init__(
@@ -70,12 +76,19 @@ class Partition(Replica):
         waiters: WaitList,
         commits: CommitQueue,
     ) -> None:
-        super().__init__(topic_partition, topic_id, log, high_watermark)
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        log.commit_to(min(max(high_watermark, log.log_start_offset), log.log_end_offset))
+        self.follower = FollowerReplica(log)
+        self.leader: LeaderReplica | None = None
+        self._committing: LeaderReplica | None = None
+        """The leader, unless it is offline or has an ELR (KIP-966), so that the high watermark must not advance."""
+        self.state = PartitionState(replicas=(), leader=NO_LEADER, leader_epoch=-1, isr=(), partition_epoch=-1)
+        """The partition's state in the metadata."""
         self.waiters = waiters
-        """The requests that wait for committed records or for a change of the leadership."""
-        self.commits = commits
-        self._syncs: CommitQueue | None = None
-        """The appends that wait for a sync of the log because of `flush.messages`; None until the first one."""
+        """The requests that wait for committed records or for a change of the leader."""
+        self.waits = AppendWaits(commits)
         self.failure: StorageError | None = None
         self.failed_epoch = -1
         self.messages_in = 0
@@ -86,32 +99,24 @@ class Partition(Replica):
         self.isr_shrinks = 0
         self.accepted_acks = NO_ACKS
         """The values of `acks` that a Produce may use now; `check_writable` raises the error for other values."""
-        self._may_commit = False
-        """True if the replica leads, is online and has no ELR (KIP-966), so that the high watermark may advance."""
         self._environment = environment
-        self._leadership: LeaderState | None = None
-        self._watchers: dict[int, AppendWatcher] = {}
+        self.watchers = AppendWatchers()
         self.configure(log.config)
 
     @property
-    def is_leader(self) -> bool:
-        """True if this replica is the leader."""
-        return self._leadership is not None
-
-    @property
-    def leadership(self) -> LeaderState | None:
-        """The leader's state, None on a follower."""
-        return self._leadership
+    def leader_epoch(self) -> int:
+        """The leader epoch, which each election increases."""
+        return self.state.leader_epoch
 
     @property
     def isr_size(self) -> int:
         """The number of in-sync replicas in the metadata."""
-        return len(self._state.isr)
+        return len(self.state.isr)
 
     @property
     def isr_size_min(self) -> int:
         """The number of in-sync replicas that acks=all requires, at most the number of replicas (KIP-966)."""
-        return min(self.log.config.min_insync_replicas, len(self._state.replicas))
+        return min(self.log.config.min_insync_replicas, len(self.state.replicas))
 
     def configure(self, config: LogConfig) -> None:
         """Apply the settings of the topic."""
@@ -126,48 +131,60 @@ class Partition(Replica):
 
     def _update_accepted_acks(self) -> None:
         """Compute the accepted `acks` (none for an internal topic), and if the high watermark may advance."""
-        leads = self.is_leader and self.failure is None
+        leads = self.leader is not None and self.failure is None
         acks = ANY_ACKS if self.isr_size >= self.isr_size_min else LEADER_ACKS
         self.accepted_acks = acks if leads and not is_internal(self.topic_partition.topic) else NO_ACKS
-        self._may_commit = leads and not self._state.elr
+        self._committing = None if self.failure is not None or self.state.elr else self.leader
 
     def go_offline(self, failure: StorageError) -> None:
         """Take the partition offline: all requests fail with KAFKA_STORAGE_ERROR until `come_back` is called."""
         self.failure = failure
         self.failed_epoch = self.leader_epoch
         self._update_accepted_acks()
-        self._fail_waiting(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+        self.waits.fail(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
         self._wake_all()
 
     def come_back(self, log: Log) -> None:
         """Serve a log that was loaded again, once the metadata no longer relies on the failed log."""
-        config, self.log, self.failure = self.log.config, log, None
-        self.high_watermark = min(self.high_watermark, log.log_end_offset)
-        if is_ahead(log, self._state):
+        config, self.failure = self.log.config, None
+        log.commit_to(min(self.log.high_watermark, log.log_end_offset))
+        self._use(log)
+        if is_ahead(log, self.state):
             self._resign()
-        elif self.is_leader:
-            self._lead(self._state, monotonic_ms(self._environment.clock))
+        elif self.leader is not None:
+            self._lead(self.state, monotonic_ms(self._environment.clock))
         self.configure(config)
         self._wake_all()
 
+    def move_to(self, log: Log) -> None:
+        """Replace the log by a log with the same records in another log dir."""
+        log.configure(self.log.config)
+        log.commit_to(self.log.high_watermark)
+        self._use(log)
+
+    def _use(self, log: Log) -> None:
+        self.log = log
+        self.follower.use(log)
+
     def apply(self, state: PartitionState) -> None:
         """Lead or follow according to a state with a newer partition epoch; ignore any other state."""
-        if state.partition_epoch <= self._state.partition_epoch:
+        if state.partition_epoch <= self.state.partition_epoch:
             return
-        previous, self._state = self._state, state
+        previous, self.state = self.state, state
         now_ms = monotonic_ms(self._environment.clock)
         if state.leader != self._environment.broker_id or is_ahead(self.log, state):
             self._resign()
-        elif self._leadership is None or state.leader_epoch != previous.leader_epoch:
+        elif self.leader is None or state.leader_epoch != previous.leader_epoch:
             self._resign()
             self._lead(state, now_ms)
         else:
             self.isr_expands += len(state.isr) > len(previous.isr)
             self.isr_shrinks += len(state.isr) < len(previous.isr)
-            self._leadership.committed(state, now_ms)
+            self.leader.committed(state, now_ms)
         self._update_accepted_acks()
         self._advance_high_watermark(now_ms)
-        self._propose_joining()  # A caught-up follower may not send another fetch for some time.
+        if self.leader is not None:  # A caught-up follower may not send another fetch for some time.
+            self._propose(self.leader, self.leader.isr_with_joining(self.log.high_watermark))
         self._wake_all()
 
     def resign(self) -> None:
@@ -177,18 +194,13 @@ class Partition(Replica):
         self._wake_all()
 
     def _resign(self) -> None:
-        self._leadership = None
-        self._fail_waiting(LOST_LEADERSHIP)
-
-    def _fail_waiting(self, error: ApiError) -> None:
-        self.commits.fail(error)
-        if self._syncs is not None:
-            self._syncs.fail(error)
+        self.leader = None
+        self.waits.fail(LOST_LEADERSHIP)
 
     def _lead(self, state: PartitionState, now_ms: int) -> None:
         broker_id, is_eligible = self._environment.broker_id, self._environment.is_eligible
         self.log.compaction.lower_to(self.log.log_end_offset)  # The old leader's log may have been longer.
-        self._leadership = LeaderState(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
+        self.leader = LeaderReplica(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
 
     def check_readable(self, current_leader_epoch: int) -> None:
         """Raise ApiError unless this replica leads in the client's leader epoch (KIP-320); -1 means any epoch."""
@@ -197,7 +209,7 @@ class Partition(Replica):
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
             self._environment.turned_away()
             raise other_epoch(current_leader_epoch, self.leader_epoch)
-        if self._leadership is None:
+        if self.leader is None:
             self._environment.turned_away()
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {self.topic_partition}")
 
@@ -210,12 +222,12 @@ class Partition(Replica):
 
     def check_caught_up(self) -> None:
         """Raise ApiError while the high watermark of a new leader is below the start of its leader epoch."""
-        leadership = self._leadership
-        if leadership is not None and self.high_watermark < leadership.epoch_start_offset:
+        leader = self.leader
+        if leader is not None and self.log.high_watermark < leader.epoch_start_offset:
             raise ApiError(
                 ErrorCode.OFFSET_NOT_AVAILABLE,
-                f"the high watermark of {self.topic_partition} is {self.high_watermark}, "
-                f"its leader epoch {self.leader_epoch} begins at {leadership.epoch_start_offset}; try again later",
+                f"the high watermark of {self.topic_partition} is {self.log.high_watermark}, "
+                f"its leader epoch {self.leader_epoch} begins at {leader.epoch_start_offset}; try again later",
             )
 
     def append_as_leader(self, batch: memoryview, header: BatchHeader, now_ms: int) -> LogAppend:
@@ -231,31 +243,30 @@ class Partition(Replica):
         if size_bytes > self._segment_bytes:
             message = f"the batch has {size_bytes} bytes; segment.bytes={self._segment_bytes} is the limit"
             raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, message)
-        leadership = self._leadership
-        if leadership is None:
+        leader = self.leader
+        if leader is None:
             raise LOST_LEADERSHIP
-        appended = self.log.append(batch, header, self._state.leader_epoch, now_ms)
+        appended = self.log.append(batch, header, leader.leader_epoch, now_ms)
         if appended.duplicate:
             return appended
         self.messages_in += header.record_count
         self.bytes_in += size_bytes
         since_boot_ms = 0
-        if leadership.followers:  # Only the lag of followers depends on the time.
+        if leader.followers:  # Only the lag of followers depends on the time.
             since_boot_ms = monotonic_ms(self._environment.clock)
-            leadership.appended(appended.base_offset, since_boot_ms)
+            leader.appended(appended.base_offset, since_boot_ms)
         self._advance_high_watermark(since_boot_ms)
-        for watcher in self._watchers.values():
+        for watcher in self.watchers.by_follower.values():
             watcher.changed()
         return appended
 
     def append_marker(self, marker: Marker, transaction_version: int, now_ms: int) -> int:
         """Append a transaction marker; return its offset. Raises ApiError and StorageError."""
-        leadership = self._leadership
-        if leadership is None:
+        leader = self.leader
+        if leader is None:
             raise LOST_LEADERSHIP
-        epoch, high_watermark = self._state.leader_epoch, self.high_watermark
-        offset = append_marker(self.log, marker, transaction_version, epoch, high_watermark, now_ms)
-        leadership.appended(offset, monotonic_ms(self._environment.clock))
+        offset = append_marker(self.log, marker, transaction_version, self.state.leader_epoch, now_ms)
+        leader.appended(offset, monotonic_ms(self._environment.clock))
         self.synced()
         self._wake_all()
         return offset
@@ -263,51 +274,39 @@ class Partition(Replica):
     def delete_records_before(self, offset: int) -> None:
         """Advance the log start offset, which followers learn with their next responses."""
         self.log.increment_log_start_offset(offset)
-        for watcher in self._watchers.values():
+        for watcher in self.watchers.by_follower.values():
             watcher.high_watermark_advanced()
-
-    def when_committed(self, end_offset: int, done: Done, *, all_replicas: bool = True) -> None:
-        """Call `done(None)` once the high watermark reaches `end_offset`, `done(error)` if the leadership ends before.
-
-        Without `all_replicas` the `ack_end_offset` of the leader's log has to reach `end_offset` instead.
-        """
-        if all_replicas:
-            self.commits.wait(end_offset, done)
-            self.commits.committed(self.high_watermark)
-        else:
-            self._syncs = self._syncs or self.commits.another()
-            self._syncs.wait(end_offset, done)
 
     def synced(self) -> None:
         """Advance the high watermark, and complete waiting appends, after a sync of the log (`flush.messages`)."""
         self._advance_high_watermark(monotonic_ms(self._environment.clock))
-        if self._syncs is not None:
-            self._syncs.committed(self.log.syncs.ack_end_offset(self.log.log_end_offset))
+        self.waits.synced(self.log.syncs.ack_end_offset(self.log.log_end_offset))
 
     def _advance_high_watermark(self, now_ms: int) -> None:
         """Advance the leader's high watermark, unless the partition has an ELR (KIP-966)."""
-        leadership, log = self._leadership, self.log
-        if leadership is None or not self._may_commit:
+        leader, log = self._committing, self.log
+        if leader is None:
             return
         offset, unsynced_from = log.log_end_offset, log.syncs.unsynced_from
-        if leadership.followers:
+        if leader.followers:
             lag_ms_max = self._environment.lag_ms_max()
-            offset = leadership.high_watermark(offset, self.isr_size_min, now_ms, lag_ms_max)
+            offset = leader.high_watermark(offset, self.isr_size_min, now_ms, lag_ms_max)
         if unsynced_from is not None and unsynced_from < offset:
             offset = unsynced_from
-        if offset <= self.high_watermark:
+        if offset <= log.high_watermark:
             return
-        self.high_watermark = offset
-        if self.commits.waiting:
-            self.commits.committed(offset)
+        log.commit_to(offset)
+        if self.waits.commits.waiting:
+            self.waits.commits.committed(offset)
         if self.waiters.waiting:
             self.waiters.mark()
-        for watcher in self._watchers.values():
-            watcher.high_watermark_advanced()
+        if self.watchers.by_follower:
+            for watcher in self.watchers.by_follower.values():
+                watcher.high_watermark_advanced()
 
     def _wake_all(self) -> None:
         self.waiters.mark()
-        for watcher in self._watchers.values():
+        for watcher in self.watchers.by_follower.values():
             watcher.changed()
 
     def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
@@ -322,21 +321,12 @@ class Partition(Replica):
 
         A leader knows its own leader epoch even before the first append.
         """
-        leadership, latest_epoch = self._leadership, self.log.epochs.latest_epoch
-        if leadership is None or epoch <= latest_epoch or epoch > self.leader_epoch:
+        leader, latest_epoch = self.leader, self.log.epochs.latest_epoch
+        if leader is None or epoch <= latest_epoch or epoch > self.leader_epoch:
             return self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
         if epoch == self.leader_epoch:
             return epoch, self.log.log_end_offset
-        return (epoch if latest_epoch < 0 else latest_epoch), leadership.epoch_start_offset
-
-    def watch_appends(self, follower_id: int, watcher: AppendWatcher) -> None:
-        """Notify the watcher of all changes, instead of the follower's previous watcher."""
-        self._watchers[follower_id] = watcher
-
-    def unwatch_appends(self, follower_id: int, watcher: AppendWatcher) -> None:
-        """Stop notifying the watcher, unless another watcher has replaced it."""
-        if self._watchers.get(follower_id) is watcher:
-            del self._watchers[follower_id]
+        return (epoch if latest_epoch < 0 else latest_epoch), leader.epoch_start_offset
 
     def sent_to_follower(self, size_bytes: int) -> None:
         """Count bytes that were sent to a follower."""
@@ -346,53 +336,39 @@ class Partition(Replica):
         self, follower_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int, now_ms: int
     ) -> None:
         """Record a fetch, which confirms that all records below `fetch_offset` are on the follower's disk."""
-        follower = None if self._leadership is None else self._leadership.followers.get(follower_id)
-        if follower is None:
+        leader, log = self.leader, self.log
+        follower = None if leader is None else leader.followers.get(follower_id)
+        if leader is None or follower is None:
             return
         if log_start_offset > follower.log_start_offset:
             self.waiters.mark()
-        follower.fetched(broker_epoch, fetch_offset, log_start_offset, self.log.log_end_offset, now_ms)
-        self._propose_joining()
+        follower.fetched(broker_epoch, fetch_offset, log_start_offset, log.log_end_offset, now_ms)
+        self._propose(leader, leader.isr_with_joining(log.high_watermark))
         self._advance_high_watermark(now_ms)
 
     def check_isr(self, now_ms: int) -> None:
         """Propose an ISR without replicas that lag or, if no replica lags, with replicas that may join."""
-        leadership = self._leadership
-        if leadership is None or self.failure is not None:
-            return
-        leadership.is_refused, lag_ms_max = False, self._environment.lag_ms_max()
-        staying = leadership.isr_without_laggards(self.log.log_end_offset, now_ms, lag_ms_max)
-        if staying is not None:
-            self._propose_isr(staying)
-        else:
-            self._propose_joining()
+        leader, log = self.leader, self.log
+        if leader is not None and self.failure is None:
+            staying = leader.isr_without_laggards(log.log_end_offset, now_ms, self._environment.lag_ms_max())
+            self._propose(leader, staying or leader.isr_with_joining(log.high_watermark))
 
-    def _propose_joining(self) -> None:
-        joined = self._leadership.isr_with_joining(self.high_watermark) if self._leadership is not None else None
-        if joined is not None:
-            self._propose_isr(joined)
-
-    def _propose_isr(self, isr: frozenset[int]) -> None:
-        assert self._leadership is not None
-        self._leadership.pending_isr = isr
-        self._environment.propose_isr(self)
+    def _propose(self, leader: LeaderReplica, isr: frozenset[int] | None) -> None:
+        if isr is not None:
+            leader.propose(isr)
+            self._environment.propose_isr(self)
 
     def isr_change(self, *, confirms: bool) -> IsrChange | None:
         """Return the pending proposal, or with `confirms` the known ISR; None if no proposal is pending."""
-        leadership = self._leadership
-        if leadership is None or leadership.pending_isr is None:
+        leader, state = self.leader, self.state
+        own_epoch = self._environment.own_broker_epoch()
+        epochs = None if leader is None else leader.proposal(own_epoch, confirms=confirms)
+        if epochs is None:
             return None
-        members = leadership.isr if confirms else leadership.pending_isr
-        return IsrChange(
-            self.topic_partition,
-            self.topic_id,
-            self._state.leader_epoch,
-            self._state.partition_epoch,
-            leadership.broker_epochs(members, self._environment.own_broker_epoch()),
-        )
+        return IsrChange(self.topic_partition, self.topic_id, state.leader_epoch, state.partition_epoch, epochs)
 
     def isr_change_refused(self, change: IsrChange) -> None:
         """Drop the pending ISR, because the change was not written and never will be."""
-        if self._leadership is not None and self._state.partition_epoch == change.partition_epoch:
-            self._leadership.refused()
+        if self.leader is not None and self.state.partition_epoch == change.partition_epoch:
+            self.leader.refused()
             self._advance_high_watermark(monotonic_ms(self._environment.clock))

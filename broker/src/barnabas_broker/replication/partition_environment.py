@@ -1,11 +1,11 @@
 """The dependencies of a partition on its broker, and small types for partitions."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.isr_changes import IsrProposer
-from barnabas_broker.replication.leader_state import IsEligible
+from barnabas_broker.replication.leader_replica import IsEligible
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.clock import Clock
 
@@ -17,18 +17,6 @@ class FetchPosition(NamedTuple):
     last_fetched_epoch: int
     leader_epoch: int
     log_start_offset: int
-
-
-class AppendWatcher(Protocol):
-    """The observer of a partition's changes, on behalf of a follower's fetch session; the calls are cheap."""
-
-    def changed(self) -> None:
-        """Record that records were appended or the leadership changed."""
-        ...
-
-    def high_watermark_advanced(self) -> None:
-        """Record that the high watermark or the log start offset advanced."""
-        ...
 
 
 def is_ahead(log: Log, state: PartitionState) -> bool:

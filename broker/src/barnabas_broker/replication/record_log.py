@@ -56,7 +56,7 @@ class RecordLog:
         except ApiError as error:
             done(error)
             return
-        hosted.when_committed(appended.base_offset + len(records), done)
+        hosted.waits.wait(appended.base_offset + len(records), done, hosted.log.high_watermark)
 
     def append_marker(
         self, partition: int, marker: Marker, transaction_version: int, done: Callable[[ApiError | None], object]
@@ -69,7 +69,7 @@ class RecordLog:
         except ApiError as error:
             done(error)
             return
-        hosted.when_committed(offset + 1, done)
+        hosted.waits.wait(offset + 1, done, hosted.log.high_watermark)
 
     def when_committed(self, partition: int, done: Callable[[ApiError | None], object]) -> None:
         """Call `done(None)` once all present records are committed, or `done(error)` if the outcome is unknown."""
@@ -79,7 +79,7 @@ class RecordLog:
         except ApiError as error:
             done(error)
             return
-        hosted.when_committed(hosted.log.log_end_offset, done)
+        hosted.waits.wait(hosted.log.log_end_offset, done, hosted.log.high_watermark)
 
     def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValueSlice | None]:
         """Yield the last value of each key in each slice of the log, from the start to the current end of the log.
@@ -90,7 +90,7 @@ class RecordLog:
         """
         hosted = self._replicas.lookup.find(self._topic, None, partition)
         hosted.check_readable(-1)
-        offset, end_offset = hosted.log_start_offset, hosted.log.log_end_offset
+        offset, end_offset = hosted.log.log_start_offset, hosted.log.log_end_offset
         while offset < end_offset:
             records = hosted.log.read(offset, self._read_bytes, end_offset, at_least_one_batch=True)
             if records is None:

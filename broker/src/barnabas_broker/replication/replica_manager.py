@@ -308,9 +308,9 @@ class ReplicaManager:
         return Partition(where, topic_id, opened, high_watermark, self._context, waiters, commits)
 
     def _take_over(self, partition: Partition, state: PartitionState) -> None:
-        led_by = (partition.leader_id, partition.leader_epoch)
+        led_by = (partition.state.leader, partition.leader_epoch)
         partition.apply(state)
-        if led_by != (partition.leader_id, partition.leader_epoch):
+        if led_by != (partition.state.leader, partition.leader_epoch):
             self._follow(partition)
         if partition.failure is not None:
             self._look_after(partition)
@@ -321,7 +321,7 @@ class ReplicaManager:
         fetching.unfollow(partition)
         record = self.states.hosted(partition.topic_partition)
         is_usable = partition.failure is None and not self._reports.is_ahead(record, partition)
-        if is_usable and partition.leader_id not in (self._broker_id, NO_LEADER):
+        if is_usable and partition.state.leader not in (self._broker_id, NO_LEADER):
             fetching.follow(partition)
 
     def _remove(self, record: ReplicaRecord) -> None:

@@ -121,7 +121,7 @@ def _logs(logs: LogManager, hosted: Hosted) -> list[Family]:
             hosted,
             "kafka_log_log_logstartoffset",
             "Log start offset of the replica on this broker",
-            lambda each: each.log_start_offset,
+            lambda each: each.log.log_start_offset,
         ),
         _of_partition(
             hosted,

@@ -94,7 +94,7 @@ async def _lag(environment: HandlerEnvironment) -> OffsetValue:
     def lag(each: GroupPlace) -> int | None:
         hosted = _hosted(environment, each.topic_partition)
         if hosted is not None:
-            return group_lag.lag(each.committed, hosted.log_start_offset, hosted.high_watermark)
+            return group_lag.lag(each.committed, hosted.log.log_start_offset, hosted.log.high_watermark)
         start, end = starts.get(each.topic_partition, each.committed), ends.get(each.topic_partition)
         return None if start is None or end is None else group_lag.lag(each.committed, start, end)
 

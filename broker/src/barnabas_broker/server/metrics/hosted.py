@@ -38,7 +38,7 @@ class Totals:
         """Add one partition to the sums."""
         self.partitions += 1
         self.offline += partition.failure is not None
-        self.replication_bytes_in += partition.replication_bytes_in
+        self.replication_bytes_in += partition.follower.replication_bytes_in
         self.replication_bytes_out += partition.replication_bytes_out
         self.isr_shrinks += partition.isr_shrinks
         self.isr_expands += partition.isr_expands
@@ -46,7 +46,7 @@ class Totals:
         of_topic.messages_in += partition.messages_in
         of_topic.bytes_in += partition.bytes_in
         of_topic.bytes_out += partition.bytes_out
-        if partition.is_leader:
+        if partition.leader is not None:
             self._add_led(partition)
 
     def _add_led(self, partition: Partition) -> None:

@@ -20,12 +20,15 @@ def partition_families(hosted: Hosted) -> list[Family]:
             hosted,
             f"{exporter}current_offset",
             "High watermark of the partition, below which consumers can read",
-            lambda each: each.high_watermark,
+            lambda each: each.log.high_watermark,
         ),
         _led(
-            hosted, f"{exporter}oldest_offset", "Log start offset of the partition", lambda each: each.log_start_offset
+            hosted,
+            f"{exporter}oldest_offset",
+            "Log start offset of the partition",
+            lambda each: each.log.log_start_offset,
         ),
-        _led(hosted, f"{exporter}leader", "Id of the broker that leads the partition", lambda each: each.leader_id),
+        _led(hosted, f"{exporter}leader", "Id of the broker that leads the partition", lambda each: each.state.leader),
         _led(hosted, f"{exporter}leader_is_preferred", "1 if the preferred replica leads, else 0", _is_preferred),
         _led(hosted, f"{exporter}replicas", "Number of replicas", _replica_count),
         _led(hosted, f"{exporter}in_sync_replica", "Number of in-sync replicas", lambda each: each.isr_size),
@@ -58,7 +61,11 @@ def _led(hosted: Hosted, name: str, help_text: str, value: PartitionValue) -> Fa
     def samples() -> Iterator[Sample | None]:
         for each in hosted.partitions:
             topic, partition = each.topic_partition
-            yield Sample(f'topic="{topic}",partition="{partition}"', int(value(each))) if each.is_leader else None
+            yield (
+                Sample(f'topic="{topic}",partition="{partition}"', int(value(each)))
+                if each.leader is not None
+                else None
+            )
 
     return Family(name, "gauge", help_text, samples)
 
@@ -68,4 +75,4 @@ def _replica_count(partition: Partition) -> int:
 
 
 def _is_preferred(partition: Partition) -> int:
-    return int(partition.leader_id == partition.state.replicas[0])
+    return int(partition.state.leader == partition.state.replicas[0])

@@ -115,18 +115,18 @@ def _of_coordinator(environment: HandlerEnvironment) -> list[Family]:
 def _of_partitions(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
     def lags() -> Iterator[Sample | None]:
         for each in hosted.partitions:
-            yield Sample(_place(each), held_back(each)) if each.is_leader else None
+            yield Sample(_place(each), held_back(each.log)) if each.leader is not None else None
 
     def stable_offsets() -> Iterator[Sample | None]:
         for each in hosted.partitions:
-            lag = held_back(each) if each.is_leader else 0
-            yield Sample(_place(each), each.high_watermark - lag) if lag else None
+            lag = held_back(each.log) if each.leader is not None else 0
+            yield Sample(_place(each), each.log.high_watermark - lag) if lag else None
 
     def late() -> Iterator[Sample | None]:
         before_ms = environment.clock.now_ms() - environment.config.transaction_max_timeout_ms - LATE_AFTER_MS
         count = 0
         for each in hosted.partitions:
-            since_ms = undecided_since_ms(each) if each.is_leader else None
+            since_ms = undecided_since_ms(each.log) if each.leader is not None else None
             count += since_ms is not None and since_ms < before_ms
             yield None
         yield Sample("", count)

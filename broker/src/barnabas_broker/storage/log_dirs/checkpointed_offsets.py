@@ -22,3 +22,11 @@ def offset_of_each(
 def raised_start(log: Log) -> int | None:
     """Return the log start offset if it is above the base offset of the first segment, else None."""
     return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None
+
+
+def load_clean_offset(log: Log, checkpointed: int) -> bool:
+    """Set the checkpointed clean offset. Return True if it is above the log's end, so that appends have to wait."""
+    log.compaction.ended(min(checkpointed, log.log_end_offset))
+    if checkpointed > log.log_end_offset:
+        log.known_producers.hold_back(until_checkpointed=True)
+    return checkpointed > log.log_end_offset

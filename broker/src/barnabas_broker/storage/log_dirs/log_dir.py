@@ -18,7 +18,7 @@ from barnabas_broker.storage.disk.checkpoints import (
 )
 from barnabas_broker.storage.disk.files import DiskUsage, FileSystem, LogFile
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, disk_access
-from barnabas_broker.storage.log_dirs.checkpointed_offsets import offset_of_each, raised_start
+from barnabas_broker.storage.log_dirs.checkpointed_offsets import load_clean_offset, offset_of_each, raised_start
 from barnabas_broker.storage.log_dirs.kept_records import KeptRecords
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity, checked_owner
 from barnabas_broker.storage.logs.log import Log
@@ -320,7 +320,7 @@ class LogDir:
         been rewritten.
         """
         offsets = self.offsets(file_names.CLEAN_OFFSETS).items()
-        return [log for key, offset in offsets if (log := self.logs.get(key)) and log.load_clean_offset(offset)]
+        return [log for key, offset in offsets if (log := self.logs.get(key)) and load_clean_offset(log, offset)]
 
     def _write_offset_of_each(self, file_name: str, offset_of: Callable[[Log], int | None]) -> None:
         self._write_offsets(file_name, self._offsets_to_write(file_name, offset_of))

@@ -36,7 +36,7 @@ from barnabas_broker.wire.record_batch import (
     BatchHeader,
     assign_log_append_time,
 )
-from barnabas_core.config.log_config import LogConfig, TimestampType
+from barnabas_core.config.log_config import LONG_MAX, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
 
 
@@ -53,6 +53,7 @@ class Log:
         "directory",
         "epochs",
         "files",
+        "high_watermark",
         "known_producers",
         "log_dir",
         "log_end_offset",
@@ -79,6 +80,8 @@ class Log:
         self.log_dir = place.log_dir
         self.directory = place.directory
         self.log_start_offset, self.log_end_offset, recovery_point = offsets
+        self.high_watermark = self.log_start_offset
+        """The end of the records that are committed, as far as this replica knows."""
         self._environment = environment
         self.files: FileSystem = environment.files
         self.segments = Segments(segments)
@@ -99,7 +102,7 @@ class Log:
         self.syncs.configure(config)
         if self.log_end_offset >= self.syncs.due_at:
             self.await_sync(self.log_end_offset)
-        if self.syncs.awaits_flush_ms:
+        if config.flush_ms != LONG_MAX:
             self._mark_unflushed()
 
     def promises_synced(self, *, before: bool) -> bool:
@@ -121,7 +124,7 @@ class Log:
     def due_flush(self, now_ms: int) -> FlushJob | None:
         """Return a sync that is due, or None; the caller runs it and passes it to `syncs.flushed`."""
         job = self.syncs.due_flush(self.log_end_offset, now_ms)
-        if job is None and not self.syncs.awaits_flush_ms:
+        if job is None and self.config.flush_ms == LONG_MAX:
             self._environment.unflushed.pop(self.topic_partition, None)
         return job
 
@@ -209,6 +212,10 @@ class Log:
                     producers.transactions.stable_until(high_watermark)  # This call also forgets ended transactions.
                 else:
                     producers.record(header, header.base_offset, header.max_timestamp_ms)
+
+    def commit_to(self, offset: int) -> None:
+        """Set the high watermark."""
+        self.high_watermark = offset
 
     def skip_to(self, offset: int) -> None:
         """Sync the log, then move its end up to `offset`, past offsets that compaction has removed."""
@@ -317,13 +324,6 @@ class Log:
         """Take no appends until the checkpoints are rewritten, because they may list an earlier log of that name."""
         self.known_producers.hold_back(until_checkpointed=True)
         self._environment.truncated(self)
-
-    def load_clean_offset(self, checkpointed: int) -> bool:
-        """Set the checkpointed clean offset. Return True if it is above the log's end, so that appends have to wait."""
-        self.compaction.ended(min(checkpointed, self.log_end_offset))
-        if checkpointed > self.log_end_offset:
-            self.known_producers.hold_back(until_checkpointed=True)
-        return checkpointed > self.log_end_offset
 
     def take_over(self, log: "Log", producers: ProducerStates) -> None:
         """Use `producers`, and the compaction bounds of `log`, from which this log was copied."""

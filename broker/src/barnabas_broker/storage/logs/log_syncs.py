@@ -157,11 +157,6 @@ class LogSyncs:
             return self.flush_job(log_end)
         return self.flush_job(min(self._segments.active.base_offset, log_end))
 
-    @property
-    def awaits_flush_ms(self) -> bool:
-        """True if a sync may become due although no segment is rolled."""
-        return self._flush_ms != LONG_MAX
-
     def flushed(self, job: FlushJob, log_end: int) -> None:
         """Raise the recovery point after the job has run, unless the log was truncated or renamed meanwhile."""
         self._ended(log_end)

@@ -7,9 +7,7 @@ from barnabas_broker.wire.record_batch import assign_offset
 from barnabas_broker.wire.transaction_markers import Marker, encode_marker
 
 
-def append_marker(
-    log: Log, marker: Marker, transaction_version: int, leader_epoch: int, high_watermark: int, now_ms: int
-) -> int:
+def append_marker(log: Log, marker: Marker, transaction_version: int, leader_epoch: int, now_ms: int) -> int:
     """Append a marker as a follower appends batches, and return its offset. Raises StorageError.
 
     Raises ApiError before any change if the leader epoch, producer epoch or coordinator epoch is too old.
@@ -18,5 +16,5 @@ def append_marker(
     log.epochs.check_may_begin(leader_epoch)
     batch, offset = encode_marker(marker, now_ms), log.log_end_offset
     assign_offset(batch, 0, offset, leader_epoch)
-    append_as_follower(log, memoryview(batch), leader_epoch, high_watermark, now_ms)
+    append_as_follower(log, memoryview(batch), leader_epoch, log.high_watermark, now_ms)
     return offset

@@ -2,30 +2,18 @@
 
 from collections.abc import Callable
 from itertools import takewhile
-from typing import NamedTuple
 
 from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.segments.segment import Segment
-from barnabas_broker.storage.segments.segments import Segments
-from barnabas_core.config.log_config import LogConfig
-
-
-class RetentionBounds(NamedTuple):
-    """The offsets of a log that limit what retention may delete."""
-
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int
 
 
 @disk_access
-def enforce_retention(log: Log, now_ms: int, high_watermark: int) -> int:
+def enforce_retention(log: Log, now_ms: int) -> int:
     """Delete the segments that exceed retention by time, size or log start offset; return their number."""
     if log.known_producers.are_held_back:  # While the log takes no appends, the active segment cannot be rolled.
         return 0
-    bounds = RetentionBounds(log.log_start_offset, log.log_end_offset, high_watermark)
-    expired = expired_segments(log.segments, log.config, bounds, now_ms)
+    expired = _expired_segments(log, now_ms)
     if expired:
         delete_segments(log, expired, now_ms)
     return len(expired)
@@ -52,28 +40,26 @@ def _discard_oldest(log: Log, segments: list[Segment], due_ms: int) -> None:
         log.increment_log_start_offset(log.segments.first.base_offset)
 
 
-def expired_segments(segments: Segments, config: LogConfig, bounds: RetentionBounds, now_ms: int) -> list[Segment]:
+def _expired_segments(log: Log, now_ms: int) -> list[Segment]:
     """Return the oldest segments that exceed a retention rule, none of them above the high watermark.
 
     The active segment can expire by time or size, as in Kafka, unless it is empty.
     """
-    candidates = [segment for segment in segments if _may_go(segment, segments, bounds)]
-    rules = [_below_start(segments, bounds)]
+    segments, config = log.segments, log.config
+    candidates = [each for each in segments if each.size_bytes > 0 and _end_offset(log, each) <= log.high_watermark]
+    rules = [_below_start(log)]
     if config.deletes:
         rules += [_too_old(config.retention_ms, now_ms), _too_much(segments.size_bytes, config.retention_bytes)]
     return max((list(takewhile(rule, candidates)) for rule in rules), key=len)
 
 
-def _may_go(segment: Segment, segments: Segments, bounds: RetentionBounds) -> bool:
-    return segment.size_bytes > 0 and segments.end_offset(segment, bounds.log_end_offset) <= bounds.high_watermark
+def _end_offset(log: Log, segment: Segment) -> int:
+    return log.segments.end_offset(segment, log.log_end_offset)
 
 
-def _below_start(segments: Segments, bounds: RetentionBounds) -> Callable[[Segment], bool]:
-    def rule(segment: Segment) -> bool:
-        ends = segments.end_offset(segment, bounds.log_end_offset)
-        return segment is not segments.active and ends <= bounds.log_start_offset
-
-    return rule
+def _below_start(log: Log) -> Callable[[Segment], bool]:
+    active, start_offset = log.segments.active, log.log_start_offset
+    return lambda segment: segment is not active and _end_offset(log, segment) <= start_offset
 
 
 def _too_old(retention_ms: int, now_ms: int) -> Callable[[Segment], bool]:

@@ -1,7 +1,7 @@
 """The high watermark and the in-sync replicas follow from what the followers have fetched."""
 
 from barnabas_broker.metadata.model import PartitionState
-from barnabas_broker.replication.leader_state import UNKNOWN_OFFSET, LeaderState
+from barnabas_broker.replication.leader_replica import UNKNOWN_OFFSET, LeaderReplica
 
 LAG_MS_MAX = 30_000
 EPOCHS = {2: 20, 3: 30}
@@ -11,16 +11,16 @@ def is_eligible(broker_id: int, broker_epoch: int) -> bool:
     return EPOCHS.get(broker_id) == broker_epoch
 
 
-def leader(isr: tuple[int, ...] = (1, 2, 3), end_offset: int = 10) -> LeaderState:
+def leader(isr: tuple[int, ...] = (1, 2, 3), end_offset: int = 10) -> LeaderReplica:
     state = PartitionState(replicas=(1, 2, 3), leader=1, leader_epoch=5, isr=isr)
-    return LeaderState(1, state, end_offset, now_ms=0, is_eligible=is_eligible)
+    return LeaderReplica(1, state, end_offset, now_ms=0, is_eligible=is_eligible)
 
 
-def fetch(state: LeaderState, broker_id: int, offset: int, end_offset: int, now_ms: int, epoch: int = 0) -> None:
+def fetch(state: LeaderReplica, broker_id: int, offset: int, end_offset: int, now_ms: int, epoch: int = 0) -> None:
     state.followers[broker_id].fetched(epoch or EPOCHS[broker_id], offset, 0, end_offset, now_ms)
 
 
-def high_watermark(state: LeaderState, end_offset: int, now_ms: int = 0, isr_size_min: int = 2) -> int:
+def high_watermark(state: LeaderReplica, end_offset: int, now_ms: int = 0, isr_size_min: int = 2) -> int:
     return state.high_watermark(end_offset, isr_size_min, now_ms, LAG_MS_MAX)
 
 

@@ -61,22 +61,32 @@ class FollowerProgress:
         return self.log_end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms_max
 
 
-class LeaderState:
+class LeaderReplica:
     """The state of a partition's leader in one leader epoch. All times are in ms of the monotonic clock."""
 
-    __slots__ = ("_is_eligible", "epoch_start_offset", "followers", "is_refused", "isr", "leader_id", "pending_isr")
+    __slots__ = (
+        "_is_eligible",
+        "epoch_start_offset",
+        "followers",
+        "is_refused",
+        "isr",
+        "leader_epoch",
+        "leader_id",
+        "pending_isr",
+    )
 
     def __init__(
         self, leader_id: int, state: PartitionState, log_end_offset: int, now_ms: int, is_eligible: IsEligible
     ) -> None:
         self.leader_id = leader_id
+        self.leader_epoch = state.leader_epoch
         self.epoch_start_offset = log_end_offset
         """The log end offset at which the leader epoch began."""
         self.isr: frozenset[int] = frozenset(state.isr)
         self.pending_isr: frozenset[int] | None = None
         """The proposed ISR, which may have been written, None if no proposal is pending."""
         self.is_refused = False
-        """True if the last proposal was refused; the next one waits for a change of the metadata or `check_isr`."""
+        """True if the last proposal was refused; the next one waits for new metadata or the next check of lags."""
         self.followers: dict[int, FollowerProgress] = {}
         self._is_eligible = is_eligible
         self._take_replicas(state.replicas, now_ms)
@@ -160,7 +170,11 @@ class LeaderState:
         return self.isr | joining if joining else None
 
     def isr_without_laggards(self, log_end_offset: int, now_ms: int, lag_ms_max: int) -> frozenset[int] | None:
-        """Return the ISR without replicas that lag too long, None if no replica lags or a proposal is pending."""
+        """Return the ISR without replicas that lag too long, None if no replica lags or a proposal is pending.
+
+        From now on, replicas may join again after a refused proposal.
+        """
+        self.is_refused = False
         if self.pending_isr is not None:
             return None
         staying = {
@@ -173,8 +187,18 @@ class LeaderState:
             self.followers[each].left_at = self.followers[each].log_end_offset
         return None if staying == self.isr else frozenset(staying)
 
-    def broker_epochs(self, members: Iterable[int], own_broker_epoch: int) -> dict[int, int]:
-        """Return the broker epoch of each member of an ISR, as of the member's last fetch (KIP-903)."""
+    def propose(self, isr: frozenset[int]) -> None:
+        """Set the proposed ISR, which may be written from now on."""
+        self.pending_isr = isr
+
+    def proposal(self, own_broker_epoch: int, *, confirms: bool) -> dict[int, int] | None:
+        """Return the members of the proposed ISR, or with `confirms` of the known ISR; None if no proposal is pending.
+
+        Each member has its broker epoch, as of its last fetch (KIP-903).
+        """
+        if self.pending_isr is None:
+            return None
+        members = self.isr if confirms else self.pending_isr
         return {
             each: own_broker_epoch if each == self.leader_id else self.followers[each].broker_epoch
             for each in sorted(members)

@@ -1,0 +1,34 @@
+"""The appends of a partition that wait for the high watermark, or for a sync of the log."""
+
+from barnabas_broker.replication.commit_queue import CommitQueue, Done
+from barnabas_core.errors import ApiError
+
+
+class AppendWaits:
+    """The waiting appends: those with acks=all in `commits`, and those that `flush.messages` lets wait for a sync."""
+
+    __slots__ = ("_syncs", "commits")
+
+    def __init__(self, commits: CommitQueue) -> None:
+        self.commits = commits
+        self._syncs: CommitQueue | None = None
+
+    def wait(self, end_offset: int, done: Done, high_watermark: int, *, all_replicas: bool = True) -> None:
+        """Call `done(None)` once the high watermark or, without `all_replicas`, a sync reaches `end_offset`."""
+        if all_replicas:
+            self.commits.wait(end_offset, done)
+            self.commits.committed(high_watermark)
+        else:
+            self._syncs = self._syncs or self.commits.another()
+            self._syncs.wait(end_offset, done)
+
+    def synced(self, ack_end_offset: int) -> None:
+        """Complete the appends below `ack_end_offset` that wait for a sync."""
+        if self._syncs is not None:
+            self._syncs.committed(ack_end_offset)
+
+    def fail(self, error: ApiError) -> None:
+        """Fail all waiting appends."""
+        self.commits.fail(error)
+        if self._syncs is not None:
+            self._syncs.fail(error)

@@ -1,0 +1,33 @@
+"""The observers of a partition's changes, on behalf of its followers."""
+
+from typing import Protocol
+
+
+class AppendWatcher(Protocol):
+    """The observer of a partition's changes, on behalf of a follower's fetch session; the calls are cheap."""
+
+    def changed(self) -> None:
+        """Record that records were appended or the leadership changed."""
+        ...
+
+    def high_watermark_advanced(self) -> None:
+        """Record that the high watermark or the log start offset advanced."""
+        ...
+
+
+class AppendWatchers:
+    """The observers by follower."""
+
+    __slots__ = ("by_follower",)
+
+    def __init__(self) -> None:
+        self.by_follower: dict[int, AppendWatcher] = {}
+
+    def watch(self, follower_id: int, watcher: AppendWatcher) -> None:
+        """Notify the watcher of all changes, instead of the follower's previous watcher."""
+        self.by_follower[follower_id] = watcher
+
+    def unwatch(self, follower_id: int, watcher: AppendWatcher) -> None:
+        """Stop notifying the watcher, unless another watcher has replaced it."""
+        if self.by_follower.get(follower_id) is watcher:
+            del self.by_follower[follower_id]
