@@ -40,4 +40,4 @@ def reviewed(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 def test_what_etcd_has_room_for_is_looked_at() -> None:
     assert reviewed(a_topic(1), a_topic(2))["allowed"]
-    assert "Decreasing partitions not supported" in reviewed(a_topic(2), a_topic(1))["status"]["message"]
+    assert "Decreasing partitions is not supported" in reviewed(a_topic(2), a_topic(1))["status"]["message"]

@@ -130,11 +130,12 @@ def test_a_token_for_brokers_without_certificates_is_refused() -> None:
     spec = ClusterSpec(listeners=(Listener(name="plain"),), insecure=True, metrics=METRICS)
     (message,) = (message for _, message in pod_problems(replace(OPEN, spec=spec)))
     assert message.startswith(
-        "spec.metrics.tokenSecret.name is scraper; allowed: leave out spec.metrics, or any of spec."
+        "spec.metrics.tokenSecret.name is scraper, but the brokers have no certificates; "
+        "remove spec.metrics, or set any"
     )
     assert message.endswith("because without TLS the token would be sent in clear")
     (of_config,) = (
         message
         for _, message in pod_problems(replace(OPEN, spec=replace(OPEN.spec, config={"http.ssl.key.location": "/k"})))
     )
-    assert of_config == "spec.config http.ssl.key.location is set by spec.metrics; allowed: leave it out"
+    assert of_config == "spec.config must not set http.ssl.key.location, because the value comes from spec.metrics"

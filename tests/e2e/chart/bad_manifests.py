@@ -263,7 +263,7 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
     "a label that finds the brokers": in_template(
         "webhook",
         "spec.template.pod.metadata.labels[\"app.kubernetes.io/name\"] is 'mine'",
-        "choose another",
+        "choose another name",
         pod={"metadata": {"labels": {"app.kubernetes.io/name": "mine"}}},
     ),
     "a budget's field that is none": in_template(

@@ -56,7 +56,7 @@ EDITS: Final[Mapping[str, Edit]] = {
     "rolling.maxUnavailablePerRack": Edit(0, "1"),
     "rolling.pause": Edit(True),
     "metadataVersion": Edit(1, "downgrade"),
-    "template.metadata": Edit({"labels": {"app.kubernetes.io/name": "mine"}}, "choose another"),
+    "template.metadata": Edit({"labels": {"app.kubernetes.io/name": "mine"}}, "choose another name"),
     "template.statefulSet": Edit({"spec": {"replicas": 5}}, "remove the field from the template"),
     "template.pod": Edit({"spec": {"nodeSelector": {"nobodys": "node"}}}),
     "template.brokerContainer": Edit({"nobodys": 1}, "nobodys"),

@@ -150,7 +150,7 @@ TOPIC: Final = Kind(
             {
                 "rule": "!has(oldSelf.partitions) || (has(self.partitions) && self.partitions >= oldSelf.partitions)",
                 "messageExpression": (
-                    "'Decreasing partitions not supported: spec.partitions is %s; allowed: %d or more'"
+                    "'Decreasing partitions is not supported: spec.partitions is %s; allowed: %d or more'"
                     ".format([has(self.partitions) ? '%d'.format([self.partitions]) : 'missing', oldSelf.partitions])"
                 ),
             },

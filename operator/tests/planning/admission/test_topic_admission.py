@@ -28,7 +28,7 @@ def noted(applied: str) -> JsonObject:
 
 ALLOWED = Verdict()
 HELD = {**topic(), "status": {"cluster": "one"}}
-NEVER_FEWER = "Decreasing partitions not supported: spec.partitions is"
+NEVER_FEWER = "Decreasing partitions is not supported: spec.partitions is"
 
 TOPICS: Mapping[str, tuple[JsonObject | None, JsonObject | None, AdmissionContext, str | None]] = {
     "a good one": (None, topic(partitions=6, replicas=3), AdmissionContext(), None),

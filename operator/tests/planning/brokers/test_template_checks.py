@@ -180,16 +180,15 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"pod": {"metadata": {"labels": {"app.kubernetes.io/name": "mine"}}}},
         (
             "spec.template.pod.metadata.labels[\"app.kubernetes.io/name\"] is 'mine' "
-            "(string), but this name is reserved for the operator; "
-            "choose another"
+            "(string), but the operator reserves this name; "
+            "choose another name"
         ),
     ),
     "a label of the operator everywhere": (
         {"metadata": {"labels": {"barnabas.dev/cluster": "other"}}},
         (
-            "spec.template.metadata.labels[\"barnabas.dev/cluster\"] is 'other' (string), but this "
-            "name is reserved for the operator; "
-            "choose another"
+            "spec.template.metadata.labels[\"barnabas.dev/cluster\"] is 'other' (string), but the "
+            "operator reserves this name; choose another name"
         ),
     ),
     "the type of the Service for pods": (

@@ -107,19 +107,19 @@ def test_a_run_that_names_a_job_and_what_it_needs_is_fine() -> None:
         ),
         (
             {"volumes": [{**VOLUME, "mountPath": "/etc/barnabas"}]},
-            "spec.volumes a is mounted at /etc/barnabas, which is in use",
+            "spec.volumes a is mounted at /etc/barnabas, which another volume uses",
         ),
         (
             {"volumes": [{**VOLUME, "mountPath": "/tmp"}]},
-            "spec.volumes a is mounted at /tmp, which is in use; choose another path",
+            "spec.volumes a is mounted at /tmp, which another volume uses; choose another path",
         ),
         (
             {"volumes": [VOLUME, {**VOLUME, "name": "b"}]},
-            "spec.volumes b is mounted at /archive, which is in use; choose another path",
+            "spec.volumes b is mounted at /archive, which another volume uses; choose another path",
         ),
         (
             {"volumes": [{**VOLUME, "mountPath": "/event-logs"}], "eventLogs": {"claimName": "history"}},
-            "spec.volumes a is mounted at /event-logs, which is in use; choose another path",
+            "spec.volumes a is mounted at /event-logs, which another volume uses; choose another path",
         ),
         ({"env": [{"name": "A"}]}, "spec.env: the variable A needs exactly one of value and secretKeyRef"),
         ({"sparkConf": {"park.x": "1"}}, "spec.sparkConf has park.x; allowed: names that begin with spark."),

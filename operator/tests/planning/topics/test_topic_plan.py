@@ -165,7 +165,7 @@ REFUSALS: Mapping[str, tuple[Topic, ClusterState, Refusal]] = {
         having(6),
         Refusal(
             "NotSupported",
-            "Decreasing partitions not supported: spec.partitions is 3, but the topic has 6; allowed: 6 or more",
+            "Decreasing partitions is not supported: spec.partitions is 3, but the topic has 6; allowed: 6 or more",
         ),
     ),
     "another name": (

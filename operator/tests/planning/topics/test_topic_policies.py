@@ -169,7 +169,7 @@ def with_a_move(found: TopicState) -> TopicState:
 
 
 RAISED = TopicState("id", (*PLACED, PLACED[0]), {"retention.ms": "7"})
-TOO_MANY = "Decreasing partitions not supported: spec.partitions is 3, but the topic has 4; allowed: 4 or more"
+TOO_MANY = "Decreasing partitions is not supported: spec.partitions is 3, but the topic has 4; allowed: 4 or more"
 
 
 def after(topic: Topic, planned: TopicPlan, found: TopicState) -> Topic:

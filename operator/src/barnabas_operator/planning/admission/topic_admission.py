@@ -72,7 +72,7 @@ def _decreased(wanted: Topic, before: Topic | None) -> str | None:
     if had is None or (has is not None and has >= had):
         return None
     now = "missing" if has is None else has
-    return f"Decreasing partitions not supported: spec.partitions is {now}; allowed: {had} or more"
+    return f"Decreasing partitions is not supported: spec.partitions is {now}; allowed: {had} or more"
 
 
 def _elsewhere(wanted: Topic, before: Topic | None) -> Iterator[str]:

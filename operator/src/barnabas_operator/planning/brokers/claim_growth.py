@@ -54,9 +54,12 @@ def refuse_growth(cluster: Cluster, claims: Iterable[BrokerClaim], rigid: Collec
     for index, volume, of_volume in _volumes_with_claims(cluster, claims):
         for claim in of_volume:
             if claim.storage_class in rigid and quantity_value(claim.size) < quantity_value(volume.size):
-                message = f"spec.storage.volumes[{index}].size is {volume.size}; allowed: {claim.size}, because"
-                why = f"the storage class {claim.storage_class} of the claims does not set allowVolumeExpansion to true"
-                return Refusal(CANNOT_GROW, f"{message} {why}")
+                message = f"spec.storage.volumes[{index}].size is {volume.size}; allowed: {claim.size}"
+                why = (
+                    f"because the storage class {claim.storage_class} of the claims does not set "
+                    "allowVolumeExpansion to true"
+                )
+                return Refusal(CANNOT_GROW, f"{message}, {why}")
     return None
 
 

@@ -200,7 +200,7 @@ def _of_operator(cluster: Cluster, of_cluster: AuthorityPlan, moment: Moment) ->
 
 
 def _of_companion(cluster: Cluster, name: str, of_cluster: AuthorityPlan, moment: Moment) -> Data:
-    """Return the Secret of a companion; the lag exporter serves protected metrics with its certificate."""
+    """Return the Secret of the lag exporter, which also serves protected metrics, or of maintenance runs."""
     serves = cluster.spec.metrics is not None and name == lag_exporter_name(cluster.metadata.name)
     hosts = {service_host(name, cluster.metadata.namespace)} if serves else set()
     keystore = moment.found.get(name, {}).get(KEYSTORE, b"")

@@ -12,24 +12,24 @@ from barnabas_operator.resources.metrics import Metrics
 from barnabas_operator.resources.schema_check import Path
 
 TOKEN: Final = "barnabas-metrics-token"
-"""The volume with the token."""
+"""The volume that holds the bearer token for `/metrics`."""
 TOKEN_FOLDER: Final = "/etc/barnabas-metrics"
 TOKEN_FILE: Final = "token"
 _TOKEN_PATH: Final = f"{TOKEN_FOLDER}/{TOKEN_FILE}"
 
 
 def of_brokers(cluster: Cluster, stage: SecurityStage) -> Metrics | None:
-    """Return the protection of the brokers' metrics; None also for brokers that have no certificates yet."""
+    """Return `spec.metrics`, or None if it is missing or the brokers have no certificates yet."""
     return cluster.spec.metrics if stage is not SecurityStage.OPEN else None
 
 
 def of_exporter(cluster: Cluster) -> Metrics | None:
-    """Return the protection of the lag exporter's metrics; None also for an exporter that has no certificate yet."""
+    """Return `spec.metrics`, or None if it is missing or the lag exporter has no certificate yet."""
     return cluster.spec.metrics if is_reached_by_tls(cluster) else None
 
 
 def broker_settings(metrics: Metrics | None) -> dict[str, str]:
-    """Return a broker's settings for its HTTP listener."""
+    """Return a broker's settings that protect `/metrics`, or none if `metrics` is None."""
     if metrics is None:
         return {}
     return {
@@ -39,7 +39,7 @@ def broker_settings(metrics: Metrics | None) -> dict[str, str]:
 
 
 def exporter_options(metrics: Metrics | None) -> list[str]:
-    """Return the lag exporter's options for its pages."""
+    """Return the lag exporter's options that protect `/metrics`, or none if `metrics` is None."""
     if metrics is None:
         return []
     return [f"--server.tls.cert-file={FOLDER}/{KEYSTORE}", f"--server.token-file={_TOKEN_PATH}"]
@@ -50,6 +50,6 @@ def metrics_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
     if cluster.spec.metrics is not None and not is_secured(cluster):
         secret = cluster.spec.metrics.token_secret.name
         why = "because without TLS the token would be sent in clear"
-        allowed = f"leave out spec.metrics, or any of {SECURED_BY}, {why}"
-        message = f"spec.metrics.tokenSecret.name is {secret}; allowed: {allowed}"
+        allowed = f"remove spec.metrics, or set any of {SECURED_BY}, {why}"
+        message = f"spec.metrics.tokenSecret.name is {secret}, but the brokers have no certificates; {allowed}"
         yield ("spec", "metrics", "tokenSecret", "name"), message

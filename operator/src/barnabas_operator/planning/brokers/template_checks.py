@@ -119,7 +119,7 @@ def _owned_metadata(where: Path, metadata: TemplateMetadata, cluster: str) -> It
                 path = (*where, field, name)
                 yield (
                     path,
-                    f"{dotted(path)} is {shown(value)}, but this name is reserved for the operator; choose another",
+                    f"{dotted(path)} is {shown(value)}, but the operator reserves this name; choose another name",
                 )
 
 

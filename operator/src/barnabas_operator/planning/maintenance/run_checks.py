@@ -71,7 +71,10 @@ def _volume_problems(run: RunSpec, at: str) -> Iterator[str]:
         if each.name in OWN_VOLUMES:
             yield f"{at}.volumes has a volume {each.name}, but the operator reserves the name; choose another name"
         if each.mount_path in taken:
-            yield f"{at}.volumes {each.name} is mounted at {each.mount_path}, which is in use; choose another path"
+            yield (
+                f"{at}.volumes {each.name} is mounted at {each.mount_path}, which another volume uses; "
+                "choose another path"
+            )
         taken |= {each.mount_path}
 
 

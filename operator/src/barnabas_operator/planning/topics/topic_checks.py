@@ -116,7 +116,7 @@ def no_fewer_partitions(topic: Topic, cluster: ClusterState) -> Refusal | None:
     has = len(found.partitions)
     return Refusal(
         NOT_SUPPORTED,
-        f"Decreasing partitions not supported: spec.partitions is {wanted}, "
+        f"Decreasing partitions is not supported: spec.partitions is {wanted}, "
         f"but the topic has {has}; allowed: {has} or more",
     )
 
