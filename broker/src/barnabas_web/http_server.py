@@ -25,6 +25,10 @@ LOOK_S: Final = 5.0
 """The interval in seconds at which the files of the certificate and the token are checked for changes."""
 
 
+END_S: Final = 0.01
+"""The interval in seconds at which `stop` looks for open connections."""
+
+
 class Page(NamedTuple):
     """The HTTP response for a path: status, content type and body."""
 
@@ -76,11 +80,21 @@ class HttpServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, and end all connections."""
         if self._server is not None:
             self._server.close()
         if self._following is not None:
             self._following.cancel()
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def stop(self) -> None:
+        """Stop listening, end all connections, and wait until their tasks have ended."""
+        self.close()
+        while self._open:
+            await asyncio.sleep(END_S)
+            self.close()
+        await asyncio.sleep(0)
 
     async def _follow(self) -> None:
         """Check the files for changes periodically, in a thread, because a disk may hang."""

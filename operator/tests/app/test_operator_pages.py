@@ -33,7 +33,7 @@ def answers(protection: Protection, ask: Callable[[int], object]) -> object:
         try:
             return await asyncio.to_thread(ask, port)
         finally:
-            server.close()
+            await server.stop()
 
     return asyncio.run(run())
 

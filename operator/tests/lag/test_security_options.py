@@ -1,6 +1,8 @@
 """What the exporter takes for the way to a cluster: addresses of IPv6, TLS and SASL."""
 
 import errno
+import gc
+import socket
 import urllib.request
 from pathlib import Path
 
@@ -34,6 +36,17 @@ def test_pages_are_served_at_an_address_of_ipv6() -> None:
     with urllib.request.urlopen(f"http://[::1]:{server.port}/healthz", timeout=PATIENCE_S) as answer:
         assert answer.read() == b"ok\n"
     server.close()
+
+
+def test_connections_that_say_nothing_end_with_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    server = PageServer(Listener("127.0.0.1", 0), make_pages(CollectorRegistry(), bytes, lambda: None), Protection())
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as silent:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/healthz", timeout=PATIENCE_S) as answer:
+            assert answer.status == 200
+        server.close()
+        gc.collect()
+        assert silent.recv(1) == b""
+    assert not caplog.records
 
 
 def test_sasl_and_tls_are_spoken_only_where_somebody_says_so(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class PageServer:
 
     def close(self) -> None:
         """Stop listening, and end the thread."""
-        self._loop.call_soon_threadsafe(self._server.close)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.run_until_complete(self._server.stop())
         self._loop.close()

@@ -97,7 +97,7 @@ async def _run(settings: OperatorSettings, access: Access, variables: Variables)
     try:
         await run_by_kopf(operator.start, operator.stop, operator.ending, operator.clock)
     finally:
-        pages.close()
+        await pages.stop()
         if webhook is not None:
             await webhook.cleanup()
     if operator.why_ending:

@@ -34,7 +34,7 @@ class CannotServe(Exception):
 
 
 async def serve_pages(operator: Operator, listener: str, protection: Protection) -> HttpServer:
-    """Serve the pages at `HOST:PORT`; the caller must close the returned server.
+    """Serve the pages at `HOST:PORT`; the caller must stop the returned server.
 
     Raises CannotServe if the address cannot be bound.
     """
