@@ -22,13 +22,17 @@ OWNERS: Final = (
     Owner("Group", ("coordinators/groups/group.py",), frozenset({"state"})),
     Owner("Log", ("storage/logs/log.py",), frozenset({"config"})),
     Owner("LeaderReplica", ("replication/leader_replica.py",)),
+    Owner("FollowerReplica", ("replication/follower_replica.py",)),
+    Owner("AppendWaits", ("replication/append_waits.py",)),
+    Owner("Segments", ("storage/segments/segments.py",)),
+    Owner("LeaderEpochs", ("storage/logs/leader_epochs.py",)),
+    Owner("LogProducers", ("storage/producer_state/log_producers.py",)),
+    Owner("CompactionBounds", ("storage/logs/compaction_bounds.py",)),
     Owner("LogSyncs", ("storage/logs/log_syncs.py",)),
     Owner(
         "Partition",
         ("replication/partition.py",),
-        frozenset(
-            {"failure", "leader", "log", "state", "topic_id", "topic_partition", "messages_in", "bytes_in", "bytes_out"}
-        ),
+        frozenset({"failure", "state", "messages_in", "bytes_in", "bytes_out"}),
     ),
     Owner("Group", ("coordinators/groups/group.py", "coordinators/groups/member.py"), frozenset({"state"})),
 )

@@ -327,7 +327,7 @@ class Log:
 
     def take_over(self, log: "Log", producers: ProducerStates) -> None:
         """Use `producers`, and the compaction bounds of `log`, from which this log was copied."""
-        self.known_producers.states = producers
+        self.known_producers.take_over(producers)
         self.compaction = log.compaction
 
     def belongs_to(self, topic_id: UUID) -> None:

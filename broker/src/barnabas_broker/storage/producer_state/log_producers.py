@@ -53,6 +53,10 @@ class LogProducers:
         self._count = count
         self._expiration_ms = expiration_ms
 
+    def take_over(self, states: ProducerStates) -> None:
+        """Use the producers of the log that was copied."""
+        self.states = states
+
     def check_not_held_back(self) -> None:
         """Raise ApiError while the log takes no appends."""
         if self.are_held_back:
