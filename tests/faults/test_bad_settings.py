@@ -124,9 +124,9 @@ def test_log_dirs_of_another_broker_are_refused_with_an_empty_store(start_broker
     for _ in range(2):  # The first has not made another cluster there.
         status, output = run_broker(tmp_path, {"broker.id": "2", "log.dirs": str(broker.log_dirs[0])})
         assert status == CANNOT_START
-        assert "it belongs to node.id=1 of cluster.id=" in output
-        assert "this is node.id=2" in output
-        assert "metadata.sqlite names no cluster" in output
+        assert "the log dir belongs to node.id=1 of cluster.id=" in output
+        assert "must belong to node.id=2 and to the same cluster" in output
+        assert "metadata.sqlite has no cluster id" in output
 
 
 def test_a_metadata_store_that_is_no_database_is_named(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_log_dir_that_vanishes_is_offline_until_it_is_back(start_broker: Start
     away.rename(broker.log_dirs[0])
     check_back(broker, lost)
     assert broker.server.stop() == 0
-    assert not broker.lines("ERROR", "failed; it runs again")
+    assert not broker.lines("ERROR", "failed; the next attempt is in")
 
 
 def test_a_broker_starts_without_a_log_dir_and_makes_none_of_its_partitions_anew(start_broker: StartBroker) -> None:

@@ -122,7 +122,7 @@ class Rotated:
         wait_for(lambda: shown_by(self._secrets.authority_file, self._ports[number]) == wanted)
 
     def _told(self, number: int) -> int:
-        return self.cluster.brokers[number].log_text().count("listener BROKERS has new certificates")
+        return self.cluster.brokers[number].log_text().count("listener BROKERS now uses the new certificates")
 
     def _use(self) -> None:
         bootstrap = ",".join(f"localhost:{port}" for port in self._ports)

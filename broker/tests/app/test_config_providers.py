@@ -36,7 +36,7 @@ def test_what_cannot_be_looked_up_is_named(value: str) -> None:
 
 
 def test_no_other_class_provides_values() -> None:
-    with pytest.raises(InvalidConfig, match=r"config\.providers\.x\.class=a\.B: must be one of"):
+    with pytest.raises(InvalidConfig, match=r"config\.providers\.x\.class=a\.B: the class must be one of"):
         resolved({"config.providers": "x", "config.providers.x.class": "a.B"}, {})
 
 

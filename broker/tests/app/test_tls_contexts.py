@@ -62,24 +62,24 @@ def test_what_cannot_be_used_is_named_without_its_secrets(authority: Authority, 
     identity = authority.issue("broker")
     store = as_pkcs12(identity, tmp_path / "store.p12", b"s3cret")
     good = str(identity.file)
-    assert problem().startswith("ssl.keystore.location: must be set, because TLS needs a certificate")
+    assert problem().startswith("ssl.keystore.location: a keystore must be set, because TLS needs a certificate")
     assert (
         problem(ssl_keystore_location="/none")
-        == "ssl.keystore.location=/none: cannot be read: No such file or directory"
+        == "ssl.keystore.location=/none: the file cannot be read: No such file or directory"
     )
     os.mkfifo(tmp_path / "pipe")
     for endless in ("/dev/zero", str(tmp_path / "pipe")):
         assert "must be a regular file of at most 1048576 bytes" in problem(ssl_keystore_location=endless)
     trusted = {"ssl_truststore_type": "PEM", "ssl_truststore_certificates": "-" * 1_000_000}
-    assert "must hold certificates" in problem(ssl_keystore_location=good, **trusted)
-    assert "one private key as PKCS#8" in problem(ssl_keystore_location=str(authority.file))
+    assert "must contain at least one certificate" in problem(ssl_keystore_location=good, **trusted)
+    assert "one private key in PKCS#8 format" in problem(ssl_keystore_location=str(authority.file))
     wrong = problem(ssl_keystore_type="PKCS12", ssl_keystore_location=store, ssl_keystore_password="wr0ng")
     assert "cannot be read with ssl.keystore.password" in wrong
     assert "wr0ng" not in wrong
-    assert "ssl.truststore.location: must be set where ssl.client.auth" in problem(
+    assert "ssl.truststore.location: a truststore must be set, because ssl.client.auth" in problem(
         ssl_keystore_location=good, ssl_client_auth="required"
     )
-    assert "TLS_RSA_WITH_AES_128_CBC_SHA is none of" in problem(
+    assert "TLS_RSA_WITH_AES_128_CBC_SHA is not supported" in problem(
         ssl_keystore_location=good, ssl_cipher_suites="TLS_RSA_WITH_AES_128_CBC_SHA"
     )
     assert "not a regular expression" in problem(ssl_keystore_location=good, ssl_principal_mapping_rules="RULE:(/x/")
@@ -134,14 +134,14 @@ def test_a_certificate_is_replaced_by_a_like_one_only(
     authority.issue("stranger", "broker")
     contexts.refresh(now)
     assert contexts.server("SSL") is second
-    assert "listener SSL keeps its old certificates: ssl.keystore.location" in caplog.text
+    assert "listener SSL keeps its old certificates, because" in caplog.text
     assert "has the subject CN=stranger" in caplog.text
     for unusable in (authority.issue_printable("bro*er").file.read_text(), UNKNOWN_KEY + identity.certificate):
         identity.file.write_text(unusable)
         caplog.clear()
         contexts.refresh(now)
         assert contexts.server("SSL") is second
-        assert "listener SSL keeps its old certificates: ssl.keystore.location" in caplog.text
+        assert "listener SSL keeps its old certificates, because" in caplog.text
 
 
 def test_new_settings_are_checked_before_they_are_taken(authority: Authority) -> None:

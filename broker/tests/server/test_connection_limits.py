@@ -162,7 +162,7 @@ def test_limits_of_named_hosts_hold_for_their_addresses() -> None:
 async def _no_names(caplog: pytest.LogCaptureFixture) -> None:
     overrides = AddressOverrides(asyncio.get_running_loop())
     overrides.by_address({"no..name": 7})
-    await until(lambda: "no..name has no address, so its limit does not hold" in caplog.text)
+    await until(lambda: "the limit of host no..name in max.connections.per.ip.overrides has no effect" in caplog.text)
 
 
 def test_a_limit_of_what_is_no_host_name_is_told(caplog: pytest.LogCaptureFixture) -> None:

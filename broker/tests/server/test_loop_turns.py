@@ -61,7 +61,9 @@ def test_a_turn_that_is_too_long_is_told_in_the_log(now_s: list[float], caplog: 
     a_turn(turns, now_s, ("checkpoints", 0.4))
     assert caplog.messages == []
     a_turn(turns, now_s, ("retention", 2.0))
-    assert caplog.messages == ["a turn of the event loop took 2.000 s, 1.000 s of CPU: retention"]
+    assert caplog.messages == [
+        "a turn of the event loop took 2.000 s and used 1.000 s of CPU; the longest work was: retention"
+    ]
 
 
 def test_a_short_turn_is_only_counted_but_told_where_the_last_minute_had_no_longer_one(

@@ -171,7 +171,11 @@ class Broker:
                 if self._node is not None:
                     await self._node.abandon()
         except TimeoutError:
-            log.error("the leases could not be released within %s s; they will expire", ABANDON_S)
+            log.error(
+                "the leases of this broker could not be released within %s s; other brokers take over when the "
+                "leases expire",
+                ABANDON_S,
+            )
 
     async def _load(self) -> Node:
         config = self._config
@@ -218,7 +222,7 @@ class Broker:
         if error is None or handle is None or self._node is None:
             loop.default_exception_handler(context)
         elif isinstance(owner, Connection):
-            log.error("a bug closed the connection of %s", owner.peer, exc_info=error)
+            log.error("the connection of %s was closed, because the broker has a bug", owner.peer, exc_info=error)
             owner.close("a bug")
         else:
             self._node.supervisor.raised("a callback failed", error)

@@ -31,7 +31,7 @@ class Chore(NamedTuple):
 
 
 class Chores:
-    """The runner of chores, which run concurrently; a failed chore is logged and runs again after its period.
+    """The runner of periodic tasks (chores), which run concurrently; a failed task runs again after its period.
 
     `supervise` starts the task of a chore, and watches its progress.
     """
@@ -62,7 +62,7 @@ class Chores:
                 if pending is not None:
                     await steps.count(pending)
             except Exception:
-                log.exception("the chore %s failed; it runs again in %s s", chore.name, chore.period_s)
+                log.exception("the periodic task %s failed; the next attempt is in %s s", chore.name, chore.period_s)
             await asyncio.sleep(chore.period_s)
 
 

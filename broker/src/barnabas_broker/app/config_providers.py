@@ -53,7 +53,7 @@ def _lookups(properties: Texts, environment: Mapping[str, str]) -> Mapping[str, 
         setting = f"{PROVIDERS}.{name}.class"
         provider = _text(properties.get(setting, ""))
         if provider not in classes:
-            raise InvalidConfig([ConfigProblem(setting, provider, f"must be one of {', '.join(classes)}")])
+            raise InvalidConfig([ConfigProblem(setting, provider, f"the class must be one of {', '.join(classes)}")])
         lookups[name] = classes[provider]
     return lookups
 

@@ -93,7 +93,10 @@ class AddressOverrides:
             found = await self._loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:  # UnicodeError means an invalid host name.
             log.warning(
-                "max.connections.per.ip.overrides: host %s has no address, so its limit does not hold: %s", host, error
+                "the limit of host %s in max.connections.per.ip.overrides has no effect, because the host name "
+                "cannot be resolved: %s",
+                host,
+                error,
             )
             return
         by_address.update((plain_address(str(place[4][0])), limit) for place in found)

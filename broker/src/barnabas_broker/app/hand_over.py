@@ -46,7 +46,7 @@ class HandOver:
                 left = await self._metadata_writer.hand_over(self._broker_id)
         except (ApiError, TimeoutError) as error:
             log.warning(
-                "leadership could not be moved, so other brokers lead only after this broker's session expires: %s",
+                "leadership could not be moved; other brokers lead only after the session of this broker expires: %s",
                 error,
             )
         else:

@@ -48,7 +48,10 @@ class KeySets:
                 if keys.url.startswith("file:"):
                     raise
                 log.warning(
-                    "%s: %s; no client can authenticate with OAUTHBEARER until the keys are available", keys.url, error
+                    "the JWK set at %s could not be fetched: %s; no client can authenticate with OAUTHBEARER until the "
+                    "broker has the keys",
+                    keys.url,
+                    error,
                 )
 
     async def _fetch(self, read: "Callable[[], tuple[TokenKey, ...]]") -> "tuple[TokenKey, ...]":

@@ -12,8 +12,8 @@ from barnabas_core.config.broker_config import BrokerConfig
 log = logging.getLogger(__name__)
 
 _WAY_ON: Final = (
-    "the topics are not served. Restore a backup of the store, or run `barnabas restore-metadata` to restore the "
-    "topics from the logs"
+    "the broker does not serve the topics in its log dirs. Restore a backup of the metadata store, or run "
+    "`barnabas restore-metadata` to restore the topics from the logs"
 )
 
 
@@ -30,13 +30,14 @@ def cluster_of_log_dirs(config: BrokerConfig, files: FileSystem) -> str:
         cluster_id = cluster_id or owner.cluster_id
         if owner[:2] != (cluster_id, config.broker_id):
             message = (
-                f"it belongs to node.id={owner.node_id} of cluster.id={owner.cluster_id}; this is "
-                f"node.id={config.broker_id}, and metadata.store={config.metadata_store} names no cluster"
+                f"the log dir belongs to node.id={owner.node_id} of cluster.id={owner.cluster_id}; all log dirs of "
+                f"this broker must belong to node.id={config.broker_id} and to the same cluster; "
+                f"metadata.store={config.metadata_store} has no cluster id"
             )
             raise LogDirRefused(log_dir, message)
     if cluster_id:
         store = config.metadata_store
-        log.error("metadata.store=%s has lost cluster.id=%s, or is the wrong store: %s", store, cluster_id, _WAY_ON)
+        log.error("metadata.store=%s has no metadata of cluster.id=%s: %s", store, cluster_id, _WAY_ON)
     return cluster_id
 
 

@@ -74,7 +74,7 @@ class LogEndReports:
         try:
             await self._log_ends.tell()
         except StoreUnavailable as error:
-            log.warning("the log ends could not be reported, because the metadata store does not respond: %s", error)
+            log.warning("the broker cannot report its log ends, because the metadata store does not respond: %s", error)
 
 
 def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:

@@ -1,7 +1,7 @@
 """The timers of the event loop, with one asyncio timer for all deadlines.
 
 Most deadlines are cancelled, because requests are answered long before their timeout. An asyncio timer for each
-deadline would cost more than the other work of a wait, and so would a `call_soon` for each callback.
+deadline, or a `call_soon` for each callback, would cost more than all other work for a waiting request.
 """
 
 import asyncio

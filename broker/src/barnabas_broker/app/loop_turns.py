@@ -76,7 +76,12 @@ class LoopTurns:
         while self._longest[0].ended_s < now_s - WINDOW_S:
             self._longest.popleft()
         if seconds > LONG_S:
-            log.warning("a turn of the event loop took %.3f s, %.3f s of CPU: %s", seconds, turn.cpu_s, what)
+            log.warning(
+                "a turn of the event loop took %.3f s and used %.3f s of CPU; the longest work was: %s",
+                seconds,
+                turn.cpu_s,
+                what,
+            )
 
     def _what(self, seconds: float, now_s: float) -> str:
         """Return the name of the call that took more than half of a turn; full garbage collections take precedence."""

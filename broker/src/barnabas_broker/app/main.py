@@ -57,14 +57,17 @@ def main(arguments: Sequence[str]) -> int:
 def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="barnabas broker", description="Run one broker.")
     parser.add_argument(
-        "properties", metavar="server.properties", type=Path, help="the properties file, in the format of Kafka"
+        "properties",
+        metavar="server.properties",
+        type=Path,
+        help="the file with the broker's settings, in Kafka's format",
     )
     parser.add_argument(
         "--override",
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="a setting that overrides the properties file",
+        help="set NAME to VALUE, whatever the properties file says; the option can be repeated",
     )
     return parser.parse_args(arguments)
 
@@ -79,7 +82,7 @@ def read_config(path: Path, overrides: Sequence[str], connections: int) -> Broke
     for override in overrides:
         name, separator, value = override.partition("=")
         if not separator:
-            raise MalformedProperties(f"--override {override} is invalid; allowed is NAME=VALUE")
+            raise MalformedProperties(f"--override {override} is invalid; the option needs the form NAME=VALUE")
         properties[name.strip()] = value.strip()
     return parse_broker_config({MAX_CONNECTIONS: str(connections), **resolved(properties, os.environ)})
 
@@ -102,21 +105,22 @@ async def _run(config: BrokerConfig, descriptors: Descriptors, selector: Measuri
         _end_at_once(EXIT_FAILED)
     await broker.stop()
     if not is_started:
-        log.info("the broker ended before it was ready")
+        log.info("the broker was stopped before it was ready to serve clients")
         _end_at_once(0)
     return 0
 
 
 def _tell_of_descriptors(config: BrokerConfig, descriptors: Descriptors) -> None:
     log.info(
-        "the process has %d file descriptors: %d for segments, max.connections=%d",
+        "the process may open %d files: it keeps %d for log segments, and max.connections=%d limits the connections",
         descriptors.total,
         descriptors.segments,
         config.max_connections,
     )
     if config.max_connections > descriptors.connections:
         log.warning(
-            "max.connections=%d exceeds the limit of open files; set max.connections to at most %d, or raise the limit",
+            "max.connections=%d is more than the limit of open files allows; set max.connections to at most %d, "
+            "or raise the limit of open files",
             config.max_connections,
             descriptors.connections,
         )

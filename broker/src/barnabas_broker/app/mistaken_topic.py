@@ -57,5 +57,7 @@ async def _delete(environment: HandlerEnvironment, topic_id: UUID) -> None:
         _logger.error("%s; the topic is empty, but could not be deleted: %s", NOT_COMPACTED, outcome)
     else:
         _logger.warning(
-            "%s was an ordinary topic and empty, so it was deleted; the next use creates it again", TRANSACTION_STATE
+            "the empty topic %s was deleted, because it was not compacted; the broker creates the topic again for the "
+            "next transactional producer",
+            TRANSACTION_STATE,
         )

@@ -105,5 +105,5 @@ def _why_behind(environment: HandlerEnvironment) -> str | None:
 
 
 def _named(what: str, partitions: list[str]) -> str | None:
-    more = f" and {len(partitions) - NAMED_MAX} more" if len(partitions) > NAMED_MAX else ""
+    more = f" and {len(partitions) - NAMED_MAX} more partitions" if len(partitions) > NAMED_MAX else ""
     return f"{what}: {', '.join(partitions[:NAMED_MAX])}{more}" if partitions else None

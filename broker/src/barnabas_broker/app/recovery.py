@@ -52,11 +52,15 @@ class Recovery:
         now_s = self._clock.monotonic_s()
         if now_s - self._said_s >= PROGRESS_S:
             self._said_s = now_s
-            log.info("loading logs: %s, %d bytes recovered", self.progress(), progress.bytes_recovered)
+            log.info(
+                "the broker is loading its logs: %s, and %d bytes have been recovered",
+                self.progress(),
+                progress.bytes_recovered,
+            )
 
     def progress(self) -> str:
         """Return the progress as a text for the pages."""
         last = self._last
         if last is None:
             return "starting"
-        return f"recovering {last.log_dir}: {last.partitions_done} of {last.partitions_total} partitions"
+        return f"log dir {last.log_dir} has loaded {last.partitions_done} of {last.partitions_total} partitions"

@@ -73,7 +73,7 @@ def _rows(restored: Restored) -> Iterator[tuple[object, ...]]:
         leader = "none" if state.leader == NO_LEADER else state.leader
         at = (
             " ".join(f"{broker}:{end.offset}" for broker, end in sorted(ends.items()))
-            or "no log; the partition begins empty"
+            or "no broker has a log, so the partition begins empty"
         )
         yield restored.document.name, number, leader, _ids(state.replicas), _ids(state.isr), at
 

@@ -20,7 +20,7 @@ from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.definitions import INT_MAX, InvalidConfig
 from barnabas_core.config.properties import MalformedProperties
 
-DRY_RUN: Final = "Nothing was written; to write, run the command again with --execute."
+DRY_RUN: Final = "Nothing was written. To write the changes, run the command again with --execute."
 
 
 class OpenMetadata(NamedTuple):
@@ -47,7 +47,7 @@ def parser_of(command: str, description: str | None) -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="a setting that overrides the properties file",
+        help="set NAME to VALUE, whatever the properties file says; the option can be repeated",
     )
     parser.add_argument(
         "--execute", action="store_true", help="write the changes, which are only printed without this option"

@@ -67,7 +67,7 @@ async def _open_kubernetes(cluster: KubernetesCluster, clock: Clock, stopping: a
     try:
         from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
     except ModuleNotFoundError as error:
-        raise StoreUnavailable(f"{error}; install it with `pip install 'barnabas[broker]'`") from error
+        raise StoreUnavailable(f"{error}; install the missing module with `pip install 'barnabas[broker]'`") from error
     store = KubernetesStore(cluster, _access(), clock, os.environ.get(POD_UID, ""))
     try:
         await _until_it_answers(store, stopping)
@@ -97,7 +97,7 @@ async def _until_it_answers(store: MetadataStore, stopping: asyncio.Event) -> No
         except StoreUnavailable as error:
             if stopping.is_set():
                 raise
-            log.warning("waiting for the metadata store: %s", error)
+            log.warning("the broker waits until the metadata store responds: %s", error)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAIT_S):
                 await stopping.wait()

@@ -65,7 +65,7 @@ class Supervisor:
 
     def _ended(self, task: asyncio.Task[object]) -> None:
         self._finished(task)
-        self.fail(f"the task {task.get_name()} has ended")
+        self.fail(f"the task {task.get_name()} has ended, but the broker cannot work without it")
 
     def _finished(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)

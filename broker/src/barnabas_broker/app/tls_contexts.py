@@ -43,7 +43,8 @@ def tls_of_listener(security: ListenerSecurity) -> TlsOfListener:
     keystore, trusted = stores.keystore(), stores.truststore()
     if keystore is None:
         wanted = (
-            "must be set, because TLS needs a certificate; ssl.keystore.key with ssl.keystore.type=PEM is allowed, too"
+            "a keystore must be set, because TLS needs a certificate: set ssl.keystore.location, or set "
+            "ssl.keystore.type=PEM with ssl.keystore.key and ssl.keystore.certificate.chain"
         )
         raise InvalidConfig([security.problem("ssl.keystore.location", wanted)])
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -66,7 +67,7 @@ def _client_auth(security: ListenerSecurity, trusted: str | None) -> ssl.VerifyM
     is_own = security.setting(setting) != setting
     mode = _CLIENT_AUTH[str(security.value(setting))] if is_own or not security.protocol.has_sasl else ssl.CERT_NONE
     if mode is not ssl.CERT_NONE and trusted is None:
-        wanted = f"must be set where {security.setting(setting)} is not none"
+        wanted = f"a truststore must be set, because {security.setting(setting)} asks clients for certificates"
         raise InvalidConfig([security.problem("ssl.truststore.location", wanted)])
     return mode
 
@@ -74,14 +75,19 @@ def _client_auth(security: ListenerSecurity, trusted: str | None) -> ssl.VerifyM
 def _protect(context: ssl.SSLContext, security: ListenerSecurity) -> None:
     versions = security.value("ssl.enabled.protocols")
     suites = security.value("ssl.cipher.suites")
-    assert isinstance(versions, tuple), "the setting must be a list"
-    assert isinstance(suites, tuple), "the setting must be a list"
+    assert isinstance(versions, tuple), "ssl.enabled.protocols must be a list"
+    assert isinstance(suites, tuple), "ssl.cipher.suites must be a list"
     unknown = sorted(set(suites) - TLS_1_2_SUITES.keys() - TLS_1_3_SUITES)
     if unknown:
-        allowed = f"{unknown[0]} is none of the allowed suites {', '.join((*TLS_1_2_SUITES, *sorted(TLS_1_3_SUITES)))}"
+        allowed = (
+            f"the cipher suite {unknown[0]} is not supported; allowed: "
+            f"{', '.join((*TLS_1_2_SUITES, *sorted(TLS_1_3_SUITES)))}"
+        )
         raise InvalidConfig([security.problem("ssl.cipher.suites", allowed)])
     if 0 < len(TLS_1_3_SUITES.intersection(suites)) < len(TLS_1_3_SUITES):
-        allowed = f"must name either all suites of TLS 1.3 or none: {', '.join(sorted(TLS_1_3_SUITES))}"
+        allowed = (
+            f"the list must have all cipher suites of TLS 1.3 or none of them: {', '.join(sorted(TLS_1_3_SUITES))}"
+        )
         raise InvalidConfig([security.problem("ssl.cipher.suites", allowed)])
     older = [TLS_1_2_SUITES[each] for each in suites if each in TLS_1_2_SUITES]
     usable = {
@@ -90,7 +96,7 @@ def _protect(context: ssl.SSLContext, security: ListenerSecurity) -> None:
     }
     spoken = [_VERSIONS[version] for version, is_usable in usable.items() if is_usable]
     if not spoken:
-        allowed = "must have a TLS version that has a suite in ssl.cipher.suites"
+        allowed = "ssl.cipher.suites has no suite for any of these TLS versions: add a TLS version, or add a suite"
         raise InvalidConfig([security.problem("ssl.enabled.protocols", allowed)])
     context.minimum_version, context.maximum_version = min(spoken), max(spoken)
     context.set_ciphers(":".join(older) or STRONG)
@@ -104,7 +110,9 @@ def _show(context: ssl.SSLContext, keystore: Keystore, security: ListenerSecurit
         os.write(file, keystore.key + keystore.chain)
         context.load_cert_chain(f"/proc/self/fd/{file}", password="")
     except (ssl.SSLError, OSError) as error:
-        raise InvalidConfig([security.problem("ssl.keystore.location", f"cannot be used: {error}")]) from None
+        raise InvalidConfig(
+            [security.problem("ssl.keystore.location", f"the key or a certificate cannot be used: {error}")]
+        ) from None
     finally:
         os.close(file)
 
@@ -113,7 +121,9 @@ def _trust(context: ssl.SSLContext, trusted: str, security: ListenerSecurity) ->
     try:
         context.load_verify_locations(cadata=trusted)
     except ssl.SSLError as error:
-        raise InvalidConfig([security.problem("ssl.truststore.location", f"cannot be used: {error}")]) from None
+        raise InvalidConfig(
+            [security.problem("ssl.truststore.location", f"the trusted certificates cannot be used: {error}")]
+        ) from None
 
 
 def _rules(security: ListenerSecurity) -> tuple[PrincipalRule, ...]:
@@ -130,7 +140,9 @@ def principal_of(certificate: bytes | None, rules: tuple[PrincipalRule, ...]) ->
     dn = rfc2253(subject_of(certificate))
     name = name_by_rules(dn, rules)
     if name is None:
-        raise CertificateRefused(f"no rule of ssl.principal.mapping.rules matches {dn[:200]!r}")
+        raise CertificateRefused(
+            f"no rule of ssl.principal.mapping.rules matches the client certificate's subject {dn[:200]!r}"
+        )
     return f"User:{name}"
 
 
@@ -185,9 +197,13 @@ class TlsContexts:
             try:
                 self._of[name] = self._replacement(security)
             except InvalidConfig as error:
-                log.error("listener %s keeps its old certificates: %s", name, error)
+                log.error(
+                    "listener %s keeps its old certificates, because the new settings or files are invalid: %s",
+                    name,
+                    error,
+                )
             else:
-                log.info("listener %s has new certificates", name)
+                log.info("listener %s now uses the new certificates", name)
 
     def _replacement(self, security: ListenerSecurity) -> TlsOfListener:
         made = tls_of_listener(security)
@@ -207,14 +223,26 @@ def check_replacement(before: bytes, after: bytes, security: ListenerSecurity) -
         old, new = map(x509.load_pem_x509_certificate, (before, after))
     except ValueError as error:
         raise InvalidConfig(
-            [security.problem("ssl.keystore.location", f"cannot be compared to the old certificate: {error}")]
+            [
+                security.problem(
+                    "ssl.keystore.location", f"the new certificate cannot be compared to the old one: {error}"
+                )
+            ]
         ) from None
     if old.subject != new.subject and not security.value("ssl.allow.dn.changes"):
-        wanted = f"has the subject {new.subject.rfc4514_string()}, but had {old.subject.rfc4514_string()}"
-        raise InvalidConfig([security.problem("ssl.keystore.location", f"{wanted}; ssl.allow.dn.changes is false")])
+        wanted = (
+            f"the new certificate has the subject {new.subject.rfc4514_string()}, but the old certificate has "
+            f"{old.subject.rfc4514_string()}"
+        )
+        raise InvalidConfig(
+            [security.problem("ssl.keystore.location", f"{wanted}; ssl.allow.dn.changes=false forbids this")]
+        )
     lacking = sorted(_alternative_names(old) - _alternative_names(new))
     if lacking and not security.value("ssl.allow.san.changes"):
-        wanted = f"lacks the alternative names {', '.join(lacking)}; ssl.allow.san.changes is false"
+        wanted = (
+            f"the new certificate lacks the alternative names {', '.join(lacking)}; "
+            "ssl.allow.san.changes=false forbids this"
+        )
         raise InvalidConfig([security.problem("ssl.keystore.location", wanted)])
 
 

@@ -22,8 +22,10 @@ _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]+)-----E
 _CERTIFICATE: Final = ("CERTIFICATE",)
 _KEYS: Final = ("PRIVATE KEY", "ENCRYPTED PRIVATE KEY")
 _JKS_MAGIC: Final = bytes.fromhex("feedfeed")
-_NO_KEY: Final = "must hold one private key as PKCS#8 (openssl pkcs8 -topk8) and its certificates, as PEM"
-_NO_TRUST: Final = "must hold certificates, as PEM"
+_NO_KEY: Final = (
+    "the PEM keystore must contain one private key in PKCS#8 format (openssl pkcs8 -topk8) and its certificate chain"
+)
+_NO_TRUST: Final = "the PEM truststore must contain at least one certificate"
 
 
 class Keystore(NamedTuple):
@@ -51,7 +53,7 @@ class Stores:
         if loaded is None:
             return None
         if loaded.key is None or loaded.cert is None:
-            raise self._wrong("ssl.keystore.location", "must hold a private key and its certificate")
+            raise self._wrong("ssl.keystore.location", "the keystore must contain a private key and its certificate")
         key = loaded.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         certificates = (loaded.cert, *loaded.additional_certs)
         return Keystore(key, b"".join(each.certificate.public_bytes(Encoding.PEM) for each in certificates))
@@ -65,7 +67,7 @@ class Stores:
             return None
         certificates = (*([loaded.cert] if loaded.cert else []), *loaded.additional_certs)
         if not certificates:
-            raise self._wrong("ssl.truststore.location", "must hold certificates")
+            raise self._wrong("ssl.truststore.location", "the truststore must contain at least one certificate")
         return "".join(each.certificate.public_bytes(Encoding.PEM).decode() for each in certificates)
 
     def files(self) -> list[str]:
@@ -78,17 +80,20 @@ class Stores:
         setting = "ssl.keystore.location"
         if key is not None or chain is not None:
             if self._security.text(setting) is not None:
-                raise self._wrong(setting, "must not be set together with ssl.keystore.key")
+                raise self._wrong(
+                    setting, "a keystore file must not be set together with ssl.keystore.key; remove one setting"
+                )
             setting = "ssl.keystore.key"
             if key is None or chain is None:
-                raise self._wrong(setting, "must be set together with ssl.keystore.certificate.chain")
+                raise self._wrong(setting, "the private key must be set together with ssl.keystore.certificate.chain")
         elif self._security.text(setting) is None:
             return None
         else:
             key = chain = self._read(setting).decode("ascii", "replace")
         if self._security.text("ssl.keystore.password") is not None:
             raise self._wrong(
-                "ssl.keystore.password", "must not be set for PEM; ssl.key.password is the password of the private key"
+                "ssl.keystore.password",
+                "a PEM keystore has no password; set ssl.key.password to the password of the private key",
             )
         keys, certificates = _blocks(key, _KEYS), _blocks(chain, _CERTIFICATE)
         if len(keys) != 1 or not certificates:
@@ -98,11 +103,13 @@ class Stores:
     def _decrypted(self, key: bytes, setting: str) -> bytes:
         password = self._security.text("ssl.key.password")
         if b"ENCRYPTED" in key and password is None:
-            raise self._wrong("ssl.key.password", "must be set, because the private key is encrypted")
+            raise self._wrong(
+                "ssl.key.password", "the password of the private key must be set, because the key is encrypted"
+            )
         try:
             loaded = load_pem_private_key(key, password.encode() if password and b"ENCRYPTED" in key else None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise self._wrong(setting, f"has a private key that cannot be read: {error}") from None
+            raise self._wrong(setting, f"the private key cannot be read: {error}") from None
         return loaded.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     def _pem_truststore(self) -> str | None:
@@ -113,7 +120,10 @@ class Stores:
                 return None
             text = self._read(setting).decode("ascii", "replace")
         elif self._security.text("ssl.truststore.location") is not None:
-            raise self._wrong("ssl.truststore.location", "must not be set together with ssl.truststore.certificates")
+            raise self._wrong(
+                "ssl.truststore.location",
+                "a truststore file must not be set together with ssl.truststore.certificates; remove one setting",
+            )
         certificates = _blocks(text, _CERTIFICATE)
         if not certificates:
             raise self._wrong(setting, _NO_TRUST)
@@ -126,25 +136,25 @@ class Stores:
             return None
         password = self._security.text(f"ssl.{store}.password")
         if needs_password and password is None:
-            raise self._wrong(f"ssl.{store}.password", f"must be set to the password of {location}")
+            raise self._wrong(f"ssl.{store}.password", f"the password of the file {location} must be set")
         data = self._read(setting)
         if data.startswith(_JKS_MAGIC):
             command = f"keytool -importkeystore -srckeystore {location} -destkeystore {location}.p12"
             raise self._wrong(
-                setting, f"must be PEM or PKCS12; convert a JKS file with {command} -deststoretype PKCS12"
+                setting, f"a JKS file is not supported; convert it to PKCS12 with {command} -deststoretype PKCS12"
             )
         try:
             return pkcs12.load_pkcs12(data, None if password is None else password.encode())
         except (ValueError, UnsupportedAlgorithm) as error:
-            raise self._wrong(setting, f"cannot be read with ssl.{store}.password: {error}") from None
+            raise self._wrong(setting, f"the file cannot be read with ssl.{store}.password: {error}") from None
 
     def _read(self, setting: str) -> bytes:
         try:
             content = content_of_file(self._security.text(setting) or "")
         except OSError as error:
-            raise self._wrong(setting, f"cannot be read: {error.strerror}") from None
+            raise self._wrong(setting, f"the file cannot be read: {error.strerror}") from None
         if content is None or len(content) > FILE_BYTES_MAX:
-            raise self._wrong(setting, f"must be a regular file of at most {FILE_BYTES_MAX} bytes")
+            raise self._wrong(setting, f"the location must be a regular file of at most {FILE_BYTES_MAX} bytes")
         return content
 
     def _wrong(self, config: str, allowed: str) -> InvalidConfig:

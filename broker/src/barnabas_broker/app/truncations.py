@@ -63,7 +63,9 @@ class Truncations:
                 self._replicas.failures.log_dir_failed(error)
             else:
                 log.error(
-                    "%d truncated logs accept no appends until their truncation is complete: %s", len(cut_logs), error
+                    "the truncation of %d logs failed, and is tried again; until then these logs accept no appends: %s",
+                    len(cut_logs),
+                    error,
                 )
             return False
         return all([await self._reload(cut) for cut in cut_logs if cut.is_current])
