@@ -126,7 +126,7 @@ def test_a_value_that_ends_early_is_malformed(data: str) -> None:
 
 
 def test_a_version_from_the_future_is_malformed() -> None:
-    with pytest.raises(MalformedRecord, match="the value version is 5; 0 to 4 are supported"):
+    with pytest.raises(MalformedRecord, match="the record's value has version 5; versions 0 to 4 are supported"):
         decode_group(bytes.fromhex("0005"))
 
 

@@ -224,5 +224,7 @@ def test_a_day_before_offsets_expire_a_warning_is_logged_once(world: World, capl
         world.timers.pass_time(6 * DAY_S - 600)
         assert caplog.messages == []
         world.timers.pass_time(DAY_S / 2)
-    expected = "group readers: 1 offsets will expire, the first in 1440 minutes, unless a member commits or joins"
+    expected = (
+        "group readers: 1 committed offsets will expire, the first in 1440 minutes, unless a member commits or joins"
+    )
     assert caplog.messages == [expected]

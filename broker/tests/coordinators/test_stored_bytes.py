@@ -81,8 +81,8 @@ def test_a_record_that_cannot_be_decoded_or_restored_is_left_out_and_reported_on
     stable(world, broken)
     world.timers.pass_time(60)
     assert broken.join().joined[-1].error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert [line for line in caplog.messages if "left out 1 records" in line] == [
-        line for line in caplog.messages if "left out" in line or "bug" in line
+    assert [line for line in caplog.messages if "ignores 1 records" in line] == [
+        line for line in caplog.messages if "ignores" in line or "bug" in line
     ]
     assert world.coordinator.runtime.left_out_count() == 1
 
@@ -123,7 +123,7 @@ def test_a_step_that_raises_costs_its_group_a_rebalance_and_nobody_else_anything
         assert other.heartbeat() is ErrorCode.NONE
         world.timers.pass_time(9.9)
     assert [line for line in caplog.messages if "bug" in line] == [
-        "bug: a step of the group readers failed: its members have to join again"
+        "bug: a state change of the group readers failed; its members have to join again"
     ]
     assert late.joined[-1].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert (client.heartbeat(), other.heartbeat()) == (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE)
@@ -182,7 +182,7 @@ def test_work_on_all_groups_that_raises_is_given_up_alone(caplog: pytest.LogCapt
     turns.run(1 // (1 - number) for number in range(3))
     turns.run(rest)
     timers.pass_time()
-    assert (list(rest), caplog.text.count("bug: a job of a coordinator failed")) == ([], 1)
+    assert (list(rest), caplog.text.count("bug: a background job of a coordinator failed")) == ([], 1)
 
 
 def test_a_static_member_that_is_away_does_not_spin_though_nobody_asked_for_a_rebalance_timeout(world: World) -> None:

@@ -279,13 +279,16 @@ def _check_commit(group: Group | None, request: CommitRequest, now: Now) -> Erro
 
 def _check_named(group_id: str) -> None:
     if not group_id:
-        raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
     _check_length("group id", group_id, ErrorCode.INVALID_GROUP_ID)
 
 
 def _check_length(what: str, text: str, error: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
     if len(text) > _TEXT_BYTES_MAX // 4 and len(text.encode()) > _TEXT_BYTES_MAX:
-        raise ApiError(error, f"the {what} has {len(text)} characters; at most {_TEXT_BYTES_MAX} bytes are allowed")
+        raise ApiError(
+            error,
+            f"the {what} has {len(text)} characters, but its UTF-8 text must have at most {_TEXT_BYTES_MAX} bytes",
+        )
 
 
 def _check_join(request: JoinRequest, session_min_ms: int, session_max_ms: int) -> None:
@@ -295,7 +298,7 @@ def _check_join(request: JoinRequest, session_min_ms: int, session_max_ms: int) 
         allowed = f"{session_min_ms} to {session_max_ms}"
         raise ApiError(
             ErrorCode.INVALID_SESSION_TIMEOUT,
-            f"the session timeout is {request.session_timeout_ms} ms; {allowed} ms are allowed",
+            f"the session timeout is {request.session_timeout_ms} ms, but must be {allowed} ms",
         )
     _check_length("client id", request.client_id)
     _check_length("group instance id", request.instance_id or "")

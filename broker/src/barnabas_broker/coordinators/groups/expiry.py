@@ -25,7 +25,7 @@ _PER_GROUP: Final = 10
 
 @dataclass(slots=True)
 class _Found:
-    """The offsets of a group that have expired, and the number of those that expire soon."""
+    """The offsets of a group that have expired, and the number of offsets that expire soon."""
 
     now: Now
     retention_ms: int
@@ -73,7 +73,9 @@ def _expire_of(shard: GroupShard, group: Group, found: _Found, warned: set[str])
     expired = [each for each in found.expired if each[0] not in unstable]
     offsets = shard.tables.offsets.get(group_id, {})
     if expired:
-        _logger.info("group %s: %d of %d offsets have expired", group_id, len(expired), len(offsets))
+        _logger.info(
+            "group %s: %d of %d committed offsets have expired and are removed", group_id, len(expired), len(offsets)
+        )
         shard.counters.offset_expirations += len(expired)
     if not unstable and _is_all(expired, offsets) and group.state is GroupState.EMPTY and not group.pending_joins:
         warned.discard(group_id)
@@ -95,5 +97,7 @@ def _warn(group_id: str, found: _Found, warned: set[str]) -> None:
     elif group_id not in warned:
         warned.add(group_id)
         minutes = (found.first_at_ms - found.now.wall_ms) // 60_000
-        message = "group %s: %d offsets will expire, the first in %d minutes, unless a member commits or joins"
+        message = (
+            "group %s: %d committed offsets will expire, the first in %d minutes, unless a member commits or joins"
+        )
         _logger.warning(message, group_id, found.expiring, minutes)

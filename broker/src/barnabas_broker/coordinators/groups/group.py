@@ -272,7 +272,7 @@ class Group:
     def transition(self, state: GroupState, now: Now) -> None:
         """Enter a state, and record the wall-clock time of the transition."""
         assert self.state in PREVIOUS_STATES[state], (
-            f"group {self.group_id} cannot go from {self.state.value} to {state.value}"
+            f"group {self.group_id} cannot change from state {self.state.value} to {state.value}"
         )
         self.state = state
         self.state_timestamp_ms = now.wall_ms

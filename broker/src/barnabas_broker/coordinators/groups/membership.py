@@ -91,6 +91,6 @@ def _some_went(group: Group, step: Step, size_before: int, reason: str) -> None:
 def _expire_syncs(group: Group, step: Step) -> None:
     """Remove the members that joined but did not send SyncGroup, and begin a rebalance."""
     for member_id in sorted(group.pending_syncs):
-        step.notes.append(f"member {member_id} did not send SyncGroup")
+        step.notes.append(f"member {member_id} did not send SyncGroup in time, and is removed from the group")
         rebalance.dismiss(group, step, member_id)
     rebalance.begin(group, step, "members that did not send SyncGroup were removed")

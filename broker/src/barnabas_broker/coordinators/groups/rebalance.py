@@ -203,7 +203,7 @@ def begin_or_complete(group: Group, step: Step, reason: str) -> None:
 
 def begin(group: Group, step: Step, reason: str) -> None:
     """Enter the join phase. An Empty group waits `group.initial.rebalance.delay.ms` for more members (KIP-134)."""
-    step.notes.append(f"rebalance begins in state {group.state.value}, generation {group.generation}: {reason}")
+    step.notes.append(f"a rebalance begins in state {group.state.value}, generation {group.generation}: {reason}")
     _enter(group, step)
     complete_if_joined(group, step)
 
@@ -218,7 +218,7 @@ def begin_after_failure(group: Group, step: Step, reason: str) -> None:
     group.store_failed()
     if group.failed_stores == 1:
         most = f"the group tries again after pauses of at most {_PAUSE_MS_MAX // 1000} s"
-        step.notes.append(f"rebalance begins, generation {group.generation}: {reason}; {most}")
+        step.notes.append(f"a rebalance begins after generation {group.generation}: {reason}; {most}")
     _enter(group, step, pause_ms)
 
 
@@ -273,10 +273,12 @@ def complete(group: Group, step: Step) -> None:
     absent = [member for member in members if member.awaiting_join is None]
     for member in absent:
         if member.instance_id is None:
-            step.notes.append(f"member {member.member_id} did not rejoin and is removed")
+            step.notes.append(f"member {member.member_id} did not rejoin in time, and is removed from the group")
             group.remove(member.member_id)
     if group.members and len(absent) == len(members):
-        step.notes.append("no member rejoined; the group waits for the sessions of its static members to end")
+        step.notes.append(
+            "no member rejoined in time; the group waits until the sessions of its static members time out"
+        )
         pause_ms = max(group.rebalance_timeout_ms, _PAUSE_MS_MAX)  # A client may choose a rebalance timeout of 0.
         group.await_joins(JoinDeadline(step.now.steady_ms + pause_ms))
         return

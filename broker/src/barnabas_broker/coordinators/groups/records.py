@@ -121,7 +121,7 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
 def check_partition(partition: int) -> None:
     """Raise MalformedRecord if the partition number is negative."""
     if partition < 0:
-        raise MalformedRecord(f"the partition number is {partition}; 0 and more are allowed")
+        raise MalformedRecord(f"the partition number is {partition}, but must be 0 or more")
 
 
 def read_string(data: bytes, position: int) -> tuple[str, int]:
@@ -129,7 +129,9 @@ def read_string(data: bytes, position: int) -> tuple[str, int]:
     (length,) = _INT16.unpack_from(data, position)
     end = position + 2 + length
     if length < 0 or end > len(data):
-        raise MalformedRecord(f"a string of {length} bytes at position {position} does not fit into {len(data)} bytes")
+        raise MalformedRecord(
+            f"a string of {length} bytes at position {position} does not fit into data of {len(data)} bytes"
+        )
     return data[position + 2 : end].decode(), end
 
 
@@ -172,7 +174,9 @@ def _decode(name: str, data: bytes) -> Any:
     try:
         (version,) = _INT16.unpack_from(data)
         if not 0 <= version <= _VALUE_VERSION_MAX:
-            raise MalformedRecord(f"the value version is {version}; 0 to {_VALUE_VERSION_MAX} are supported")
+            raise MalformedRecord(
+                f"the record's value has version {version}; versions 0 to {_VALUE_VERSION_MAX} are supported"
+            )
         return decoder(name, version)(memoryview(data)[_INT16.size :])
     except (struct.error, MalformedRequest) as error:
         raise MalformedRecord(f"{name}: {error}") from error

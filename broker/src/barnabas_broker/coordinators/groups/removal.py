@@ -137,7 +137,9 @@ def _forget_in_group(
     offsets = shard.tables.offsets.get(group_id, {})
     gone = [(partition, offset) for partition, offset in offsets.items() if is_doomed(partition, offset)]
     if gone:
-        _logger.info("group %s: %d offsets of deleted topics are removed", group_id, len(gone))
+        _logger.info(
+            "group %s: %d committed offsets are removed, because their topics were deleted", group_id, len(gone)
+        )
         shard.counters.offset_deletions += len(gone)
         remove_offsets(shard, group_id, gone)
 

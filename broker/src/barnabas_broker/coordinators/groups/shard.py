@@ -115,7 +115,7 @@ class GroupShard:
 
     def contents(self) -> str:
         """Return the numbers of groups and offsets as text for a log line."""
-        return f"{len(self.tables.groups)} groups and {sum(map(len, self.tables.offsets.values()))} offsets"
+        return f"{len(self.tables.groups)} groups and {sum(map(len, self.tables.offsets.values()))} committed offsets"
 
     def serve(self) -> Iterator[None]:
         """Start the sessions of the loaded groups; begin a rebalance of each group larger than `group.max.size`."""
@@ -129,7 +129,7 @@ class GroupShard:
         if self.tables.groups.get(group.group_id) is not group:
             return
         if len(group.members) > self.environment.config.max_size:
-            self.run(group, partial(rebalance.begin, group, reason="the group is larger than group.max.size"))
+            self.run(group, partial(rebalance.begin, group, reason="the group has more members than group.max.size"))
         self.set_alarm(group)
 
     def close(self) -> None:
@@ -179,7 +179,9 @@ class GroupShard:
             decide(step)
             self._carry_out(group, step)
         except Exception:
-            _logger.exception("bug: a step of the group %s failed: its members have to join again", group.group_id)
+            _logger.exception(
+                "bug: a state change of the group %s failed; its members have to join again", group.group_id
+            )
             self._begin_anew(group)
 
     def _begin_anew(self, group: Group) -> None:

@@ -70,7 +70,7 @@ def restore(group_id: str, stored: GroupMetadata, now: Now) -> Group:
 def _check_restorable(stored: GroupMetadata) -> None:
     """Raise MalformedRecord if the record describes an impossible group."""
     if stored.generation < 0:
-        raise MalformedRecord(f"the generation is {stored.generation}; 0 and more are allowed")
+        raise MalformedRecord(f"the generation is {stored.generation}, but must be 0 or more")
     if stored.members and not (stored.protocol_type and stored.protocol):
         raise MalformedRecord(f"the group has {len(stored.members)} members, but no protocol or no protocol type")
     member_ids = [member.member_id for member in stored.members]
@@ -79,4 +79,6 @@ def _check_restorable(stored: GroupMetadata) -> None:
         raise MalformedRecord("a member of the group has no id")
     for ids in (member_ids, instance_ids):
         if len(set(ids)) < len(ids):
-            raise MalformedRecord(f"two members have the same id; the first ids are {', '.join(sorted(ids)[:10])}")
+            raise MalformedRecord(
+                f"two members of the group have the same id; its first ids are {', '.join(sorted(ids)[:10])}"
+            )

@@ -89,4 +89,4 @@ def append_failed(group: Group, append: Append, error: ErrorCode, step: Step) ->
         for member in group.members.values():
             if rebalance.answer_sync(member, step, SyncReply(error)):
                 group.touch(member, step.now)
-        rebalance.begin_after_failure(group, step, f"the assignment could not be stored: {error.name}")
+        rebalance.begin_after_failure(group, step, f"the leader's assignment could not be stored: {error.name}")

@@ -224,7 +224,7 @@ class Shard(Generic[MachineT]):
             self._complaint = str(error)
             level = logging.ERROR if is_bug else logging.WARNING
             trace = error if is_bug else None
-            message = "%s%s cannot be loaded: %s; the broker will try again"
+            message = "%sthe partition %s cannot be loaded: %s; the broker will try again"
             _logger.log(level, message, "bug: " * is_bug, self._name, error, exc_info=trace)
         is_damage = is_bug or isinstance(error, CorruptLog)
         self._environment.timers.call_later(_DAMAGED_RETRY_S if is_damage else _RETRY_S, self._again)
@@ -237,18 +237,23 @@ class Shard(Generic[MachineT]):
     def _report_loaded(self) -> None:
         seconds = self._environment.clock.monotonic_s() - self._started_s
         level = logging.INFO if self._keys else logging.DEBUG
-        _logger.log(level, "%s: loaded %s in %.2f s", self._name, self.machine.contents(), seconds)
+        _logger.log(level, "%s: the coordinator has loaded %s in %.2f s", self._name, self.machine.contents(), seconds)
         if self.left_out.count:
-            message = "%s: left out %d records that cannot be decoded or restored; the first is %s"
+            message = "%s: the coordinator ignores %d records that it cannot decode or restore; the first is %s"
             _logger.error(message, self._name, self.left_out.count, self.left_out.first)
 
     def _report_progress(self) -> None:
         now_s = self._environment.clock.monotonic_s()
         if now_s - self._reported_s >= _PROGRESS_S:
             self._reported_s = now_s
-            _logger.info("%s: still loading; %d records have been read", self._name, self._keys)
+            _logger.info(
+                "%s: the coordinator is still loading the partition, and has read %d records", self._name, self._keys
+            )
 
     def _report_uncommitted(self) -> None:
         if self.state is not ShardState.CLOSED:
-            message = "%s: all records are read, but some are not committed yet; the loading waits for other replicas"
+            message = (
+                "%s: all records are read, but some are not committed yet; the partition is not served until the other "
+                "replicas have copied these records"
+            )
             _logger.warning(message, self._name)

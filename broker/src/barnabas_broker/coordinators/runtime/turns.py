@@ -61,7 +61,7 @@ def _goes_on(job: Job) -> bool:
     try:
         return job()
     except Exception:
-        _logger.exception("bug: a job of a coordinator failed, and its remaining work was dropped")
+        _logger.exception("bug: a background job of a coordinator failed, and the rest of the job is skipped")
         return False
 
 

@@ -90,7 +90,7 @@ class BrokerQueues(Generic[ItemT]):
                 request = encode_request(exchange.request(items), exchange.version, 0, environment.client_id)
                 return decode_response(exchange.response, exchange.version, await link.ask(request))
         except (ConnectionError, TimeoutError, MalformedRequest) as error:
-            _logger.info("broker %d sent no valid %s: %r", broker_id, exchange.response, error)
+            _logger.info("broker %d did not return a valid %s: %r", broker_id, exchange.response, error)
             del self._links[broker_id]
             link.close()
             return None

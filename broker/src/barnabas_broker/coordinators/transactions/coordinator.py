@@ -150,4 +150,4 @@ def _serve(shard: TransactionShard) -> Iterator[None]:
 
 def _check_named(transactional_id: str) -> None:
     if not transactional_id:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id must not be empty")

@@ -11,8 +11,8 @@ PARTS_MAX: Final = 64
 ID_CHARS_MAX: Final = 256
 """The maximum length of an id that can match a pattern, so that a match takes a few milliseconds at most."""
 ALLOWED: Final = (
-    f"at most {PARTS_MAX} characters, '.' or classes such as [a-z] or \\d, each optionally followed by *, + or ?;"
-    " | separates alternatives; \\ escapes any other character"
+    f"a pattern has at most {PARTS_MAX} parts; a part is a character, '.' or a class such as [a-z] or \\d, and may be"
+    " followed by *, + or ?; | separates alternatives, and \\ escapes a special character"
 )
 _PART: Final = re.compile(
     r"(?P<bar>\|)|(?P<one>\\[dDsSwW]|\\[^A-Za-z0-9]|\[\^?(?:\\.|[^\\\[\]])+\]|[^\\\[\](){}|*+?^$])(?P<times>[*+?]?)",
@@ -38,9 +38,7 @@ class IdPattern:
         while position < len(text):
             match = _PART.match(text, position)
             if match is None or sum(map(len, self._alternatives)) >= PARTS_MAX:
-                raise ValueError(
-                    f"the pattern is not allowed from {text[position:][:PARTS_MAX]} on; allowed: {ALLOWED}"
-                )
+                raise ValueError(f"the pattern is not supported from {text[position:][:PARTS_MAX]} on: {ALLOWED}")
             position = match.end()
             if match["bar"]:
                 self._alternatives.append([])
@@ -56,7 +54,7 @@ def _parts(one: str, times: str) -> list[_Part]:
     try:
         compiled = re.compile(one, re.ASCII)
     except re.error as error:
-        raise ValueError(f"the pattern contains {one}: {error}; allowed: {ALLOWED}") from None
+        raise ValueError(f"the pattern contains the invalid part {one}: {error}; {ALLOWED}") from None
     often = _Part(compiled, may_repeat=True, may_lack=True)
     return {"": [_Part(compiled)], "?": [_Part(compiled, may_lack=True)], "*": [often], "+": [_Part(compiled), often]}[
         times

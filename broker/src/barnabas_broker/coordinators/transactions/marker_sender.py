@@ -122,7 +122,7 @@ class MarkerSender:
         code = codes.get((ending.marker.producer_id, partition), ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if code in REFUSED:
             self._counts.refused_markers[code] += 1
-            message = "%s refuses the marker %s with %s; the transaction ends without this marker"
+            message = "the leader of %s refuses the marker %s with %s; the transaction ends without this marker"
             _logger.error(message, partition, ending.marker, code.name)
         return code in _WRITTEN or code in REFUSED
 

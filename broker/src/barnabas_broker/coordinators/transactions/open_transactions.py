@@ -40,7 +40,7 @@ class OpenTransactions:
             response = await answer
             if response is None or response.error_code:
                 who = f"broker {leader}" if leader >= 0 else f"a partition of {TRANSACTION_STATE} without a leader"
-                message = f"{who} does not say which transactions are open; try again later"
+                message = f"{who} cannot list its open transactions; try again later"
                 raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
             found += [each.transactional_id for each in response.transaction_states]
         return sorted(found)

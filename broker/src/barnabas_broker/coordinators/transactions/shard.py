@@ -107,7 +107,7 @@ class TransactionShard:
         return self._environment.clock.now_ms()
 
     def lacks_id(self, transactional_id: str, *, if_unknown: bool) -> bool:
-        """True if the next decision may need a new producer id; `if_unknown` applies to an unknown transactional id."""
+        """True if the next decision may need a new producer id; return `if_unknown` for an unknown transactional id."""
         found = self.transactions.get(transactional_id)
         return if_unknown if found is None else found.epoch >= LAST_CLIENT_EPOCH
 
@@ -198,7 +198,9 @@ class TransactionShard:
         def end(new_id: int) -> None:
             is_unchanged = self.transactions.get(transactional_id) is transaction
             if is_unchanged and not self.writer.is_closed and not self.writer.is_writing(transactional_id):
-                _logger.warning("transactional id %s: its transaction timed out and is aborted", transactional_id)
+                _logger.warning(
+                    "the transaction of the transactional id %s has timed out and is aborted", transactional_id
+                )
                 self._write(transactional_id, abort(transaction, new_id, self.now_ms()), lambda _: None)
 
         if self.lacks_id(transactional_id, if_unknown=False):
