@@ -54,11 +54,11 @@ def answer_many(broker: Broker, is_gone: Callable[[], bool], bytes_max: int = BY
 
 def test_no_more_offsets_are_looked_up_for_a_client_that_is_gone(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 1, HERE, replicas=1))
-    with pytest.raises(CloseConnection, match="the client is gone"):
+    with pytest.raises(CloseConnection, match="the client has disconnected"):
         answer_many(broker, lambda: True)
 
 
 def test_an_answer_with_too_many_offsets_ends_its_connection(tmp_path: Path) -> None:
     broker = Broker(tmp_path, led(HERE, 1, HERE, replicas=1))
-    with pytest.raises(CloseConnection, match="the answer has more than 500 bytes; ask for less at once"):
+    with pytest.raises(CloseConnection, match="the response has more than 500 bytes; request fewer elements at once"):
         answer_many(broker, lambda: False, bytes_max=500)

@@ -43,5 +43,5 @@ def known(words: type[Word], code: int, field: str) -> Word:
     """Return the enum member of a code. Raises ApiError for UNKNOWN (0) and undefined codes."""
     if code not in {int(word) for word in words if word.name != "UNKNOWN"}:
         allowed = ", ".join(f"{int(word)} ({word.name})" for word in words if word.name != "UNKNOWN")
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{field}={code} is not valid in an ACL; allowed are {allowed}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{field}={code} is not valid in an ACL; allowed: {allowed}")
     return words(code)

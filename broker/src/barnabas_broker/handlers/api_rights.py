@@ -89,18 +89,18 @@ def _configs(operation: AclOperation) -> tuple[Need, ...]:
 
 API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     0: ApiRights(
-        in_handler="Each topic needs Write (else error 29), and a transactional batch also needs Write on its "
-        "transactional id (else error 53). Batches with these rights are appended."
+        in_handler="The client needs Write on each topic (otherwise error code 29), and Write on the transactional id "
+        "of transactional batches (otherwise error code 53). The batches that the client may write are appended."
     ),
     1: ApiRights(
-        in_handler="A consumer needs Read on each topic (else error 29). A follower needs ClusterAction on the cluster "
-        "(else error 31)."
+        in_handler="A consumer needs Read on each topic (otherwise error code 29). A follower needs ClusterAction on "
+        "the cluster (otherwise error code 31)."
     ),
     2: ApiRights((Need(_O.DESCRIBE, _TOPIC, "topics.name"),)),
     3: ApiRights(
-        in_handler="A named topic needs Describe (else error 29). A request for all topics returns the topics that the "
-        "client may describe. The creation of a topic needs Create on the cluster or the topic (else error 29). The "
-        "list of brokers needs no right."
+        in_handler="The client needs Describe on each topic that it names (otherwise error code 29). A request for all "
+        "topics returns the topics that the client may describe. To create a topic, the client needs Create on the "
+        "cluster or on the topic (otherwise error code 29). The client needs no right to get the list of brokers."
     ),
     8: ApiRights((Need(_O.READ, _GROUP, "group_id"), Need(_O.READ, _TOPIC, "topics.name"))),
     9: ApiRights(
@@ -109,8 +109,8 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
             Need(_O.DESCRIBE, _GROUP, "groups.group_id", first_version=8),
         ),
         refused={"committed_offset": -1},
-        in_handler="A named topic needs Describe (else error 29 and offset -1). A request for all topics returns the "
-        "topics that the client may describe.",
+        in_handler="The client needs Describe on each topic that it names (otherwise error code 29 and offset -1). A "
+        "request for all topics returns the topics that the client may describe.",
     ),
     10: ApiRights(
         (
@@ -128,24 +128,25 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     14: ApiRights((Need(_O.READ, _GROUP, "group_id"),)),
     15: ApiRights((Need(_O.DESCRIBE, _GROUP, "groups[]"),)),
     16: ApiRights(
-        in_handler="The response lists the groups that the client may describe. Describe on the cluster allows all."
+        in_handler="The response lists the groups that the client may describe, and all groups if the "
+        "client may describe the cluster."
     ),
     17: ApiRights(),
     18: ApiRights(),
     19: ApiRights(
         (Need(_O.CREATE, _TOPIC, "topics.name", or_on_cluster=_O.CREATE),),
         refused={"num_partitions": -1, "replication_factor": -1},
-        in_handler="A topic without the right DescribeConfigs is created, but the response has error 29 in "
-        "topic_config_error_code, no configs, and -1 for num_partitions and replication_factor.",
+        in_handler="A client without DescribeConfigs on a topic can create the topic, but the response has error code "
+        "29 in topic_config_error_code, no configs, and -1 for num_partitions and replication_factor.",
     ),
     20: ApiRights(
-        in_handler="A topic needs Delete on the topic or the cluster (else error 29). The refusal of a topic id has "
-        "the name of the topic only if the client may describe the topic."
+        in_handler="The client needs Delete on each topic or on the cluster (otherwise error code 29). The refusal of "
+        "a topic id has the name of the topic only if the client may describe the topic."
     ),
     21: ApiRights((Need(_O.DELETE, _TOPIC, "topics.name"),), refused={"low_watermark": -1}),
     22: ApiRights(
-        in_handler="A transactional id needs Write (else error 53). A request without a transactional id needs "
-        "IdempotentWrite on the cluster, or Write on any topic (else error 31)."
+        in_handler="A client with a transactional id needs Write on the id (otherwise error code 53). Any other client "
+        "needs IdempotentWrite on the cluster, or Write on any topic (otherwise error code 31)."
     ),
     23: ApiRights(
         (Need(_O.DESCRIBE, _TOPIC, "topics.topic", or_on_cluster=_O.CLUSTER_ACTION),), refused={"leader_epoch": -1}
@@ -156,8 +157,8 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
             Need(_O.CLUSTER_ACTION, _CLUSTER, first_version=4),
         ),
         {"results_by_topic_v3_and_below": "v3_and_below_topics", "results_by_partition": "partitions"},
-        in_handler="Up to v3 each topic needs Write (else error 29). If one topic is refused, no partition is added, "
-        "and the other partitions have error 55.",
+        in_handler="Up to v3 the client needs Write on each topic (otherwise error code 29). If one topic is refused, "
+        "no partition is added, and the other partitions have error code 55.",
     ),
     25: ApiRights((Need(_O.WRITE, _ID, "transactional_id"), Need(_O.READ, _GROUP, "group_id"))),
     26: ApiRights((Need(_O.WRITE, _ID, "transactional_id"),)),
@@ -189,7 +190,7 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     46: ApiRights((_cluster(_O.DESCRIBE),)),
     47: ApiRights((Need(_O.DELETE, _GROUP, "group_id"), Need(_O.READ, _TOPIC, "topics.name"))),
     48: ApiRights((_cluster(_O.DESCRIBE_CONFIGS),)),
-    49: ApiRights(in_handler="Each entry needs AlterConfigs on the cluster (else error 31)."),
+    49: ApiRights(in_handler="The client needs AlterConfigs on the cluster for each entry (otherwise error code 31)."),
     50: ApiRights((_cluster(_O.DESCRIBE),)),
     51: ApiRights((_cluster(_O.ALTER),), {"results": "deletions+upsertions"}),
     55: ApiRights((_cluster(_O.DESCRIBE),)),
@@ -205,8 +206,8 @@ API_RIGHTS: Final[Mapping[int, ApiRights]] = {
     66: ApiRights(in_handler="The response lists only the transactional ids that the client may describe."),
     74: ApiRights((_cluster(_O.DESCRIBE_CONFIGS),)),
     75: ApiRights(
-        in_handler="A named topic needs Describe (else error 29 and a zero topic id). A request for all topics returns "
-        "the topics that the client may describe."
+        in_handler="The client needs Describe on each topic that it names (otherwise error code 29 and a zero topic "
+        "id). A request for all topics returns the topics that the client may describe."
     ),
 }
 """The rights by API key."""

@@ -87,7 +87,9 @@ class Appender(msgspec.Struct):
                 self._check_allowed(partition)
             header = validate_produced(batch, partition.batch_bytes_max)
             if self.version < ZSTD_SINCE and header.compression == Codec.ZSTD:
-                raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd requires Produce v{ZSTD_SINCE} or later")
+                raise ApiError(
+                    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd compression requires Produce v{ZSTD_SINCE} or later"
+                )
             if partition.inspects_records and must_inspect(partition.log.config, header):
                 return self._look_into(partition, batch, header, place, RECORDS_HERE_MAX)
             if self.trust.doubted or is_implausible(header, self.now_ms):

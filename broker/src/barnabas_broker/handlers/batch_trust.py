@@ -58,7 +58,13 @@ class BatchTrust:
         self.invalid[client_id if client_id in self._clients else OTHER_CLIENTS, outcome] += 1
         if (client_id, topic) not in self._logged and len(self._logged) < LINES_MAX:
             self._logged.add((client_id, topic))
-            log.warning("client %r sends invalid batches to %s; the first was %s: %s", client_id, topic, outcome, what)
+            log.warning(
+                "client %r sends invalid batches to topic %s; the first batch was %s: %s",
+                client_id,
+                topic,
+                outcome,
+                what,
+            )
 
 
 class ConnectionTrust:
@@ -86,7 +92,11 @@ class ConnectionTrust:
 
     def corrected(self, topic: str, said_ms: int, true_ms: int) -> None:
         """Note a batch whose header had the wrong max timestamp."""
-        self._lose(topic, InvalidOutcome.CORRECTED, f"the max timestamp was {said_ms}, but should be {true_ms}")
+        self._lose(
+            topic,
+            InvalidOutcome.CORRECTED,
+            f"the header had the max timestamp {said_ms}, but the records have {true_ms}",
+        )
 
     def _lose(self, topic: str, outcome: InvalidOutcome, what: str) -> None:
         self.doubted = ALL_BATCHES

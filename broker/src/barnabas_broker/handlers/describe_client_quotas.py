@@ -55,11 +55,12 @@ def _check(components: Sequence[Any]) -> None:
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
         if (match is None) is (each.match_type == EXACT):
             message = (
-                f"match {match!r} of {kind} is invalid for match type {each.match_type}; only type 0 (exact) has a name"
+                f"match {match!r} of {kind} is invalid for match type {each.match_type}; "
+                "match type 0 (exact) needs a name, and the other match types need null"
             )
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
     if IP in types and len(types) > 1:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "an ip cannot be combined with a user or a client-id")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the entity type ip cannot be combined with user or client-id")
 
 
 def _matches(entity: QuotaEntity, components: Sequence[Any], *, strict: bool) -> bool:

@@ -23,12 +23,13 @@ from barnabas_core.config.stray_logs import STRAY_LOGS, STRAY_LOGS_NAMED_MAX, ST
 from barnabas_core.errors import ApiError, ErrorCode
 
 STRAY_LOGS_TEXT: Final = (
-    "The logs that are not served because the metadata does not have their topics, as DIRECTORY:BYTES. To serve these "
-    "logs again, restore the metadata of their topics. If nobody needs the logs, remove their directories."
+    "The directories and sizes (DIRECTORY:BYTES) of the logs that are not served because the metadata does not have "
+    "their topics. To serve these logs again, restore the metadata of their topics. If nobody needs the logs, remove "
+    "their directories."
 )
 STRAY_LOGS_OFFLINE_TEXT: Final = (
-    "The offline log dirs that held logs without a topic in the metadata. barnabas.stray.logs names these logs until "
-    "the log dir is online again, or the broker restarts."
+    "The offline log dirs that had logs without a topic in the metadata. barnabas.stray.logs still names these logs, "
+    "until the log dir is online again or the broker restarts."
 )
 
 WITHOUT_CONFIGS: Final[Mapping[int, str]] = {
@@ -80,7 +81,7 @@ def _entries(environment: HandlerEnvironment, resource_type: int, name: str) -> 
             return _of_all_brokers(environment)
         if name == str(environment.broker_id):
             return [*describe_broker(environment.config), *_stray_logs(environment)]
-        allowed = f"allowed are {environment.broker_id}, the id of this broker, and an empty name for all brokers"
+        allowed = f"the name must be {environment.broker_id}, the id of this broker, or empty for all brokers"
         raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {name}: {allowed}")
     if resource_type == ConfigResourceType.BROKER_LOGGER:
         check_this_broker(name, environment.broker_id)
@@ -128,7 +129,7 @@ def _losses(environment: HandlerEnvironment, topic: TopicDocument) -> Iterable[C
             read_only=True,
             sensitive=False,
             synonyms=(),
-            documentation="The partitions that are offline because all replicas lack records, with the known log ends.",
+            documentation="The partitions that are offline because all replicas lack records, with their log ends.",
         )
 
 

@@ -39,7 +39,7 @@ async def _end(environment: HandlerEnvironment, context: RequestContext, request
         message = f"EndTxn v{context.api_version} requires transaction.version {BUMPING_VERSION}"
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, message)
     if not request.transactional_id:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id must not be empty")
     new_id = await id_if_lacking(environment, request.transactional_id, if_unknown=False)
     return await outcome(
         lambda answer: environment.transactions.end(

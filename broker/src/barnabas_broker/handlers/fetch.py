@@ -116,7 +116,7 @@ class ConsumerFetch:
             self._read_what_changed()
             self._answer_or_wait()
         except Exception:
-            self._channel.close("Fetch failed because of a bug")
+            self._channel.close("a Fetch request failed because of a bug")
             raise
 
     def _read(self, number: int, index: int, topic: FetchTopic, wanted: FetchPartition) -> FetchResult:
@@ -193,7 +193,10 @@ class _Reader:
             partition = self._environment.replicas.lookup.find(topic.name, topic.topic_id, wanted.partition)
             partition.check_readable(wanted.current_leader_epoch)
             if self._is_before_zstd and partition.log.config.compression is Compression.ZSTD:
-                raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd requires Fetch v{ZSTD_SINCE} or later")
+                raise ApiError(
+                    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                    f"compression.type=zstd requires Fetch v{ZSTD_SINCE} or later",
+                )
             return self._read_partition(partition, wanted), partition
         except ApiError as error:
             return self._refused(topic, wanted.partition, error), partition

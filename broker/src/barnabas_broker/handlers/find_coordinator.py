@@ -93,7 +93,9 @@ def _coordinator_of(environment: HandlerEnvironment, key_type: int, key: str) ->
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
     topic = environment.image.topics.get(name)
     if topic is None:
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {name} cannot be created yet")
+        raise ApiError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {name} does not exist, and cannot be created yet"
+        )
     if name == TRANSACTION_STATE and not is_compacted(topic.configs):
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_COMPACTED)
     return topic.partitions[coordinator_partition(key, len(topic.partitions))].leader

@@ -89,5 +89,8 @@ def _changes(resource: Resource) -> list[ConfigChange] | str:
     known = {int(operation) for operation in ConfigOperation}
     for each in resource.configs:
         if each.config_operation not in known:
-            return f"config operation {each.config_operation} of {each.name} is unknown; allowed are {sorted(known)}"
+            return (
+                f"config operation {each.config_operation} of {each.name} is unknown; allowed are {sorted(known)} "
+                "(set, delete, append, subtract)"
+            )
     return [ConfigChange(each.name, ConfigOperation(each.config_operation), each.value) for each in resource.configs]

@@ -62,10 +62,10 @@ async def _of_id(
     expected: ProducerEpoch,
 ) -> Decision:
     if not transactional_id:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id must not be empty")
     timeout_ms, timeout_max_ms = request.transaction_timeout_ms, environment.config.transaction_max_timeout_ms
     if not 0 < timeout_ms <= timeout_max_ms:
-        message = f"transaction.timeout.ms={timeout_ms} is out of range; allowed are 1 to {timeout_max_ms}"
+        message = f"transaction.timeout.ms={timeout_ms} must be from 1 to {timeout_max_ms} (transaction.max.timeout.ms)"
         raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, message)
     new_id = await id_if_lacking(environment, transactional_id, if_unknown=True)
     expected = NOBODY if expected.producer_id < 0 else expected

@@ -40,7 +40,7 @@ class SharedTurn(FairTurn):
     def holds(self, held_bytes: int) -> None:
         """Note the size of the response so far. Raises CloseConnection if the response is too large."""
         if held_bytes > self._bytes_max:
-            raise CloseConnection(f"the answer has more than {self._bytes_max} bytes; ask for less at once")
+            raise CloseConnection(f"the response has more than {self._bytes_max} bytes; request fewer elements at once")
         self.held_bytes = held_bytes
 
     async def give_way(self) -> None:
@@ -113,7 +113,7 @@ class LargeResponses:
             chosen = self._waiting.pop(self._oldest() if holds_too_much else 0)
             if not chosen.turn.is_gone():
                 return chosen
-            chosen.end("the client is gone")
+            chosen.end("the client has disconnected")
         return None
 
     def _oldest(self) -> int:

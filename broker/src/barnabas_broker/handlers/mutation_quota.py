@@ -34,7 +34,8 @@ class MutationCharge(Generic[NameT]):
             wait_ms = self._limited.wait_ms()
             if is_strict and wait_ms:
                 message = (
-                    f"the quota controller_mutation_rate={self._limited.limit} is used up; try again in {wait_ms} ms"
+                    f"the client has used up its quota controller_mutation_rate={self._limited.limit}; try again in "
+                    f"{wait_ms} ms"
                 )
                 self.refused[name] = ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
             else:

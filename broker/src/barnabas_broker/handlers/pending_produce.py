@@ -33,7 +33,9 @@ def check_unanswered(results: list[ProduceResult]) -> None:
     """Raise CloseConnection if a batch was refused, because there is no response with acks=0."""
     for _, error, _, _, _, refusal in results:
         if refusal is not None:
-            raise CloseConnection(f"Produce with acks=0 failed with {ErrorCode(error).name}: {refusal.message}")
+            raise CloseConnection(
+                f"a Produce request with acks=0 failed with {ErrorCode(error).name}: {refusal.message}"
+            )
 
 
 class PendingProduce:
@@ -72,9 +74,9 @@ class PendingProduce:
         self._request = request
         self._results: ProduceResults = []
         self._partitions: dict[int, Partition] = {}
-        """The partitions of batches without a result yet, by place of the batch."""
+        """The partitions of batches without a result yet, by the index of the batch in the request."""
         self._unappended: set[int] = set()
-        """The places of the batches that may still be appended."""
+        """The indexes of the batches that may still be appended."""
         self._timer: Cancellable | None = environment.timers.call_later(request.timeout_ms / 1000, self._expire)
 
     def begin(self, results: ProduceResults) -> None:
@@ -136,12 +138,16 @@ class PendingProduce:
         if not is_appended:
             message = "the batch was not appended, because its check took longer than the request's timeout; try again"
         elif self._request.acks != ACKS_ALL:
-            message = "the batch was appended, but not flushed (flush.messages) within the request's timeout"
+            message = (
+                "the batch was appended, but the flush that flush.messages requires did not end before the timeout"
+            )
         elif partition.isr_size < partition.isr_size_min:
-            in_sync = f"only {partition.isr_size} replicas are in sync; min.insync.replicas is {partition.isr_size_min}"
+            in_sync = (
+                f"only {partition.isr_size} replicas are in sync, but min.insync.replicas is {partition.isr_size_min}"
+            )
             return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"the batch was appended, but {in_sync}")
         else:
-            message = "the batch was appended, but not replicated within the request's timeout"
+            message = "the batch was appended, but not replicated to all in-sync replicas before the timeout"
         return ApiError(ErrorCode.REQUEST_TIMED_OUT, message)
 
     def _finish(self) -> None:

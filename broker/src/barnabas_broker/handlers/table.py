@@ -84,7 +84,9 @@ MESSAGE_HANDLERS: Final[Mapping[int, str]] = {
 }
 """The modules of the message handlers in this package, by API key."""
 
-assert API_RIGHTS.keys() == RAW_HANDLERS.keys() | MESSAGE_HANDLERS.keys(), "every API must be in API_RIGHTS"
+assert API_RIGHTS.keys() == RAW_HANDLERS.keys() | MESSAGE_HANDLERS.keys(), (
+    "API_RIGHTS must have the same API keys as the handlers"
+)
 
 
 @functools.cache

@@ -77,7 +77,7 @@ def append_in_transaction(
         return appender.append_checked(partition, batch, header, place)
     adds = appender.version >= ADDS_SINCE and appender.environment.gate.takes_in
     if adds and header.base_sequence and header.producer_id not in producers.producers:
-        message = f"the first sequence of producer {header.producer_id} is {header.base_sequence}; it must be 0"
+        message = f"the first sequence of producer {header.producer_id} is {header.base_sequence}, but must be 0"
         raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
     verification = producers.verifications.begin(header.producer_id, header.producer_epoch, has_own_epoch=adds)
     late = appender.answer_later()

@@ -66,7 +66,7 @@ async def _commit(
     offsets: Mapping[TopicPartition, CommittedOffset],
 ) -> dict[TopicPartition, ErrorCode]:
     if not request.group_id:
-        raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
     producer = ProducerEpoch(request.producer_id, request.producer_epoch)
     await _verify(environment, context, request, producer)
     commit = CommitRequest(

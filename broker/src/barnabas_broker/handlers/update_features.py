@@ -43,7 +43,10 @@ def _update(version: int, update: Any) -> FeatureUpdate:
     if version >= 1:
         kinds = {each.value: each for each in UpgradeType}
         if update.upgrade_type not in kinds:
-            message = f"upgrade type {update.upgrade_type} of {update.feature} is unknown; allowed are {list(kinds)}"
+            message = (
+                f"upgrade type {update.upgrade_type} of {update.feature} is unknown; allowed are {list(kinds)} "
+                "(upgrade, safe downgrade, unsafe downgrade)"
+            )
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
         kind = kinds[update.upgrade_type]
     return FeatureUpdate(update.feature, update.max_version_level, kind)
