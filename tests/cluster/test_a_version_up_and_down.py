@@ -76,7 +76,7 @@ def test_no_record_is_lost_and_a_broker_that_is_too_old_does_not_start(versions:
         cluster.stop(0)
         old = cluster.brokers[0]
         old.launch()
-        why = f"is finalized at level {NEXT}; this version supports 1 to {METADATA_LEVEL_MAX}"
+        why = f"is finalized at level {NEXT}, but this broker version supports levels 1 to {METADATA_LEVEL_MAX}"
         wait_for(lambda: why in old.log_path.read_text(encoding="utf-8"))
         old.close()
         versions.choose(0, is_next=True)

@@ -55,7 +55,7 @@ def test_a_quota_is_set_described_and_removed_and_a_bad_one_refused(cluster: Bar
     error, message = alter(cluster, "user", None, "producer_byte_rate", 0.5)
     assert (error, message) == (
         42,
-        "producer_byte_rate=0.5 is invalid; a whole number from 1 to 9223372036854775807 is allowed",
+        "producer_byte_rate=0.5 is invalid; the quota must be a whole number from 1 to 9223372036854775807",
     )
     assert alter(cluster, "user", None, "request_percentage", None) == (0, None)
     assert described(cluster, "user") == {}

@@ -44,7 +44,8 @@ def test_a_loss_is_told_and_accepted(cluster: BarnabasCluster) -> None:
     cluster.wait_until_full("orders")
     lose_disks(cluster)
     wait_for(lambda: cluster.partition("orders", 0, as_told_by=0).leader, lambda leader: leader == -1)
-    what = "last known end 30, broker 0 ends at 0, broker 1 ends at 0"  # Told soon after nobody leads any more.
+    # The log ends are reported soon after the partition has lost its leader.
+    what = "the last known log end is 30, the log of broker 0 ends at 0, the log of broker 1 ends at 0"
     status = wait_for(lambda: barnabas("status", "--bootstrap", cluster.bootstrap), lambda told: what in told.stdout)
     assert f"orders-0 is offline because every replica lacks records: {what}" in status.stdout
     assert "barnabas accept-loss" in status.stdout

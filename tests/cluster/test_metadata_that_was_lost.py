@@ -63,7 +63,7 @@ def test_a_lost_store_loses_nothing_and_nothing_is_served_before_it_is_restored(
         path.unlink()
     cluster.start(*BROKERS)
     cluster.wait_until_joined()
-    with pytest.raises(KafkaException, match="`barnabas restore-metadata` restores it"):
+    with pytest.raises(KafkaException, match="`barnabas restore-metadata` restores the topic"):
         cluster.create_topic("t", 3, 3)
     wait_for(lambda: status(cluster), lambda text: " are not served, " in text)
     assert logs_of(cluster, "t") == before

@@ -48,4 +48,4 @@ def test_a_broker_that_does_not_support_a_level_does_not_start(tmp_path: Path) -
             database.execute("UPDATE documents SET value = ? WHERE key = 'features'", (later,))
         alone.brokers[0].launch()
         assert alone.brokers[0].wait_for_end() == 1
-        assert "finalized at level 9; this version supports 1 to 3" in alone.logs_text()
+        assert "finalized at level 9, but this broker version supports levels 1 to 3" in alone.logs_text()

@@ -247,7 +247,7 @@ def test_a_level_is_raised_when_every_registered_broker_supports_it() -> None:
 
 def test_a_downgrade_has_to_be_asked_for() -> None:
     levels = {METADATA_LEVEL: 2, ELR: 1}
-    with pytest.raises(ApiError, match="an upgrade cannot lower it"):
+    with pytest.raises(ApiError, match="an upgrade cannot lower the level"):
         decide_update_features(levels, [FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.UPGRADE)], [], [])
     update = FeatureUpdate(METADATA_LEVEL, 1, UpgradeType.SAFE_DOWNGRADE)
     assert decide_update_features(levels, [update], [], []) == FIRST_LEVELS
@@ -296,8 +296,8 @@ def test_the_version_of_transactions_is_not_lowered_while_one_is_open(update: Fe
 def test_a_version_says_of_which_clusters_it_cannot_be_part() -> None:
     assert unsupported(FIRST_LEVELS) is None
     assert unsupported({METADATA_LEVEL: 4}) == (
-        "feature barnabas.metadata.version is finalized at level 4; this version supports 1 to 3"
+        "feature barnabas.metadata.version is finalized at level 4, but this broker version supports levels 1 to 3"
     )
     assert unsupported({"of.later": 1}) == (
-        "feature of.later is finalized at level 1, and this version does not know the feature"
+        "feature of.later is finalized at level 1, but this broker version does not know the feature"
     )

@@ -138,7 +138,7 @@ REFUSED_REASSIGNMENTS = [
         [-1],
         True,
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        "includes broker -1; broker ids are at least 0",
+        "includes broker -1; broker ids must be 0 or more",
     ),
     (state([1], 1, [1]), [7], True, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the registered brokers are [1, 2]"),
     (state([1], 1, [1]), [1, 2], False, ErrorCode.INVALID_REPLICATION_FACTOR, "factor is 1 and must not change"),

@@ -37,12 +37,12 @@ def test_a_loss_is_told_with_what_was_known_and_what_there_is() -> None:
     topic = a_topic("orders", LOST, led(1, 2))
     image = shown(topic, (1, LogEnd(0, 3, 120, 9308)), (2, LogEnd(0, -1, NO_LOG, 9300)))
     (lost,) = lost_in(topic, KnownEnds(image))
-    assert lost.text() == "last known end 9308, broker 1 ends at 120, broker 2 has no log"
+    assert lost.text() == "the last known log end is 9308, the log of broker 1 ends at 120, broker 2 has no log"
     assert config_value([lost]) == f"0: {lost.text()}"
     (unknown,) = lost_in(topic, KnownEnds(MetadataImage()))
     assert (
         unknown.text()
-        == "last known end unknown, broker 1 has not reported its log end, broker 2 has not reported its log end"
+        == "no earlier log end is known, broker 1 has not reported its log end, broker 2 has not reported its log end"
     )
 
 
@@ -62,7 +62,7 @@ def test_a_partition_that_waits_for_a_replica_is_not_lost(state: PartitionState,
 def test_what_is_told_of_a_topic_is_bounded() -> None:
     topic = TopicDocument("orders", UUID(int=1), (LOST,) * 1000)
     value = config_value(lost_in(topic, KnownEnds(MetadataImage())))
-    assert value.endswith(f"; and {1000 - NAMED_MAX} more")
+    assert value.endswith(f"; and {1000 - NAMED_MAX} more partitions")
     assert len(value) < 20_000
 
 
@@ -73,7 +73,9 @@ async def test_the_controller_says_it_once(caplog: pytest.LogCaptureFixture) -> 
     await news.look(["orders", "gone"], turn)
     await news.look(["orders"], turn)
     (record,) = caplog.records
-    assert record.message.startswith("orders-0 is offline because every replica lacks records: last known end unknown")
+    assert record.message.startswith(
+        "orders-0 is offline because every replica lacks records: no earlier log end is known"
+    )
     assert record.message.endswith(
         "`barnabas accept-loss --topic orders --partition 0` elects the replica with the longest log"
     )

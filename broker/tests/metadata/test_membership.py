@@ -104,7 +104,7 @@ async def test_a_duplicate_gives_up_and_says_why(machine: Machine) -> None:
     machine.stores.append(other)
     second = Membership(other, registration, HEARTBEAT_MS, SESSION_MS, machine.clock, sleep_while_the_first_renews)
     with pytest.raises(
-        ApiError, match=r"another process is broker 0; each broker's node\.id must be its own"
+        ApiError, match=r"another process runs as broker 0; every broker needs a different node\.id"
     ) as refused:
         await second.join()
     assert refused.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION

@@ -96,10 +96,13 @@ def test_the_offsets_topic_is_compacted_as_ever() -> None:
 @pytest.mark.parametrize(
     ("logs", "why"),
     [
-        ({1: (end(0, 1, 5), end(2, 1, 5))}, "no broker has a log of partition 1: start the missing brokers"),
+        (
+            {1: (end(0, 1, 5), end(2, 1, 5))},
+            "no registered broker has a log of partition 1: start the brokers that have the missing logs",
+        ),
         (
             {1: (end(0, 1, 5), end(1, 1, 5)), 2: (end(0, 1, 5),)},
-            "partition 1 has 1 replicas, other partitions have 2: start",
+            "partition 1 has logs on 1 brokers, other partitions on 2: start",
         ),
     ],
 )
@@ -116,7 +119,7 @@ def test_two_topics_of_one_name_are_left_to_somebody() -> None:
     both = restored_topics(image, CONFIG, accepts_loss=True)
     assert [isinstance(each, NotRestored) for each in both] == [True, True]
     beside = image_of(reports(logs), {topic_key("flights"): a_topic("flights", led(1))})
-    assert "another topic with this name" in why_not(beside)
+    assert "another topic has the same name" in why_not(beside)
 
 
 def test_partitions_that_an_older_document_lacks_are_added() -> None:
@@ -142,5 +145,6 @@ def test_logs_of_brokers_that_nobody_knows_restore_nothing() -> None:
     documents = reports({1: (end(0, 1, 5),)})
     del documents[broker_key(1)]
     assert (
-        why_not(image_of(documents)) == "no registered broker has a log of the topic: start the brokers that have one"
+        why_not(image_of(documents))
+        == "no registered broker has a log of the topic: start the brokers that have logs of the topic"
     )

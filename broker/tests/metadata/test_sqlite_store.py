@@ -291,7 +291,7 @@ class TestSqliteStore(StoreConformance):
         path.parent.mkdir()
         with sqlite3.connect(path) as connection:
             connection.execute("PRAGMA user_version = 77")
-        with pytest.raises(StoreUnavailable, match="format 77; this version reads 1 and 2"):
+        with pytest.raises(StoreUnavailable, match="format 77, but this version reads only the formats 1 and 2"):
             await SqliteStore.open(path, clock)
 
     async def test_a_store_of_the_first_format_is_taken_over(self, path: Path, open_store: OpenStore) -> None:

@@ -43,7 +43,7 @@ async def test_any_broker_refuses_to_make_such_a_topic_and_names_the_commands(cl
     refused, made = outcomes["flights"], outcomes["trains"]
     assert isinstance(refused, ApiError)
     assert refused.code is ErrorCode.POLICY_VIOLATION
-    assert "`barnabas restore-metadata` restores it, `barnabas forget-topic " in str(refused)
+    assert "`barnabas restore-metadata` restores the topic, `barnabas forget-topic " in str(refused)
     assert isinstance(made, TopicDocument)
     told = await two.writer.create_automatically(["flights"])
     assert told == {"flights": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}, "clients try again until it is back"

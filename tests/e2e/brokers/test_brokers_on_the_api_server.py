@@ -22,7 +22,7 @@ from harness.writer import Writer
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client
 
-NOT_RENEWED = "leases are not renewed"
+NOT_RENEWED = "the leases cannot be renewed"
 NEVER_MS = 3_600_000
 
 

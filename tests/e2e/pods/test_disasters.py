@@ -65,7 +65,7 @@ def test_only_what_no_other_disk_has_is_lost_with_the_disks_of_a_broker_and_it_i
     leader = client.admin.list_topics(LONELY, timeout=SECONDS_MAX).topics[LONELY].partitions[0].leader
     with under_traffic(castle, figures, "the disks of a broker are lost", "replicated"):
         _lose_disks(castle, leader)
-        _await_loss(castle, LONELY, f"last known end {len(RECORDS)}, broker {leader} ends at 0")
+        _await_loss(castle, LONELY, f"the last known log end is {len(RECORDS)}, the log of broker {leader} ends at 0")
         _accept_loss(castle, LONELY)
     client.write(LONELY, RECORDS[:1])
     assert client.read(LONELY) == RECORDS[:1]

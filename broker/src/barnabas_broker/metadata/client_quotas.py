@@ -50,15 +50,15 @@ def checked_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
         raise _invalid("the entity is empty; name a user, a client-id or an ip")
     for kind, name in parts:
         if kind not in ENTITY_TYPES:
-            raise _invalid(f"entity type {kind!r} is unknown; {', '.join(ENTITY_TYPES)} are allowed")
+            raise _invalid(f"entity type {kind!r} is unknown; allowed: {', '.join(ENTITY_TYPES)}")
         if types.count(kind) > 1:
             raise _invalid(f"entity type {kind} is given twice")
         if name == "":
-            raise _invalid(f"the {kind} has an empty name; null stands for the default")
+            raise _invalid(f"the {kind} has an empty name; null stands for the default entity")
         if kind == IP and name is not None:
             _check_address(name)
     if IP in types and len(types) > 1:
-        raise _invalid("an ip cannot be combined with a user or a client-id")
+        raise _invalid("the entity type ip cannot be combined with user or client-id")
     return tuple(sorted(parts, key=lambda part: part[0]))
 
 
@@ -66,7 +66,7 @@ def _check_address(name: str) -> None:
     try:
         ip_address(name)
     except ValueError as error:
-        raise _invalid(f"ip {name!r} is no address; an IPv4 or IPv6 address is allowed") from error
+        raise _invalid(f"ip {name!r} is not a valid IPv4 or IPv6 address") from error
 
 
 def altered(known: Quotas, entity: QuotaEntity, changes: Iterable[QuotaChange]) -> Quotas:
@@ -75,7 +75,9 @@ def altered(known: Quotas, entity: QuotaEntity, changes: Iterable[QuotaChange]) 
     quotas, seen = dict(known), set()
     for key, value in changes:
         if key not in allowed:
-            raise _invalid(f"quota {key!r} is unknown for {entity[0][0]}; {', '.join(allowed)} are allowed")
+            raise _invalid(
+                f"quota {key!r} is unknown for the entity type {entity[0][0]}; allowed: {', '.join(allowed)}"
+            )
         if key in seen:
             raise _invalid(f"quota {key} is given twice")
         seen.add(key)
@@ -89,10 +91,10 @@ def altered(known: Quotas, entity: QuotaEntity, changes: Iterable[QuotaChange]) 
 
 def _check_value(key: str, value: float) -> None:
     if not math.isfinite(value) or value <= 0:
-        raise _invalid(f"{key}={value} is invalid; a finite number above 0 is allowed")
+        raise _invalid(f"{key}={value} is invalid; the quota must be a finite number above 0")
     whole_max = _WHOLE_MAX.get(key)
     if whole_max is not None and (value != math.floor(value) or value > whole_max):
-        raise _invalid(f"{key}={value} is invalid; a whole number from 1 to {whole_max} is allowed")
+        raise _invalid(f"{key}={value} is invalid; the quota must be a whole number from 1 to {whole_max}")
 
 
 def _invalid(message: str) -> ApiError:

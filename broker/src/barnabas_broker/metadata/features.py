@@ -49,8 +49,8 @@ def unsupported(finalized: Mapping[str, int]) -> str | None:
     for name, level in sorted(finalized.items()):
         levels = SUPPORTED.get(name)
         if levels is None:
-            return f"feature {name} is finalized at level {level}, and this version does not know the feature"
+            return f"feature {name} is finalized at level {level}, but this broker version does not know the feature"
         if not levels.lowest <= level <= levels.highest:
             allowed = f"{levels.lowest} to {levels.highest}"
-            return f"feature {name} is finalized at level {level}; this version supports {allowed}"
+            return f"feature {name} is finalized at level {level}, but this broker version supports levels {allowed}"
     return None

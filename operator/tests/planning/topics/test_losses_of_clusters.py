@@ -14,10 +14,11 @@ from barnabas_operator.resources.object_meta import ObjectMeta, condition_of
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
 CLUSTER = Cluster(metadata=ObjectMeta(name="air"), spec=ClusterSpec())
-LOST = Trouble("flights", 0, (0,), (), offline=True, lost="last known end 9308, broker 0 has no log")
+LOST = Trouble("flights", 0, (0,), (), offline=True, lost="the last known log end is 9308, broker 0 has no log")
 AWAY = Trouble("flights", 1, (0,), (), offline=True)
 LOST_TEXT = (
-    "partitions are offline because every replica lacks records: flights-0 (last known end 9308, broker 0 has no log); "
+    "partitions are offline because every replica lacks records: flights-0 (the last known log end is 9308, broker 0 "
+    "has no log); "
     "`barnabas accept-loss --all` elects the replicas with the longest logs"
 )
 STRAY_TEXT = (

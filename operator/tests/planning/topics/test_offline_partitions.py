@@ -10,7 +10,7 @@ from barnabas_operator.planning.cluster_state import Trouble
 from barnabas_operator.planning.status_events import status_events
 from barnabas_operator.planning.topics.topic_status import topic_status
 
-LOST = "last known end 9308, broker 0 has no log"
+LOST = "the last known log end is 9308, broker 0 has no log"
 
 
 def trouble(partition: int = 0, *, offline: bool = True, lost: str | None = None) -> Trouble:

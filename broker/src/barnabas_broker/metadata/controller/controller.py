@@ -111,7 +111,8 @@ class Controller:
             except StoreUnavailable as error:
                 self._next_expiry_ms = None  # The leases may have been renewed since they were read.
                 log.warning(
-                    "the metadata store does not answer; no broker is fenced and no leader elected meanwhile: %s", error
+                    "no broker can be fenced and no leader elected, because the metadata store does not answer: %s",
+                    error,
                 )
             self._passes += 1
             self._wake_later()
@@ -226,7 +227,7 @@ class Controller:
             and not _holds(leases, each.registration, since_ms)
         ]
         for broker_id in await self._change_registrations(ended, _fenced):
-            log.warning("broker %d is fenced: its lease has ended", broker_id)
+            log.warning("broker %d is fenced, because its lease has ended", broker_id)
 
     async def _admit(self, known: Sequence[Known], leases: Mapping[str, Lease]) -> None:
         """Unfence brokers with a valid lease, after preparing their partitions for the new incarnation."""

@@ -120,7 +120,7 @@ class Deletions:
             return {key: Planned(key, None) for key in left if key in unnamed}
 
         if due:
-            log.info("deleting %d topic parts that no topic document refers to", len(due))
+            log.info("deleting %d documents with parts of topics, because no topic document refers to them", len(due))
             await self._transitions.carry_out(due, decide)
 
     def _unnamed(self) -> Set[str]:

@@ -42,14 +42,20 @@ class Lost(NamedTuple):
 
     def text(self) -> str:
         """Return a description of the loss."""
-        known = f"last known end {self.known_end}" if self.known_end != NO_LOG else "last known end unknown"
+        known = (
+            f"the last known log end is {self.known_end}" if self.known_end != NO_LOG else "no earlier log end is known"
+        )
         return ", ".join([known, *(_end_text(replica, self.ends.get(replica)) for replica in self.replicas)])
 
 
 def _end_text(broker_id: int, end: LogEnd | None) -> str:
     if end is None:
         return f"broker {broker_id} has not reported its log end"
-    return f"broker {broker_id} has no log" if end.offset == NO_LOG else f"broker {broker_id} ends at {end.offset}"
+    return (
+        f"broker {broker_id} has no log"
+        if end.offset == NO_LOG
+        else f"the log of broker {broker_id} ends at {end.offset}"
+    )
 
 
 def lost_in(topic: TopicDocument, known: KnownEnds) -> list[Lost]:
@@ -66,9 +72,9 @@ def lost_in(topic: TopicDocument, known: KnownEnds) -> list[Lost]:
 
 
 def config_value(lost: Sequence[Lost]) -> str:
-    """Return the value of LACKING_RECORDS, such as `0: last known end 9308, broker 1 ends at 0; 3: ...`."""
+    """Return the value of LACKING_RECORDS, such as `0: the last known log end is 9308, broker 1 has no log; 3: ...`."""
     named = [f"{each.where.partition}: {each.text()}" for each in lost[:NAMED_MAX]]
-    return "; ".join(named + [f"and {len(lost) - NAMED_MAX} more"] * (len(lost) > NAMED_MAX))
+    return "; ".join(named + [f"and {len(lost) - NAMED_MAX} more partitions"] * (len(lost) > NAMED_MAX))
 
 
 class LossReports:

@@ -119,7 +119,7 @@ class MetadataWriter(PartitionStateWriter):
                 # Clients retry until the topic has its metadata again.
                 failures[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                log.warning("topic %s is not created automatically: %s", name, outcome)
+                log.warning("topic %s could not be created automatically: %s", name, outcome)
                 failures[name] = outcome.code
         return failures
 
@@ -226,7 +226,10 @@ class MetadataWriter(PartitionStateWriter):
         try:
             lease = await self._store.acquire_lease(f"{BROKER_LEASES}{broker_id}", holder, UNREGISTRATION_MS)
             if lease is None:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {broker_id} is starting, or was alive a moment ago")
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"broker {broker_id} is starting, or was alive a moment ago; try again later",
+                )
             outcome = await self._marked_and_gone(broker_id, decide)
             await self._store.release_lease(lease)
         except StoreUnavailable as error:
@@ -255,7 +258,8 @@ class MetadataWriter(PartitionStateWriter):
             changed = changes[key](known if isinstance(known, AclsDocument) else None)
             if len(changed.acls) > ACLS_OF_PATTERN_MAX:
                 message = (
-                    f"{len(changed.acls)} ACLs of {changed.name}; {ACLS_OF_PATTERN_MAX} of one pattern are allowed"
+                    f"there would be {len(changed.acls)} ACLs of {changed.name}, but one resource pattern can have "
+                    f"at most {ACLS_OF_PATTERN_MAX}"
                 )
                 raise ApiError(ErrorCode.INVALID_REQUEST, message)
             return Planned(key, changed)
@@ -330,7 +334,7 @@ class MetadataWriter(PartitionStateWriter):
 def _answer(outcome: Planned | ApiError | None, document: TopicDocument | None) -> TopicDocument | ApiError:
     if isinstance(outcome, ApiError):
         return outcome
-    assert document is not None, "every outcome has a decision"
+    assert document is not None, "a topic that was created must have a document"
     return document
 
 

@@ -57,7 +57,12 @@ class PartitionStateWriter:
 
         for which, outcome in (await self.partitions.change(failed_epochs, decide)).items():
             if isinstance(outcome, ApiError):
-                log.warning("%s depends on broker %d, which cannot use its log: %s", which, self._broker_id, outcome)
+                log.warning(
+                    "the metadata of %s could not be changed after the log on broker %d failed: %s",
+                    which,
+                    self._broker_id,
+                    outcome,
+                )
 
     async def lose(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
         """Record that this broker's logs of these partitions lack records, unless the leader epochs have changed."""
@@ -68,7 +73,12 @@ class PartitionStateWriter:
 
         for which, outcome in (await self.partitions.change(leader_epochs, decide)).items():
             if isinstance(outcome, ApiError):
-                log.warning("%s depends on broker %d, whose log lacks records: %s", which, self._broker_id, outcome)
+                log.warning(
+                    "the metadata of %s could not be changed after the log on broker %d lost records: %s",
+                    which,
+                    self._broker_id,
+                    outcome,
+                )
 
     async def overtake(self, ahead: Mapping[TopicPartition, LogAhead]) -> None:
         """Elect leaders for partitions in which this broker's log has a later leader epoch than the metadata."""
@@ -81,7 +91,11 @@ class PartitionStateWriter:
 
         for which, outcome in (await self.partitions.change(ahead, decide)).items():
             if isinstance(outcome, ApiError):
-                log.warning("%s has a log with a later leader epoch than the metadata: %s", which, outcome)
+                log.warning(
+                    "the metadata of %s has an older leader epoch than the log, and could not be changed: %s",
+                    which,
+                    outcome,
+                )
 
     async def hand_over(self, broker_id: int) -> list[TopicPartition]:
         """Move leadership from a broker that is about to stop, and remove it from ISRs (controlled shutdown).
@@ -168,7 +182,7 @@ def _say_accepted(outcomes: Mapping[TopicPartition, PartitionState | ApiError]) 
     for which, outcome in outcomes.items():
         if isinstance(outcome, PartitionState):
             log.warning(
-                "%s: an administrator accepted the loss; broker %d leads, and the records that its log lacks are lost",
+                "%s: an administrator accepted the loss; broker %d leads, and records that are not in its log are lost",
                 which,
                 outcome.leader,
             )

@@ -77,7 +77,7 @@ class Transitions:
                     await next_turn()  # Items without a write do not wait for anything, so other tasks need a turn.
                 await self._carry_out_some(some, decide, outcomes)
         except StoreUnavailable as error:
-            log.warning("metadata cannot be changed: %s", error)
+            log.warning("the metadata could not be changed: %s", error)
             failure = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata store does not answer: {error}")
             outcomes |= {item: failure for item in items if item not in outcomes}
         return outcomes

@@ -61,12 +61,14 @@ class ImageFeed:
             except HistoryCompacted as error:
                 if is_listed_in_vain:  # The store compacts its history faster than this feed reads it.
                     await self._sleep(RETRY_S)
-                log.warning("reading all metadata again: %s", error)
+                log.warning("the broker reads all metadata again: %s", error)
                 await self._load_again()
                 is_listed_in_vain = True
             except StoreUnavailable as error:
                 if not is_away:
-                    log.warning("the metadata store does not answer, trying again until it does: %s", error)
+                    log.warning(
+                        "the metadata store does not answer; the broker tries again until the store answers: %s", error
+                    )
                     is_away = True
                 await self._sleep(RETRY_S)
             self.passes += 1
@@ -95,7 +97,7 @@ class ImageFeed:
                 await self._next_turn()
             self._image.apply_listing(listing)
         except StoreUnavailable as error:
-            log.warning("the metadata store does not answer, trying again: %s", error)
+            log.warning("the metadata store does not answer; the broker tries again: %s", error)
             await self._sleep(RETRY_S)
 
     async def probe(self) -> None:

@@ -240,7 +240,7 @@ class MetadataImage(ShownDocuments):
     def _put_unreadable(self, key: str, stored: _Stored, why: str, pending: Pending) -> None:
         """Treat an unreadable document as missing, so that its last known content replaces it."""
         log.error(
-            "a document of the metadata store cannot be read: %s; unless a broker still knows the document, %s",
+            "a document of the metadata store cannot be read: %s; if no running broker knows the document, %s",
             why,
             what_to_do(key),
         )

@@ -14,7 +14,7 @@ _MENDED_BY: Final[Mapping[str, str]] = {
     "producer-ids": "the next allocation of producer ids writes the document again, with ids above all earlier ones",
     "features": "`kafka-features.sh upgrade` writes the levels again",
     "acls": "`kafka-acls.sh --add` writes the ACLs again",
-    "client-quotas": "`kafka-configs.sh --alter` writes the quotas again, but only those that it sets",
+    "client-quotas": "`kafka-configs.sh --alter` writes the quotas again, but only the quotas that the command sets",
     "cluster": "a broker with log dirs writes the cluster id at its next start",
 }
 

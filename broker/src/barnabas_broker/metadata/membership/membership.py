@@ -159,13 +159,15 @@ class Membership:
                 await self._hold_control()
                 return
             await self._sleep(self._heartbeat_ms / 1000)
-        message = f"another process is broker {self._registration.broker_id}; each broker's node.id must be its own"
+        message = (
+            f"another process runs as broker {self._registration.broker_id}; every broker needs a different node.id"
+        )
         raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
 
     async def admitted(self, image: MetadataImage) -> None:
         """Wait until the controller has unfenced this incarnation. `keep` must run meanwhile."""
         lease = self._lease
-        assert lease is not None, "join must be called first"
+        assert lease is not None, "join must be called before admitted"
 
         def is_admitted() -> bool:
             found = image.brokers.get(self._registration.broker_id)
@@ -190,7 +192,7 @@ class Membership:
                     if self.is_controller or await self._is_uncontrolled():
                         await self._hold_control()
                 except StoreUnavailable as error:
-                    log.warning("the metadata store does not answer, leases are not renewed meanwhile: %s", error)
+                    log.warning("the leases cannot be renewed, because the metadata store does not answer: %s", error)
 
     async def try_for_controller(self) -> None:
         """Take the controller lease at once if the lease is free. Raises StoreUnavailable."""
@@ -211,7 +213,7 @@ class Membership:
                     await self._amend(lease.token, fenced=True)
                     await self._store.release_lease(lease)
             except StoreUnavailable as error:
-                log.warning("the metadata store does not answer, so the leases stay until they expire: %s", error)
+                log.warning("the leases stay until they expire, because the metadata store does not answer: %s", error)
 
     def _pause_s(self) -> float:
         """Return the seconds until the next heartbeat, or until the controller lease expires if that is earlier."""
@@ -274,15 +276,13 @@ class Membership:
         try:
             self._lease = await self._store.renew_lease(lease)
         except LeaseLost:
-            log.warning(
-                "other brokers believed that broker %d was dead; it registers again", self._registration.broker_id
-            )
+            log.warning("broker %d has lost its lease, and registers again", self._registration.broker_id)
             self._was_clean = True  # The process ran on, so no acknowledged record is lost.
             self._registration = msgspec.structs.replace(self._registration, may_lack_records=False)
             await self.join()
 
     async def _is_uncontrolled(self) -> bool:
-        """True if the controller lease may be free, by the leases that the store last followed."""
+        """True if the controller lease may be free, according to the followed leases of the store."""
         followed = await self._store.followed_leases(CONTROLLER_LEASE)
         expires_at_ms = min((lease.expires_at_ms for lease in followed), default=0)
         is_held = expires_at_ms > monotonic_ms(self._clock)
@@ -324,4 +324,4 @@ class Membership:
         try:
             await self._store.put(CONTROLLER_KEY, encode(document), found.version if found is not None else ABSENT)
         except VersionConflict:
-            log.info("another broker became the controller in between")
+            log.info("another broker has become the controller")

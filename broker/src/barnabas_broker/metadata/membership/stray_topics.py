@@ -46,7 +46,7 @@ def _logs_are_kept(stray: StrayTopic) -> ApiError:
     topic_id, brokers = kafka_uuid.to_text(stray.topic_id), ", ".join(map(str, stray.brokers))
     message = (
         f"Topic '{stray.name}' has lost its metadata; brokers {brokers} keep its logs (topic id {topic_id}): "
-        f"`barnabas restore-metadata` restores it, `barnabas forget-topic {topic_id}` deletes the logs."
+        f"`barnabas restore-metadata` restores the topic, `barnabas forget-topic {topic_id}` deletes the logs."
     )
     return ApiError(ErrorCode.POLICY_VIOLATION, message)
 
@@ -56,7 +56,7 @@ def _is_incomplete(name: str, image: MetadataImage) -> ApiError:
     unreadable = image.unreadable.get(topic_key(name))
     why = f"cannot be read ({unreadable})" if unreadable else "are missing from the metadata store"
     message = (
-        f"Topic '{name}' exists, but its documents {why}: `barnabas restore-metadata` restores it from the logs, "
-        f"`barnabas forget-topic {name}` deletes it."
+        f"Topic '{name}' exists, but its documents {why}: `barnabas restore-metadata` restores the topic from the "
+        f"logs, `barnabas forget-topic {name}` deletes the topic."
     )
     return ApiError(ErrorCode.POLICY_VIOLATION, message)

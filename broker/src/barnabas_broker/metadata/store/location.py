@@ -25,5 +25,5 @@ def location(metadata_store: str) -> SqliteFile | KubernetesCluster:
     if metadata_store.startswith(_KUBERNETES):
         namespace, _, cluster = metadata_store.removeprefix(_KUBERNETES).partition("/")
         return KubernetesCluster(namespace, cluster)
-    assert metadata_store.startswith(_SQLITE), "the config accepts only these two prefixes"
+    assert metadata_store.startswith(_SQLITE), "metadata.store must begin with kubernetes:// or sqlite://"
     return SqliteFile(Path(metadata_store.removeprefix(_SQLITE)))

@@ -67,7 +67,7 @@ class VersionConflict(Exception):
     """The error that another process wrote first. The caller has to decide again, from the present document."""
 
     def __init__(self, key: str, expected: int, actual: int) -> None:
-        super().__init__(f"{key}: the version is {actual}, but {expected} was expected")
+        super().__init__(f"the document {key} has version {actual}, but version {expected} was expected")
         self.key = key
         self.expected = expected
         self.actual = actual

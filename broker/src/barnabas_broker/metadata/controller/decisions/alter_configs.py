@@ -183,10 +183,10 @@ def _check_dynamic(broker: str, names: Sequence[str]) -> None:
     for name in names:
         definition = broker_definition(name)
         if broker == ALL_BROKERS and definition is not None and definition.name.startswith("listener.name."):
-            message = f"Cannot update {name} for all brokers: it is a setting of one listener of one broker."
+            message = f"Cannot update {name} for all brokers: the setting belongs to one listener of one broker."
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
         if definition is not None and definition.dynamic is Dynamic.READ_ONLY:
-            message = f"Cannot update {name} dynamically: it is read when the broker starts."
+            message = f"Cannot update {name} dynamically: the broker reads the setting only when it starts."
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
 
 

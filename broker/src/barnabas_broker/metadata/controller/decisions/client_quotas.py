@@ -36,5 +36,8 @@ def decide_client_quotas(
     size = len(encode(after))
     if size <= max(BYTES_MAX, len(encode(before))):
         return after, failures
-    message = f"all quotas together would take {size} bytes; at most {BYTES_MAX} are allowed: use default entities"
+    message = (
+        f"all quotas together would take {size} bytes, but at most {BYTES_MAX} are allowed: use quotas of default "
+        "entities instead of quotas for single names"
+    )
     return before, dict.fromkeys(changes, ApiError(ErrorCode.INVALID_REQUEST, message)) | failures

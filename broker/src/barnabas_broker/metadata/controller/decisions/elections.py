@@ -106,8 +106,8 @@ def _preferred(state: PartitionState, rules: Rules) -> int:
     if state.leader == preferred:
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"The preferred replica {preferred} is the leader already.")
     if preferred not in state.isr or not rules.may_lead(preferred):
-        why = "not in the ISR" if preferred not in state.isr else "shutting down or not alive"
-        message = f"The preferred replica {preferred} is {why}; the ISR is {list(state.isr)}."
+        why = "is not in the ISR" if preferred not in state.isr else "is shutting down or not alive"
+        message = f"The preferred replica {preferred} {why}; the ISR is {list(state.isr)}."
         raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message)
     return preferred
 

@@ -16,8 +16,9 @@ def is_compacted(configs: Mapping[str, str]) -> bool:
 
 
 NOT_COMPACTED: Final = (
-    f"{TRANSACTION_STATE} lacks cleanup.policy=compact, so transactions are refused (an older version created the "
-    "topic with ordinary configs): set its cleanup.policy to compact, or delete the topic if nobody needs its records"
+    f"transactions are refused, because the topic {TRANSACTION_STATE} does not have cleanup.policy=compact (an older "
+    "version created the topic with ordinary configs): set the topic's cleanup.policy to compact, or delete the topic "
+    "if nobody needs its records"
 )
 
 

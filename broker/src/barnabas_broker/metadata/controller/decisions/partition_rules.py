@@ -53,7 +53,7 @@ def rules_of(configs: Mapping[str, str], brokers: Mapping[int, BrokerRegistratio
     """
     min_isr = _value(configs, MIN_ISR, config.min_insync_replicas)
     unclean = _value(configs, UNCLEAN, config.unclean_leader_election_enable)
-    assert isinstance(min_isr, int), "min.insync.replicas is an integer"
+    assert isinstance(min_isr, int), "min.insync.replicas must be an integer"
     return Rules(brokers, min_isr, unclean is True)
 
 

@@ -30,7 +30,10 @@ def decide_reassignment(
         return _revised(state, original, (), (), rules)
     _check_targets(targets, rules)
     if not may_change_factor and len(targets) != len(original):
-        message = f"The replication factor is {len(original)} and must not change; {len(targets)} replicas are given."
+        message = (
+            f"The replication factor is {len(original)} and must not change, but the request has {len(targets)} "
+            "replicas."
+        )
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     adding = tuple(replica for replica in targets if replica not in original)
     removing = tuple(sorted(replica for replica in original if replica not in targets))
@@ -53,7 +56,7 @@ def _complaint(targets: Sequence[int], rules: Rules) -> str | None:
         return "is empty"
     negative = [broker for broker in targets if broker < 0]
     if negative:
-        return f"includes broker {negative[0]}; broker ids are at least 0"
+        return f"includes broker {negative[0]}; broker ids must be 0 or more"
     if len(set(targets)) < len(targets):
         return "includes a broker more than once"
     unknown = [broker for broker in targets if broker not in rules.brokers]

@@ -51,7 +51,7 @@ def restored_topics(image: MetadataImage, config: BrokerConfig, *, accepts_loss:
     for stray in strays:
         others = [each for each in strays if each.name == stray.name and each is not stray]
         if others or stray.name in image.topics:
-            why = "brokers have logs of another topic with this name; delete one by `barnabas forget-topic TOPIC_ID`"
+            why = "another topic has the same name; delete the logs of one topic with `barnabas forget-topic TOPIC_ID`"
             decided.append(NotRestored(stray.name, stray.topic_id, why))
             continue
         document = _head(image, stray.name, stray.topic_id, config)
@@ -102,13 +102,13 @@ def _why_not(ends: Ends) -> str | None:
     missing = [number for number, found in ends.items() if not found]
     most = max(map(len, ends.values()), default=0)
     fewer = [number for number, found in ends.items() if len(found) < most]
-    way_on = "start the missing brokers, or continue without them by --accept-loss"
+    way_on = "start the brokers that have the missing logs, or restore the topic without these logs with --accept-loss"
     if not any(ends.values()):
-        return "no registered broker has a log of the topic: start the brokers that have one"
+        return "no registered broker has a log of the topic: start the brokers that have logs of the topic"
     if missing:
-        return f"no broker has a log of partition {missing[0]}: {way_on}"
+        return f"no registered broker has a log of partition {missing[0]}: {way_on}"
     if fewer:
-        return f"partition {fewer[0]} has {len(ends[fewer[0]])} replicas, other partitions have {most}: {way_on}"
+        return f"partition {fewer[0]} has logs on {len(ends[fewer[0]])} brokers, other partitions on {most}: {way_on}"
     return None
 
 

@@ -78,7 +78,7 @@ def decide_update_features(
             raise _refusal(update, f"the supported features are {', '.join(sorted(SUPPORTED))}")
         known = levels.get(update.name, 0)
         if update.level < known and update.upgrade_type is UpgradeType.UPGRADE:
-            raise _refusal(update, f"level {known} is finalized, and an upgrade cannot lower it")
+            raise _refusal(update, f"level {known} is finalized, and an upgrade cannot lower the level")
         if update.name == METADATA_LEVEL and update.level < SPLIT_TOPICS_LEVEL and split_topics:
             named = ", ".join(split_topics[:NAMED_MAX])
             raise _refusal(update, f"topics are stored in several documents ({named}); delete these topics first")

@@ -43,7 +43,7 @@ class KubernetesSecrets:
         self._closed = False
 
     async def create(self, key: str, value: bytes) -> bytes:
-        """Implement `SecretStore.create`."""
+        """Store a secret unless the key has one already; return the stored secret."""
         name = self._names[secret_objects.shard_of(key)]
         for _ in range(ATTEMPTS_MAX):
             found = await self._get(name)
@@ -55,7 +55,7 @@ class KubernetesSecrets:
         raise StoreUnavailable(_missing(name))
 
     async def write(self, secrets: Secrets) -> None:
-        """Implement `SecretStore.write`."""
+        """Store these secrets, and delete those whose value is None."""
         by_shard: dict[int, dict[str, bytes | None]] = {}
         for key, value in secrets.items():
             by_shard.setdefault(secret_objects.shard_of(key), {})[key] = value
@@ -65,13 +65,13 @@ class KubernetesSecrets:
             raise StoreUnavailable(_missing(names[done.index(False)]))
 
     async def read(self) -> Mapping[str, bytes]:
-        """Implement `SecretStore.read`."""
+        """Return all secrets."""
         for shard, found in enumerate(await asyncio.gather(*map(self._get, self._names))):
             self._see(shard, found)
         return {key: value for known in self._known for key, value in known.items()}
 
     async def follow(self) -> AsyncIterator[Secrets]:
-        """Implement `SecretStore.follow`."""
+        """Yield the changes since the last `read`, and later changes, until `close` is called."""
         heard: asyncio.Queue[Secrets | StoreUnavailable] = asyncio.Queue()
         tasks = [asyncio.ensure_future(self._follow_one(shard, heard)) for shard in range(len(self._names))]
         try:
@@ -133,7 +133,7 @@ class KubernetesSecrets:
         return True
 
     async def close(self) -> None:
-        """Implement `SecretStore.close`."""
+        """End all requests that are under way, and all calls of `follow`."""
         self._closed = True
         await self._api.close()
 
@@ -141,15 +141,19 @@ class KubernetesSecrets:
 def _secrets_in(found: SecretObject) -> dict[str, bytes]:
     secrets, strange = secret_objects.secrets_in(found)
     if strange:
-        log.error("Secret %s: no broker wrote these entries, so they are ignored: %s", found.metadata.name, strange)
+        log.error(
+            "Secret %s has entries that no broker wrote; the broker ignores them: %s", found.metadata.name, strange
+        )
     return secrets
 
 
 def _missing(name: str) -> str:
-    return f"Secret {name} is missing, or other processes keep changing it; the operator creates a missing Secret"
+    return f"Secret {name} is missing, or other processes keep changing it; the operator creates missing Secrets"
 
 
 def _expect(name: str, answer: Answer) -> None:
     """Raise StoreUnavailable if the API server refuses the request, for example because the Secret exceeds 1 MiB."""
     if answer.status != HTTPStatus.OK:
-        raise StoreUnavailable(f"Secret {name}: {answer.status} {parse_status(answer.body).message}")
+        raise StoreUnavailable(
+            f"the API server refused a request for Secret {name}: {answer.status} {parse_status(answer.body).message}"
+        )

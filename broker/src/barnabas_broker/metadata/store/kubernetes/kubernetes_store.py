@@ -66,14 +66,14 @@ class KubernetesStore:
         self._closed = False
 
     async def get(self, key: str) -> Document | None:
-        """Implement `MetadataStore.get`."""
+        """Return the document under a key, or None."""
         answer = await self._request("GET", self._path(key))
         if _is_absent(answer):
             return None
         return objects.document_of(_parse(answer, objects.StateObject))
 
     async def listing(self, prefix: str) -> Listing:
-        """Implement `MetadataStore.listing`, with one request for all documents of the cluster."""
+        """Return all documents whose key begins with `prefix`, from one request for all documents of the cluster."""
         answer = await self._request("GET", self._documents, self._ours, timeout_s=BULK_S)
         found = _parse(answer, objects.StateObjectList)
         documents = [objects.document_of(each) for each in found.items if is_document(each, self._cluster)]
@@ -81,7 +81,7 @@ class KubernetesStore:
         return Listing(int(found.metadata.resource_version), below)
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
-        """Implement `MetadataStore.put`."""
+        """Write one document; return its version. Raises VersionConflict."""
         if expected_version is None:
             return await self._put_whatever_is_there(key, value)
         if expected_version == ABSENT:
@@ -97,7 +97,10 @@ class KubernetesStore:
             version = await self._replace(key, value, None) or await self._create(key, value)
             if version is not None:
                 return version
-        raise StoreUnavailable(f"{key}: other processes wrote and deleted the document during {ATTEMPTS_MAX} attempts")
+        raise StoreUnavailable(
+            f"the document {key} could not be written, because other processes wrote and deleted it during "
+            f"{ATTEMPTS_MAX} attempts"
+        )
 
     async def _create(self, key: str, value: bytes) -> int | None:
         """Create a document; return its version, or None if the document exists already."""
@@ -133,11 +136,13 @@ class KubernetesStore:
         found = await self.get(key)
         actual = ABSENT if found is None else found.version
         if actual == expected_version:  # The versions agree, so status 422 meant an invalid object.
-            raise StoreUnavailable(f"{key}: the API server refuses the new value of version {actual}")
+            raise StoreUnavailable(
+                f"the API server refuses the new value of the document {key}, which has version {actual}"
+            )
         return VersionConflict(key, expected_version, actual)
 
     async def delete(self, key: str, expected_version: int | None = None) -> int:
-        """Implement `MetadataStore.delete`."""
+        """Delete one document, if it exists; return the revision of the deletion. Raises VersionConflict."""
         await self._delete(key, expected_version)
         return await self.latest_revision()
 
@@ -153,7 +158,7 @@ class KubernetesStore:
             _expect(answer, HTTPStatus.OK, HTTPStatus.ACCEPTED)
 
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
-        """Implement `MetadataStore.write`.
+        """Write many documents; return for each write its revision, or its conflict.
 
         Up to WRITES_AT_ONCE keys are written in parallel; the writes of one key are made in order.
         """
@@ -184,14 +189,17 @@ class KubernetesStore:
         return 0
 
     async def latest_revision(self) -> int:
-        """Implement `MetadataStore.latest_revision`.
+        """Return a revision that includes all earlier writes, and that every watch will soon reach.
 
         This method writes a marker object, because no read returns a revision that watches are sure to reach.
         """
         return await self._put_whatever_is_there(objects.MARK_KEY, next(self._marks))
 
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
-        """Implement `MetadataStore.watch`. The watch is resumed when the API server ends a request after WATCH_S."""
+        """Yield every change after `from_revision`, in order. Raises HistoryCompacted.
+
+        The watch is resumed when the API server ends a request after WATCH_S.
+        """
         if not from_revision:
             raise HistoryCompacted("the API server has no history before its first revision")
         seen = from_revision
@@ -223,11 +231,11 @@ class KubernetesStore:
         latest = int(_parse(answer, objects.StateObjectList).metadata.resource_version)
         if latest < revision:
             raise HistoryCompacted(
-                f"the API server is at revision {latest}, but was at {revision} before: its state was put back"
+                f"the API server is at revision {latest}, but was at {revision} before: older data was restored"
             )
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
-        """Implement `MetadataStore.acquire_lease`."""
+        """Acquire a lease; return None if another holder has it."""
         now_ms = monotonic_ms(self._clock)
         await self._list_leases()
         before, lease = self._observations.object(name), self._observations.leases().get(name)
@@ -253,10 +261,10 @@ class KubernetesStore:
         return lease
 
     async def renew_lease(self, lease: Lease) -> Lease:
-        """Implement `MetadataStore.renew_lease`."""
+        """Renew a lease from now on. Raises LeaseLost if another holder has had the lease since."""
         renewed = await self._renew(lease)
         if renewed is None:
-            raise LeaseLost(f"{lease.name}: {lease.holder} no longer holds this lease")
+            raise LeaseLost(f"the lease {lease.name} is no longer held by {lease.holder}")
         return renewed
 
     async def _renew(self, lease: Lease) -> Lease | None:
@@ -270,7 +278,7 @@ class KubernetesStore:
         return lease._replace(expires_at_ms=now_ms + lease.duration_ms) if is_held else None
 
     async def release_lease(self, lease: Lease) -> None:
-        """Implement `MetadataStore.release_lease`."""
+        """Release the lease at once, or do nothing if the lease was lost."""
         await self._patch_held(lease, lease_objects.released(lease))
 
     async def _patch_held(self, lease: Lease, body: bytes) -> bool:
@@ -283,12 +291,12 @@ class KubernetesStore:
         return True
 
     async def leases(self, prefix: str) -> Sequence[Lease]:
-        """Implement `MetadataStore.leases`."""
+        """Return all leases whose name begins with `prefix`, except leases whose holder has certainly ended."""
         await self._list_leases()
         return self._observed(prefix)
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
-        """Implement `MetadataStore.followed_leases`."""
+        """Return the leases, possibly stale, as the received events show them."""
         if not self._lease_watch.is_current():
             await self._list_leases()
         return self._observed(prefix)
@@ -308,7 +316,7 @@ class KubernetesStore:
         return f"{self._cluster}.{name}"
 
     async def close(self) -> None:
-        """Implement `MetadataStore.close`."""
+        """End the watches and close the store."""
         self._closed = True
         await self._lease_watch.close()
         await self._api.close()
@@ -318,7 +326,7 @@ class KubernetesStore:
 
     async def _request(self, method: str, path: str, query: Mapping[str, str] | None = None, **how: Any) -> Answer:
         if self._closed:
-            raise StoreUnavailable("the store is closed")
+            raise StoreUnavailable("the metadata store is closed")
         return await self._api.request(method, path, query, **how)
 
 
@@ -340,7 +348,9 @@ def _is_absent(answer: Answer) -> bool:
 
 def _expect(answer: Answer, *statuses: HTTPStatus) -> None:
     if answer.status not in statuses:
-        raise StoreUnavailable(f"the API server answers {answer.status}: {parse_status(answer.body).message}")
+        raise StoreUnavailable(
+            f"the API server answers with status {answer.status}: {parse_status(answer.body).message}"
+        )
 
 
 def _version(answer: Answer) -> int:
@@ -353,4 +363,4 @@ def _parse(answer: Answer, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(answer.body, type=kind)
     except msgspec.MsgspecError as error:
-        raise StoreUnavailable(f"the API server answered with something that is no {kind.__name__}: {error}") from error
+        raise StoreUnavailable(f"the API server returned an invalid {kind.__name__}: {error}") from error

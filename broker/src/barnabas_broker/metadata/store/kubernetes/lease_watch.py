@@ -76,7 +76,7 @@ class LeaseWatch:
                     revision = await self._follow(revision)
             except (StoreUnavailable, HistoryCompacted) as error:
                 if str(error) != why:
-                    log.warning("the leases cannot be watched, and are listed instead: %s", error)
+                    log.warning("the leases cannot be watched, so the broker lists them instead: %s", error)
                 why = str(error)
             self._heard_at_ms = None
             await asyncio.sleep(RETRY_S)
@@ -103,7 +103,7 @@ class LeaseWatch:
                     raise_error(msgspec.json.decode(event.object, type=Status))
                 found = _LEASES.decode(event.object)
             except msgspec.MsgspecError as error:
-                raise StoreUnavailable(f"a watch sent an invalid event: {error}") from error
+                raise StoreUnavailable(f"the API server sent an invalid event of a watch: {error}") from error
             revision = found.metadata.resource_version
             if event.type != "BOOKMARK":
                 self._observations.see_one(found, is_gone=event.type == "DELETED")

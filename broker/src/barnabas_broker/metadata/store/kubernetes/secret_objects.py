@@ -69,7 +69,7 @@ def parse_secret(body: bytes) -> SecretObject:
     try:
         return msgspec.json.decode(body, type=SecretObject)
     except msgspec.MsgspecError as error:
-        raise StoreUnavailable(f"the API server answered with something that is no Secret: {error}") from error
+        raise StoreUnavailable(f"the API server returned an invalid Secret: {error}") from error
 
 
 def secret_after(line: bytes) -> SecretObject | None:
@@ -84,7 +84,7 @@ def secret_after(line: bytes) -> SecretObject | None:
             raise_error(msgspec.json.decode(event.object, type=Status))
         return None if event.type == "DELETED" else msgspec.json.decode(event.object, type=SecretObject)
     except msgspec.MsgspecError as error:
-        raise StoreUnavailable(f"a watch sent an invalid event: {error}") from error
+        raise StoreUnavailable(f"the API server sent an invalid event of a watch: {error}") from error
 
 
 def _name(key: str) -> str:

@@ -46,7 +46,7 @@ def changes_in(lines: Sequence[bytes], cluster: str, prefix: str) -> Changes | N
             revision = revision_of(event.object)
             change = None if event.type == "BOOKMARK" else _change(event, cluster)
         except msgspec.MsgspecError as error:
-            raise StoreUnavailable(f"a watch sent an invalid event: {error}") from error
+            raise StoreUnavailable(f"the API server sent an invalid event of a watch: {error}") from error
         if change is not None and change.key.startswith(prefix):
             changes.append(change)
     return Changes(revision, changes) if revision else None
@@ -56,7 +56,7 @@ def raise_error(status: Status) -> NoReturn:
     """Raise the error of an ERROR event: HistoryCompacted or StoreUnavailable."""
     if status.code == HTTPStatus.GONE:
         raise HistoryCompacted(status.message)
-    raise StoreUnavailable(f"the watch failed: {status.code} {status.message}")
+    raise StoreUnavailable(f"the API server ended a watch with the error {status.code}: {status.message}")
 
 
 def _change(event: _Event, cluster: str) -> Change | None:

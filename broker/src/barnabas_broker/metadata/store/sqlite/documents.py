@@ -50,7 +50,7 @@ def changes_since(connection: sqlite3.Connection, prefix: str, seen: int) -> Cha
     changes = [Change(*row) for row in rows]
     # Each revision has one change, so a missing revision means that older changes were trimmed.
     if not changes or changes[0].revision != seen + 1:
-        raise HistoryCompacted(f"the changes after revision {seen} are no longer kept; {latest} is the latest")
+        raise HistoryCompacted(f"the changes after revision {seen} are no longer kept; the latest revision is {latest}")
     return Changes(changes[-1].revision, [change for change in changes if change.key.startswith(prefix)])
 
 

@@ -50,7 +50,7 @@ def renew(connection: sqlite3.Connection, lease: Lease, now_ms: int) -> Lease:
             (renewed.expires_at_ms, lease.name, lease.holder, lease.token),
         )
         if cursor.rowcount == 0:
-            raise LeaseLost(f"{lease.name}: {lease.holder} no longer holds this lease")
+            raise LeaseLost(f"the lease {lease.name} is no longer held by {lease.holder}")
     return renewed
 
 

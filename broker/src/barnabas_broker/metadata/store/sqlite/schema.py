@@ -66,7 +66,9 @@ def _create_or_check(connection: sqlite3.Connection) -> None:
     if found == FORMAT:
         return
     if found not in _SCRIPTS:
-        raise sqlite3.DatabaseError(f"the file has format {found}; this version reads 1 and {FORMAT}")
+        raise sqlite3.DatabaseError(
+            f"the file has format {found}, but this version reads only the formats 1 and {FORMAT}"
+        )
     for statement in _SCRIPTS[found].split(";"):
         connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {FORMAT}")

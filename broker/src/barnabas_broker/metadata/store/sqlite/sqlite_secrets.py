@@ -37,7 +37,7 @@ class SqliteSecrets:
         return cls(await SqliteStore.open(path, clock, boot_id))
 
     async def create(self, key: str, value: bytes) -> bytes:
-        """Implement `SecretStore.create`."""
+        """Store a secret unless the key has one already; return the stored secret."""
         try:
             await self._store.put(key, value, ABSENT)
         except VersionConflict:
@@ -46,21 +46,21 @@ class SqliteSecrets:
         return value
 
     async def write(self, secrets: Secrets) -> None:
-        """Implement `SecretStore.write`."""
+        """Store these secrets, and delete those whose value is None."""
         await self._store.write([Write(key, value) for key, value in secrets.items()])
 
     async def read(self) -> Mapping[str, bytes]:
-        """Implement `SecretStore.read`."""
+        """Return all secrets."""
         listing = await self._store.listing("")
         self._revision = listing.revision
         return {each.key: each.value for each in listing.documents}
 
     async def follow(self) -> AsyncIterator[Secrets]:
-        """Implement `SecretStore.follow`."""
+        """Yield the changes since the last `read`, and later changes, until `close` is called."""
         async for changes in self._store.watch("", self._revision):
             self._revision = changes.revision
             yield {each.key: each.value for each in changes.changes}
 
     async def close(self) -> None:
-        """Implement `SecretStore.close`."""
+        """End all requests that are under way, and all calls of `follow`."""
         await self._store.close()

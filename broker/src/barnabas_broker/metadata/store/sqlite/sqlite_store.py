@@ -66,19 +66,19 @@ class SqliteStore:
         return store
 
     async def get(self, key: str) -> Document | None:
-        """Implement `MetadataStore.get`."""
+        """Return the document under a key, or None."""
         return await self._run(documents.get, key)
 
     async def listing(self, prefix: str) -> Listing:
-        """Implement `MetadataStore.listing`."""
+        """Return all documents whose key begins with `prefix`."""
         return await self._run(documents.listing, prefix)
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
-        """Implement `MetadataStore.put`."""
+        """Write one document; return its version. Raises VersionConflict."""
         return await self._write_one(Write(key, value, expected_version))
 
     async def delete(self, key: str, expected_version: int | None = None) -> int:
-        """Implement `MetadataStore.delete`."""
+        """Delete one document, if it exists; return the revision of the deletion. Raises VersionConflict."""
         return await self._write_one(Write(key, None, expected_version))
 
     async def _write_one(self, write: Write) -> int:
@@ -88,15 +88,15 @@ class SqliteStore:
         return result
 
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
-        """Implement `MetadataStore.write`."""
+        """Write many documents; return for each write its revision, or its conflict."""
         return await self._run(_write_and_ring, writes)
 
     async def latest_revision(self) -> int:
-        """Implement `MetadataStore.latest_revision`."""
+        """Return the revision of the last change."""
         return await self._run(documents.latest_revision)
 
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
-        """Implement `MetadataStore.watch`."""
+        """Yield every change after `from_revision`, in order. Raises HistoryCompacted."""
         seen = from_revision
         while not self._closed:
             rung = self._rung
@@ -108,28 +108,28 @@ class SqliteStore:
                 await _wait(rung, SAFETY_LOOK_S)
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
-        """Implement `MetadataStore.acquire_lease`."""
+        """Acquire a lease; return None if another holder has it."""
         now_ms, address = monotonic_ms(self._clock), self._change_signal.address
         return await self._run(leases.acquire, name, holder, duration_ms, now_ms, address)
 
     async def renew_lease(self, lease: Lease) -> Lease:
-        """Implement `MetadataStore.renew_lease`."""
+        """Renew a lease from now on. Raises LeaseLost if another holder has had the lease since."""
         return await self._run(leases.renew, lease, monotonic_ms(self._clock))
 
     async def release_lease(self, lease: Lease) -> None:
-        """Implement `MetadataStore.release_lease`."""
+        """Release the lease at once, or do nothing if the lease was lost."""
         await self._run(leases.release, lease)
 
     async def leases(self, prefix: str) -> Sequence[Lease]:
-        """Implement `MetadataStore.leases`."""
+        """Return all leases whose name begins with `prefix`, except leases whose holder has certainly ended."""
         return await self._run(leases.below, prefix)
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
-        """Implement `MetadataStore.followed_leases`."""
+        """Return the leases, possibly stale, as the received events show them."""
         return await self.leases(prefix)
 
     async def close(self) -> None:
-        """Implement `MetadataStore.close`."""
+        """End the watches and close the store."""
         if self._closed:
             return
         with contextlib.suppress(StoreUnavailable):  # If this fails, the next writer releases the leases.
