@@ -143,7 +143,7 @@ class Fetcher:
             self.session.restart(self._next_number)
             self._ask_later()
 
-    @timed("append of a fetch")
+    @timed("append of fetched records")
     def _take_over(self) -> None:
         """Apply queued results in several turns of the event loop, so that a large response does not block the loop."""
         self._is_taking_over = self.session.take_over(APPENDED_BYTES)

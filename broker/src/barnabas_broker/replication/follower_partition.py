@@ -70,7 +70,7 @@ class FollowerPartition:
             allowed = f"{log.log_start_offset} to {log.log_end_offset}"
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"the fetch offset is {offset}; {log.topic_partition} has the offsets {allowed}",
+                f"the fetch offset is {offset}, but the log of {log.topic_partition} has the offsets {allowed}",
             )
         self.is_waiting = True
         partition.fetched_by(follower_id, broker_epoch, offset, wanted.log_start_offset, now_ms)

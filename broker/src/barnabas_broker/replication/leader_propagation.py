@@ -76,7 +76,7 @@ class LeaderPropagation:
                     await self._until_it_tells(request_link, topics[begin : begin + TOPICS_A_REQUEST], expected)
         except TimeoutError:
             log.warning(
-                "broker %d may still name this broker as a leader: it did not confirm the new leaders within %s s",
+                "broker %d did not confirm the new leaders within %s s, and may still send clients to this broker",
                 broker_id,
                 NEWS_S,
             )

@@ -127,4 +127,4 @@ class LogMover:
         while move.lag_bytes:
             move.copy(self._steps.copy_bytes)
         partition.move_to(self._logs.moves.finish(move))
-        log.info("%s has moved to %s", move.log.topic_partition, move.log_dir)
+        log.info("the move of %s to %s is complete", move.log.topic_partition, move.log_dir)

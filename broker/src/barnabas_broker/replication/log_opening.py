@@ -58,7 +58,7 @@ class LogOpening:
             return Trigger.OPENED, self._logs.create(record.topic_partition, record.topic_id, config, log_dir)
         except (ApiError, StorageError) as error:
             if record.state is not ReplicaState.REFUSED:
-                log.error("cannot create %s: %s", record.topic_partition, error)
+                log.error("the log of %s cannot be created: %s", record.topic_partition, error)
             return Trigger.NOT_MADE, None
 
     def claim(self, record: ReplicaRecord) -> Log | None:
@@ -69,7 +69,11 @@ class LogOpening:
         try:
             found = self._logs.claim(record.topic_partition, record.topic_id)
         except StorageError as error:
-            log.error("cannot set aside the log with the name of %s: %s", record.topic_partition, error)
+            log.error(
+                "a log with the name %s belongs to another topic, and cannot be set aside: %s",
+                record.topic_partition,
+                error,
+            )
             return None
         if found is not None:
             self._logs.strays.forget(found)
@@ -88,5 +92,5 @@ class LogOpening:
         try:
             return self._logs.create(where, record.topic_id, partition.log.config)
         except (ApiError, StorageError) as error:
-            log.error("cannot create %s in place of its lost log: %s", where, error)
+            log.error("the lost log of %s cannot be replaced by an empty log: %s", where, error)
             return None

@@ -14,11 +14,11 @@ OTHERS_COME_S: Final = 30.0
 """The time in seconds for which a log ahead of the metadata waits for other replicas that may have more records."""
 
 AHEAD: Final = (
-    "the log of %s has records of leader epoch %d, but the metadata has leader epoch %d: was an older copy restored? "
-    "The partition has no leader until its leader epoch is higher than in all logs"
+    "the log of %s has records of leader epoch %d, but the metadata has leader epoch %d: was an older copy of the "
+    "metadata restored? The partition has no leader until the leader epoch in the metadata is higher than in all logs"
 )
 GONE: Final = "the log is missing: its log dir is gone, or the log was set aside (`barnabas status` names such logs)"
-CUT: Final = "the log is available again, but may lack records: the machine has been booted since the log was written"
+CUT: Final = "the log is available again, but may lack records, because the machine was rebooted after the last write"
 
 log = logging.getLogger(__name__)
 

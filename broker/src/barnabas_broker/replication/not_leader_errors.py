@@ -19,21 +19,21 @@ def why_missing(
     if document is None:
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
     if not 0 <= index < len(document.partitions):
-        allowed = f"0 to {len(document.partitions) - 1}"
+        allowed = f"the topic has the partitions 0 to {len(document.partitions) - 1}"
         return ApiError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of topic {name}; {allowed} exist"
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of topic {name}; {allowed}"
         )
     if is_unmade:
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is being created on this broker")
     if broker_id in document.partitions[index].replicas:
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log dir of {name}-{index} is offline")
-    return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is not on this broker")
+    return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} has no replica on this broker")
 
 
 def other_epoch(asked: int, current: int) -> ApiError:
     """Return the error for a leader epoch that is older or newer than the current one (KIP-320)."""
     code = ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
-    return ApiError(code, f"the request has leader epoch {asked}; the current leader epoch is {current}")
+    return ApiError(code, f"the request has leader epoch {asked}, but the current leader epoch is {current}")
 
 
 def no_replica(broker_id: int, replicas: Sequence[int]) -> ApiError:

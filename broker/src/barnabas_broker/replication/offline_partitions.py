@@ -66,7 +66,9 @@ class OfflinePartitions:
         elif error.log_dir not in self._full:
             self._full.add(error.log_dir)
             log.error(
-                "%s: %s; all appends to this log dir fail until it has free space", partition.topic_partition, error
+                "%s: %s; all appends to this log dir fail until the log dir has free space",
+                partition.topic_partition,
+                error,
             )
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 

@@ -218,7 +218,9 @@ class Partition:
         self.check_readable(-1)
         if all_replicas and self.isr_size < self.isr_size_min:
             allowed = f"min.insync.replicas={self.log.config.min_insync_replicas}"
-            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"only {self.isr_size} replicas are in sync; {allowed}")
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS, f"only {self.isr_size} replicas are in sync, but the topic has {allowed}"
+            )
 
     def check_caught_up(self) -> None:
         """Raise ApiError while the high watermark of a new leader is below the start of its leader epoch."""
@@ -226,8 +228,8 @@ class Partition:
         if leader is not None and self.log.high_watermark < leader.epoch_start_offset:
             raise ApiError(
                 ErrorCode.OFFSET_NOT_AVAILABLE,
-                f"the high watermark of {self.topic_partition} is {self.log.high_watermark}, "
-                f"its leader epoch {self.leader_epoch} begins at {leader.epoch_start_offset}; try again later",
+                f"the high watermark of {self.topic_partition} is {self.log.high_watermark}, but "
+                f"leader epoch {self.leader_epoch} begins at offset {leader.epoch_start_offset}; try again later",
             )
 
     def append_as_leader(self, batch: memoryview, header: BatchHeader, now_ms: int) -> LogAppend:
@@ -237,11 +239,13 @@ class Partition:
         """
         if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:  # The inspection refuses early timestamps.
             allowed = f"message.timestamp.after.max.ms={self.log.config.timestamp_after_max_ms}"
-            message = f"the timestamp {header.max_timestamp_ms} is too far after the broker's time {now_ms}; {allowed}"
+            message = (
+                f"the timestamp {header.max_timestamp_ms} exceeds the broker's time {now_ms} by more than {allowed}"
+            )
             raise ApiError(ErrorCode.INVALID_TIMESTAMP, message)
         size_bytes = len(batch)
         if size_bytes > self._segment_bytes:
-            message = f"the batch has {size_bytes} bytes; segment.bytes={self._segment_bytes} is the limit"
+            message = f"the batch has {size_bytes} bytes, but the limit is segment.bytes={self._segment_bytes}"
             raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, message)
         leader = self.leader
         if leader is None:

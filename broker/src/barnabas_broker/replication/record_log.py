@@ -127,5 +127,5 @@ def _key_values(hosted: Partition, data: bytes) -> Generator[KeyValueSlice, None
     except BrokenRecords as error:
         raise CorruptLog(hosted.log.log_dir, f"{hosted.topic_partition}, {error}") from error
     if reader.next_offset is None:
-        raise StorageError(hosted.log.log_dir, f"{hosted.topic_partition} ends in the middle of a batch")
+        raise StorageError(hosted.log.log_dir, f"the log of {hosted.topic_partition} ends in the middle of a batch")
     return reader.next_offset

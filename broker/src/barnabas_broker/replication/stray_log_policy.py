@@ -178,5 +178,5 @@ class StrayLogPolicy:
 
     def _is_refused(self, what: str, error: StorageError) -> None:
         if what not in self._told:
-            log.error("cannot remove %s; the broker will try again: %s", what, error)
+            log.error("the log %s cannot be removed; the broker will try again: %s", what, error)
         self._refused.add(what)
