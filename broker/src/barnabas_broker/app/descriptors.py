@@ -19,7 +19,7 @@ class Descriptors(NamedTuple):
 
 
 def share_out(total: int) -> Descriptors:
-    """Give segments a quarter, keep an eighth (at least RESERVE_MIN) in reserve, and give connections the others."""
+    """Give segments a quarter, keep an eighth (at least RESERVE_MIN) in reserve, and give the rest to connections."""
     segments = max(total // SEGMENTS_SHARE, 1)
     reserve = max(total // RESERVE_SHARE, RESERVE_MIN)
     return Descriptors(total, segments, max(total - segments - reserve, 1))

@@ -27,4 +27,4 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     monotonic_s = staticmethod(partial(time.clock_gettime, time.CLOCK_BOOTTIME))
-    """The seconds since the machine was booted, including suspended time; a C function, because it is hot."""
+    """The seconds since the machine was booted, including suspended time; a C function, because it is called often."""

@@ -32,9 +32,10 @@ def registration_of(
 
 
 def last_incarnation(registered: BrokerRegistration | None, boot_id: str) -> LastIncarnation:
-    """Return the last incarnation of this broker, to which log dirs compare their marks of a clean shutdown.
+    """Return the previous incarnation of this broker, as its registration describes it.
 
-    Old broker versions, which registered no features, wrote marks of a clean shutdown without a broker epoch.
+    A clean shutdown leaves a mark in each log dir, which counts only if it is from the previous incarnation. Old broker
+    versions, which registered no features, wrote the mark without a broker epoch.
     """
     if registered is None:
         return NO_INCARNATION

@@ -1,4 +1,4 @@
-"""The large responses, which need many turns of the event loop: one at a time has a turn, and their memory is bounded.
+"""The large responses, which need many turns of the event loop: each turn works on one of them, with bounded memory.
 
 Otherwise a hundred large requests would make each turn of the event loop a hundred times as long.
 """
