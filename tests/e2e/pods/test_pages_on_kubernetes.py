@@ -19,8 +19,6 @@ from local_kubernetes.images import IMAGES
 from local_kubernetes.kubectl import Kubectl
 from monitoring.prometheus_image import PROMETHEUS_IMAGE
 
-pytestmark = pytest.mark.soak(only=True)
-
 ROOT: Final = DOCS.parent
 NAMESPACE: Final = "kafka"
 E2E: Final = os.environ.get("E2E", "")
@@ -56,6 +54,7 @@ def test_every_command_of_the_tutorial_does_what_the_page_says(reader: Reader) -
     reader.do(DOCS / "tutorials" / "kubernetes.md")
 
 
+@pytest.mark.soak(only=True)
 def test_every_command_of_the_how_to_pages_does_what_the_page_says(reader: Reader) -> None:
     for page in ON_KUBERNETES:
         with reader.until_ctrl_c():
