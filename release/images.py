@@ -10,7 +10,7 @@ from local_kubernetes.images import Base, Recipe, build, connector, root, spark,
 from release.archive import read
 from release.bom import describes
 from release.elf import HEADER_BYTES, machine_of
-from release.layout import Blob, Layout
+from release.layout import Layout
 
 ARCHITECTURES: Final[Mapping[str, tuple[str, ...]]] = {
     "broker": ("amd64", "arm64"),
@@ -56,9 +56,8 @@ class Files(NamedTuple):
 
 def files_of(image: Layout) -> Files:
     """Read the layers of an image."""
-    manifest = image.blobs[image.root["digest"]]
     describing, size, machines = {}, 0, set()
-    for layer in _layers(manifest, image):
+    for layer in layers(image):
         with tarfile.open(layer, "r|*") as tar:
             for member in tar:
                 size += member.size
@@ -72,7 +71,9 @@ def files_of(image: Layout) -> Files:
     return Files(describing, size, frozenset(machines))
 
 
-def _layers(manifest: Blob, image: Layout) -> Iterator[Path]:
+def layers(image: Layout) -> Iterator[Path]:
+    """The archives of the layers of an image that buildah wrote, the lowest first."""
+    manifest = image.blobs[image.root["digest"]]
     assert isinstance(manifest, Path), "buildah writes blobs into files"
     for layer in json.loads(manifest.read_bytes())["layers"]:
         blob = image.blobs[layer["digest"]]
