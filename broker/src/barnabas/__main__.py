@@ -84,7 +84,7 @@ def main() -> int:
     if command is None:
         print(f"barnabas: {arguments[0]!r} is not a command\n" if arguments else "", usage(), sep="", file=sys.stderr)
         return EXIT_USAGE
-    # A subcommand sets its own handler later; the kernel sets none for the first process of a container.
+    # A subcommand sets its own handler later. Without a handler, the first process of a container ignores SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: end_at_once(arguments[0]))
     try:
         module = importlib.import_module(command.module)

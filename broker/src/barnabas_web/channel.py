@@ -51,7 +51,7 @@ class TlsChannel(PlainChannel):
                 await self._flush()
                 await self._fill()
             except ssl.SSLError:
-                await self._flush()  # The TLS alert has the reason.
+                await self._flush()  # Send the TLS alert, which has the reason of the failure.
                 raise
             else:
                 return await self._flush()

@@ -197,7 +197,7 @@ class Answers:
         self._mutes -= late.mutes
         if len(self._late) == 1:
             self._send_late()
-        elif not self._answers_soon:  # Many responses may finish in this turn of the loop: send them all at once.
+        elif not self._answers_soon:  # Responses that finish in the same turn of the loop are sent together.
             self._answers_soon = True
             self._loop.call_soon(self._send_late)
 

@@ -88,7 +88,7 @@ def _read(piece: FileSlice, buffer: memoryview) -> None:
     """Read the piece and NEXT_BYTES more into the page cache, because the next batch header is needed soon."""
     descriptor, length = piece.file.fileno(), piece.length + NEXT_BYTES
     end = piece.position + length
-    with suppress(OSError):  # Sending the slice raises the same error later.
+    with suppress(OSError):  # Sending the slice raises the same error later, so it is ignored here.
         os.posix_fadvise(descriptor, piece.position, length, os.POSIX_FADV_WILLNEED)
         for position in range(piece.position, end, READ_BYTES):
             os.preadv(descriptor, (buffer[: end - position],), position)

@@ -103,7 +103,7 @@ class Connection:
         try:
             return self.is_closed or self._transport.has_ended()
         except OSError as error:
-            self.close(str(error))  # The socket reports an error only once.
+            self.close(str(error))  # The socket reports an error only once, so close now.
             return True
 
     @property
@@ -348,7 +348,7 @@ class Connection:
             memoryview(old)[:have] = rest
         else:
             buffer = self._pool.acquire(needed, needed if whole else have, self, must=old is None)
-            if buffer is None:  # The buffer cannot grow: keep the full buffer until memory is free.
+            if buffer is None:  # The buffer cannot grow, so it stays full until memory is free.
                 self._wait_for_memory()
                 return
             buffer[:have] = rest

@@ -13,9 +13,9 @@ from typing import Final
 RECEIVED_BYTES: Final = 12 * 1024 - 3
 """The bytes of one receive. OpenSSL's buffer keeps the size of its largest content plus a third: here 16 KiB."""
 RECORD_BYTES: Final = 16 * 1024
-"""The most plaintext of one TLS record. One record is encrypted at a time, so that its buffer keeps 22 KiB."""
+"""The maximum plaintext of a TLS record. One record is encrypted at a time, so that the buffer needs only 22 KiB."""
 UNASKED_BYTES_MAX: Final = 64 * 1024
-"""The most encrypted bytes, such as alerts, that may wait although nothing was sent."""
+"""The maximum of encrypted bytes that may wait although no data was sent, such as alerts."""
 
 
 class TlsStream:
@@ -45,7 +45,7 @@ class TlsStream:
         return self._socket.fileno()
 
     def certificate(self) -> bytes | None:
-        """Return the certificate of the other side in DER, or None if it has none."""
+        """Return the certificate of the other side in DER, or None if the other side has no certificate."""
         return self._tls.getpeercert(binary_form=True)
 
     def shake_hands(self) -> None:
@@ -61,7 +61,7 @@ class TlsStream:
                 self._receive_handshake()
             except ssl.SSLError:
                 with suppress(OSError):
-                    self._flush()  # OpenSSL has written an alert that tells the other side the reason.
+                    self._flush()  # Send the TLS alert, which has the reason of the failure.
                 raise
             else:
                 self._send_handshake()
@@ -163,8 +163,8 @@ class TlsStream:
     def close(self) -> None:
         """Close the socket, after a TLS close_notify if the socket has room; wait for no close_notify in return."""
         if not self.is_blocked:
-            with suppress(ssl.SSLError, ValueError):  # OpenSSL writes close_notify, then waits for the other side's.
+            with suppress(ssl.SSLError, ValueError):  # OpenSSL raises an error while the other side has not replied.
                 self._tls.unwrap()
-        with suppress(OSError):  # The other side is gone.
+        with suppress(OSError):  # The other side may be gone.
             self._flush()
         self._socket.close()

@@ -128,7 +128,7 @@ def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> Pro
                     topic = ProduceTopic(None, topic_id, 1)
                     places = [(topic, partition, batch_start, batch_end)]
                     return ProduceRequest(acks, timeout_ms, [topic], places, None, topic_id)
-        except BROKEN_BYTES:  # The request is shorter than this struct.
+        except BROKEN_BYTES:  # The request is too short for the struct of one partition.
             pass
     return _parse_any(buffer, start, end, version)
 

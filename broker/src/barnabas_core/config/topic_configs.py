@@ -62,7 +62,7 @@ def effective_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfi
         plain["segment_bytes"] = values["internal.segment.bytes"]
     policies = values["cleanup.policy"]
     assert isinstance(policies, tuple), "the value of cleanup.policy is a tuple"
-    if "compact" in policies:  # Only a rolled segment can be compacted.
+    if "compact" in policies:  # Only rolled segments can be compacted, so roll them in time.
         plain["roll_ms"] = min(plain["roll_ms"], plain["max_compaction_lag_ms"])
     config = LogConfig(
         **plain,

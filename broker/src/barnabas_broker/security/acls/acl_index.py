@@ -63,7 +63,7 @@ class AclIndex:
         if pattern.pattern_type is PatternType.PREFIXED and change:
             lengths = self._prefix_lengths.setdefault(pattern.resource_type, Counter())
             lengths[len(pattern.name)] += change
-            lengths += Counter()  # Remove the lengths of prefixes that no longer exist.
+            lengths += Counter()  # Adding an empty Counter removes lengths with the count 0.
 
     def of(self, resource_type: ResourceType, name: str) -> Iterator[AclEntry]:
         """Find the entries that apply to a resource."""

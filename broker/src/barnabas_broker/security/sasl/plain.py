@@ -30,7 +30,7 @@ class Plain:
         """
         authorized_as, user, password = parse_plain(token)
         known = self._digests.get(user, _NOBODY)
-        # Digests have equal lengths; the time of comparing passwords would reveal their length.
+        # Compare digests, which have equal lengths, because the time to compare passwords would reveal their length.
         if not compare_digest(_digest(password), known):
             raise AuthenticationFailed(f"the user is unknown, or the password is wrong: {user!r}")
         if authorized_as not in ("", user):

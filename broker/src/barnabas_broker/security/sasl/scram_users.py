@@ -116,7 +116,7 @@ class ScramUsers:
             shapes[shape_of(verifier)] += 1
         if before is not None:
             shapes[shape_of(before)] -= 1
-            shapes += Counter()  # Remove shapes that no user has any more.
+            shapes += Counter()  # Adding an empty Counter removes shapes with the count 0.
             self.on_change(*name)
 
 

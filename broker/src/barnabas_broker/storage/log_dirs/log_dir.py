@@ -199,7 +199,7 @@ class LogDir:
 
         If they do, the log must take no records before `checkpoint_anew` has rewritten the checkpoints.
         """
-        is_gone = topic_partition in self._gone  # `_gone` is read first, because a thread may clear it.
+        is_gone = topic_partition in self._gone  # Read `_gone` first, because a thread may clear it meanwhile.
         is_known = is_gone or any(topic_partition in offsets for offsets in self._written.copy().values())
         if is_known:
             self._begun.add(topic_partition)

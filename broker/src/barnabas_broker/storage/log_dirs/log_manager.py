@@ -105,7 +105,7 @@ class LogManager:
         unflushed, all_are_here = self._environment.unflushed, all(each.is_online for each in self.log_dirs)
         logs = {each: self.get(each) for each in list(unflushed)}
         for topic_partition in [each for each, log in logs.items() if log is None and all_are_here]:
-            unflushed.pop(topic_partition, None)  # All log dirs are online, so the log is gone.
+            unflushed.pop(topic_partition, None)  # All log dirs are online, so the log no longer exists.
         return [log for log in logs.values() if log is not None]
 
     @property

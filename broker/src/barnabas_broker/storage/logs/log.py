@@ -300,7 +300,7 @@ class Log:
         self.log_end_offset = end_offset
         self.epochs.load(self.log_start_offset, recovery_point, self.segments)
         self.epochs.recovered(epochs)
-        # Batches above the recovery point are replayed, so that their transaction markers are read, too.
+        # Without later snapshots, the batches above the recovery point are replayed, and their markers are read, too.
         self.known_producers.snapshots.remove_after(recovery_point)
         self._load_producers()
         self.ends_at(self.log_end_offset)

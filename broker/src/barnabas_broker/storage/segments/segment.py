@@ -153,7 +153,7 @@ class Segment:
             self.close_file()
 
     def _write_indexes(self) -> None:
-        with suppress(OSError):  # A full disk must not prevent a start or reads: unwritten entries stay in memory.
+        with suppress(OSError):  # A full disk must not prevent a start or reads, so the entries stay in memory.
             self.indexes.seal()
 
     def _observe_from(self, offset: int, chunk_bytes: int, *, crc_from: int = NO_CRC) -> Iterator[FoundBatch]:

@@ -75,7 +75,7 @@ class SegmentIndexes:
         if self.max_timestamp_ms > self._indexed_timestamp_ms:
             self._add_time_entry()
         if is_page_full:
-            with suppress(OSError):  # The batch is written, and the next flush writes its index entry.
+            with suppress(OSError):  # The batch is written already, and the next flush writes its index entry.
                 self.flush()
 
     def _add_time_entry(self) -> None:

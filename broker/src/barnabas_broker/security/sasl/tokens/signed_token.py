@@ -51,7 +51,7 @@ def identity_of(token: str, keys: Sequence[TokenKey], rules: TokenRules, now_ms:
             },
         )
     except jwt.PyJWTError as error:
-        # The message of PyJWT can contain parts of the token, with any characters.
+        # Shorten and quote the message of PyJWT, because it can contain parts of the token.
         raise InvalidToken(f"the token is refused: {str(error)[:_SHOWN]!r}") from error
     expires_at_ms = _checked_times(claims, rules.skew_s, now_ms)
     _check_scopes(claims, rules.scope_claim)
