@@ -12,7 +12,7 @@ from barnabas_core.topic_partition import TopicPartition
 def partitions_read(
     committed: Iterable[TopicPartition], of_topic: Callable[[str], Iterable[TopicPartition]]
 ) -> Iterator[TopicPartition]:
-    """Return all partitions of topics for which a group has committed offsets; `of_topic` returns those of a topic."""
+    """Return all partitions of topics with committed offsets of a group; `of_topic` returns a topic's partitions."""
     for topic in dict.fromkeys(each.topic for each in committed):
         yield from of_topic(topic)
 

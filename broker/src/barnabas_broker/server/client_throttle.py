@@ -154,7 +154,7 @@ def _fetch(
 
 
 def _consumed(limited: Limited | None, size_bytes: int) -> tuple[int, bool]:
-    """Return the throttle time in ms for these bytes, and True if the records may not be sent yet."""
+    """Return the throttle time in ms for `size_bytes`, and True if the records may not be sent yet."""
     if limited is None:
         return 0, False
     is_first = limited.is_unused

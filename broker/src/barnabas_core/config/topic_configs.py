@@ -106,7 +106,7 @@ def check_topic_configs(topic_overrides: Mapping[str, str], broker: BrokerConfig
 
 
 def check_topics_under(topics: Mapping[str, Mapping[str, str]], broker: BrokerConfig) -> None:
-    """Check the configs of these topics, by name, with a broker's config; raise InvalidConfig for a contradiction.
+    """Check the configs of topics, by name, with a broker's config; raise InvalidConfig for a contradiction.
 
     An AlterConfigs request waits for this check, and there may be 100,000 topics, so only configs that can contradict
     are checked, and each pair of values only once.

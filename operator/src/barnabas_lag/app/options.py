@@ -155,7 +155,7 @@ def listener(text: str) -> Listener:
 
 
 def number(kind: type[int] | type[float], low: float, high: float) -> Callable[[str], float]:
-    """Return a parser for a number of this type from `low` to `high`."""
+    """Return a parser for a number of the type `kind` from `low` to `high`."""
     word = "a whole number" if kind is int else "a number"
 
     def read(text: str) -> float:

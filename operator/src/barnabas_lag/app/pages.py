@@ -18,7 +18,7 @@ PROBES: Final = frozenset({"/healthz"})
 def make_pages(
     own: CollectorRegistry, cluster: Callable[[], bytes], why_ending: Callable[[], str | None]
 ) -> Mapping[str, PageMaker]:
-    """Return the pages: the exporter's own metrics and those of the last round, and the probe.
+    """Return the pages: the exporter's own metrics, the metrics of the last round, and the probe.
 
     A request never asks the cluster.
     """

@@ -222,7 +222,7 @@ def _places(
     topics: Mapping[str, Iterable[TopicPartition]],
     partitions: Mapping[TopicPartition, PartitionReading],
 ) -> Iterator[tuple[TopicPartition, _Place]]:
-    """Yield the group's place in each partition, except in those that are gone or have no leader."""
+    """Yield the group's place in each partition, except in partitions that are gone or have no leader."""
     for partition in group_lag.partitions_read(committed, lambda topic: topics.get(topic, ())):
         reading = partitions[partition]
         if reading.end is not None and reading.oldest is not None:

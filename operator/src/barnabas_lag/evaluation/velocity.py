@@ -8,7 +8,7 @@ SUMS_KEPT: Final = 10
 
 
 class LagSum(NamedTuple):
-    """The sum of the lags in this number of partitions, and its time in seconds since the epoch."""
+    """The sum of the lags in a number of partitions, and the time of the sum in seconds since the epoch."""
 
     time_s: float
     lag: int
@@ -16,7 +16,7 @@ class LagSum(NamedTuple):
 
 
 def with_sum(before: Sequence[LagSum], latest: LagSum) -> tuple[LagSum, ...]:
-    """Return the last sums, without sums over another number of partitions, because these cannot be compared."""
+    """Return the last sums over the same number of partitions, because other sums cannot be compared."""
     return (*(each for each in before if each.partitions == latest.partitions), latest)[-SUMS_KEPT:]
 
 

@@ -20,7 +20,7 @@ CONSUMERS_MAX: Final = 20
 
 
 class Chosen(NamedTuple):
-    """The readings of these groups, and some members of each."""
+    """The readings of the chosen groups, and some members of each group."""
 
     readings: Readings
     consumers: Mapping[str, Sequence[Consumer]]
@@ -34,7 +34,7 @@ def read_chosen(
     topics_before: Mapping[str, Collection[str]],
     retention: OffsetsRetention,
 ) -> Chosen:
-    """Read all committed offsets of these groups.
+    """Read all committed offsets of the groups in `group_ids`.
 
     `topics_before` has the topics of each group in the previous round, for groups that do not answer now. Raises
     ClusterUnreachable if no broker answers.

@@ -13,7 +13,7 @@ QUESTIONS_A_ROUND: Final = 8
 
 
 def evaluate(asking: Asking, readings: Readings, history: History, now_s: float) -> Evaluation:
-    """Evaluate these readings and the history; `now_s` is in seconds since the epoch.
+    """Evaluate `readings` with the history; `now_s` is in seconds since the epoch.
 
     Raises ClusterUnreachable if no request can be sent.
     """

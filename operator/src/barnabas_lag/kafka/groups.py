@@ -59,7 +59,7 @@ def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> t
 def read_groups(
     asking: Asking, listed: Mapping[str, Listed], partitions: Mapping[TopicPartition, PartitionReading]
 ) -> dict[str, GroupReading]:
-    """Return the committed offsets of the groups in these partitions; groups without an answer are left out."""
+    """Return the committed offsets of the groups in `partitions`; groups without an answer are left out."""
     described = described_groups(asking, listed)
     known = {each: each for each in partitions}
     return {

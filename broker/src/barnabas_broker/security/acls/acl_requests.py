@@ -65,7 +65,7 @@ class AclFilter(NamedTuple):
         )
 
     def finds_pattern(self, pattern: AclPattern) -> bool:
-        """True if the filter can match ACLs with this pattern."""
+        """True if the filter can match ACLs with the pattern."""
         if self.resource_type not in (ResourceType.ANY, pattern.resource_type):
             return False
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, pattern.pattern_type):

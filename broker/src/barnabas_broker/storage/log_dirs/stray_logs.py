@@ -112,7 +112,7 @@ class StrayLogs:
             return None
 
     def load(self, log_dir: str, names: Iterable[str]) -> None:
-        """Find the `-stray` directories of a log dir, and forget those found before. Raises StorageError."""
+        """Find the `-stray` directories of a log dir, and forget the ones found before. Raises StorageError."""
         for stray in self:
             if stray.log_dir == log_dir:
                 del self._by_directory[stray.directory]

@@ -48,7 +48,7 @@ class ProducerSnapshots:
         return None
 
     def write(self, offset: int, entries: Iterable[SnapshotEntry]) -> None:
-        """Write a snapshot, unless one at this offset or above exists. A later flush syncs the file."""
+        """Write a snapshot, unless a snapshot at `offset` or above exists. A later flush syncs the file."""
         if offset > self.latest_offset:
             self._files.write_atomically(self.path(offset), encode_snapshot(entries), sync=False)
             self.offsets.append(offset)

@@ -94,7 +94,7 @@ class Producer:
         self.packed = b""
 
     def duplicate_of(self, epoch: int, base_sequence: int, last_sequence: int) -> ProducedBatch | None:
-        """Return the kept batch with exactly these sequences, or None."""
+        """Return the kept batch with exactly the given first and last sequence, or None."""
         if epoch != self.epoch:
             return None
         for batch in self.batches:
@@ -170,7 +170,7 @@ class ProducerStates:
         return None
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """True if the producer has an open transaction with this epoch in the partition."""
+        """True if the producer has an open transaction with the given epoch in the partition."""
         producer = self.producers.get(producer_id)
         return producer is not None and producer.epoch == epoch and producer.transaction_first_offset >= 0
 

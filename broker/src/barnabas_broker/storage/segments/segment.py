@@ -61,7 +61,7 @@ class Segment:
     def __init__(
         self, environment: SegmentEnvironment, directory: str, base_offset: int, config: LogConfig, sizes: SegmentSizes
     ) -> None:
-        """Create a segment with files of these sizes; its indexes are checked or built at the first use."""
+        """Create a segment whose files have the given sizes; its indexes are checked or built at the first use."""
         self.base_offset = base_offset
         self.directory = directory
         self.size_bytes = sizes.log_bytes
@@ -102,7 +102,7 @@ class Segment:
             raise
 
     def path(self, suffix: str) -> str:
-        """Return the path of the segment's file with this suffix."""
+        """Return the path of the segment's file with the given suffix."""
         return f"{self.directory}/{file_names.segment_file(self.base_offset, suffix)}"
 
     @property

@@ -57,7 +57,7 @@ class SegmentIndexes:
         interval_bytes: int,
         pages: IndexPages,
     ) -> "SegmentIndexes":
-        """Return the indexes for an `.index` and a `.timeindex` file with these paths and sizes in bytes."""
+        """Return the indexes for an `.index` and a `.timeindex` file with the given paths and sizes in bytes."""
         offsets = SparseIndex(files, paths[0], OFFSET_ENTRY, sizes[0], pages)
         times = SparseIndex(files, paths[1], TIME_ENTRY, sizes[1], pages)
         return cls(offsets, times, base_offset, interval_bytes)
