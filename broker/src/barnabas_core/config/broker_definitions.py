@@ -150,7 +150,14 @@ _SOCKETS: Final = (
         "The maximum number of open connections from some addresses, which overrides max.connections.per.ip.",
         _CLUSTER,
     ),
-    _D("max.connection.creation.rate", _INT, INT_MAX, _COUNT, "The maximum number of connections a second.", _CLUSTER),
+    _D(
+        "max.connection.creation.rate",
+        _INT,
+        INT_MAX,
+        _COUNT,
+        "The maximum number of connections that the broker accepts per second.",
+        _CLUSTER,
+    ),
     _D("fetch.max.bytes", _INT, 57671680, Range(1024), "The maximum size of a fetch response in bytes."),
     _D(
         "max.request.partition.size.limit",
@@ -172,8 +179,20 @@ _TOPICS: Final = (
         _REPLICATION_FACTOR,
         "The replication factor of a new topic whose creator gives none.",
     ),
-    _D("auto.leader.rebalance.enable", _BOOLEAN, True, None, "Whether leadership moves back to preferred replicas."),
-    _D("leader.imbalance.check.interval.seconds", _LONG, 300, _POSITIVE, "How often preferred leaders are elected."),
+    _D(
+        "auto.leader.rebalance.enable",
+        _BOOLEAN,
+        True,
+        None,
+        "Whether the controller periodically moves leadership back to preferred replicas.",
+    ),
+    _D(
+        "leader.imbalance.check.interval.seconds",
+        _LONG,
+        300,
+        _POSITIVE,
+        "The interval in seconds at which the controller elects preferred leaders.",
+    ),
 )
 
 _REPLICAS: Final = (
@@ -186,7 +205,13 @@ _REPLICAS: Final = (
     ),
     _D("replica.fetch.min.bytes", _INT, 1, _COUNT, "The minimum number of bytes that a follower's fetch waits for."),
     _D("replica.fetch.max.bytes", _INT, 1048576, _COUNT, "The maximum bytes of a partition in a follower's fetch."),
-    _D("replica.fetch.response.max.bytes", _INT, 10485760, _COUNT, "The maximum bytes in a response to a follower."),
+    _D(
+        "replica.fetch.response.max.bytes",
+        _INT,
+        10485760,
+        _COUNT,
+        "The maximum size in bytes of the response to a follower's fetch.",
+    ),
     _D("replica.fetch.wait.max.ms", _INT, 500, _ANY_MS, "The maximum time that a follower's fetch waits for data."),
     _D("replica.fetch.backoff.ms", _INT, 1000, _ANY_MS, "How long a follower waits after a failed fetch."),
     _D("replica.socket.timeout.ms", _INT, 30000, _POSITIVE, "How long a follower waits for a response of its leader."),
@@ -226,7 +251,13 @@ _REPLICAS: Final = (
 _GROUPS: Final = (
     _D("group.min.session.timeout.ms", _INT, 6000, _POSITIVE, "The shortest session timeout a member may ask for."),
     _D("group.max.session.timeout.ms", _INT, 1800000, _POSITIVE, "The longest session timeout a member may ask for."),
-    _D("group.initial.rebalance.delay.ms", _INT, 3000, _ANY_MS, "How long an empty group waits for more members."),
+    _D(
+        "group.initial.rebalance.delay.ms",
+        _INT,
+        3000,
+        _ANY_MS,
+        "The time in milliseconds that the first rebalance of an empty group waits for more members.",
+    ),
     _D("group.max.size", _INT, INT_MAX, _POSITIVE, "The maximum number of members of a group."),
     _D("offset.metadata.max.bytes", _INT, 4096, _COUNT, "The maximum size of a committed offset's metadata in bytes."),
     _D(
@@ -236,7 +267,13 @@ _GROUPS: Final = (
         _POSITIVE,
         "The time in milliseconds that an offset commit waits until all in-sync replicas have its records.",
     ),
-    _D("offsets.load.buffer.size", _INT, 5242880, _POSITIVE, "The bytes of each read while a coordinator loads."),
+    _D(
+        "offsets.load.buffer.size",
+        _INT,
+        5242880,
+        _POSITIVE,
+        "The number of bytes that a group coordinator reads at once while it loads a partition.",
+    ),
     _D("offsets.retention.minutes", _INT, 10080, _POSITIVE, "How long a group without members keeps its offsets."),
     _D("offsets.retention.check.interval.ms", _LONG, 600000, _POSITIVE, "How often expired offsets are removed."),
     _D(
@@ -320,7 +357,13 @@ _TRANSACTIONS: Final = (
         "The min.insync.replicas of __transaction_state, used only to create the topic. With two replicas the "
         "default is 1, so that one may be offline.",
     ),
-    _D("transaction.state.log.segment.bytes", _INT, 104857600, Range(1048576), "Segment size of __transaction_state."),
+    _D(
+        "transaction.state.log.segment.bytes",
+        _INT,
+        104857600,
+        Range(1048576),
+        "The segment size of __transaction_state in bytes.",
+    ),
     _D(
         "transaction.state.log.load.buffer.size",
         _INT,
