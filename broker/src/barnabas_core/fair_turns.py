@@ -81,7 +81,7 @@ async def in_turns(things: Iterable[T], a_turn: int) -> AsyncIterator[T]:
 
 
 class FairTurn:
-    """A budget for one turn of the event loop: `things_max` items, or those begun within `lasts_s`, at least one."""
+    """A budget for a turn of the event loop: `things_max` items, or the items begun within `lasts_s`, at least one."""
 
     __slots__ = ("_clock", "_ends_s", "_lasts_s", "_left", "_things_max")
 

@@ -12,7 +12,7 @@ from barnabas_web.watched import FILE_BYTES_MAX, FileRefused, Watched, content_o
 
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
 """The form of a token in RFC 6750; other tokens cannot be sent in a header unchanged."""
-_NO_TOKEN: Final = "must hold one token of letters, digits and -._~+/, such as the output of: openssl rand -hex 32"
+_NO_TOKEN: Final = "must hold one token of letters, digits and -._~+/, such as the output of `openssl rand -hex 32`"
 _BEGINS: Final = "-----BEGIN "
 
 
