@@ -39,8 +39,7 @@ def authentication_families(by_listener: Mapping[str, AuthenticationCounts]) -> 
         Family(
             "barnabas_failed_authentications_total",
             "counter",
-            "Number of failed authentications by mechanism; TLS means a failed handshake, none that "
-            "no mechanism was chosen",
+            "Number of failed authentications by mechanism: TLS for a failed handshake, none if none was chosen",
             lambda: [
                 Sample(labels(listener=name, mechanism=mechanism), failures)
                 for name, counts in by_listener.items()

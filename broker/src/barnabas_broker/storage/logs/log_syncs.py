@@ -118,7 +118,7 @@ class LogSyncs:
 
     @disk_access
     def flush_job(self, end: int) -> FlushJob | None:
-        """Return a job that syncs the log below `end`, which is the end of a batch; None if that is synced already.
+        """Return a job that syncs the log below `end`, which is the end of a batch; None if these records are synced.
 
         The caller runs the job and passes it to `flushed`.
         """
