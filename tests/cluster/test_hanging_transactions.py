@@ -72,7 +72,7 @@ def test_a_transaction_is_shown_and_only_one_that_hangs_is_aborted(
     assert stable_offset(cluster) == 1
 
     wrong = abort(cluster, "--start-offset", "2")
-    assert (wrong.returncode, "but others: from offset 1" in wrong.stdout) == (1, True), wrong.stdout
+    assert (wrong.returncode, "; open transactions: from offset 1" in wrong.stdout) == (1, True), wrong.stdout
     ended = abort(cluster, "--producer-id", str(open_one["producer_id"]))
     assert ended.returncode == 0, ended.stdout
     assert stable_offset(cluster) == 5

@@ -83,7 +83,7 @@ def _abort(out: Console, client: Any, options: argparse.Namespace) -> int:
 def _nothing(place: TopicPartition, found: Sequence[OpenTransaction]) -> str:
     if not found:
         return f"{place} has no open transaction"
-    return f"{place} has no open transaction that matches the options, but others: {'; '.join(map(_text, found))}"
+    return f"{place} has no transaction that matches the options; open transactions: {'; '.join(map(_text, found))}"
 
 
 def _known(place: TopicPartition, wanted: OpenTransaction) -> str:

@@ -30,24 +30,24 @@ TURN_S: Final = 0.0005
 
 
 VARIABLES: Final = """environment variables:
-  WATCH_NAMESPACES      namespaces of the resources, comma-separated; empty: all namespaces
+  WATCH_NAMESPACES      the namespaces to watch, comma-separated; empty: all namespaces
   BROKER_IMAGE, OPERATOR_IMAGE, JOBS_IMAGE
-                        images of brokers, of lag exporters, and of maintenance jobs
-  IMAGE_PULL_SECRETS    Secrets to pull the images of maintenance pods, comma-separated
-  BOOTSTRAP             replaces the bootstrap address of every Cluster
-  DRIFT_SECONDS         longest time between two rounds of a Cluster (60)
-  GROUP_LOOK_SECONDS    time between two looks at consumer groups (15)
-  RUN_LOOK_SECONDS      time between two looks at maintenance under way (5)
-  LEASE                 NAMESPACE/NAME of the lease whose holder alone acts; empty: no leader election
+                        the images of brokers, of lag exporters, and of maintenance jobs
+  IMAGE_PULL_SECRETS    the image pull secrets of maintenance pods, comma-separated
+  BOOTSTRAP             an address that replaces the bootstrap address of every Cluster
+  DRIFT_SECONDS         the longest time between two reconciliations of a Cluster; default: 60
+  GROUP_LOOK_SECONDS    the time between two readings of consumer groups; default: 15
+  RUN_LOOK_SECONDS      the time between two readings of active maintenance runs; default: 5
+  LEASE                 NAMESPACE/NAME of the lease for the leader election; empty: no leader election
   POD_NAMESPACE, RELEASE, POD_NAME
-                        name the operator's own pods
-  POD_MONITOR_LABELS    labels of PodMonitors, as JSON
-  HTTP_LISTENER         address of /healthz, /readyz and /metrics (0.0.0.0:8080)
+                        the namespace, Helm release and name of the operator's own pod
+  POD_MONITOR_LABELS    the labels of PodMonitors, as JSON
+  HTTP_LISTENER         the address of /healthz, /readyz and /metrics; default: 0.0.0.0:8080
   HTTP_CERTIFICATES     folder with tls.crt and tls.key for that address; empty: no TLS
   HTTP_TOKEN_FILE       file with the bearer token that /metrics asks for, which needs TLS; empty: no token
-  WEBHOOK_CERTIFICATES  folder with tls.crt and tls.key; empty: no webhook
-  LOG_LEVEL             DEBUG, INFO (the default), WARNING or ERROR
-  KUBECONFIG            access to the API server; left out: the service account of the pod"""
+  WEBHOOK_CERTIFICATES  the folder with tls.crt and tls.key of the webhook; empty: no webhook
+  LOG_LEVEL             DEBUG, INFO, WARNING or ERROR; default: INFO
+  KUBECONFIG            the file for access to the API server; default: the pod's ServiceAccount"""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -23,7 +23,7 @@ REVIEW_BYTES_MAX: Final = 8 << 20
 RELOAD_S: Final = 60.0
 RELOAD_FAILED: Final = (
     "the webhook keeps its old certificate: tls.crt and tls.key in %s cannot be read: %s;"
-    " if this repeats, recreate the Secret they come from (helm upgrade, or cert-manager)"
+    " if this repeats, recreate the Secret with these files (by helm upgrade or cert-manager)"
 )
 
 log = logging.getLogger(__name__)

@@ -61,7 +61,9 @@ class RetryingLoop:
             self._failures += 1
             pause_s = retry_pause_s(self._retry_s, self._failures)
             is_bug = not is_expected(error)
-            log.warning("%s: trying again in %.1f s: %s", self._what, pause_s, error, exc_info=is_bug)
+            log.warning(
+                "%s: an error occurred; trying again in %.1f s: %s", self._what, pause_s, error, exc_info=is_bug
+            )
         else:
             self._failures = 0
         return pause_s

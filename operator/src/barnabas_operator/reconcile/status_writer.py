@@ -86,7 +86,7 @@ class StatusWriter:
                 )
             except KubeRefused as error:
                 self._note(error)
-                log.warning("%s/%s: the status is refused: %s", meta["namespace"], meta["name"], error)
+                log.warning("%s/%s: the API server refused the status: %s", meta["namespace"], meta["name"], error)
                 return True
             self.wrote_at = self._clock.monotonic_s()
             if written is None:

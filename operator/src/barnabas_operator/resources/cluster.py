@@ -74,7 +74,7 @@ class Brokers(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
 
     replicas: Annotated[int, Meta(ge=1, le=BROKERS_MAX, description="how many brokers")] = 1
     image: Annotated[
-        str, Meta(pattern=r"^\S*$", description="an image name without spaces; if left out, the chart's brokerImage")
+        str, Meta(pattern=r"^\S*$", description="an image name without spaces; the default is the chart's brokerImage")
     ] = ""
     resources: Resources = Resources()
     rack: (
@@ -279,7 +279,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
             Metrics,
             Meta(
                 description="what protects the metrics of brokers and lag exporter; needs a secured Cluster; has no"
-                " effect with `barnabas up`; if left out, everybody who reaches the pods can read them"
+                " effect with `barnabas up`; if left out, everybody who reaches the pods can read the metrics"
             ),
         ]
         | None

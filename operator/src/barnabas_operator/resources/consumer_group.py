@@ -114,8 +114,8 @@ class Reset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
     when_active: Annotated[
         WhenActive,
         Meta(
-            description="what happens while the group has members: Refuse does nothing, Wait waits until they have"
-            " left, ScaleDown scales spec.scaling.target to 0 for the reset"
+            description="what happens while the group has members: Refuse does nothing, Wait waits until all"
+            " members have left, ScaleDown scales spec.scaling.target to 0 for the reset"
         ),
     ] = "Refuse"
 
@@ -213,11 +213,11 @@ class ConsumerGroupSpec(
     deletion_policy: Annotated[
         GroupDeletionPolicy,
         Meta(
-            description="what happens when this resource is deleted: Retain keeps the group, DeleteGroup deletes the"
-            " group and DeleteOffsets its offsets when the group has no members, Protect keeps resource and group"
+            description="what happens when this resource is deleted: Retain keeps the group; DeleteGroup deletes the"
+            " group, and DeleteOffsets its offsets, once the group has no members; Protect keeps resource and group"
         ),
     ] = "Retain"
-    adopt: Annotated[bool, Meta(description="whether this resource may take over a group that already exists")] = True
+    adopt: Annotated[bool, Meta(description="if true, this resource may take over a group that already exists")] = True
     pause: Annotated[bool, Meta(description="if true, the operator neither changes nor deletes the group")] = False
 
 

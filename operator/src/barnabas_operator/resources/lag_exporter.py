@@ -49,7 +49,7 @@ class LagExporter(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
         str, Meta(min_length=1, description="a regular expression; groups whose id matches are not exported")
     ] = "^$"
     image: Annotated[
-        str, Meta(pattern=r"^\S*$", description="an image name without spaces; if left out, the operator's image")
+        str, Meta(pattern=r"^\S*$", description="an image name without spaces; the default is the operator's image")
     ] = ""
     resources: LagExporterResources = LagExporterResources()
     template: LagExporterTemplate = LagExporterTemplate()

@@ -26,7 +26,7 @@ class MaintenanceEntry(
             max_length=256,
             pattern=r"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly|every \S+)|\S+( +\S+){4})$",
             description=(
-                "a schedule as in crontab (minute, hour, day of month, month, day of week), or for example @daily"
+                "a schedule as in crontab (minute, hour, day of month, month, day of week), or a word such as @daily"
             ),
         ),
     ]

@@ -103,7 +103,7 @@ class RunTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     pod: Annotated[
         RunPodTemplate,
         Meta(
-            description="changes of the pods of driver and executors; except for nodes, they also apply to the"
+            description="changes of the pods of driver and executors; except for nodes, the changes also apply to the"
             " CronJob's pods"
         ),
     ] = RunPodTemplate()

@@ -13,7 +13,7 @@ class Metrics(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     token_secret: Annotated[
         SecretKeyRef,
         Meta(
-            description="the key of a Secret with the bearer token that `/metrics` asks for; a Secret that is missing"
+            description="the key of a Secret with the bearer token that `/metrics` asks for; a missing Secret"
             " keeps pods from starting"
         ),
     ]

@@ -65,7 +65,9 @@ class ClusterTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_
     )
     stateful_set: Annotated[Template, Meta(description="the StatefulSet")] = Template()
     pod: Annotated[Template, Meta(description="the brokers' pods; a change restarts brokers")] = Template()
-    broker_container: Annotated[JsonObject, Meta(description="the container broker; a change restarts brokers")] = {}
+    broker_container: Annotated[
+        JsonObject, Meta(description="the container with the name broker; a change restarts brokers")
+    ] = {}
     persistent_volume_claim: Annotated[MetadataTemplate, Meta(description="the claims of the brokers' disks")] = (
         MetadataTemplate()
     )

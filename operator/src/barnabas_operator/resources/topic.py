@@ -71,7 +71,7 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
             " Protect keeps resource and topic"
         ),
     ] = "Retain"
-    adopt: Annotated[bool, Meta(description="whether this resource may take over a topic that already exists")] = True
+    adopt: Annotated[bool, Meta(description="if true, this resource may take over a topic that already exists")] = True
     drift_policy: Annotated[
         DriftPolicy,
         Meta(description="what happens to changes by other clients: Revert undoes the changes, Warn only reports them"),
@@ -132,7 +132,9 @@ TOPIC: Final = Kind(
         Topic: [
             {
                 "rule": "has(self.spec.topicName) || size(self.metadata.name) <= 249",
-                "message": ("metadata.name has more than 249 characters; allowed: at most 249, as in names of topics"),
+                "message": (
+                    "metadata.name has more than 249 characters; allowed: at most 249, the limit for topic names"
+                ),
             },
             {  # `spec.cluster` can be changed until `status.cluster` is set.
                 "rule": (

@@ -206,7 +206,7 @@ class UserSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
             " Cluster, Retain keeps them, Protect keeps resource and user"
         ),
     ] = "Delete"
-    adopt: Annotated[bool, Meta(description="whether this resource may take over a user that already exists")] = True
+    adopt: Annotated[bool, Meta(description="if true, this resource may take over a user that already exists")] = True
     pause: Annotated[
         bool, Meta(description="if true, the operator does not change the user, even if this resource is deleted")
     ] = False

@@ -253,7 +253,7 @@ def in_order(entries: Iterable[Entry], archive: str) -> Iterator[Entry]:
         if entry.number != number or entry.format != wanted:
             found = f"number {entry.number}, format {entry.format}"
             raise JobFailed(
-                f"archive={archive}: ledger entry {number} has {found}; expected are {number} and {wanted}. "
+                f"archive={archive}: ledger entry {number} has {found}, but must be number {number}, format {wanted}. "
                 "A ledger file is missing or of a newer version: restore the file from a backup."
             )
         for each in entry.ranges:
@@ -261,7 +261,7 @@ def in_order(entries: Iterable[Entry], archive: str) -> Iterator[Entry]:
             if each.start != before or each.end < each.start:
                 raise JobFailed(
                     f"archive={archive}: ledger entry {number} has partition {each.partition} from offset {each.start} "
-                    f"to {each.end}, after an entry that ends at {before}"
+                    f"to {each.end}, but the entry before ends at offset {before}"
                 )
             ends[entry.topic_id, each.partition] = each.end
         yield entry

@@ -189,7 +189,7 @@ class OffsetResets(GroupPart):
             refused = admin.delete(group.group_id)
         else:
             refused = admin.delete_offsets(group.group_id, step.partitions)
-        self._log(group, f"{type(step).__name__} of {group.group_id}: {refused or 'done'}")
+        self._log(group, f"{type(step).__name__} of the group {group.group_id}: {refused or 'done'}")
         return None, refused
 
     def _status_after(

@@ -66,7 +66,13 @@ class ResetTargets:
             return None if error.status == CONFLICT else Stop(refused)
         if isinstance(after, Refusal):
             return Stop(after)
-        log.info("ConsumerGroup %s/%s: %s: %s", group.metadata.namespace, group.metadata.name, named(target), step)
+        log.info(
+            "ConsumerGroup %s/%s: changed %s for the offset reset: %s",
+            group.metadata.namespace,
+            group.metadata.name,
+            named(target),
+            step,
+        )
         if isinstance(step, Scale):
             said = f"scaled {named(target)} from {seen.replicas} to {step.replicas} for a reset of the group's offsets"
             await self._events.tell(kube_event(group, "Normal", SCALED, said, time_text(self._clock.now_ms())))

@@ -102,7 +102,7 @@ class KubeSecrets(UserSecrets):
     async def delete(self, user: User, stored: StoredSecret) -> None:
         """Delete the `stored` Secret, which must be the last result of `read`."""
         kept = self._kept.pop(user.metadata.name)
-        assert kept.secret is stored, "the Secret to delete must be the last one read"
+        assert kept.secret is stored, "the Secret to delete must be the Secret that was read last"
         try:
             await self._api.delete(SECRET, self._namespace, user.metadata.name, preconditions={"uid": kept.uid})
         except KubeRefused as error:
