@@ -293,5 +293,5 @@ def test_a_target_that_would_not_keep_the_records_is_refused(spark: SparkSession
         with pytest.raises(JobFailed, match=told):
             restored(spark, world, into=into)
         assert world.read(into) == []
-    with pytest.raises(JobFailed, match="has no such topic; create=true creates it with 3 partitions"):
+    with pytest.raises(JobFailed, match="has no such topic; create=true creates the topic with 3 partitions"):
         restored(spark, world, into=f"{world.topic}-nowhere")

@@ -27,7 +27,7 @@ PACKED: Final = 1000
 DATA: Final = "data"
 LOCK: Final = "lock"
 COPY: Final = "_entry.json"
-OF_RUN: Final = f"restore the file from a backup, or copy `{COPY}` from {DATA}/*/run=NUMBER-*/ to its place"
+OF_RUN: Final = f"restore the file from a backup, or copy `{COPY}` from {DATA}/*/run=NUMBER-*/ to this file"
 
 Content = TypeVar("Content")
 

@@ -144,7 +144,7 @@ def _owner(log_dir: LogDir) -> Any:
     try:
         return decode_owner(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise JobFailed(f"{where}: the folder has no {META_PROPERTIES}, so it is no log dir of a broker") from None
+        raise JobFailed(f"{where}: the folder has no {META_PROPERTIES}, so it is not a broker's log dir") from None
     except (OSError, ValueError) as error:
         raise JobFailed(f"{where}: {META_PROPERTIES} cannot be read: {_reason(error)}") from error
 

@@ -183,7 +183,7 @@ def _lost(topic: str, options: Options, ends: dict[int, int], log: dict[int, Bou
     if ranges and options.fail_on_data_loss:
         raise Refused(
             f"{topic}: {', '.join(map(str, ranges))} was deleted from the topic before it was archived; "
-            "with fail_on_data_loss=false the archive continues after the gap, which the ledger names"
+            "with fail_on_data_loss=false the archive continues after the gap, and the ledger records the gap"
         )
     ends.update({each.partition: each.end for each in ranges})
     return [LostRange(*each) for each in ranges]

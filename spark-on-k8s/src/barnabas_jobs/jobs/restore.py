@@ -284,7 +284,7 @@ def _check(
         target = TargetTopic(name, generation.topic_partitions, settings, is_new=True)
     else:
         raise Refused(
-            f"into={name}: the cluster at {cluster.bootstrap} has no such topic; create=true creates it with "
+            f"into={name}: the cluster at {cluster.bootstrap} has no such topic; create=true creates the topic with "
             f"{generation.topic_partitions} partitions and the archived config"
         )
     check_target(target, selected, now_ms)

@@ -36,7 +36,7 @@ def leftovers(ledger: LedgerSums, folders: Iterable[str], archive: str) -> Lefto
             raise JobFailed(
                 f"archive={archive}: {folder} belongs to ledger entry {number}, but the ledger ends before entry"
                 f" {following}: the "
-                "files of its last entries are missing. Restore them from a backup, or from `_entry.json` beside the "
-                "data; nothing was removed."
+                "files of the last entries are missing. Restore these files from a backup, or from "
+                "`_entry.json` beside the data; nothing was removed."
             )
     return Leftovers(sorted(numbers), following in numbers.values())

@@ -172,7 +172,7 @@ def retention_page(
     ]
     for topic in topics:
         parts += _topic_parts(topic, what_if_ms)
-    return page("Declared retention of topics, and their records", about_it, *parts)
+    return page("The declared retention of topics, and the age of their records", about_it, *parts)
 
 
 def _limit_text(limit_ms: int) -> str:

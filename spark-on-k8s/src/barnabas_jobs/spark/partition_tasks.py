@@ -75,8 +75,8 @@ def check_one_task_each(spark: SparkSession) -> None:
         value = conf.get(name, SPARK_DEFAULTS[name])
         if value != allowed:
             raise Refused(
-                f"{name}={value}: Spark may start a second task beside one that still writes, and both would write the "
-                f"same records; start the Spark session of the restore with {name}={allowed}"
+                f"{name}={value}: Spark may start a second task while the first task still writes, and both would "
+                f"write the same records; start the Spark session of the restore with {name}={allowed}"
             )
 
 
