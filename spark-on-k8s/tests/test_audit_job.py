@@ -213,7 +213,7 @@ def test_a_broker_that_runs_has_nothing_wrong_while_it_is_written_to(
     [
         (["1:{0}/none"], "there is no such folder; name the mount point of the log dir of broker 1"),
         (["1:{0}"], "the folder has no meta.properties, so it is not a broker's log dir"),
-        (["2:{0}/1"], "its meta.properties has node.id=1"),
+        (["2:{0}/1"], "the log dir's meta.properties has node.id=1"),
         (
             ["1:{0}/1", "2:{0}/other"],
             "the log dir is of cluster.id=other; {0}/1 is of cluster.id=made. Audit",

@@ -164,7 +164,10 @@ def test_an_archive_that_lost_entries_since_a_restore_began_is_refused(spark: Sp
         world.archive(spark)
     restored(spark, world, into=into)
     max(world.folder.glob("ledger/*.json")).unlink()
-    with pytest.raises(JobFailed, match=r"the committed data/.*/run=00000001-.* is missing.*; nothing was removed"):
+    with pytest.raises(
+        JobFailed,
+        match=r"data/.*/run=00000001-.* was committed, but its ledger entry is missing.*; nothing was removed",
+    ):
         restored(spark, world, into=into)
     shutil.rmtree(max(world.folder.glob("data/*/run=00000001-*")))
     with pytest.raises(JobFailed, match="has begun with 10 records, but the archive has 5 of these records now"):
