@@ -131,7 +131,7 @@ def _pod(cluster: Cluster, broker_id: int, found: Json, node: Json, account_uid:
         trouble=pod_trouble(found),
         volumes=frozenset(_claim_templates(found)),
         host_ip=status.get("hostIP", ""),
-        # Of several addresses of a type the first is used, as by the kubelet.
+        # If a node has several addresses of a type, the first address is used, as by the kubelet.
         node_addresses={
             each["type"]: each["address"] for each in reversed(node.get("status", {}).get("addresses", ()))
         },
