@@ -114,7 +114,7 @@ def _response(verdict: Verdict, *, is_deletion: bool) -> dict[str, Any]:
 
 
 def _scaled(request: Json, inventory: Inventory) -> tuple[Json | None, Json | None]:
-    """Return the stored resource, and the same resource as the request of `kubectl scale` would change it."""
+    """Return the stored resource, and the resource as it would be after the request of `kubectl scale`."""
     kind = kind_of_plural(request["resource"]["resource"])
     stored = inventory.of_kind(kind.name).get(Key(request["namespace"], request["name"]))
     if stored is None:

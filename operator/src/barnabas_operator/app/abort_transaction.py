@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _abort(out: Console, client: Any, options: argparse.Namespace) -> int:
-    """Abort the transaction, unless its coordinator knows it.
+    """Abort the transaction, unless its coordinator knows the transaction.
 
     A transaction that the coordinator knows may still be committed in its other partitions.
     """

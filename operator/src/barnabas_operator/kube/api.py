@@ -19,8 +19,8 @@ NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 TOO_MANY: Final = 429
 INVALID: Final = (400, 422)
-NONE_OF_ITS_KIND: Final = "failed to create typed patch object"  # The message for an unknown kind.
-TWO_BUDGETS: Final = "more than one PodDisruptionBudget"  # The message for a pod with two budgets.
+NONE_OF_ITS_KIND: Final = "failed to create typed patch object"  # The API server's message for an unknown kind.
+TWO_BUDGETS: Final = "more than one PodDisruptionBudget"  # The API server's message for a pod with two budgets.
 
 
 Selector = Mapping[str, str | Collection[str]]

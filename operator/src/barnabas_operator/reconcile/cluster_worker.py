@@ -207,7 +207,7 @@ class ClusterWorker:
         return self._settings.drift_s
 
     async def _delete(self, body: Json, resources: BodiesByKind) -> float:
-        """Carry out the deletion of the Cluster: release its resources, and delete what its deletion policy says."""
+        """Carry out the deletion of the Cluster: release its resources, and delete what the deletion policy says."""
         cluster, problem = read_cluster(body)
         if await self._brokers.namespace_ends(cluster):
             return await self._release_all(body, resources)

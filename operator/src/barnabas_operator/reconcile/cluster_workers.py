@@ -190,7 +190,7 @@ class ClusterWorkers:
 
 
 def _is_own_work(known: Json, body: Json) -> bool:
-    """True if only the status has changed, and a change of the status needs no reconciliation of this kind."""
+    """True if only the status has changed, and the kind needs no reconciliation after a change of the status."""
     return not KINDS[body["kind"]].status_is_news and _without_status(known) == _without_status(needed(body))
 
 

@@ -121,7 +121,7 @@ def run(
 class Begun(NamedTuple):
     """The sums of the ledger at the beginning of the run; all of its entries would take too much memory.
 
-    `ends` holds the offset after the last archived one by partition, and grows with the run.
+    `ends` holds the offset after the last archived offset by partition, and grows with the run.
     """
 
     entries: int

@@ -16,7 +16,7 @@ ASK_S: Final = 5.0
 class ArchiveStanding:
     """The lag of an archive that a run writes.
 
-    `ends` is the offset after the last archived one by partition, and grows with the run. `read` is the offset up to
+    `ends` is the offset after the last archived offset by partition, and grows with the run. `read` is the offset up to
     which a continuous run has read, which may be higher because of transaction markers.
     """
 

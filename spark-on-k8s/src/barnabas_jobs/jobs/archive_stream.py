@@ -26,7 +26,8 @@ LATE_S: Final = 3600.0
 class Stream:
     """A streaming query.
 
-    `ends` is the offset after the last archived one by partition, and `number` is the number of the next ledger entry.
+    `ends` is the offset after the last archived offset by partition, and `number` is the number of the next ledger
+    entry.
     """
 
     def __init__(

@@ -126,7 +126,7 @@ class Generation(NamedTuple):
         return self.entries[-1].topic_config if self.entries else {}
 
     def ends(self) -> dict[int, int]:
-        """Return the offset after the last archived one by partition."""
+        """Return the offset after the last archived offset, by partition."""
         return {each.partition: each.end for entry in self.entries for each in entry.ranges}
 
     def spans(self) -> list[OffsetRange]:
@@ -173,7 +173,7 @@ class LedgerSums:
         return self._records.get(topic_id, 0)
 
     def ends(self, topic_id: str) -> dict[int, int]:
-        """Return the offset after the last archived one by partition."""
+        """Return the offset after the last archived offset, by partition."""
         return dict(self._ends.get(topic_id, {}))
 
 

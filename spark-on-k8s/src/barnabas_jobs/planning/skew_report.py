@@ -60,7 +60,7 @@ class TopicSkew(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evenness(msgspec.Struct, frozen=True):
-    """The bytes of the largest broker divided by the mean, now and after the plan; 1 is even."""
+    """The bytes of the largest broker divided by the mean, now and after the plan; 1 if all are equal."""
 
     now: float
     after: float

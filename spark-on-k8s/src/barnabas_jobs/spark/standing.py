@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Standing(NamedTuple):
-    """The time of an archive's last commit, and the number of offsets it lacks; None if unknown."""
+    """The time of an archive's last commit, and the number of offsets that the archive lacks; None if unknown."""
 
     last_commit_ms: int | None = None
     records_behind: int | None = None

@@ -110,7 +110,7 @@ class AppliedObjects:
         try:
             await self._api.dry_run(item)
         except KubeRefused as error:
-            if error.is_about_the_object:  # Any other refusal may be over before the object is created.
+            if error.is_about_the_object:  # Other reasons for a refusal may have passed when the object is created.
                 raise self._refused(item, error) from error
 
     def _is_known(self, item: Json) -> bool:

@@ -39,7 +39,7 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_set(self) -> bool:
-        """True if there is a bound."""
+        """True if the objective has a bound."""
         return self.max_records is not None or self.max_seconds is not None
 
     def is_missed(self, records: int | None, seconds: float | None) -> bool:
@@ -86,7 +86,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Day(msgspec.Struct, frozen=True, kw_only=True):
-    """A `GroupDay` in the report's JSON."""
+    """A `GroupDay` as it is shown in the report's JSON."""
 
     day: str
     commits: int

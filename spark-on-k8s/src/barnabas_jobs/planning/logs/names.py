@@ -61,7 +61,7 @@ def parse_partition_dir(name: str) -> TopicPartition | None:
 
 
 def marked(name: str) -> str | None:
-    """Return `-future`, `-delete` or `-stray`, or None for another name."""
+    """Return the suffix `-future`, `-delete` or `-stray` of a folder's name, or None for any other name."""
     match = _MARKED_DIR.fullmatch(name)
     return match[1] if match else None
 
