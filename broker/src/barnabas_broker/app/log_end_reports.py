@@ -46,7 +46,7 @@ class LogEndReports:
         """Return the chores that report the log ends."""
         return [
             Chore("log ends", TOLD_S, self.tell),
-            Chore("log ends of partitions without a leader", LEADERLESS_S, self.tell_of_leaderless),
+            Chore("reports of log ends of partitions without a leader", LEADERLESS_S, self.tell_of_leaderless),
         ]
 
     def _image_changed(self, change: ImageChange) -> None:

@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 KEPT_MIN: Final = 100
-"""The number of deadlines up to which all cancelled ones are kept; above it, at most half of them may be cancelled."""
+"""The number of deadlines up to which cancelled deadlines are kept; of more deadlines, at most half are cancelled."""
 
 
 class Deadline:

@@ -316,7 +316,7 @@ class KubernetesStore:
         return f"{self._cluster}.{name}"
 
     async def close(self) -> None:
-        """End the watches and close the store."""
+        """End the watches and all requests that are under way."""
         self._closed = True
         await self._lease_watch.close()
         await self._api.close()

@@ -62,5 +62,5 @@ class SqliteSecrets:
             yield {each.key: each.value for each in changes.changes}
 
     async def close(self) -> None:
-        """End all requests that are under way, and all calls of `follow`."""
+        """End all calls of `follow`, and close the file."""
         await self._store.close()

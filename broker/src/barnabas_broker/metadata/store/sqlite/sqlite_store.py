@@ -125,11 +125,11 @@ class SqliteStore:
         return await self._run(leases.below, prefix)
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
-        """Return the leases, possibly stale, as the received events show them."""
+        """Return the same leases as `leases`, because a query of SQLite is cheap."""
         return await self.leases(prefix)
 
     async def close(self) -> None:
-        """End the watches and close the store."""
+        """Release the leases of this process, end its watches, and close the file."""
         if self._closed:
             return
         with contextlib.suppress(StoreUnavailable):  # If this fails, the next writer releases the leases.
