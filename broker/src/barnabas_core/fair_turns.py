@@ -48,6 +48,8 @@ SENT_BYTES: Final = 256 * 1024
 """The bytes sent on one connection per turn, so that a fetch of 6 MB does not delay small produce requests."""
 RECEIVED_BYTES: Final = 1024 * 1024
 """The bytes received per turn on one link to another broker."""
+DECRYPTED_BYTES: Final = 1024 * 1024
+"""The bytes decrypted on one connection per turn; the sender of a large request could otherwise extend the turn."""
 APPENDED_BYTES: Final = 4 * 1024 * 1024
 """The bytes of fetched records that a follower appends in one turn; only a follower far behind fetches more."""
 

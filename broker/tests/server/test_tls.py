@@ -13,7 +13,7 @@ import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from barnabas_broker.app.tls_contexts import tls_of_listener
-from barnabas_broker.server import handshakes
+from barnabas_broker.server import handshakes, tls_transport
 from barnabas_broker.server.admission import ConnectionLimits
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.listener import Listener, SocketSettings
@@ -95,6 +95,19 @@ def test_requests_and_answers_of_all_sizes_go_through(authority: Authority, vers
             context = client_context(authority)
             context.minimum_version = context.maximum_version = version
             assert await ask(port, context, *bodies) == bodies
+
+    asyncio.run(run())
+
+
+def test_a_large_request_is_decrypted_over_many_turns_of_the_loop(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_transport, "DECRYPTED_BYTES", 1000)
+    body = b"x" * LARGE_BYTES
+
+    async def run() -> None:
+        async with listening(authority) as (_, port):
+            assert await ask(port, client_context(authority), body, b"next") == [body, b"next"]
 
     asyncio.run(run())
 

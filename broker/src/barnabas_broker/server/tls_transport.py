@@ -11,6 +11,7 @@ from typing import Final
 from barnabas_broker.server.tls_stream import TlsStream
 from barnabas_broker.server.transport import Sent
 from barnabas_broker.wire.parts import FileSlice
+from barnabas_core.fair_turns import DECRYPTED_BYTES
 
 PEEKED_BYTES_MAX: Final = 16 * 1024
 """The maximum number of decrypted bytes that a connection holds before they are received."""
@@ -32,7 +33,8 @@ class TlsTransport:
         self._is_called_soon = False
 
     def receive(self, buffer: memoryview) -> int:
-        """Receive all records that have arrived, as far as the buffer has room."""
+        """Receive what has arrived, as far as the buffer has room, and at most DECRYPTED_BYTES."""
+        buffer = buffer[:DECRYPTED_BYTES]
         have = self._take_peeked(buffer)
         try:
             have += self._stream.receive_into(buffer[have:])
