@@ -1,11 +1,17 @@
-"""Collects what a client without credentials gets from a port: in clear, by TLS without certificate, and over HTTP."""
+"""Collects what a client without credentials gets from a port: in clear, by TLS without certificate, and over HTTP.
 
+As a program, with `HOST PORT...`, it prints that of each port as JSON. It needs only Python, so that a pod can run it.
+"""
+
+import json
 import os
 import socket
 import ssl
 import struct
+import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,6 +23,8 @@ ANSWER_S_MAX: Final = 10.0
 REQUESTS: Final[Mapping[str, bytes]] = {
     "versions": struct.pack(">hhih", 18, 0, 7, -1),
     "metadata": struct.pack(">hhihi", 3, 1, 7, -1, -1),
+    "produce": struct.pack(">hhihhhii", 0, 3, 7, -1, -1, 1, 1000, 0),
+    "fetch": struct.pack(">hhihiiiibi", 1, 4, 7, -1, -1, 0, 0, 1, 0, 0),
     "passwords": struct.pack(">hhihb", 50, 0, 7, -1, 0) + b"\0\0",
     "mechanisms": struct.pack(">hhihh", 17, 1, 7, -1, 1) + b"X",
 }
@@ -32,6 +40,16 @@ PATHS: Final = (
     "/debug",
     "/metrics/../etc",
 )
+REVIEWS: Final = "/validate"
+REVIEW: Final = json.dumps(
+    {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {"uid": "1", "object": {"kind": "Topic", "metadata": {"name": "t"}, "spec": {}}},
+    }
+).encode()
+"""A review as the API server sends it to the webhook."""
+JSON: Final = {"Content-Type": "application/json"}
 
 
 def listening_ports(pid: int) -> set[int]:
@@ -39,8 +57,19 @@ def listening_ports(pid: int) -> set[int]:
     links = (os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir())
     own = {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:[")}
     tables = (Path(f"/proc/{pid}/net/{name}").read_text(encoding="ascii") for name in ("tcp", "tcp6"))
-    rows = (line.split() for table in tables for line in table.splitlines()[1:])
-    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == LISTENS and row[9] in own}
+    rows = (row for table in tables for row in listening_rows(table))
+    return {port_of(row) for row in rows if row[9] in own}
+
+
+def listening_rows(table: str) -> Iterator[list[str]]:
+    """Yield the fields of the listening sockets in the text of /proc/net/tcp or tcp6."""
+    rows = (line.split() for line in table.splitlines())
+    return (row for row in rows if len(row) > 9 and row[3] == LISTENS)
+
+
+def port_of(row: list[str]) -> int:
+    """Return the local port of a row of /proc/net/tcp or tcp6."""
+    return int(row[1].rpartition(":")[2], 16)
 
 
 def given_to_a_stranger(host: str, port: int) -> set[str]:
@@ -72,7 +101,19 @@ def _trusting() -> ssl.SSLContext:
 def _of_http(host: str, port: int) -> Iterator[str]:
     read = partial(urllib.request.urlopen, timeout=ANSWER_S_MAX, context=_trusting())
     for scheme in ("http", "https"):
-        for path in PATHS:
-            with suppress(OSError), read(f"{scheme}://{host}:{port}{path}") as answer:
+        for path, body in (*((path, None) for path in PATHS), (REVIEWS, REVIEW)):
+            asked = urllib.request.Request(f"{scheme}://{host}:{port}{path}", body, JSON if body else {})
+            with suppress(OSError), read(asked) as answer:
                 if answer.status == 200:
-                    yield f"{scheme} {path}"
+                    yield f"{scheme} {'POST ' if body else ''}{path}"
+
+
+def main(host: str, *ports: str) -> None:
+    """Print what each port gives, as JSON."""
+    with ThreadPoolExecutor(len(ports)) as threads:
+        found = threads.map(lambda port: sorted(given_to_a_stranger(host, int(port))), ports)
+        print(json.dumps(dict(zip(ports, found, strict=True))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
