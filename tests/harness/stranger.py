@@ -45,7 +45,7 @@ REVIEW: Final = json.dumps(
     {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
-        "request": {"uid": "1", "object": {"kind": "Topic", "metadata": {"name": "t"}, "spec": {}}},
+        "request": {"uid": "1", "object": {"kind": "Topic", "metadata": {"name": "t", "namespace": "n"}, "spec": {}}},
     }
 ).encode()
 """A review as the API server sends it to the webhook."""
