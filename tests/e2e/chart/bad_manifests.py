@@ -129,21 +129,21 @@ TOPICS: Final[Mapping[str, Bad]] = {
     "a name that metrics cannot tell from another Topic's": topic(
         "webhook", "topic a_b", "Topic dotted", "'.' and '_'", "choose another name", topicName="a_b", name="a-b"
     ),
-    "a setting that is none": config("webhook", "retention.msec", "no setting", retention_msec=5),
+    "a setting that is none": config("webhook", "retention.msec", "not a setting", retention_msec=5),
     "a setting that is mistyped": config(
         "webhook", "spec.config retention.mss: is not a setting of a topic; did you mean retention.ms?", retention_mss=5
     ),
     "a setting of brokers": config(
-        "webhook", "spec.config log.retention.ms: is no setting", "did you mean retention.ms?", log_retention_ms=5
+        "webhook", "spec.config log.retention.ms: is not a setting", "did you mean retention.ms?", log_retention_ms=5
     ),
     "a cleanup policy as a list": config(
         "webhook", "cleanup.policy", "is a list", 'write "compact,delete"', cleanup_policy=["compact", "delete"]
     ),
     "a retention in days": config(
-        "webhook", "retention.ms=7d", "must be an integer", "7d is 604800000", retention_ms="7d"
+        "webhook", "retention.ms=7d", "must be an integer", "write 7d as 604800000", retention_ms="7d"
     ),
     "an amount with a unit": config(
-        "webhook", "retention.bytes=10Gi", "must be an integer", "10Gi is 10737418240", retention_bytes="10Gi"
+        "webhook", "retention.bytes=10Gi", "must be an integer", "write 10Gi as 10737418240", retention_bytes="10Gi"
     ),
     "a retention in words": config("webhook", "retention.ms", "a week", retention_ms="a week"),
     "a retention out of range": config("webhook", "retention.ms", "-2", "-1", retention_ms=-2),
@@ -323,10 +323,15 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
         listeners=[{"name": "plain"}],
     ),
     "a listener of the brokers": cluster(
-        "rule", "spec.listeners", "name", "replication", "allowed", listeners=[{"name": "replication", "port": 9095}]
+        "rule",
+        "spec.listeners",
+        "name",
+        "replication",
+        "choose another name",
+        listeners=[{"name": "replication", "port": 9095}],
     ),
     "a listener by the name of the port of probes": cluster(
-        "rule", "spec.listeners", "name", "http", "allowed", listeners=[{"name": "http", "port": 9095}]
+        "rule", "spec.listeners", "name", "http", "choose another name", listeners=[{"name": "http", "port": 9095}]
     ),
     "a setting that the operator makes": cluster(
         "webhook", "must not set node.id", "spec.brokers", config={"node.id": 7}
