@@ -28,6 +28,7 @@ from bench.rows import all_rows, rows_before
 from bench.run import measure
 from bench.scenarios.stand import BEFORE_AND_AFTER, FULL, QUICK, Clients, Limits, Stand
 from bench.secured_broker import SECURED_KINDS
+from bench.secured_cluster import SECURED_CLUSTER_KINDS
 from bench.status import Status
 
 HERE: Final = Path(__file__).resolve().parent
@@ -145,14 +146,14 @@ def _stand(options: argparse.Namespace, limits: Limits, status: Status) -> Itera
     brokers = Pool({name: kind.prepare for name, kind in kinds.items()}, folder)
     clusters = Pool({name: kind.prepare for name, kind in CLUSTER_KINDS.items()}, folder / "clusters")
     secured = Pool(SECURED_KINDS, folder / "secured")
+    secured_clusters = Pool(SECURED_CLUSTER_KINDS, folder / "secured-clusters")
     clients = Clients(options.prototype)
+    stand = Stand(kinds, brokers, clusters, secured, secured_clusters, clients, limits, status)
     try:
-        yield Stand(kinds, brokers, clusters, secured, clients, limits, status)
+        yield stand
     finally:
         clients.close()
-        brokers.close()
-        clusters.close()
-        secured.close()
+        stand.clear()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,9 +1,9 @@
 """The clusters of three brokers that are measured, and what only one kind of them can be asked."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from kafka.protocol.admin import DescribeClusterRequest, DescribeQuorumRequest
 
@@ -28,26 +28,33 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     "transaction.state.log.min.isr": "2",
     "transaction.state.log.replication.factor": str(BROKERS),
 }
+NOTHING: Final[Mapping[str, str]] = {}
 QUORUM_TOPIC: Final = "__cluster_metadata"
 
 Cluster = BarnabasCluster | KafkaCluster
 
 
+class Prepare(Protocol):
+    """Brokers that are not running: `more` adds to their settings, `listeners` has one of each beside its PLAINTEXT."""
+
+    def __call__(self, folder: Path, more: Mapping[str, str] = ..., listeners: Sequence[str] = ...) -> Cluster: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterKind:
-    """`prepare(folder)` gives brokers that are not running; `controller` tells which one has that office now."""
+    """`prepare` may raise PartMissing; `controller` tells which broker has that office now."""
 
-    prepare: Callable[[Path], Cluster]
+    prepare: Prepare
     controller: Callable[[Cluster], int]
 
 
-def _barnabas(folder: Path) -> Cluster:
-    return prepare_cluster(folder, BROKERS, CLUSTER_SETTINGS)
+def _barnabas(folder: Path, more: Mapping[str, str] = NOTHING, listeners: Sequence[str] = ()) -> Cluster:
+    return prepare_cluster(folder, BROKERS, {**CLUSTER_SETTINGS, **more}, listeners=listeners)
 
 
-def _kafka(folder: Path) -> Cluster:
+def _kafka(folder: Path, more: Mapping[str, str] = NOTHING, listeners: Sequence[str] = ()) -> Cluster:
     try:
-        return prepare_kafka_cluster(folder, BROKERS, CLUSTER_SETTINGS)
+        return prepare_kafka_cluster(folder, BROKERS, {**CLUSTER_SETTINGS, **more}, listeners=listeners)
     except JarsMissing as missing:
         raise PartMissing(str(missing)) from None
 

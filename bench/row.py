@@ -21,12 +21,13 @@ class Group:
 
 
 class Place(Enum):
-    """Where a row is measured: on servers of its own, or on the warm standing broker, cluster or secured broker."""
+    """Where a row is measured: on servers of its own, or on the warm standing broker or cluster, open or secured."""
 
     OWN = "own"
     BROKER = "broker"
     CLUSTER = "cluster"
     SECURED = "secured"
+    SECURED_CLUSTER = "secured cluster"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from bench.scenarios.group_offsets import OffsetsLoaded
 from bench.scenarios.jobs import SparkJobs
 from bench.scenarios.lifecycle import IdleConnections, LoadedMemory, ManyTopics, SlowConnections, StartAndIdle
 from bench.scenarios.load import Consume, Produce, RawLoad, RoundTrips
-from bench.secured_rows import secured_rows
+from bench.secured_rows import secured_cluster_rows, secured_rows
 from bench.transaction_rows import id_rows, transaction_rows
 
 START_S: Final = Metric("start_s", "start to first acknowledged record, s", Better.LOWER, Aim(value_max=0.5))
@@ -205,5 +205,6 @@ def all_rows() -> list[Row]:
         *transaction_rows(1),
         *secured_rows(),
         *_jobs(),
+        *secured_cluster_rows(),
         *cluster_rows(),
     ]

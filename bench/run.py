@@ -1,7 +1,8 @@
 """Carries out rows: peers take turns, a row that cannot be run says why, results are handed on as they come."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from bench.clients.job import NotRun, PartMissing
@@ -19,7 +20,7 @@ WARM_UP: Final[tuple[Scenario, ...]] = (
     RoundTrips(client="Java", mode="poll", acks="1"),
     RoundTrips(client="librdkafka", mode="in-flight", acks="all"),
 )
-WARM_UP_CLUSTER: Final[tuple[Scenario, ...]] = (
+WARM_UP_CLUSTER: Final = (
     Produce(client="librdkafka", record_bytes=1000, batch_bytes=16_384, codec="none", acks="all", replication_factor=3),
     Consume(client="librdkafka", record_bytes=1000, codec="none", replication_factor=3),
     RoundTrips(client="librdkafka", mode="in-flight", acks="all", replication_factor=3),
@@ -31,11 +32,16 @@ WARM_UP_SECURED: Final = (
     Consume(client="Java", record_bytes=1000, codec="none", way_in=WayIn.SSL),
     RoundTrips(client="Java", mode="in-flight", acks="all", way_in=WayIn.SSL),
 )
-WARM_UPS: Final = {
+WARM_UP_SECURED_CLUSTER: Final = (
+    *(replace(each, way_in=WayIn.SSL) for each in WARM_UP_CLUSTER),
+    replace(WARM_UP_CLUSTER[0], client="Java", way_in=WayIn.SSL),
+)
+WARM_UPS: Final[Mapping[Place, tuple[Scenario, ...]]] = {
     Place.OWN: (),
     Place.BROKER: WARM_UP,
     Place.CLUSTER: WARM_UP_CLUSTER,
     Place.SECURED: WARM_UP_SECURED,
+    Place.SECURED_CLUSTER: WARM_UP_SECURED_CLUSTER,
 }
 
 

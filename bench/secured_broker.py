@@ -33,6 +33,8 @@ USER: Final = "bench"
 PASSWORD: Final = "bench-password"
 ITERATIONS: Final = 4096
 MECHANISM: Final = "SCRAM-SHA-512"
+# Only Apache Kafka has the listener CONTROLLER.
+PROTOCOLS: Final = "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL,SSL:SSL,SASL_SSL:SASL_SSL"
 LOGIN_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 TOPICS: Final = "bench-"
 
@@ -75,20 +77,18 @@ class SecuredBroker:
         """Return the address of this way in."""
         return f"{HERE.host}:{self.ports[way_in]}"
 
-    def settings(self, way_in: WayIn) -> Mapping[str, Mapping[str, str]]:
-        """Return what each client needs to come in. The Java client's jobs have no spaces, so no JAAS line either."""
-        librdkafka = {"security.protocol": way_in.value, "ssl.ca.location": str(self.authority)}
-        if way_in is WayIn.SASL_SSL:
-            return {
-                "librdkafka": librdkafka
-                | {"sasl.mechanism": MECHANISM, "sasl.username": USER, "sasl.password": PASSWORD}
-            }
-        java = {
-            "security.protocol": way_in.value.upper(),
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.authority),
-        }
-        return {"librdkafka": librdkafka, "Java": java}
+
+def client_settings(way_in: WayIn, authority: Path) -> Mapping[str, Mapping[str, str]]:
+    """Return what each client needs to come in. The Java client's jobs have no spaces, so no JAAS line either."""
+    librdkafka = {"security.protocol": way_in.value, "ssl.ca.location": str(authority)}
+    if way_in is WayIn.SASL_SSL:
+        login = {"sasl.mechanism": MECHANISM, "sasl.username": USER, "sasl.password": PASSWORD}
+        return {"librdkafka": librdkafka | login}
+    return {"librdkafka": librdkafka, "Java": {"security.protocol": way_in.value.upper(), **_trust(authority)}}
+
+
+def _trust(authority: Path) -> dict[str, str]:
+    return {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority)}
 
 
 _READ: Final = AclOperation.READ
@@ -100,14 +100,22 @@ def _right(topic: str, pattern: ResourcePatternType, operation: AclOperation) ->
     return AclBinding(ResourceType.TOPIC, topic, pattern, user, "*", operation, AclPermissionType.ALLOW)
 
 
-def _settings(authority: Authority) -> dict[str, str]:
-    identity = authority.issue("broker")
+def tls_settings(authority: Authority) -> dict[str, str]:
+    """Return the settings of brokers that share one certificate, and trust whom the authority has signed."""
     return {
+        "listener.security.protocol.map": PROTOCOLS,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(authority.issue("broker").file),
+        **_trust(authority.file),
+    }
+
+
+def _settings(authority: Authority) -> dict[str, str]:
+    return {
+        **tls_settings(authority),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
         "sasl.enabled.mechanisms": MECHANISM,
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(identity.file),
     }
 
 
@@ -115,27 +123,28 @@ def _ports() -> dict[WayIn, int]:
     return {way_in: free_port() for way_in in (WayIn.SSL, WayIn.SASL_SSL)}
 
 
-def _listeners(ports: Mapping[WayIn, int]) -> str:
-    return ",".join(f"{way_in.value.upper()}://{HERE.host}:{port}" for way_in, port in ports.items())
+def listener(way_in: WayIn, port: int) -> str:
+    """Return the entry of `listeners`; its name is the protocol's."""
+    return f"{way_in.value.upper()}://{HERE.host}:{port}"
+
+
+def _listeners(ports: Mapping[WayIn, int]) -> list[str]:
+    return [listener(way_in, port) for way_in, port in ports.items()]
 
 
 def _barnabas(folder: Path) -> SecuredBroker:
     authority, ports = Authority(folder / "authority"), _ports()
-    properties = {**_settings(authority), "listeners": _listeners(ports)}
+    properties = {**_settings(authority), "listeners": ",".join(_listeners(ports))}
     return SecuredBroker(prepare_barnabas(folder, properties=properties), ports, authority.file)
 
 
 def _kafka(folder: Path) -> SecuredBroker:
     authority, ports = Authority(folder / "authority"), _ports()
-    node = Node(folder, 1, free_port(), free_port())
-    own = f"PLAINTEXT://{HERE.host}:{node.port},CONTROLLER://{HERE.host}:{node.controller_port}"
-    protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL"
+    node = Node(folder, 1, free_port(), free_port(), listeners=_listeners(ports))
     properties = {
         **SINGLE_NODE,
         **SETTINGS,
         **_settings(authority),
-        "listeners": f"{own},{_listeners(ports)}",
-        "listener.security.protocol.map": protocols,
         f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config": f"{LOGIN_MODULE} required;",
     }
     try:

@@ -1,9 +1,11 @@
-"""The rows of TLS and SCRAM on one broker."""
+"""The rows of TLS and SCRAM, on one broker and on three."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
+from bench.clusters import BROKERS
 from bench.metrics import NO_SLOWER, P50_US, P99_US, THROUGHPUT, Aim, Better, Metric
 from bench.row import Group, Place, Row
 from bench.scenarios.load import Consume, Produce, RoundTrips
@@ -16,6 +18,11 @@ TLS: Final = Group("tls", "TLS 1.3, records of 1 KB", KAFKA, THROUGHPUT)
 TLS_TRIPS: Final = Group("tls-round-trips", "TLS 1.3, round trips of one 1 KB record", KAFKA, (P50_US, P99_US))
 ACLS_TITLE: Final = f"SCRAM-SHA-512 over TLS, a user with {ACLS:,} ACLs, records of 1 KB"
 SCRAM: Final = Group("scram", ACLS_TITLE, KAFKA, THROUGHPUT)
+CLUSTER: Final = "Three brokers: TLS 1.3, between them too, 3 replicas"
+CLUSTER_TLS: Final = Group("cluster-tls", f"{CLUSTER}, records of 1 KB, 6 partitions", KAFKA, THROUGHPUT)
+CLUSTER_TLS_TRIPS: Final = Group(
+    "cluster-tls-round-trips", f"{CLUSTER}, round trips of one 1 KB record", KAFKA, (P50_US, P99_US)
+)
 BEGINNINGS: Final = Group(
     "new-connections",
     "New connections, one after the other",
@@ -27,23 +34,69 @@ BEGINNINGS: Final = Group(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Loads:
+    """Rows whose clients come in the same way, to one broker or to the cluster that holds the replicas."""
+
+    prefix: str
+    way_in: WayIn
+    replicas: int = 1
+
+    @property
+    def _place(self) -> Place:
+        return Place.SECURED if self.replicas == 1 else Place.SECURED_CLUSTER
+
+    def produce(self, group: Group, client: str, batch_bytes: int) -> Row:
+        scenario = Produce(
+            client=client,
+            record_bytes=1000,
+            batch_bytes=batch_bytes,
+            codec="none",
+            acks="all",
+            replication_factor=self.replicas,
+            way_in=self.way_in,
+        )
+        batch = BATCHES[batch_bytes]
+        key = f"{self.prefix}.produce.{client.lower()}.{batch}".replace(" ", "")
+        return Row(key, f"producer, {client}, batch {batch}", group, scenario, place=self._place)
+
+    def consume(self, group: Group, client: str) -> Row:
+        scenario = Consume(
+            client=client, record_bytes=1000, codec="none", replication_factor=self.replicas, way_in=self.way_in
+        )
+        key = f"{self.prefix}.consume.{client.lower()}"
+        return Row(key, f"consumer, {client}", group, scenario, place=self._place)
+
+    def round_trip(self, group: Group, client: str) -> Row:
+        scenario = RoundTrips(
+            client=client, mode="in-flight", acks="all", replication_factor=self.replicas, way_in=self.way_in
+        )
+        key = f"{self.prefix}.round-trip.{client.lower()}"
+        return Row(key, f"{client}, one in flight, acks=all", group, scenario, place=self._place)
+
+
 def secured_rows() -> Iterator[Row]:
     """On a standing broker of their own."""
-    yield from _loads("tls", TLS, WayIn.SSL, ("librdkafka", "Java"))
-    for client in ("librdkafka", "Java"):
-        trips = RoundTrips(client=client, mode="in-flight", acks="all", way_in=WayIn.SSL)
-        title = f"{client}, one in flight, acks=all"
-        yield Row(f"tls.round-trip.{client.lower()}", title, TLS_TRIPS, trips, place=Place.SECURED)
-    yield from _loads("scram", SCRAM, WayIn.SASL_SSL, ("librdkafka",))
+    tls, clients = _Loads("tls", WayIn.SSL), ("librdkafka", "Java")
+    yield from _throughput(tls, TLS, clients)
+    for client in clients:
+        yield tls.round_trip(TLS_TRIPS, client)
+    yield from _throughput(_Loads("scram", WayIn.SASL_SSL), SCRAM, ("librdkafka",))
     yield Row("tls.handshakes", "handshakes of TLS 1.3, openssl", BEGINNINGS, Handshakes(), place=Place.SECURED)
     yield Row("scram.logins", "logins by SCRAM-SHA-512 over TLS", BEGINNINGS, Logins(), place=Place.SECURED)
 
 
-def _loads(prefix: str, group: Group, way_in: WayIn, clients: tuple[str, ...]) -> Iterator[Row]:
-    for client, (size, title) in product(clients, BATCHES.items()):
-        produce = Produce(client=client, record_bytes=1000, batch_bytes=size, codec="none", acks="all", way_in=way_in)
-        key = f"{prefix}.produce.{client.lower()}.{title}".replace(" ", "")
-        yield Row(key, f"producer, {client}, batch {title}", group, produce, place=Place.SECURED)
+def secured_cluster_rows() -> Iterator[Row]:
+    """On a standing cluster of their own."""
+    tls = _Loads("cluster.tls", WayIn.SSL, BROKERS)
+    yield tls.produce(CLUSTER_TLS, "librdkafka", 1_000_000)
+    yield tls.produce(CLUSTER_TLS, "Java", 16_384)
+    yield tls.consume(CLUSTER_TLS, "librdkafka")
+    yield tls.round_trip(CLUSTER_TLS_TRIPS, "librdkafka")
+
+
+def _throughput(loads: _Loads, group: Group, clients: tuple[str, ...]) -> Iterator[Row]:
+    for client, batch_bytes in product(clients, BATCHES):
+        yield loads.produce(group, client, batch_bytes)
     for client in clients:
-        consume = Consume(client=client, record_bytes=1000, codec="none", way_in=way_in)
-        yield Row(f"{prefix}.consume.{client.lower()}", f"consumer, {client}", group, consume, place=Place.SECURED)
+        yield loads.consume(group, client)

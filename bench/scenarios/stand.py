@@ -14,7 +14,8 @@ from bench.clusters import CLUSTER_KINDS, Cluster
 from bench.metrics import Measurement
 from bench.peers import PeerKind
 from bench.pool import Pool
-from bench.secured_broker import SecuredBroker, WayIn
+from bench.secured_broker import SecuredBroker, WayIn, client_settings
+from bench.secured_cluster import SecuredCluster
 from bench.status import Status
 from harness.server_process import ServerProcess
 
@@ -142,6 +143,7 @@ class Stand:
     brokers: Pool[ServerProcess]
     clusters: Pool[Cluster]
     secured: Pool[SecuredBroker]
+    secured_clusters: Pool[SecuredCluster]
     clients: Clients
     limits: Limits
     status: Status
@@ -154,14 +156,21 @@ class Stand:
     def target(self, peer: str, replication_factor: int, way_in: WayIn = WayIn.PLAINTEXT) -> Target:
         """Return the standing broker, or the standing cluster if there is more than one replica."""
         if way_in is not WayIn.PLAINTEXT:
-            secured = self.secured.standing(peer)
-            pid, admin = secured.process.pid, secured.process.bootstrap
-            return Target(secured.bootstrap(way_in), (pid,), admin, secured.settings(way_in))
+            return self._secured_target(peer, replication_factor, way_in)
         if replication_factor == 1:
             server = self.brokers.standing(peer)
             return Target(server.bootstrap, (server.pid,), server.bootstrap)
         cluster = self.clusters.standing(peer)
         return Target(cluster.bootstrap, pids(cluster), cluster.bootstrap)
+
+    def _secured_target(self, peer: str, replication_factor: int, way_in: WayIn) -> Target:
+        if replication_factor == 1:
+            broker = self.secured.standing(peer)
+            settings, process = client_settings(way_in, broker.authority), broker.process
+            return Target(broker.bootstrap(way_in), (process.pid,), process.bootstrap, settings)
+        secured = self.secured_clusters.standing(peer)
+        settings, cluster = client_settings(way_in, secured.authority), secured.cluster
+        return Target(secured.bootstrap, pids(cluster), cluster.bootstrap, settings)
 
     def run(self, client: str, job: Job, target: Target) -> Counted:
         """Run a job to its end by the client of that name, which enters as the target asks it to."""
@@ -177,12 +186,14 @@ class Stand:
         self.brokers.forget(peer)
         self.clusters.forget(peer)
         self.secured.forget(peer)
+        self.secured_clusters.forget(peer)
 
     def clear(self) -> None:
         """Ends all standing servers, so that none runs beside rows of another kind."""
         self.brokers.close()
         self.clusters.close()
         self.secured.close()
+        self.secured_clusters.close()
 
 
 def pids(cluster: Cluster) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,20 @@ from confluent_kafka import Producer
 from bench.clients.commits import commit_until
 from bench.clients.job import NotRun, PartMissing
 from bench.clients.logins import handshakes, logins
+from bench.clusters import BROKERS
 from bench.peers import SOURCES, peer_kinds, sources_of
 from bench.raw_requests import wait_for_committed_offset
 from bench.scenarios.cold import Reader
-from bench.secured_broker import SECURED_KINDS, WayIn
-from bench.topics import create
+from bench.secured_broker import SECURED_KINDS, WayIn, client_settings
+from bench.secured_cluster import SECURED_CLUSTER_KINDS
+from bench.topics import create, topic
+from harness.deadline import wait_for
 from harness.server_process import HERE, ServerFailed, ServerProcess
 
 RECORD = bytes(10_000)
 RECORDS = 200
+ESTABLISHED = "01"
+"""The state of a connection in /proc/net/tcp."""
 
 
 @pytest.fixture
@@ -39,6 +45,25 @@ def test_connections_by_tls_and_logins_by_scram_are_counted(tmp_path: Path) -> N
         assert logins(HERE.host, secured.ports[WayIn.SASL_SSL], secured.authority, 0.1) > 0
     finally:
         secured.close()
+
+
+def connected_ports() -> set[int]:
+    """Return the ports at the other ends of all connections of this machine."""
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:])
+    return {int(row[2].rpartition(":")[2], 16) for row in rows if row[3] == ESTABLISHED}
+
+
+def test_a_secured_cluster_speaks_tls_between_its_brokers_and_to_clients(tmp_path: Path) -> None:
+    secured = SECURED_CLUSTER_KINDS["barnabas"](tmp_path)
+    with closing(secured):
+        secured.start()
+        with topic(secured.cluster.bootstrap, "bench-0", 6, BROKERS):
+            ports = {int(each.rpartition(":")[2]) for each in secured.bootstrap.split(",")}
+            wait_for(lambda: connected_ports() >= ports)
+            settings = client_settings(WayIn.SSL, secured.authority)["librdkafka"]
+            producer = Producer({**settings, "bootstrap.servers": secured.bootstrap, "acks": "all"})
+            producer.produce("bench-0", RECORD)
+            assert producer.flush(30) == 0
 
 
 def test_a_group_commits_until_there_is_enough_and_its_offset_is_told(broker: ServerProcess) -> None:

@@ -14,8 +14,11 @@ from bench.report import cell
 from bench.results import RowResult
 from bench.row import Group, Row
 from bench.run import measure_row, warm_up
-from bench.scenarios.stand import QUICK, Clients, Stand
+from bench.scenarios.stand import QUICK, Clients, Stand, Target
+from bench.secured_broker import WayIn, client_settings
+from bench.secured_cluster import SecuredCluster
 from bench.status import Status
+from harness.cluster import BarnabasCluster
 
 NUMBER = Metric("number", "number", Better.HIGHER)
 GROUP = Group("group", "a group", "kafka", (NUMBER,))
@@ -42,6 +45,7 @@ def stand_of(tmp_path: Path, *, repeats: int = 3, row_s: float = 60.0, told: lis
         Pool({}, tmp_path),
         Pool({}, tmp_path),
         Pool({}, tmp_path),
+        Pool({}, tmp_path),
         Clients(tmp_path),
         limits,
         Status(lines.append),
@@ -62,6 +66,14 @@ def test_a_row_whose_time_is_used_up_begins_no_other_repeat_and_says_so(tmp_path
     result = measure_row(stand_of(tmp_path, repeats=3, row_s=0.0), Row("row", "a row", GROUP, scenario))
     assert scenario.peers == []
     assert result.problem == "repeats 1 to 3, since the 0 s of a row were used up"
+
+
+def test_a_load_of_three_replicas_by_tls_goes_to_the_secured_cluster(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    secured = SecuredCluster(BarnabasCluster(tmp_path, {}, log_dirs=1), "here:1,here:2", authority)
+    stand = replace(stand_of(tmp_path), secured_clusters=Pool({"barnabas": lambda _folder: secured}, tmp_path))
+    target = stand.target("barnabas", 3, WayIn.SSL)
+    assert target == Target("here:1,here:2", (), "", client_settings(WayIn.SSL, authority))
 
 
 def test_a_client_that_is_missing_leaves_the_others_to_warm_a_broker(tmp_path: Path) -> None:

@@ -37,13 +37,14 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
 
 
 class Node(NamedTuple):
-    """The place of a node: its files, its number, its ports, its machine."""
+    """The place of a node: its files, its number, its ports, its machine, its listeners beside those of these ports."""
 
     folder: Path
     number: int
     port: int
     controller_port: int
     place: Place = HERE
+    listeners: Sequence[str] = ()
 
     @property
     def voter(self) -> str:
@@ -59,9 +60,10 @@ class Node(NamedTuple):
         """Write the settings of the node, and these properties over them."""
         self.folder.mkdir(parents=True, exist_ok=True)
         host = self.place.host
+        listeners = (f"PLAINTEXT://{host}:{self.port}", f"CONTROLLER://{host}:{self.controller_port}", *self.listeners)
         own = {
             "node.id": str(self.number),
-            "listeners": f"PLAINTEXT://{host}:{self.port},CONTROLLER://{host}:{self.controller_port}",
+            "listeners": ",".join(listeners),
             "controller.quorum.voters": ",".join(voters),
             "log.dirs": str(self.folder / "logs"),
         }

@@ -4,19 +4,24 @@ import re
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.apache_kafka import write_properties
 from harness.server_process import HERE, Place, ServerProcess, free_port
 
 
-def prepare_barnabas(folder: Path, properties: Mapping[str, str], place: Place = HERE) -> ServerProcess:
-    """Return a broker, not started: its files are in `folder`, its log dir is `logs`, its output is in `server.log`."""
+def prepare_barnabas(
+    folder: Path, properties: Mapping[str, str], place: Place = HERE, listeners: Sequence[str] = ()
+) -> ServerProcess:
+    """Return a broker, not started: its files are in `folder`, its log dir is `logs`, its output is in `server.log`.
+
+    It has these listeners beside its PLAINTEXT.
+    """
     port = free_port()
     settings = {
         "broker.id": "1",
-        "listeners": f"PLAINTEXT://{place.host}:{port}",
+        "listeners": ",".join([f"PLAINTEXT://{place.host}:{port}", *listeners]),
         "log.dirs": str(folder / "logs"),
         "metadata.store": f"sqlite:///{folder / 'metadata.sqlite'}",
         **properties,

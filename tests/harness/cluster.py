@@ -201,8 +201,14 @@ class BarnabasCluster(RunningCluster):
         self._log_dirs = log_dirs
         self._http_ports: dict[int, int] = {}
 
-    def add_broker(self, number: int, properties: Mapping[str, str] | None = None, place: Place = HERE) -> None:
-        """Add a broker, not started, with these properties over those of all.
+    def add_broker(
+        self,
+        number: int,
+        properties: Mapping[str, str] | None = None,
+        place: Place = HERE,
+        listeners: Sequence[str] = (),
+    ) -> None:
+        """Add a broker, not started, with these properties over those of all, and listeners beside its PLAINTEXT.
 
         Only processes in the same place reach its `/metrics`.
         """
@@ -216,7 +222,7 @@ class BarnabasCluster(RunningCluster):
             "http.listener": f"127.0.0.1:{self._http_ports[number]}",
         }
         chosen = {**settings, **self._properties, **(properties or {})}
-        self.brokers[number] = prepare_barnabas(folder, chosen, place)
+        self.brokers[number] = prepare_barnabas(folder, chosen, place, listeners)
 
     def remove_broker(self, number: int) -> None:
         """Kill a broker if it runs, and delete it with its files."""
@@ -258,15 +264,22 @@ class BarnabasCluster(RunningCluster):
 
 
 def prepare_cluster(
-    folder: Path, brokers: int = 3, properties: Mapping[str, str] | None = None, log_dirs: int = 1
+    folder: Path,
+    brokers: int = 3,
+    properties: Mapping[str, str] | None = None,
+    log_dirs: int = 1,
+    listeners: Sequence[str] = (),
 ) -> BarnabasCluster:
-    """Return brokers 0, 1, ..., not started. All have these properties over the harness's own."""
+    """Return brokers 0, 1, ..., not started. All have these properties over the harness's own.
+
+    `listeners` has one of each broker, beside its PLAINTEXT.
+    """
     replicas = min(REPLICAS_OF_OFFSETS_MAX, brokers)
     factors = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
     settings = {**dict.fromkeys(factors, str(replicas)), **(properties or {})}
     cluster = BarnabasCluster(folder, settings, log_dirs)
     for number in range(brokers):
-        cluster.add_broker(number)
+        cluster.add_broker(number, listeners=listeners[number : number + 1])
     return cluster
 
 

@@ -31,10 +31,14 @@ def prepare_kafka_cluster(
     properties: Mapping[str, str] | None = None,
     heap: str = "1G",
     places: Sequence[Place] = (),
+    listeners: Sequence[str] = (),
 ) -> KafkaCluster:
-    """Return formatted nodes 0, 1, ..., not started; internal topics have as many replicas as there are nodes."""
+    """Return formatted nodes 0, 1, ..., not started; internal topics have as many replicas as there are nodes.
+
+    `listeners` has one of each node, beside its PLAINTEXT.
+    """
     nodes = [
-        Node(folder / f"broker-{number}", number, free_port(), free_port(), place)
+        Node(folder / f"broker-{number}", number, free_port(), free_port(), place, listeners[number : number + 1])
         for number, place in enumerate(places or [HERE] * brokers)
     ]
     replicas = str(min(REPLICAS_MAX, brokers))
