@@ -17,7 +17,7 @@ THINGS_MAX: Final = 256
 LASTS_S: Final = 0.004
 """The seconds for a turn of long work: short for other tasks, but long enough to check 10,000 items."""
 CONNECTION_S: Final = 0.005
-"""The seconds for the requests that one client has sent together, after which other clients have their turn."""
+"""The time limit in seconds for the pipelined requests of one connection, before other connections have their turn."""
 FIRST_TURN_S: Final = 0.0005
 """The seconds for the first turn of a request; most requests need no more, and many may share a loop turn."""
 FETCHED_PARTITIONS: Final = 500

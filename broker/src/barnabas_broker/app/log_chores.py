@@ -73,7 +73,10 @@ class LogChores:
         return [Chore(f"{name} of {each.path}", period_s, partial(run, each)) for each in self._logs.log_dirs]
 
     async def enforce_retention(self) -> None:
-        """Delete segments by retention, but none at or above the high watermark."""
+        """Delete segments that exceed retention by time or size, or lie below the log start offset.
+
+        Segments with records above the high watermark are kept.
+        """
         async for each in FairTurn(self._clock).over(self._logs.online_logs()):
             if self._logs.get(each.topic_partition) is each:
                 try:

@@ -129,7 +129,7 @@ def _losses(environment: HandlerEnvironment, topic: TopicDocument) -> Iterable[C
             read_only=True,
             sensitive=False,
             synonyms=(),
-            documentation="The partitions that are offline because all replicas lack records, with their log ends.",
+            documentation="The offline partitions whose replicas have all lost records, with the replicas' log ends.",
         )
 
 

@@ -305,7 +305,8 @@ def _selection(options: Options, topic_id: str) -> Selection:
 def _records(spark: SparkSession, folder: ArchiveFolder, generation: Generation, selection: Selection) -> DataFrame:
     """Return the selected records, with their timestamp in the column `timestamp_ms`."""
     archived = of_files(spark, folder.data, folder.paths(generation))
-    if generation.later:  # Files of later entries may hold records beyond the plan.
+    # A later entry may have merged files, so they can also hold records that were archived after the chosen entry.
+    if generation.later:
         archived = in_ranges(archived, generation.spans())
     records = archived.withColumn("timestamp_ms", F.unix_millis("timestamp"))
     conditions = (

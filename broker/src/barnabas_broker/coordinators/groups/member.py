@@ -40,11 +40,11 @@ class Member:
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def end_join(self) -> Token | None:
-        """Clear and return the token of the waiting JoinGroup, None if no JoinGroup waits."""
+        """Return the token that identifies the waiting JoinGroup request, and clear it; None if no JoinGroup waits."""
         token, self.awaiting_join = self.awaiting_join, None
         return token
 
     def end_sync(self) -> Token | None:
-        """Clear and return the token of the waiting SyncGroup, None if no SyncGroup waits."""
+        """Return the token that identifies the waiting SyncGroup request, and clear it; None if no SyncGroup waits."""
         token, self.awaiting_sync = self.awaiting_sync, None
         return token

@@ -53,7 +53,10 @@ def _assigned(group: Group, member: Member) -> SyncReply:
 
 
 def appended(group: Group, append: Append, step: Step) -> None:
-    """Handle a committed group record, unless the group has begun another generation in the meantime."""
+    """Answer the member that rejoined, or answer all SyncGroups, after the group record is committed.
+
+    Do nothing if the group has begun another generation in the meantime.
+    """
     if append.metadata.generation != group.generation:
         return
     if append.rejoin is not None:

@@ -115,7 +115,7 @@ class Deletions:
         due = [key for key in old if all_alive or self._image.parts[key].topic_id in known]
 
         def decide(left: Sequence[str]) -> dict[str, Planned | ApiError]:
-            # Another broker may have written a topic document that refers to a part of `due`.
+            # Another broker may have written a topic document that refers to one of the documents in `due`.
             unnamed = self._unnamed()
             return {key: Planned(key, None) for key in left if key in unnamed}
 

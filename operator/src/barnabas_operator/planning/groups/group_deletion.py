@@ -31,7 +31,7 @@ def needs_finalizer(group: ConsumerGroup) -> bool:
 
 
 def was_resetting(group: ConsumerGroup) -> bool:
-    """True if an unfinished reset, which need not be declared any more, may have scaled the target down."""
+    """True if an unfinished reset may have scaled the target down, even if the spec no longer declares the reset."""
     reported = condition_of(group.conditions, OFFSETS_RESET)
     return (
         group.spec.scaling is not None

@@ -86,7 +86,7 @@ class LogRead(NamedTuple):
 
     @property
     def lost_its_end(self) -> bool:
-        """True if the last segment has vanished."""
+        """True if the last segment with batches, or a later segment, has vanished."""
         return max(self.lost_sight, default=-1) >= max((each.segment for each in self.segments), default=0)
 
     @property
