@@ -229,3 +229,29 @@ def test_a_run_archives_a_topic(vault: Castle, cluster: Cluster, gold: str) -> N
     vault.kubectl("delete", "bm", gold, PATIENTLY)  # Its pod holds the claim.
     vault.kubectl("delete", "pvc", CLAIM, "--wait=false")
     assert (ended["phase"], ended.get("result", {}).get("archived_records")) == ("Succeeded", 3), ended
+
+
+def test_metrics_need_a_token_once_the_cluster_says_so_and_probes_of_kubelets_do_not(vault: Castle) -> None:
+    vault.kubectl("create", "secret", "generic", "scraper", "--from-literal=bearer=geheim")
+    patch = {"spec": {"metrics": {"tokenSecret": {"name": "scraper", "key": "bearer"}}}}
+    vault.kubectl("patch", "cluster", NAME, "--type=merge", f"--patch={json.dumps(patch)}")
+    exporter = f"app.kubernetes.io/name=barnabas-lag-exporter,barnabas.dev/cluster={NAME}"
+
+    def page(pod: str, port: int, path: str) -> str:
+        place = f"/api/v1/namespaces/{vault.namespace}/pods/https:{pod}:{port}/proxy/{path}"
+        done = vault.ask("get", "--raw", place)
+        return done.stdout + done.stderr
+
+    def pages(path: str) -> list[str]:
+        ports = {f"{NAME}-broker-{number}": 9404 for number in range(2)}
+        ports |= {pod["metadata"]["name"]: 9308 for pod in vault.items("pod", exporter)}
+        return [page(pod, port, path) for pod, port in ports.items()]
+
+    wait_for(
+        lambda: pages("metrics"), lambda found: all("provide credentials" in each for each in found), SECONDS_MAX, 1.0
+    )
+    assert pages("healthz") == ["ok\n"] * 3
+    vault.kubectl("wait", "--for=condition=Ready", f"cluster/{NAME}", PATIENTLY)
+    vault.kubectl("wait", "--for=condition=Ready", "pod", f"--selector={exporter}", PATIENTLY)
+    status = json.loads(vault.kubectl("get", "cluster", NAME, "-ojson"))["status"]
+    assert [each.partition(":")[0] for each in status["metrics"]] == ["https"] * 2
