@@ -72,15 +72,11 @@ class Authority:
         return self._certificate
 
     def issue(self, common_name: str, hosts: Collection[str] = (), organization: str = "") -> Pem:
-        """Return a new key with a certificate. With `hosts` it is a server certificate for these names and addresses.
-
-        The certificate never expires later than the CA's own certificate.
-        """
+        """Return a new key with a certificate, which is a server certificate for `hosts` if there are any."""
         key = ec.generate_private_key(ec.SECP256R1())
-        until = min(self._now + dt.timedelta(days=LIFETIME_DAYS), self._certificate.not_valid_after_utc)
-        subject = _subject(common_name, organization)
-        issuer = self._certificate.subject
-        builder = _builder(subject, issuer, key.public_key(), _key_identifier(self._certificate), self._now, until)
+        subject, issuer = _subject(common_name, organization), self._certificate.subject
+        identifier = _key_identifier(self._certificate)
+        builder = _builder(subject, issuer, key.public_key(), identifier, *self._lifetime())
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
@@ -90,6 +86,14 @@ class Authority:
                 x509.SubjectAlternativeName(list(map(_general_name, hosts))), critical=False
             )
         return _pem(key, builder.sign(self._key, hashes.SHA256()))
+
+    def _lifetime(self) -> tuple[dt.datetime, dt.datetime]:
+        """Return begin and end of a certificate that is issued now, within the lifetime of the CA's own certificate.
+
+        A certificate that began earlier than its CA would be renewed at once (`is_current`).
+        """
+        begin, end = self._certificate.not_valid_before_utc, self._certificate.not_valid_after_utc
+        return max(self._now - EARLY, begin), min(self._now + dt.timedelta(days=LIFETIME_DAYS), end)
 
 
 def is_current(certificate: x509.Certificate, authority: x509.Certificate, now: dt.datetime) -> bool:
@@ -145,7 +149,7 @@ def renewed_at(certificate: x509.Certificate) -> dt.datetime:
 
 def _own_certificate(key: _PrivateKey, name: x509.Name, now: dt.datetime) -> x509.Certificate:
     until, identifier = now + dt.timedelta(days=AUTHORITY_DAYS), _identifier_of(key.public_key())
-    builder = _builder(name, name, key.public_key(), identifier, now, until)
+    builder = _builder(name, name, key.public_key(), identifier, now - EARLY, until)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
     return builder.sign(key, hashes.SHA256())
@@ -202,7 +206,7 @@ def _builder(
     issuer: x509.Name,
     public_key: _PublicKey,
     issuer_key: x509.AuthorityKeyIdentifier,
-    now: dt.datetime,
+    begin: dt.datetime,
     until: dt.datetime,
 ) -> x509.CertificateBuilder:
     return (
@@ -211,7 +215,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - EARLY)
+        .not_valid_before(begin)
         .not_valid_after(until)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
         .add_extension(issuer_key, critical=False)

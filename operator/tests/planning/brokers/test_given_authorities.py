@@ -6,20 +6,26 @@ from collections.abc import Callable
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, pem_of
+from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, is_current, pem_of
 from barnabas_operator.planning.brokers.authorities import AuthorityPlan, AuthoritySecrets, Data
 from barnabas_operator.planning.brokers.given_authorities import plan_given
 from barnabas_operator.planning.refusal import Refusal
-from barnabas_operator.planning.users.user_certificate import clients_authority
+from barnabas_operator.planning.users.user_certificate import clients_authority, is_due, issue
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
 NAME = "one-cluster-ca"
 KEY = rsa.generate_private_key(65537, 2048)
+EC_KEY = ec.generate_private_key(ec.SECP256R1())
+AS_CERT_MANAGER_HAS_IT: dict[str, tuple[ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, PrivateFormat]] = {
+    "EC PRIVATE KEY": (EC_KEY, PrivateFormat.TraditionalOpenSSL),
+    "RSA PRIVATE KEY": (KEY, PrivateFormat.TraditionalOpenSSL),
+    "PRIVATE KEY": (EC_KEY, PrivateFormat.PKCS8),
+}
 OWN = Authority.create("own", NOW).pem
 
 
@@ -34,6 +40,20 @@ def given(*, ca: bool = True, issuer: str = "mine", days: int = 30) -> Pem:
     certificate = builder.add_extension(usage, critical=True).sign(KEY, hashes.SHA256())
     key = KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     return Pem(key, pem_of([certificate]))
+
+
+def by_cert_manager(head: str, begin: dt.datetime) -> Pem:
+    """An authority as cert-manager 1.21.2 makes it: valid from that second, without an identifier of its issuer."""
+    key, form = AS_CERT_MANAGER_HAS_IT[head]
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAME)])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(begin).not_valid_after(begin + 90 * DAY)
+    usage = x509.KeyUsage(True, False, True, False, False, True, False, False, False)
+    builder = builder.add_extension(usage, critical=True)
+    builder = builder.add_extension(x509.BasicConstraints(True, None), critical=True)
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    certificate = builder.sign(key, hashes.SHA256())
+    return Pem(key.private_bytes(Encoding.PEM, form, NoEncryption()).decode(), pem_of([certificate]))
 
 
 def as_strimzi(made: Pem) -> AuthoritySecrets:
@@ -64,6 +84,27 @@ def test_a_given_authority_signs_what_its_certificate_verifies(
     assert verifier.verify(issued[0], [])
     users = clients_authority(made.key, plan.certificate["ca.crt"].decode())
     assert users.trusted.startswith(made.certificate)
+
+
+@pytest.mark.parametrize("head", AS_CERT_MANAGER_HAS_IT)
+def test_certificates_are_issued_once_for_an_authority_that_was_just_made_and_again_when_it_is_renewed(
+    head: str,
+) -> None:
+    first, renewed = (by_cert_manager(head, begin) for begin in (NOW, NOW + DAY))
+    assert first.key.startswith(f"-----BEGIN {head}-----\n")
+    plan = planned(as_cert_manager(first))
+    assert isinstance(plan, AuthorityPlan), plan
+    (issued,) = certificates_in(plan.signer.issue("brokers").certificate)
+    (latest,) = certificates_in(renewed.certificate)
+    assert is_current(issued, plan.signer.certificate, NOW)
+    assert not is_current(issued, latest, NOW + DAY)
+
+
+def test_the_certificate_of_a_user_is_not_due_when_the_authority_was_just_made() -> None:
+    made, now_ms = by_cert_manager("EC PRIVATE KEY", NOW), int(NOW.timestamp() * 1000)
+    authority = clients_authority(made.key, made.certificate)
+    alice = issue("alice", authority, now_ms, "a password")
+    assert not is_due(alice.certificate, "alice", authority, now_ms)
 
 
 def with_key(key: str) -> Data:
