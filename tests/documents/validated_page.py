@@ -36,6 +36,11 @@ FOOT: Final = """
 These worked in November 2026 as with Apache Kafka 4.3.1, and no test repeats that: kminion, Burrow, kafka_exporter,
 topicctl, kafka-go, kafkactl, MirrorMaker 2, Debezium, Flink (at least once), Faust, Quix Streams, Bytewax, rsyslog,
 Celery.
+
+The controllers of cert-manager 1.21.2 for Certificates and for Issuers of the types `selfSigned` and `ca` ran against
+an API server without pods, started by a main function of our own. They made and renewed
+[authorities of a Cluster](../security.md#an-authority-of-your-own), and keystores of a broker. The operator took their
+Secrets, and clients of librdkafka connected to a broker with the operator's files.
 """
 EMPTY: Final = "—"
 """The cell of a client that a test does not have."""
