@@ -81,10 +81,11 @@ def test_prometheus_reads_metrics_with_the_token_alone(pages: Pages, tmp_path: P
     ]
     with prometheus(tmp_path, jobs) as running:
 
-        def up() -> dict[str, set[float]]:
+        def up() -> dict[str, list[float]]:
+            """Return the values of the targets that have been scraped so far."""
             found = {job: running.now(f'up{{job="{job}"}}') for job in ("with", "without")}
-            return {job: {each.values[0] for each in series} for job, series in found.items()}
+            return {job: [each.values[0] for each in series] for job, series in found.items()}
 
-        wait_for(up, lambda found: found == {"with": {1.0}, "without": {0.0}})
+        wait_for(up, lambda found: found == {"with": [1.0, 1.0], "without": [0.0, 0.0]})
         assert running.now('barnabas_lag_exporter_up{job="with"}')
         assert running.now('{__name__=~"kafka_server_.*", job="with"}')
