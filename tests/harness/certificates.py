@@ -15,6 +15,18 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 BOTH_USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 _ECDSA_SHA256 = bytes.fromhex("300a06082a8648ce3d040302")
+_SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+"""The key usage of an authority, which Python's default contexts require from 3.13 on."""
 _LOOPBACK = ipaddress.ip_address("127.0.0.1")
 
 
@@ -36,6 +48,7 @@ class Authority:
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = self._builder(self._name, self._key.public_key(), days=10)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        builder = builder.add_extension(_SIGNS, critical=True)
         self.certificate = builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
         self.file = folder / f"{name}.pem"
         self.file.write_text(self.certificate)
