@@ -327,11 +327,10 @@ CLUSTERS: Final[Mapping[str, Bad]] = {
         "spec.listeners",
         "name",
         "replication",
-        "choose another name",
         listeners=[{"name": "replication", "port": 9095}],
     ),
     "a listener by the name of the port of probes": cluster(
-        "rule", "spec.listeners", "name", "http", "choose another name", listeners=[{"name": "http", "port": 9095}]
+        "rule", "spec.listeners", "name", "http", listeners=[{"name": "http", "port": 9095}]
     ),
     "a setting that the operator makes": cluster(
         "webhook", "must not set node.id", "spec.brokers", config={"node.id": 7}

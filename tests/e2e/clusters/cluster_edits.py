@@ -76,6 +76,7 @@ EDITS: Final[Mapping[str, Edit]] = {
     "lagExporter.image": Edit(NOWHERE),
     "lagExporter.resources": Edit({"requests": {"memory": "1Gi"}, "limits": {"memory": "96Mi"}}, "memory"),
     "lagExporter.template": Edit({"container": {"nobodys": 1}}, "nobodys"),
+    "metrics": Edit({"tokenSecret": {"name": "nobodys", "key": "token"}}, "the brokers have no certificates"),
     "maintenance.job": Edit("nobodys", "archive"),
     "maintenance.options": Edit({"report": "/nowhere/a"}, "on one of the run's volumes"),
     "maintenance.backend": Edit("Kubeflow", "SparkApplication"),
