@@ -42,7 +42,7 @@ class LogDirRefused(StorageError):
 
 
 class SyncFailed(OSError):
-    """A failed fsync. The unsynced pages may be lost, although the next fsync succeeds."""
+    """A failed fsync. The unsynced pages may be lost even if the next fsync succeeds."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error.errno, error.strerror, error.filename)

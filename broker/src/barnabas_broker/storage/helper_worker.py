@@ -1,8 +1,8 @@
 """The helper process, which answers the broker's requests one by one, at low priority and with limited memory.
 
 It is run as `python -m barnabas_broker.storage.helper_worker MEMORY_BYTES_MAX`, with requests on standard input and
-responses on standard output. During long work it sends a sign of life every few seconds. It ends when the broker closes
-the pipe or dies, even in the middle of a request.
+responses on standard output. During long work it sends an empty frame every ten seconds, which shows that it is not
+stuck. It ends when the broker closes the pipe or dies, even in the middle of a request.
 """
 
 import logging
@@ -43,7 +43,7 @@ _logger: Final = logging.getLogger(__name__)
 NICENESS: Final = 10
 WAIT_S_MAX: Final = 3600.0
 SIGN_OF_LIFE_S: Final = 10.0
-"""The interval at which the process sends signs of life during long work."""
+"""The interval in seconds at which the process sends empty frames during long work."""
 OOM_SCORE: Final = 500
 """The OOM score that makes the kernel kill this process before the broker; only the current request is then lost."""
 
@@ -107,7 +107,7 @@ def serve(worker: Worker, requests: IO[bytes], responses: IO[bytes]) -> None:
 class PauseBesideTheBroker:
     """A wait that ends this process once the broker has closed `descriptor`, the standard input.
 
-    During the wait, signs of life are written to `responses`.
+    During the wait, empty frames are written to `responses`, to show that the process is not stuck.
     """
 
     def __init__(self, descriptor: int, responses: IO[bytes]) -> None:

@@ -27,7 +27,10 @@ Cleaned = bytes | bytearray | memoryview | None
 
 
 class BatchFilter:
-    """The compaction of batches. `newest_offset` returns the newest offset of a key, or -1 for an unknown key."""
+    """The filter that applies the rules of a compaction round to batches.
+
+    `newest_offset` returns the newest offset of a key, or -1 for an unknown key.
+    """
 
     def __init__(
         self, rules: RetentionRules, newest_offset: Callable[[bytes], int], transactions: RoundTransactions
@@ -96,7 +99,10 @@ class BatchFilter:
         return len(kept), rebuilt(header, data, kept, horizon_ms)
 
     def _kept(self, header: BatchHeader, records: Sequence[WalkedRecord]) -> list[WalkedRecord]:
-        """Return the newest record of each key, without tombstones whose delete horizon has passed."""
+        """Return the records that are the newest of their keys, without tombstones whose delete horizon has passed.
+
+        Records above the key map's end offset are all kept.
+        """
         rules, newest_offset = self._rules, self._newest_offset
         expired = bool(header.attributes & DELETE_HORIZON_BIT) and rules.now_ms >= header.base_timestamp_ms
         base_offset, end_offset = header.base_offset, rules.end_offset
@@ -112,7 +118,10 @@ class BatchFilter:
         return kept
 
     def _new_horizon_ms(self, header: BatchHeader, kept: Sequence[WalkedRecord]) -> int | None:
-        """Return the delete horizon for a batch whose tombstones were compacted for the first time (KIP-534)."""
+        """Return the delete horizon if the batch has tombstones that are compacted for the first time, else None.
+
+        KIP-534 describes delete horizons.
+        """
         rules = self._rules
         if header.attributes & DELETE_HORIZON_BIT or header.last_offset >= rules.end_offset:
             return None

@@ -9,7 +9,7 @@ from barnabas_broker.storage.segments.batch_scan import valid_header
 from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader, crc_matches
 
 Pacer = Callable[[int], None]
-"""A callback for the number of bytes of each read or write; it waits to limit the rate, or raises to stop."""
+"""A callback that gets the number of bytes of each read or write, and waits to limit the rate."""
 
 
 class ReadBatch(NamedTuple):

@@ -46,7 +46,7 @@ class RoundFailed(Exception):
 
 
 class LogChanged(Exception):
-    """A log that was deleted, truncated or shortened by retention during a round, so that the round is void."""
+    """The end of a round whose log was deleted, truncated or shortened by retention, or takes no appends."""
 
 
 class DirtyLog(NamedTuple):
@@ -256,7 +256,7 @@ class LogCleaner:
         await self._logs.disk_threads.run(log.log_dir, partial(self._logs.files.sync_dir, log.directory))
 
     def _check_unchanged(self, dirty: DirtyLog, group: Sequence[Segment]) -> None:
-        """Raise LogChanged if the log was deleted or truncated, or no longer has the segments of `group`."""
+        """Raise LogChanged if the log was deleted or truncated, takes no appends, or lacks a segment of `group`."""
         log = dirty.log
         if self._logs.get(log.topic_partition) is not log:
             raise LogChanged("the log was deleted or replaced")

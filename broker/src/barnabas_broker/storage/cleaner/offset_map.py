@@ -18,7 +18,10 @@ class OffsetMap:
     __slots__ = ("_numbers", "_slots", "count", "count_max")
 
     def __init__(self, bytes_max: int, keys_max: int, load_factor: float) -> None:
-        """Make slots for `keys_max` keys, up to `bytes_max`; `load_factor` (0 to 1) is the share of used slots."""
+        """Allocate slots for `keys_max` keys, in at most `bytes_max` bytes.
+
+        `load_factor` (0 to 1) is the maximum share of used slots.
+        """
         wanted = min(bytes_max // SLOT_BYTES, int(keys_max / load_factor * _ROOM) + 11)
         self._slots = _prime_at_most(max(wanted, 3))
         self._numbers = array("Q", [0]) * (self._slots * _NUMBERS)

@@ -27,7 +27,7 @@ class RoundTransactions:
         """The ids of producers with a transactional batch after their last marker."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """True if the batch belongs to an aborted transaction."""
+        """True if the batch, which is the next one of the round, belongs to an aborted transaction."""
         self._begin_until(header)
         if not header.is_transactional:
             return False

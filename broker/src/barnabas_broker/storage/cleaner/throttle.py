@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 
 class CleanerThrottle:
-    """The pauses that keep reads and writes within a number of bytes per second."""
+    """The pauses that limit the rate of reads and writes to `bytes_per_s`."""
 
     def __init__(self, bytes_per_s: float, monotonic_s: Callable[[], float]) -> None:
         self._bytes_per_s = bytes_per_s

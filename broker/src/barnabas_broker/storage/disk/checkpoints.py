@@ -103,11 +103,12 @@ def decode_clean_mark(data: bytes) -> int:
 
 
 class LastIncarnation(NamedTuple):
-    """The broker's previous run: the broker epochs that its clean shutdown markers may hold.
+    """The broker's previous run.
 
-    `machine_ran_on` is False if the machine has been rebooted since that run, so that unsynced data may be lost.
-    `cut_dirs` are the log dirs that were already offline in that run, and were last used before an earlier reboot of
-    the machine; their unsynced data may be lost in any case.
+    `mark_epochs` are the broker epochs that the clean shutdown markers of that run may hold. `machine_ran_on` is False
+    if the machine has been rebooted since that run, so that unsynced data may be lost. `cut_dirs` are the log dirs that
+    were already offline in that run, and after whose last use the machine was rebooted: their unsynced data may be lost
+    even if `machine_ran_on` is True.
     """
 
     mark_epochs: tuple[int, ...] = (NO_EPOCH,)

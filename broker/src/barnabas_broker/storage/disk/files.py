@@ -31,7 +31,10 @@ class DiskUsage(NamedTuple):
 
 
 class LogFile(Protocol):
-    """An open file, which is closed with its last reference: a response in flight keeps a deleted file readable."""
+    """An open file, which is closed when its last reference is dropped.
+
+    A response in flight has a reference, so it can still read a deleted file.
+    """
 
     def fileno(self) -> int:
         """Return the file descriptor, for `sendfile`."""

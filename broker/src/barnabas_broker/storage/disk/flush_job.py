@@ -8,7 +8,10 @@ from barnabas_broker.storage.errors import disk_access
 
 @dataclass(slots=True)
 class FlushJob:
-    """The syncs of a log. After `run`, `Log.flushed` must be called on the event loop to move the recovery point."""
+    """The syncs of a log.
+
+    After `run`, `LogSyncs.flushed` must be called on the event loop to move the recovery point.
+    """
 
     log_dir: str
     directory: str
@@ -21,6 +24,6 @@ class FlushJob:
 
     @disk_access
     def run(self) -> None:
-        """Sync everything below `recovery_point`. The call blocks. Raises LogDirFailed."""
+        """Sync everything below `recovery_point`. The call blocks. Raises StorageError."""
         for call in self.calls:
             call()

@@ -1,4 +1,4 @@
-"""The cap on the number of open segment files: the least recently used file is closed first."""
+"""The cap on the number of open segment files: a file that was not used recently is closed first."""
 
 from collections import deque
 from contextlib import suppress
@@ -10,7 +10,7 @@ class HoldsFile(Protocol):
     """A segment with an open file."""
 
     used: bool
-    """True after a use of the file. The cap resets the flag once before it closes the file."""
+    """True after a use of the file. The cap clears the flag instead of closing a file that was used."""
 
     def release_file(self) -> None:
         """Drop the reference to the open file. Responses in flight keep their own references."""

@@ -9,7 +9,7 @@ from barnabas_broker.storage.errors import half_done
 def rename_all(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
     """Rename each old path to its new path; undo all renames after an OSError.
 
-    Raises HalfDone if a rename cannot be undone.
+    Raises the OSError, or HalfDone if a rename cannot be undone.
     """
     for number, (old, new) in enumerate(names):
         try:
@@ -20,7 +20,7 @@ def rename_all(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
 
 
 def _rename_back(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
-    """Undo the renames in reverse order, so that after a crash only the first renames are done."""
+    """Undo the renames in reverse order, so that a crash leaves a state that a crash of `rename_all` can leave, too."""
     for old, new in reversed(names):
         with half_done():
             files.rename(new, old)

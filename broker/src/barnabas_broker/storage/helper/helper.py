@@ -16,7 +16,7 @@ _logger: Final = logging.getLogger(__name__)
 WORKER_COMMAND: Final = (sys.executable, "-m", "barnabas_broker.storage.helper_worker")
 READ_BYTES: Final = 1 << 20
 IDLE_S: Final = 60.0
-"""The time without requests after which the helper process is stopped, which frees 20 MB of memory."""
+"""The time in seconds without requests after which the helper process is stopped, to free 20 MB of memory."""
 
 
 class HelperDied(Exception):
@@ -37,7 +37,7 @@ class Helper:
         self.starts = 0
         """The number of processes started."""
         self.signs_of_life = 0
-        """The number of signs of life from the helper process."""
+        """The number of empty frames from the helper process, which show that it is not stuck."""
         self._timers = timers
         self._idle_s = idle_s
         self._memory_bytes_max = memory_bytes_max
@@ -53,7 +53,7 @@ class Helper:
         return self._running.process.pid if self._running else None
 
     async def request(self, request: Request) -> Response:
-        """Return the response. Raises HelperDied, and OSError if no process can be started."""
+        """Return the response of the process. Raises HelperDied if it ends first, OSError if none can be started."""
         self._requests += 1
         self._not_idle()
         try:

@@ -33,7 +33,7 @@ def unpacked_records(batch: bytes, start: int, header: BatchHeader, bytes_max: i
 
 
 def unpacked(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> tuple[bytes, int, int]:
-    """Return bytes with the decompressed records of the batch at `start`, and where the records start and end.
+    """Return bytes with the decompressed records of the batch at `start`, and the bounds of the records in the bytes.
 
     Raises BrokenRecords if the records cannot be decompressed.
     """

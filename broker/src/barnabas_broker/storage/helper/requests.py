@@ -14,7 +14,7 @@ class RetentionRules:
     """The rules by which a round of compaction keeps records."""
 
     end_offset: int
-    """The offset up to which all keys are in the key map; later records stay unchanged."""
+    """The offset up to which all keys are in the key map; records at or above this offset stay unchanged."""
     now_ms: int
     delete_retention_ms: int
     last_offsets: Mapping[int, int] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class InspectBatch:
     keeps_times: bool
     """True if the topic keeps the timestamps of the producer (CreateTime)."""
     headers_max: int = RECORDS_BYTES_MAX
-    """The largest total number of record headers; checks on the event loop have a lower limit."""
+    """The largest number of headers of all records together; checks on the event loop have a lower limit."""
 
 
 class Inspected(NamedTuple):

@@ -29,7 +29,7 @@ NO_TIMESTAMP: Final = -1
 NAMED_MAX: Final = 3
 """The largest number of rejected records that the error message of a batch describes."""
 MESSAGES_MAX: Final = 100
-"""The largest number of rejected records with their own messages; the others have the batch's message."""
+"""The largest number of rejected records with their own messages; any others have the batch's message."""
 RECORD_ERRORS_MAX: Final = 10_000
 """The largest number of rejected records that a response lists; if there are more, it lists none of them."""
 INT64: Final = struct.Struct(">q")
@@ -124,7 +124,7 @@ def _inspected(request: InspectBatch, header: BatchHeader) -> Inspected | Refuse
 
 
 def _refused(request: InspectBatch, header: BatchHeader, records: CheckedRecords) -> Refused | None:
-    """Return a refusal that names all records that break a rule of the topic; None if no record does."""
+    """Return a refusal if any records break a rule of the topic, otherwise None."""
     keyless = records.keyless if request.requires_keys else []
     complaints = dict.fromkeys(keyless, "has no key, but cleanup.policy=compact requires one")
     earliest, latest = request.timestamp_ms_min, request.timestamp_ms_max

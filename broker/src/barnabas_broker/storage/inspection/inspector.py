@@ -22,7 +22,7 @@ _logger: Final = logging.getLogger(__name__)
 RECORDS_HERE_MAX: Final = 64
 """The largest number of uncompressed records to check on the event loop (0.1 ms; the helper takes 0.17 ms)."""
 FIRST_HERE_MAX: Final = 500
-"""The record limit for the first batch of a connection (0.7 ms), which avoids starting a helper process."""
+"""The record limit for the first batch of a connection (0.7 ms), higher to avoid the start of a helper process."""
 PACKED_HERE_MAX: Final = 16 * 1024
 UNPACKED_HERE_MAX: Final = 128 * 1024
 """The largest decompressed size of a batch to check on the event loop (0.1 ms, or 0.4 ms with gzip)."""
@@ -67,7 +67,7 @@ class BatchInspector:
         self._bytes_kept = 0
 
     def inspect_now(self, batch: bytes, config: LogConfig) -> Inspected | None:
-        """Check a batch with a valid header on the event loop, if `is_quick` allows it.
+        """Check a batch with a valid header on the event loop; the caller must have called `is_quick`.
 
         Raises BatchRefused if the batch is invalid. Returns None if the helper has to check the batch, because it
         cannot be decompressed within the limits of the event loop, or because its records have too many headers.
@@ -89,7 +89,11 @@ class BatchInspector:
         return self._bytes_kept > 0
 
     def keep(self, batch: memoryview) -> bytes:
-        """Return a copy to keep until `release`. Raises CannotInspect if other copies use up KEPT_BYTES_MAX."""
+        """Return a copy of the batch, which counts towards KEPT_BYTES_MAX until `release`.
+
+        Raises CannotInspect if there are other copies, and all copies together would have more than KEPT_BYTES_MAX
+        bytes.
+        """
         if self._bytes_kept and self._bytes_kept + len(batch) > KEPT_BYTES_MAX:
             message = (
                 f"batches of {self._bytes_kept} bytes wait to be checked, and at most "

@@ -21,7 +21,7 @@ class CheckedRecords:
     """The properties of records that a topic has rules for: timestamp deltas and missing keys."""
 
     headers_left: int
-    """The number of headers that may still follow."""
+    """The number of headers that the records not yet checked may have."""
     timestamp_deltas: list[int] = field(default_factory=list)
     keyless: list[int] = field(default_factory=list)
 

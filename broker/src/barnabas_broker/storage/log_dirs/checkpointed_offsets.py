@@ -13,8 +13,8 @@ def offset_of_each(
 
     A thread may call this function while the event loop adds and removes logs.
 
-    The dictionary is copied in one step. A list of its items would not be atomic, because the garbage collector may
-    run.
+    Copying the dictionary is atomic. Making a list of its items is not, because this creates tuples, so the garbage
+    collector may run and let the event loop change the dictionary.
     """
     return {key: offset for key, log in logs.copy().items() if (offset := offset_of(log)) is not None}
 
@@ -25,7 +25,10 @@ def raised_start(log: Log) -> int | None:
 
 
 def load_clean_offset(log: Log, checkpointed: int) -> bool:
-    """Set the checkpointed clean offset. Return True if it is above the log's end, so that appends have to wait."""
+    """Set the checkpointed offset up to which a log is compacted; return True if it is above the log's end.
+
+    In this case, the log takes no appends until the checkpoint is rewritten.
+    """
     log.compaction.ended(min(checkpointed, log.log_end_offset))
     if checkpointed > log.log_end_offset:
         log.known_producers.hold_back(until_checkpointed=True)

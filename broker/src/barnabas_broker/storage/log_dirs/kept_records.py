@@ -29,7 +29,7 @@ class KeptRecords:
         """The logs that acknowledged only synced records."""
 
     def of(self, topic_partition: TopicPartition, log_end_offset: int) -> Kept:
-        """Return which acknowledged records a log still has, by the losses of this start.
+        """Return which acknowledged records a log still has, given the losses that this start has found.
 
         An empty log counts as SYNCED, because a log syncs its first records before it acknowledges them.
         """

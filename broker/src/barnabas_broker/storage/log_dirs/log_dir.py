@@ -101,7 +101,7 @@ class LogDir:
         return sum(log.segments.size_bytes for log in self.logs.values())
 
     def load(self, now_ms: int) -> LogDirLoad:
-        """Return the load for the choice of a log dir.
+        """Return the number and size of the logs and the free space, for the choice of a log dir.
 
         Log sizes are up to a second old, because measuring many logs takes time.
         """
@@ -132,7 +132,7 @@ class LogDir:
         self.directory_id = checked_owner(self._files, self.path, identity, new_uuid)
 
     def fail(self, failure: StorageError) -> None:
-        """Take the log dir offline; responses in flight from its files continue.
+        """Take the log dir offline, and drop its logs; responses in flight can still read their files.
 
         A marker file warns the next process that the page cache may show data that never reached the disk.
         """
@@ -163,7 +163,7 @@ class LogDir:
             raise LogDirFailed(self.path, "the directory or its meta.properties is gone: is its disk mounted?")
 
     def problems(self) -> list[StorageError]:
-        """Return the error that `check` raises, if any."""
+        """Return a list with the error that `check` raises, or an empty list."""
         try:
             self.check()
         except StorageError as error:
@@ -224,7 +224,7 @@ class LogDir:
         return [partial(self._call_online, call) for call in calls]
 
     def _call_online(self, call: Callable[[], None]) -> None:
-        """Run `call`. Raise the failure of the log dir if it is offline, because its logs may not be loaded yet."""
+        """Run `call`, or raise the failure of an offline log dir, whose logs may not be loaded yet."""
         if (failure := self.failure) is not None:
             raise failure
         call()
@@ -314,7 +314,7 @@ class LogDir:
         return offsets
 
     def take_clean_offsets(self) -> list[Log]:
-        """Set the offset up to which each loaded log is compacted. Raises StorageError.
+        """Set the offset up to which each loaded log is compacted, as in the checkpoint. Raises StorageError.
 
         Returns the logs that end below their checkpointed offset. These logs take no appends before the checkpoint has
         been rewritten.
@@ -350,7 +350,7 @@ class LogDir:
 
     @disk_access
     def mark_clean(self, broker_epoch: int) -> None:
-        """Write the clean shutdown marker with the broker epoch, as the last step of a shutdown.
+        """Write the clean shutdown marker with the broker epoch, and unlock the log dir, at the end of a shutdown.
 
         A log dir with truncated logs gets no marker, because the broker's registration may not show the lost records
         yet.
@@ -362,9 +362,10 @@ class LogDir:
 
     @disk_access
     def take_clean_mark(self, last: LastIncarnation) -> int | None:
-        """Return the time of the last clean shutdown (ns) or None, and remove the marker.
+        """Read and remove the clean shutdown marker; return the time of the clean shutdown (ns), or None.
 
-        A marker of another run of the broker is ignored, because the disk may be an older copy.
+        Sets `was_clean`, and whether unsynced records may be lost. A marker of another run of the broker is ignored,
+        because the disk may be an older copy.
         """
         found_ns = self._take_clean_mark(last)
         self.was_clean = found_ns is not None

@@ -49,9 +49,9 @@ class LogDirChoice:
         self._wishes.pop(topic_partition, None)
 
     def choose(self, topic_partition: TopicPartition) -> LogDir:
-        """Choose the preferred log dir if it is online, or else the log dir of `log.dirs.placement`.
+        """Return the preferred log dir if it is online, or else the log dir that `log.dirs.placement` selects.
 
-        Raises ApiError if no log dir is online.
+        The preference is dropped. Raises ApiError if no log dir is online.
         """
         online = [log_dir for log_dir in self._log_dirs if log_dir.is_online]
         wished = self._wishes.pop(topic_partition, None)

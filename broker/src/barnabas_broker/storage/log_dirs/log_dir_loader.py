@@ -102,8 +102,9 @@ class LogDirLoader:
     def _write_what_is_found(self, log_dir: LogDir, *, is_rewritten: bool) -> None:
         """Write the checkpoints of the loaded logs; if the disk is full, they are written later.
 
-        Truncated logs take no appends before the checkpoints are written. The start of the broker continues on a full
-        disk, because retention and deletions can free space.
+        Truncated logs take no appends before the checkpoints are written. With `is_rewritten`, the marker file of a
+        failed sync is removed. The start of the broker continues on a full disk, because retention and deletions can
+        free space.
         """
         try:
             log_dir.checkpoint_clean_offsets()
@@ -161,7 +162,10 @@ class LogDirLoader:
             raise storage_error(log.log_dir, log.directory, error) from error
 
     def _partition_dirs(self, log_dir: LogDir) -> list[TopicPartition]:
-        """Return the partitions in a log dir. Deleted directories and copies of online logs go to the trash."""
+        """Register the stray logs of a log dir, and return the partitions of the other logs.
+
+        Schedules the removal of `-delete` directories, and of `-future` copies whose logs are online.
+        """
         found, names = [], self.names(log_dir)
         self._strays.load(log_dir.path, names)
         for name in names:

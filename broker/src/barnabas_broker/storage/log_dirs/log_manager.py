@@ -64,7 +64,7 @@ class LogManager:
     ) -> None:
         self.log_dirs = [LogDir(environment.files, path) for path in settings.log_dirs]
         self.truncated = TruncatedLogs()
-        truncated = WeakMethod(self._truncated)  # A strong reference would keep the log dirs locked.
+        truncated = WeakMethod(self._truncated)  # A strong reference would be a cycle and keep the log dirs locked.
         self.on_sync_due: Callable[[UnsyncedLog], object] = sync_now
         """The callback for a log that has to be synced because of `flush.messages`."""
         due = WeakMethod(self._sync_due)
@@ -139,7 +139,8 @@ class LogManager:
     def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
         """Return the log of a partition, or None.
 
-        The log of another topic with the same name is renamed to `-stray`.
+        The log of another topic with the same name is renamed to `-stray`. A log whose topic id was lost gets
+        `topic_id`.
         """
         self._make_room(topic_partition, topic_id)
         log = self.get(topic_partition)
@@ -155,7 +156,7 @@ class LogManager:
             self.set_aside(topic_partition, "the log belongs to another topic with the same name")
 
     def set_aside(self, topic_partition: TopicPartition, why: str) -> None:
-        """Rename the directory of a log to `-stray`, so that another log can have its name."""
+        """Stop a move of the log, and rename its directory to `-stray`, so that another log can have the name."""
         self.moves.stop(topic_partition)
         log = self.get(topic_partition)
         if log is not None:
@@ -303,7 +304,7 @@ class LogManager:
         return set()
 
     def probe(self, log_dirs: Sequence[LogDir]) -> bool:
-        """Try the offline log dirs again, and load those that work. Return True if one works. Runs in a thread.
+        """Try the offline log dirs again, and load those that work. Return True if any works. Runs in a thread.
 
         Logs that were loaded from these log dirs before must not be in use any more.
         """
@@ -321,7 +322,7 @@ class LogManager:
         return is_back
 
     def _set_aside_replaced(self, log_dir: LogDir) -> None:
-        """Rename logs of a returning log dir to `-stray` if other log dirs have created their partitions meanwhile."""
+        """Rename logs of a reloaded log dir to `-stray` if other log dirs have newer logs of the partitions."""
         for topic_partition in [each for each in log_dir.logs if self.get(each) is not None]:
             self.strays.set_aside(log_dir.logs.pop(topic_partition), "another log dir has a new log of the partition")
 

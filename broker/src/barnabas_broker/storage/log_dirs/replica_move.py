@@ -216,7 +216,10 @@ class ReplicaMove:
         )
 
     def abandon(self) -> None:
-        """Cancel the move and delete the copy, which is renamed so that it cannot count as complete."""
+        """Cancel the move and, unless `is_kept`, delete the copy.
+
+        The copy is renamed first, so that it cannot count as complete.
+        """
         self._is_called_off = True
         self._files.clear()
         if self.is_kept:

@@ -48,7 +48,7 @@ class ReplicaMoves:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} is not on this broker")
         if log.log_dir != target.path:
             self._check_free(target.path, topic_partition)
-            target.damaged.pop(topic_partition, None)  # The directory of the damaged log was moved away.
+            target.damaged.pop(topic_partition, None)  # Somebody has moved the damaged log away.
         self.stop(topic_partition)
         if log.log_dir == target.path:
             return None
@@ -89,7 +89,10 @@ class ReplicaMoves:
             target.checkpoint_anew()
 
     def finish(self, move: ReplicaMove) -> Log:
-        """Swap in the copy when its lag is small. The returned log replaces the old log."""
+        """Replace the log by its copy, and return the new log.
+
+        The call blocks while it copies the last records, so the lag of the copy should be small.
+        """
         topic_partition = move.log.topic_partition
         source, target = self._choice.at(move.log.log_dir), self._choice.at(move.log_dir)
         log = target.logs[topic_partition] = move.swap(self._clock.now_ms())

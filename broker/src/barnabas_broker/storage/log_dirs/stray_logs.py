@@ -26,7 +26,7 @@ _DELETE_DELAY_MS: Final = 60_000
 
 
 class StrayLog(NamedTuple):
-    """A stray log as it was found on the disk. A long topic name is shortened."""
+    """A stray log. After a restart, a long topic name is shortened as in the name of the directory."""
 
     topic_partition: TopicPartition
     topic_id: UUID | None
@@ -43,7 +43,7 @@ class StrayTotal(NamedTuple):
 
 
 def marked_directory(environment: LogEnvironment, log_dir: str, topic_partition: TopicPartition, state: str) -> str:
-    """Return a new, unique path for the directory of a log."""
+    """Return a unique path for the renamed directory of a log; `state` is the suffix, such as `-stray`."""
     unique = kafka_uuid.random_uuid(environment.random.getrandbits)
     return f"{log_dir}/{file_names.marked_dir(topic_partition, unique, state)}"
 
@@ -138,7 +138,7 @@ class StrayLogs:
             return None
 
     def delete(self, stray: StrayLog) -> None:
-        """Delete a `-stray` directory whose topic was deleted. Raises StorageError.
+        """Schedule the deletion of a `-stray` directory whose topic was deleted. Raises StorageError.
 
         A directory in an offline log dir is only forgotten; it is found again when the log dir is online.
         """

@@ -35,7 +35,7 @@ class TopicIds:
         self._unsynced[log] = None
 
     def give_again(self, log: Log, topic_id: UUID) -> None:
-        """Assign the topic id to an older log, whose id a power failure may have lost.
+        """Assign the topic id to an existing log, whose id a power failure may have lost.
 
         If the disk is full, the id is written later. Raises StorageError if the disk fails.
         """
@@ -50,7 +50,10 @@ class TopicIds:
             self.sync_later(log)
 
     def find(self, log: Log) -> bool:
-        """Restore the lost topic id of a log. Return False if the topic is unknown. Raises StorageError."""
+        """Restore the lost topic id of a log by the topic's name; return False if the id is unknown.
+
+        Raises StorageError.
+        """
         topic_id = self._only_topic(log.topic_partition.topic)
         if topic_id is not None:
             self.give_again(log, topic_id)

@@ -8,7 +8,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class TopicLookup(NamedTuple):
-    """The part of the metadata that maps logs to topics.
+    """The functions that find the topic of a log in the metadata.
 
     `assigned` returns this broker's partition for a topic id and a partition number, or None. `only_topic` returns the
     id of the topic with a name, or None if an earlier topic may have had that name.

@@ -17,7 +17,7 @@ class CompactionBounds:
 
     @property
     def until(self) -> int:
-        """The offset below which a truncation may drop a newer record whose older one compaction has removed."""
+        """The offset below which a truncation may lose keys, because compaction has kept only their newest records."""
         return max(self.superseded_until, self.clean_until or 0)
 
     def superseded_below(self, offset: int) -> None:
@@ -25,11 +25,11 @@ class CompactionBounds:
         self.superseded_until = max(self.superseded_until, offset)
 
     def ended(self, offset: int) -> None:
-        """Set the end offset of the last finished round of compaction, or the one read from the checkpoint."""
+        """Set the end offset of the last finished round of compaction, also when it is read from the checkpoint."""
         self.clean_until = offset
 
     def lower_to(self, log_end_offset: int) -> bool:
-        """Lower both offsets to the log's end; return True if the checkpointed clean offset may be higher."""
+        """Lower both offsets to the log's end; return True if the checkpointed end of compaction may be above it."""
         self.superseded_until = min(log_end_offset, self.superseded_until)
         is_lowered = self.clean_until is not None and log_end_offset < self.clean_until
         if is_lowered:

@@ -16,9 +16,9 @@ def append_as_follower(
     """Append the complete batches that the leader sent, and return their size in bytes (see `fetched_batches`).
 
     If compaction on the leader has removed records, the newer records that superseded them are below the leader's high
-    watermark, which the log keeps in memory. A later truncation below that high watermark empties the log, as after
-    compaction on this broker; an in-sync replica is never truncated that far. A crash of the broker loses the high
-    watermark (`docs/explanation/storage-guarantees.md`).
+    watermark, which the log keeps in memory. A later truncation below that high watermark empties the log, as a
+    truncation after compaction on this broker does; an in-sync replica is never truncated that far. A crash of the
+    broker loses the high watermark (`docs/explanation/storage-guarantees.md`).
 
     Raises ApiError CORRUPT_MESSAGE before any change if a batch does not continue the log, and another ApiError while a
     truncation is incomplete. After a StorageError the log has only the batches before the failed write.

@@ -57,9 +57,10 @@ class LeaderEpochs:
         self._set([])
         self._saving = Lock()
         self._begun = self._done = self._cleared = self._abandoned = 0
-        """The numbers of the last save begun, the last save done, and the last saves before a `clear` and an `abandon`.
+        """The number of the last save that was begun, and three numbers up to which saves are skipped.
 
-        A save runs only if its number is above the last three of these numbers.
+        These are the numbers of the last save that was written, of the last save begun before `clear`, and of the last
+        save begun before `abandon`.
         """
 
     def moved_to(self, directory: str) -> None:
@@ -91,7 +92,7 @@ class LeaderEpochs:
             return []
 
     def _complete_from(self, batches: Iterator[FoundBatch], log_start_offset: int) -> None:
-        """Take the epochs of the batches, unless the checkpoint begins at or before the first one."""
+        """Take the epochs of the batches, unless the checkpoint begins at or before the first batch."""
         first = next(batches, None)
         if first is None or (self._saved and self._saved[0].start_offset <= first.header.base_offset):
             return
@@ -136,7 +137,7 @@ class LeaderEpochs:
         self._set([entry for entry in self._entries if entry.start_offset < end_offset])
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget the epochs that end at or before `start_offset`, and move the start of the next epoch up to it."""
+        """Forget the epochs that end at or before `start_offset`, and let the epoch of `start_offset` start there."""
         first = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset) - 1
         if first >= 0:
             self._set([EpochStart(self._entries[first].epoch, start_offset), *self._entries[first + 1 :]])

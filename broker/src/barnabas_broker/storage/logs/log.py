@@ -109,8 +109,9 @@ class Log:
         """True if every record is synced before it is acknowledged, now and later. Called for a checkpoint in a thread.
 
         `before` is True if the checkpoint already lists the log. The event loop may raise `flush.messages` at the same
-        time. This method sets the promise to sync before it reads `flush.messages`, and the event loop sets
-        `flush.messages` before it reads the promise, so at least one of them sees the change of the other.
+        time. This method calls `LogSyncs.promise` before it reads `flush.messages`, and the event loop sets
+        `flush.messages` before it reads the flag that `promise` sets, so at least one of them sees the change of the
+        other.
         """
         if self.config.flush_messages != 1:
             return False
@@ -143,7 +144,7 @@ class Log:
         return self.known_producers.load(self.log_start_offset, self.log_end_offset)
 
     def await_sync(self, offset: int) -> None:
-        """Request a sync, and acknowledge nothing from `offset` on before it, because `flush.messages` is reached."""
+        """Request a sync because of `flush.messages`; acknowledge nothing from `offset` on before the sync."""
         self.syncs.wait_from(offset)
         self._environment.sync_due(self)
 
@@ -157,8 +158,8 @@ class Log:
     def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> LogAppend:
         """Append a client's batch, and write its offset and epoch into `batch`.
 
-        The header and CRC must have been checked. Raises ApiError for a wrong producer epoch or sequence. After an
-        error the log is unchanged.
+        The header and CRC must have been checked. A batch that the log already has is not appended again. Raises
+        ApiError for a wrong producer epoch or sequence. After an error the log is unchanged.
         """
         producers = self.known_producers.states or self._load_producers()
         producer_id = header.producer_id
@@ -307,7 +308,10 @@ class Log:
         self._mark_unflushed()
 
     def ends_at(self, offset: int) -> None:
-        """Lower all offsets and caches of the log to its new end."""
+        """Lower all offsets of the log to its new end, and drop caches.
+
+        The log takes no appends until the checkpoints are rewritten, if a checkpoint may have a higher offset.
+        """
         lowered = offset < self.log_start_offset
         lowered |= self.syncs.end_at(offset, self.log_end_offset)
         self.log_end_offset = offset

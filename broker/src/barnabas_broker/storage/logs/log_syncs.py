@@ -61,15 +61,15 @@ class LogSyncs:
         A power failure may restore these records after a truncation.
         """
         self.unsynced_from: int | None = None
-        """The first offset to sync before an acknowledgement if `flush.messages` is reached, else None."""
+        """The first offset that must be synced before its record is acknowledged; None if no sync is required."""
         self.due_at = recovery_point
-        """The log end offset from which on records have to be synced before they are acknowledged."""
+        """The log end offset at or above which further records are synced before they are acknowledged."""
         self.was_recovered = False
         """True if the log was loaded after a crash, in which case its last truncation may be unsynced."""
         self._flush_messages = self._flush_ms = LONG_MAX
         self._is_promised = place.is_promised
         self._synced_segment: Segment | None = None
-        """The last segment whose sync has begun; None while no sync is running."""
+        """The active segment at the start of the last sync that includes it; None while no sync is running."""
         self._under_way = self._flushed_ms = self._renames = 0
 
     def configure(self, config: LogConfig) -> None:
@@ -92,12 +92,12 @@ class LogSyncs:
         self.due_at = self.recovery_point + (1 if is_bound else self._flush_messages)
 
     def promise(self) -> None:
-        """Promise to sync records before they are acknowledged, because a checkpoint says so or may say so soon."""
+        """Sync all records before they are acknowledged, because a checkpoint lists the log, or may list it soon."""
         self._is_promised = True
         self._bound()
 
     def withdraw_promise(self) -> None:
-        """Withdraw the promise to sync, because the checkpoint no longer lists the log.
+        """Sync records only as `flush.messages` requires, because the checkpoint no longer lists the log.
 
         Called in a thread; the next sync updates `due_at`.
         """
@@ -164,7 +164,7 @@ class LogSyncs:
             self.synced_until(job.recovery_point, log_end)
 
     def closing_job(self, log_end: int) -> FlushJob | None:
-        """Return the sync of everything for a clean shutdown.
+        """Return the sync of everything for a clean shutdown; None if no sync is needed.
 
         The job includes truncated files and the directory, because a start after a clean shutdown does not check them.
         """
@@ -177,7 +177,7 @@ class LogSyncs:
         return self._job((*before, *calls, partial(self._files.sync_dir, self.directory)), log_end)
 
     def _begun(self, end: int) -> None:
-        """Note that a sync of everything below `end` has begun; it may also write records appended meanwhile."""
+        """Note that a sync of everything below `end` has begun, which may also sync records appended meanwhile."""
         self.on_disk_until = max(self.on_disk_until, end)
         self._under_way += 1
         if end > self._segments.active.base_offset:

@@ -8,7 +8,7 @@ from barnabas_broker.wire.transaction_markers import Marker, encode_marker
 
 
 def append_marker(log: Log, marker: Marker, transaction_version: int, leader_epoch: int, now_ms: int) -> int:
-    """Append a marker as a follower appends batches, and return its offset. Raises StorageError.
+    """Append a transaction marker, and return its offset. Raises StorageError.
 
     Raises ApiError before any change if the leader epoch, producer epoch or coordinator epoch is too old.
     """

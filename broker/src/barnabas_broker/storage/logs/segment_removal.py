@@ -32,7 +32,7 @@ class SegmentRemoval:
         self._drop_snapshots()
 
     def retire(self, segment: Segment, due_ms: int) -> None:
-        """Rename the files of a segment for deletion at `due_ms`; the segment stays in the list."""
+        """Rename the files of a segment for deletion at `due_ms`; the log still lists the segment."""
         names = segment.deleted_names()
         rename_all(self._environment.files, names)
         self._delete(names, due_ms)

@@ -83,7 +83,10 @@ async def _in_thread(log: Log, search: BatchSearch) -> TimestampOffset | None:
 
 
 async def _first_since(log: Log, timestamp_ms: int, offset: int, turn: FairTurn) -> TimestampOffset | None:
-    """Search from the batch with `offset` on. Repeat a step if the log was truncated during the step."""
+    """Return the first record with `timestamp_ms` or later from the batch with `offset` on, or None.
+
+    A step of the search is repeated if the log was truncated during the step.
+    """
     while offset < log.log_end_offset:
         await turn.give_way()
         truncations, offset = log.segments.truncations, max(offset, log.log_start_offset)
@@ -101,7 +104,10 @@ async def _first_since(log: Log, timestamp_ms: int, offset: int, turn: FairTurn)
 
 @disk_access
 def _largest_timestamp_at(log: Log, offset: int) -> tuple[int, int, int]:
-    """Return the largest timestamp in the segment with `offset`, its batch's last offset, and the segment's end."""
+    """Return the segment's largest timestamp, the last offset of its batch, and the segment's end offset.
+
+    The segment is the one with `offset`.
+    """
     segment = log.segments.starting_at(offset)[0]
     return *segment.largest_timestamp(), log.segments.end_offset(segment, log.log_end_offset)
 

@@ -80,7 +80,10 @@ class CutLog(NamedTuple):
 
 
 def complete_truncation(log: TruncatedLog) -> None:
-    """Block until the log takes appends. Its checkpoints must have been written. Raises StorageError."""
+    """Replay the producers of a truncated log, which then takes appends. The call blocks. Raises StorageError.
+
+    The checkpoints must have been written.
+    """
     _reload(CutLog.now(log))
 
 
@@ -155,7 +158,10 @@ class TruncatedLogs:
         self._waiting.update({cut.log: None for cut in logs if cut.log.known_producers.are_held_back})
 
     def complete(self, log_dir: DirOfLogs) -> None:
-        """Block until all logs of a log dir take appends. Raises StorageError."""
+        """Complete the truncations of a log dir's logs, which then take appends.
+
+        The call blocks. Raises StorageError.
+        """
         taken = self.take(log_dir)
         try:
             if any(cut.awaits_checkpoint for cut in taken):

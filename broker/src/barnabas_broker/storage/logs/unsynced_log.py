@@ -14,7 +14,7 @@ class UnsyncedLog(Protocol):
     log_end_offset: int
 
     def flush(self) -> None:
-        """Block until all records, or those below `offset`, are synced. Raises StorageError."""
+        """Block until all records are synced. Raises StorageError."""
         ...
 
 

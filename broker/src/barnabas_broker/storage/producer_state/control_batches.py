@@ -10,7 +10,7 @@ from barnabas_broker.wire.transaction_markers import decode_marker
 
 
 def control_batches(run: memoryview, headers: Sequence[BatchHeader]) -> Iterator[memoryview]:
-    """Yield the control batches among the consecutive batches in `run`."""
+    """Yield, for each control batch among the consecutive batches in `run`, the bytes from its start on."""
     position = 0
     for header in headers:
         if header.producer_id >= 0 and header.attributes & CONTROL_BIT:

@@ -54,7 +54,7 @@ class LogProducers:
         self._expiration_ms = expiration_ms
 
     def take_over(self, states: ProducerStates) -> None:
-        """Use the producers of the log that was copied."""
+        """Use the producers of the log from which this log was copied."""
         self.states = states
 
     def check_not_held_back(self) -> None:
@@ -66,7 +66,10 @@ class LogProducers:
             )
 
     def load(self, log_start_offset: int, log_end_offset: int) -> ProducerStates:
-        """Load the newest snapshot and replay the batches after it; a clean shutdown leaves no such batches."""
+        """Return the producers; if necessary, load the newest snapshot and replay the batches after it.
+
+        A clean shutdown leaves no batches after the newest snapshot.
+        """
         self.check_not_held_back()
         if self.states is None:
             offset, states = self._from_snapshot(log_start_offset, log_end_offset)
@@ -98,12 +101,12 @@ class LogProducers:
             self.states.expire(now_ms, self._expiration_ms)
 
     def clear(self) -> None:
-        """Forget all producers, because the log restarts from nothing."""
+        """Forget all producers and remove their snapshots, because the log was emptied."""
         self.states = ProducerStates(self._count)
         self.snapshots.clear()
 
     def truncate(self, end_offset: int) -> None:
-        """Take no appends until the producers are loaded again, unless the log has no producers."""
+        """Remove snapshots above `end_offset`; take no appends until the producers, if any, are loaded again."""
         if self.states is None or self.states.producers:
             self.hold_back()
         self.snapshots.remove_after(end_offset)
@@ -117,12 +120,12 @@ class LogProducers:
         self.await_checkpoint |= until_checkpointed
 
     def reloaded(self, replay: ProducerReplay) -> None:
-        """Take appends again, after the checkpoints were written and the replay has run."""
+        """Use the replayed producers, and take appends again. The checkpoints must have been written."""
         self.states, self.are_held_back, self.await_checkpoint = replay.states, False, False
 
 
 def _replay(states: ProducerStates, segments: Iterable[Replayed]) -> None:
-    """Apply the batches, and restore transaction index entries that a crash has lost."""
+    """Apply the batches to `states`, and restore transaction index entries that a crash has lost."""
     for segment, batches in segments:
         for position, header in batches:
             if header.attributes & CONTROL_BIT:

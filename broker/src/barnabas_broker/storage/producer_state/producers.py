@@ -84,12 +84,12 @@ class Producer:
         return _BATCH.unpack_from(self.packed, len(self.packed) - _BATCH.size)[0] if self.packed else NO_SEQUENCE
 
     def add(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp_ms: int) -> None:
-        """Add an appended batch."""
+        """Add an appended batch, and keep only the last five batches."""
         self.packed = (self.packed + _BATCH.pack(last_sequence, last_offset, offset_delta, timestamp_ms))[-_KEPT:]
         self.last_timestamp_ms = timestamp_ms
 
     def begin_epoch(self, epoch: int) -> None:
-        """Set a new epoch, in which the sequences begin at 0."""
+        """Set a new epoch, in which the sequences begin at 0, and forget the batches of the old epoch."""
         self.epoch = epoch
         self.packed = b""
 
@@ -193,7 +193,7 @@ class ProducerStates:
             self.transactions.begin(header.producer_id, base_offset)
 
     def record_marker(self, marker: Marker, offset: int, timestamp_ms: int) -> AbortedTransaction | None:
-        """Update the producer's state after a marker was appended; return the transaction if it was aborted."""
+        """Update the producer's state after a marker was appended; return the transaction if aborted, else None."""
         producer_id, epoch = marker.producer_id, marker.producer_epoch
         self.verifications.ended(producer_id, epoch)
         producer = self.producers.pop(producer_id, None) or self._new(producer_id, epoch)
@@ -209,7 +209,7 @@ class ProducerStates:
         return AbortedTransaction(producer_id, ended.first_offset, offset, ended.last_stable_offset)
 
     def _new(self, producer_id: int, epoch: int) -> Producer:
-        """Return a new producer. If there are too many, forget the producer that has been idle for the longest time."""
+        """Return a new producer. If there are too many, forget the longest idle producer without a transaction."""
         self._count.add(1)
         known = len(self.producers)
         if known >= PARTITION_MAX or (known >= PARTITION_MIN and self._count.is_too_large):
@@ -245,7 +245,7 @@ class ProducerStates:
     def snapshot(self) -> list[SnapshotEntry]:
         """Return the entries of a `.snapshot` file: one for each kept batch, a producer's newest batch last.
 
-        Kafka writes only the newest batch, and reads the last entry of a producer.
+        Kafka writes only the newest batch, and uses a producer's last entry when it reads a file.
         """
         return [entry for producer in self.producers.values() for entry in _snapshot_entries(producer)]
 
@@ -262,7 +262,7 @@ class ProducerStates:
 
 
 def _importance(known: tuple[int, Producer]) -> tuple[bool, int]:
-    """Return the sort key that puts idle producers first and producers with open transactions last."""
+    """Return a sort key: the longest idle producers come first, and producers with open transactions last."""
     return known[1].transaction_first_offset >= 0, known[1].last_timestamp_ms
 
 

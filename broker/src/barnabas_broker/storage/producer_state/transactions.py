@@ -36,7 +36,7 @@ class Transactions:
         self.first_unstable_offset = min(self.first_unstable_offset, offset)
 
     def end(self, producer_id: int, marker_offset: int) -> EndedTransaction | None:
-        """Close and return the producer's open transaction, or return None."""
+        """Close and return the producer's open transaction; return None if it has none."""
         first = self._open.pop(producer_id, None)
         if first is None:
             return None
@@ -44,7 +44,7 @@ class Transactions:
         return EndedTransaction(first, next(iter(self._open.values()), marker_offset + 1))
 
     def stable_until(self, high_watermark: int) -> int:
-        """Return the last stable offset. A transaction has ended once its marker is below the high watermark."""
+        """Forget transactions whose markers are below the high watermark, and return the last stable offset."""
         if self.first_unstable_offset >= high_watermark:
             return high_watermark
         while self._ended and self._ended[0][1] < high_watermark:

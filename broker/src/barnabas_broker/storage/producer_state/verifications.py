@@ -27,7 +27,7 @@ class Verifications:
         self._open: dict[int, Verification] = {}
 
     def begin(self, producer_id: int, epoch: int, *, has_own_epoch: bool) -> Verification:
-        """Return the verification for an epoch, which all batches of the producer share."""
+        """Return the verification that a producer's batches in an epoch share, and count one more waiting batch."""
         known = self._open.get(producer_id)
         if known is None or known.epoch < epoch:
             known = self._open[producer_id] = Verification(epoch, has_own_epoch)
@@ -35,21 +35,21 @@ class Verifications:
         return known
 
     def is_current(self, producer_id: int, verification: Verification) -> bool:
-        """True if the producer's transaction has not ended since the verification began."""
+        """True if no marker, start of the transaction or later epoch has removed the verification."""
         return self._open.get(producer_id) is verification
 
     def drop(self, producer_id: int, verification: Verification) -> None:
-        """Count down the waiting batches, and remove the verification after the last batch."""
+        """Record that a batch no longer waits; remove the verification after the last waiting batch."""
         verification.waiting -= 1
         if not verification.waiting and self.is_current(producer_id, verification):
             del self._open[producer_id]
 
     def appended(self, producer_id: int) -> None:
-        """Remove the verification, because the transaction is open now."""
+        """Remove the producer's verification, because the transaction is open now."""
         self._open.pop(producer_id, None)
 
     def ended(self, producer_id: int, epoch: int) -> None:
-        """Void earlier verifications after a marker, unless they are for the next transaction."""
+        """Remove the producer's verification after a marker, unless it is for the next transaction."""
         known = self._open.get(producer_id)
         if known is not None and not (known.has_own_epoch and known.epoch == epoch):
             del self._open[producer_id]

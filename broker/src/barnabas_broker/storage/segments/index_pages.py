@@ -6,7 +6,7 @@ from typing import Final, Protocol
 PAGES_MAX: Final = 2_048
 """The largest number of cached pages, which have 4 or 6 KiB each and take about 10 MiB.
 
-A lookup in another index reads a page again with a few `pread` calls.
+A lookup in an index without a cached page needs a few `pread` calls.
 """
 
 

@@ -75,7 +75,7 @@ class SparseIndex:
         return self._read(count) if count < self.count else None
 
     def count_up_to(self, target: int, field: int = 0) -> int:
-        """Return the number of entries whose field number `field` is at most `target`."""
+        """Return the number of entries whose field `field` (0 or 1) is at most `target`."""
         entry = self._entry
         if self._tail and entry.unpack_from(self._tail)[field] <= target:
             return self._written + self._bisect(self._tail, target, field)

@@ -86,10 +86,10 @@ class Segment:
         self.transactions = TransactionIndex(environment.files, path, sizes.transaction_index_bytes)
 
     def make(self, then: Callable[[], None] = lambda: None) -> None:
-        """Create the `.log` file at once, because its name shows the log's end after other segments are deleted.
+        """Create the `.log` file at once: if all other segments are deleted, its name gives the log's end offset.
 
-        After an OSError, also from `then`, the file is removed, because an empty file within the log would hide later
-        records.
+        If the creation or `then` raises an OSError, the file is removed, because an empty file within the log would
+        hide later records.
         """
         try:
             self.file.truncate(0)
@@ -139,7 +139,7 @@ class Segment:
         self._first_timestamp_ms = first.header.max_timestamp_ms if first else NO_TIMESTAMP
 
     def _clear_wrong_indexes(self) -> bool:
-        """Clear indexes that are wrong or missing; return True if they have to be rebuilt."""
+        """Empty both index files if an index is wrong or missing; return True if they have to be rebuilt."""
         is_wrong = self._lacks_index or not self.indexes.are_sane(self.size_bytes)
         if is_wrong:
             self.indexes.create_files()
@@ -170,9 +170,9 @@ class Segment:
             yield batch
 
     def _trusted_position(self, offset: int) -> int:
-        """Return the position of the last indexed batch below `offset`.
+        """Remove the index entries from `offset` on; return the position of the last batch that is still indexed, or 0.
 
-        If the index is wrong, clear it and return 0.
+        If that entry does not match the file, all entries are removed.
         """
         entry = self.indexes.truncate_to(offset)
         try:
@@ -217,7 +217,7 @@ class Segment:
     def must_roll(
         self, config: LogConfig, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
     ) -> bool:
-        """Return True if the batch needs a new segment: by size, time, full indexes or relative offset."""
+        """True if the batch needs a new segment: because of size, time, full indexes or relative offset."""
         room_config, size_bytes_max, timestamp_ms_max, offset_max = self._room
         if (
             config is room_config
@@ -315,7 +315,7 @@ class Segment:
         return self.indexes.size_bytes
 
     def largest_timestamp(self) -> tuple[int, int]:
-        """Return the largest timestamp in ms, or -1 if there is none, and the last offset of its batch."""
+        """Return the largest timestamp in ms, and the last offset of the batch that has it; -1 without timestamps."""
         _ = self._looked_into or self.file
         return self.indexes.max_timestamp_ms, self.indexes.max_timestamp_offset
 
@@ -332,10 +332,10 @@ class Segment:
         self._write_indexes()
 
     def recover(self, recovery_point: int) -> Iterator[BatchHeader]:
-        """Check the batches from the recovery point on, including the CRC; cut the file before the first invalid batch.
+        """Check the batches from the recovery point on, including the CRC, and yield their headers.
 
-        Batches below the recovery point were synced. Raises InvalidBatch if one of them is invalid, unless the file
-        ends inside the batch.
+        The file is cut before the first invalid batch. Batches below the recovery point were synced. Raises
+        InvalidBatch if one of them is invalid, unless the file ends inside the batch.
         """
         self._looked_into = True
         self._clear_wrong_indexes()
@@ -376,7 +376,7 @@ class Segment:
             self.transactions.flush()
 
     def sync_calls(self) -> list[Callable[[], None]]:
-        """Return the calls that sync the segment as it is now, to be run in a thread."""
+        """Write the pending index entries; return the calls that sync the segment as it is now, for a thread."""
         log = self.file
         self.indexes.flush()
         self.transactions.flush()

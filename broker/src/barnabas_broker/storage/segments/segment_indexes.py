@@ -99,7 +99,7 @@ class SegmentIndexes:
         return IndexedBatch(self._base_offset + entry[0], entry[1]) if entry else None
 
     def offset_behind(self, position: int) -> int | None:
-        """Return the last offset of the next indexed batch at or after `position`, or None."""
+        """Return the last offset of the first indexed batch at or after `position`, or None."""
         entry = self.offsets.ceiling(position)
         return self._base_offset + entry[0] if entry else None
 
@@ -122,7 +122,7 @@ class SegmentIndexes:
         return self.offsets.count >= bytes_max // _OFFSET_BYTES or self.times.count >= bytes_max // _TIME_BYTES
 
     def bytes_until_full(self, bytes_max: int) -> int:
-        """Return a number of bytes that can be appended before an index is full."""
+        """Return a lower bound for the number of bytes that can be appended before an index is full."""
         entries_left = min(bytes_max // _OFFSET_BYTES - self.offsets.count, bytes_max // _TIME_BYTES - self.times.count)
         return max(entries_left - 1, 0) * self._interval_bytes
 

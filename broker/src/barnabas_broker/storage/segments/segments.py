@@ -43,7 +43,7 @@ class Segments:
         self.active = segment
 
     def truncated(self) -> None:
-        """Count a truncation, which has begun."""
+        """Count a truncation at its beginning."""
         self.truncations += 1
 
     def close_files(self) -> None:

@@ -17,7 +17,7 @@ _MARKS: Final = (file_names.DELETED, file_names.CLEANED, file_names.SWAP, ".tmp"
 
 
 def promoted_names(files: FileSystem, directory: str, offsets: Iterable[int]) -> list[tuple[str, str]]:
-    """Return the `.cleaned` files with their `.swap` names; the rename is the point of no return."""
+    """Return each `.cleaned` path with its `.swap` path; the next start completes a swap once they are renamed."""
     return _names(files, directory, offsets, file_names.CLEANED, file_names.SWAP)
 
 
