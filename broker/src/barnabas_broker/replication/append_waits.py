@@ -5,7 +5,7 @@ from barnabas_core.errors import ApiError
 
 
 class AppendWaits:
-    """The waiting appends: those with acks=all in `commits`, and those that `flush.messages` lets wait for a sync."""
+    """The waiting appends: those with acks=all in `commits`, and others that wait for a sync (`flush.messages`)."""
 
     __slots__ = ("_syncs", "commits")
 

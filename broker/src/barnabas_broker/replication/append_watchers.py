@@ -16,7 +16,7 @@ class AppendWatcher(Protocol):
 
 
 class AppendWatchers:
-    """The observers by follower."""
+    """The observers of one partition, by the broker id of the follower."""
 
     __slots__ = ("by_follower",)
 

@@ -12,7 +12,7 @@ from typing import Final
 from barnabas_core.clock import Clock
 
 QUIET_S: Final = 0.5
-"""The seconds without refused requests after which all clients count as moved, because clients retry within 0.5 s."""
+"""The time in seconds without a refused request after which all clients count as moved: they retry within 0.5 s."""
 DRAIN_S: Final = 3.0
 """The maximum wait in seconds, because a client may never stop sending requests."""
 PAUSE_S: Final = 0.05

@@ -1,4 +1,4 @@
-"""The end offsets of partitions that other brokers lead, requested with ListOffsets like a consumer.
+"""The end offsets of partitions that other brokers lead, requested with ListOffsets, as a consumer does.
 
 The lag of a consumer group is computed from these end offsets, because a group may read partitions of any broker.
 """

@@ -32,7 +32,7 @@ DOUBLINGS_MAX: Final = 20
 FAILURES_TOLD: Final = 7
 """The number of consecutive failures, over about a second, after which a warning is logged."""
 FAILURES_TOLD_EACH: Final = 3600
-"""The number of failures between two later log lines, about an hour if `replica.fetch.backoff.ms` is 1 s."""
+"""The number of further failures after which the warning is logged again, about an hour with pauses of 1 s."""
 NOT_ASKED: Final = -1
 UNKNOWN_LAG: Final = -1
 
@@ -80,7 +80,7 @@ class Followed:
 
 
 def pause_s(failures: int, longest_ms: int) -> float:
-    """Return the pause in seconds after consecutive failures, which doubles with each failure up to `longest_ms`."""
+    """Return the pause in seconds after consecutive failures; each failure doubles the pause, up to `longest_ms`."""
     return min(longest_ms / 1000, FIRST_PAUSE_S * (1 << min(failures - 1, DOUBLINGS_MAX)))
 
 
@@ -156,7 +156,7 @@ class FetchSession:
         self._changed = {key: each for key, each in self._followed.items() if each.pause is None}
 
     def news(self, number: int) -> tuple[dict[bytes, list[FetchPartition]], dict[bytes, list[int]]]:
-        """Return the partitions to name and the partitions to forget in the next request, by topic id."""
+        """Remove the queued changes; return the partitions to name and to forget in the next request, by topic id."""
         changed, self._changed = self._changed, {}
         forgotten, self._forgotten = self._forgotten, {}
         max_bytes = self._environment.config().replica_fetch_max_bytes
@@ -217,7 +217,7 @@ class FetchSession:
         return True
 
     def take_over(self, bytes_max: int) -> bool:
-        """Apply about `bytes_max` bytes of queued results for some milliseconds; return True if results are left."""
+        """Apply queued results, up to about `bytes_max` bytes or some milliseconds; return True if results are left."""
         now_ms, turn = self._environment.clock.now_ms(), FairTurn(self._environment.clock)
         while self._arrived and bytes_max > 0 and turn.take():
             number, key, result = self._arrived.popleft()

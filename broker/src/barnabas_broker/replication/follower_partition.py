@@ -22,7 +22,7 @@ class Session(Protocol):
         ...
 
     def has_news(self, partition: "FollowerPartition") -> None:
-        """Record that the next response has to include the partition's offsets."""
+        """Record that the next response has to include the partition's high watermark and log start offset."""
         ...
 
 
@@ -108,13 +108,16 @@ class FollowerPartition:
         return self._session.follower_id in self.partition.state.isr
 
     def sent(self, records: FileSlice) -> FetchResult:
-        """Return the result with these records, and wait for the follower's next request for the partition."""
+        """Return the result with these records.
+
+        The partition gets no further result until the follower names it again.
+        """
         self.is_waiting = False
         self.partition.sent_to_follower(records.length)
         return self._result(records)
 
     def news(self) -> FetchResult | None:
-        """Return a result without records if the follower waits and lacks the current offsets, otherwise None."""
+        """Return a result without records if the follower waits and needs the current offsets, otherwise None."""
         log = self.partition.log
         is_known = self._told == (log.high_watermark, log.log_start_offset)
         return None if is_known or not self.is_waiting else self._result(None)

@@ -11,7 +11,7 @@ from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at,
 
 
 class FollowerReplica:
-    """The log of a replica that follows, and the bytes that it has fetched from leaders."""
+    """The log of a replica that follows, and the number of bytes that the replica has fetched from leaders."""
 
     __slots__ = ("log", "replication_bytes_in")
 
@@ -52,7 +52,7 @@ class FollowerReplica:
         """
         own_epoch, own_end_offset = self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
         if end_offset < 0:
-            kept = self.log.high_watermark  # The leader's log has no leader epochs.
+            kept = self.log.high_watermark  # The leader's log has no leader epochs to compare.
         elif own_epoch < 0:
             kept = end_offset
         else:

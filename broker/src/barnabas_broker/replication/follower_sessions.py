@@ -185,11 +185,15 @@ class FollowerSession:
             self._environment.timers.call_soon(self._woken)
 
     def has_news(self, partition: FollowerPartition) -> None:
-        """Mark a partition whose offsets the next response has to include."""
+        """Mark a partition whose high watermark and log start offset the next response has to include."""
         self._news[partition] = None
 
     def fetch(self, request: FetchRequest, respond: Respond) -> None:
-        """Record the follower's fetch offsets; answer at once if the results are enough or urgent, otherwise wait."""
+        """Answer the previous request if it still waits; then answer this request, at once or later.
+
+        This request is answered at once if its results have `min_bytes` bytes, an error or a diverging epoch, if it is
+        the first of the session, or if its `max_wait_ms` is 0. Its fetch offsets show which records the follower has.
+        """
         self.end_wait()
         attempt = _Attempt(is_urgent=self.next_epoch == 0 or request.max_wait_ms <= 0)
         self.next_epoch = self.next_epoch % SESSION_EPOCH_MAX + 1

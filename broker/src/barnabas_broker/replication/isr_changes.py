@@ -30,7 +30,7 @@ ChangeIsr = Callable[[Sequence[IsrChange]], Awaitable[Mapping[TopicPartition, Pa
 
 
 class IsrProposer(Protocol):
-    """A partition that this broker leads, and that proposes changes of the partition's ISR."""
+    """A partition that this broker leads, and that proposes changes of its ISR."""
 
     topic_partition: TopicPartition
 
@@ -73,7 +73,7 @@ class IsrChanges:
         self._writes_joins = False
         self._waits_for_joins = False
         self.failed_total = 0
-        """The number of proposals that were refused or whose outcome is unknown."""
+        """The number of attempts to write a proposal that were refused or whose outcome is unknown."""
 
     def propose(self, proposer: IsrProposer) -> None:
         """Write a proposal in the next turn of the event loop, or within `JOINS_TOGETHER_S` if it is not urgent."""
@@ -129,7 +129,7 @@ class IsrChanges:
     async def _attempt(
         self, proposers: Mapping[TopicPartition, IsrProposer], *, confirms: bool
     ) -> dict[TopicPartition, IsrProposer]:
-        """Write the proposals; return the proposers whose outcome is unknown."""
+        """Write the proposals, or with `confirms` the known ISRs; return the proposers with an unknown outcome."""
         made = {each: proposers[each].isr_change(confirms=confirms) for each in proposers}
         changes = {each: change for each, change in made.items() if change is not None}
         if not changes:

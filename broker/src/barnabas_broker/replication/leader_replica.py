@@ -40,7 +40,7 @@ class FollowerProgress:
         self.fetched_ms = NEVER_MS
         self.leader_end_at_fetch = UNKNOWN_OFFSET
         self.left_at = UNKNOWN_OFFSET
-        """The log end offset of a follower that was found to lag, beyond which the follower may rejoin the ISR."""
+        """The log end offset at which the follower was found to lag; beyond it, the follower may rejoin the ISR."""
 
     def fetched(
         self, broker_epoch: int, fetch_offset: int, log_start_offset: int, leader_end_offset: int, now_ms: int
@@ -99,7 +99,7 @@ class LeaderReplica:
         }
 
     def committed(self, state: PartitionState, now_ms: int) -> None:
-        """Apply a newer state of the leader epoch, and drop the pending proposal, which can no longer be written."""
+        """Apply newer metadata of the same leader epoch; drop the pending proposal, which can no longer be written."""
         self.isr = frozenset(state.isr)
         self.pending_isr, self.is_refused = None, False
         self._take_replicas(state.replicas, now_ms)
@@ -152,9 +152,9 @@ class LeaderReplica:
         """Return the ISR with all replicas that may join it, None if no replica may join.
 
         A replica may join if its incarnation is eligible, and its log reaches the high watermark and the start of the
-        leader epoch. A replica that was found to lag must also have advanced beyond its log end offset of that time,
-        because the high watermark stops while the ISR is too small. No replica may join while a proposal is pending, or
-        after a refused proposal.
+        leader epoch. A replica that was found to lag must also have fetched further records since then: while the ISR
+        is too small, the high watermark stops, so a replica that lags could reach it. No replica may join while a
+        proposal is pending, or after a refused proposal.
         """
         if self.pending_isr is not None or self.is_refused or len(self.isr) > len(self.followers):
             return None

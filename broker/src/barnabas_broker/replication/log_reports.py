@@ -53,7 +53,8 @@ class LogReports:
     def is_ahead(self, record: ReplicaRecord, partition: Partition) -> bool:
         """Report a log that has a later leader epoch than the metadata; return True if the log was reported.
 
-        A replica whose log is ahead of the metadata neither leads nor follows.
+        A replica whose log is ahead of the metadata neither leads nor follows. Once the metadata has reached the leader
+        epoch of the log, the replica is online again.
         """
         where, log_epoch, state = record.topic_partition, partition.log.epochs.latest_epoch, partition.state
         was_ahead, now_s = record.state is ReplicaState.AHEAD, self._environment.clock.monotonic_s()

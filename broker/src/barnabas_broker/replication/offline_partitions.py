@@ -103,7 +103,7 @@ class OfflinePartitions:
         self._resign(failed_epochs)
 
     def log_failed(self, topic_partition: TopicPartition, error: StorageError) -> None:
-        """Handle a disk failure that occurred in background work on a log."""
+        """Take the log or its log dir offline after a disk failure in background work, as `storage_failed` does."""
         partition = self._lookup.hosted(topic_partition)
         if partition is not None:
             self.storage_failed(partition, error)

@@ -83,7 +83,7 @@ class Partition:
         self.follower = FollowerReplica(log)
         self.leader: LeaderReplica | None = None
         self._committing: LeaderReplica | None = None
-        """The leader, unless it is offline or has an ELR (KIP-966), so that the high watermark must not advance."""
+        """The leader; None if the high watermark must not advance: the partition is offline or has an ELR (KIP-966)."""
         self.state = PartitionState(replicas=(), leader=NO_LEADER, leader_epoch=-1, isr=(), partition_epoch=-1)
         """The partition's state in the metadata."""
         self.waiters = waiters
@@ -130,7 +130,7 @@ class Partition:
         self._advance_high_watermark(monotonic_ms(self._environment.clock))
 
     def _update_accepted_acks(self) -> None:
-        """Compute the accepted `acks` (none for an internal topic), and if the high watermark may advance."""
+        """Compute the accepted `acks` (none for an internal topic), and whether the high watermark may advance."""
         leads = self.leader is not None and self.failure is None
         acks = ANY_ACKS if self.isr_size >= self.isr_size_min else LEADER_ACKS
         self.accepted_acks = acks if leads and not is_internal(self.topic_partition.topic) else NO_ACKS
@@ -199,7 +199,7 @@ class Partition:
 
     def _lead(self, state: PartitionState, now_ms: int) -> None:
         broker_id, is_eligible = self._environment.broker_id, self._environment.is_eligible
-        self.log.compaction.lower_to(self.log.log_end_offset)  # The old leader's log may have been longer.
+        self.log.compaction.lower_to(self.log.log_end_offset)  # The bounds may stem from a leader with a longer log.
         self.leader = LeaderReplica(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
 
     def check_readable(self, current_leader_epoch: int) -> None:
@@ -237,7 +237,7 @@ class Partition:
 
         Raises ApiError if the sequence, timestamp or size is wrong or this replica does not lead, and StorageError.
         """
-        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:  # The inspection refuses early timestamps.
+        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:  # The inspection refuses old timestamps.
             allowed = f"message.timestamp.after.max.ms={self.log.config.timestamp_after_max_ms}"
             message = (
                 f"the timestamp {header.max_timestamp_ms} exceeds the broker's time {now_ms} by more than {allowed}"
@@ -287,7 +287,10 @@ class Partition:
         self.waits.synced(self.log.syncs.ack_end_offset(self.log.log_end_offset))
 
     def _advance_high_watermark(self, now_ms: int) -> None:
-        """Advance the leader's high watermark, unless the partition has an ELR (KIP-966)."""
+        """Advance the leader's high watermark, and wake the requests and followers that wait for it.
+
+        The high watermark of a partition that is offline or has an ELR does not advance (KIP-966).
+        """
         leader, log = self._committing, self.log
         if leader is None:
             return
@@ -372,7 +375,7 @@ class Partition:
         return IsrChange(self.topic_partition, self.topic_id, state.leader_epoch, state.partition_epoch, epochs)
 
     def isr_change_refused(self, change: IsrChange) -> None:
-        """Drop the pending ISR, because the change was not written and never will be."""
+        """Drop the pending ISR, because the change was not written and never will be; advance the high watermark."""
         if self.leader is not None and self.state.partition_epoch == change.partition_epoch:
             self.leader.refused()
             self._advance_high_watermark(monotonic_ms(self._environment.clock))

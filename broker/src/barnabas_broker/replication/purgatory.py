@@ -83,7 +83,10 @@ class Purgatory:
         return WaitList(self)
 
     def watch(self, operation: DelayedOperation, lists: Iterable[WaitList], timeout_s: float) -> Callable[[], None]:
-        """Try an operation after each change of its lists until `timeout_s`; return a function that ends the wait."""
+        """Try an operation after each change of its partitions, until `timeout_s`.
+
+        Returns a function that ends the wait.
+        """
         waiting = _Waiting(operation, tuple(lists))
         for wait_list in waiting.lists:
             wait_list.add(waiting)

@@ -18,7 +18,7 @@ from barnabas_core.errors import ApiError
 KeyValue = tuple[bytes, bytes | None]
 
 BATCH_BYTES_MAX: Final = 100 * 1024 * 1024
-"""The maximum uncompressed size of a coordinator's batch, in bytes; a batch with a larger size is damaged."""
+"""The maximum uncompressed size of a coordinator's batch, in bytes; a larger batch counts as damaged."""
 
 
 class RecordLog:
@@ -107,7 +107,7 @@ def _read_in_thread(
     reading = loop.run_in_executor(hosted.log.threads, records.file.read_at, records.position, records.length)
 
     def ready(done: asyncio.Future[bytes]) -> None:
-        done.exception()  # asyncio logs exceptions that nobody reads.
+        done.exception()  # Read the exception, because asyncio logs unread ones.
         on_ready()
 
     reading.add_done_callback(ready)

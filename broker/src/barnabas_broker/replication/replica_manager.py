@@ -219,7 +219,7 @@ class ReplicaManager:
         self._removals.begin()
         self._make_some()
         if change.brokers:
-            self.check_isr()  # An idle follower that is unfenced can join the ISR only by this check.
+            self.check_isr()  # A follower that was unfenced joins the ISR by this check if no records come.
 
     def _host(self, document: TopicDocument) -> None:
         """Apply the leaders and settings of a topic to its partitions; schedule the creation of missing partitions."""
@@ -279,7 +279,10 @@ class ReplicaManager:
             self._environment.timers.call_soon(self._make_next)
 
     def _make(self, record: ReplicaRecord) -> None:
-        """Open or create the log of a replica, and lead or follow according to the metadata image."""
+        """Open or create the log of a replica, and lead or follow according to the metadata image.
+
+        If the log cannot be used, the broker resigns from the partition, if the metadata relies on this replica.
+        """
         where = record.topic_partition
         document, topic = self._image.topics.get(where.topic), self.lookup.topics.get(where.topic)
         if document is None or topic is None or where.partition >= len(document.partitions):
@@ -316,7 +319,7 @@ class ReplicaManager:
             self._look_after(partition)
 
     def _follow(self, partition: Partition) -> None:
-        """Fetch the partition from its current leader, if another broker leads."""
+        """Fetch the partition from its current leader if another broker leads; otherwise stop fetching it."""
         fetching = self._environment.fetching
         fetching.unfollow(partition)
         record = self.states.hosted(partition.topic_partition)

@@ -4,7 +4,7 @@ from barnabas_broker.storage.logs.log import Log
 
 
 def last_stable_offset(log: Log) -> int:
-    """Return the last stable offset: the high watermark, or the start of the first transaction that is not decided.
+    """Return the last stable offset: the high watermark, or below it the start of the first undecided transaction.
 
     Raises ApiError and StorageError while the transactions in the log are not known.
     """
@@ -22,6 +22,9 @@ def held_back(log: Log) -> int:
 
 
 def undecided_since_ms(log: Log) -> int | None:
-    """Return the time in ms of the last write in the oldest open transaction, None if no transaction is open."""
+    """Return the time in ms of the last write in the oldest open transaction.
+
+    Returns None if no transaction is open, or if the producers in the log have not been loaded.
+    """
     states = log.known_producers.states
     return None if states is None else states.oldest_transaction_ms()

@@ -117,7 +117,7 @@ class StrayLogPolicy:
         return max((sys.maxsize if each is None else each for each in epochs), default=-1)
 
     def is_untaken(self, topic_partition: TopicPartition, topic_id: UUID) -> bool:
-        """True if an unassigned partition has a loaded or damaged log on this broker."""
+        """True if this broker has a loaded or damaged log of an unassigned partition with this topic id."""
         found = self._logs.get(topic_partition)
         if found is not None:
             return found.topic_id == topic_id

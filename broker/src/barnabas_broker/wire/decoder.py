@@ -36,11 +36,11 @@ FIXED_FORMATS: Final = {
 """The `struct` format characters of the primitive types with a fixed size."""
 
 NO_OPERATIONS: Final = 1 << 31
-"""The encoded value of None for a set of authorized operations."""
+"""The encoding of a set of authorized operations that the client did not ask for (None)."""
 
 
 class Body:
-    """The bytes of a request, and the position of the reader."""
+    """The bytes of a message, and the position of the next byte to read."""
 
     __slots__ = ("data", "elements_left", "position")
 

@@ -117,7 +117,7 @@ def parse_fetch(buffer: memoryview, start: int, end: int, version: int) -> Fetch
 
 
 def lower_bytes(buffer: memoryview, start: int, version: int, bytes_max: int) -> None:
-    """Limit `min_bytes` and `max_bytes` in the buffer of a parsed request."""
+    """Lower `min_bytes` and `max_bytes` to at most `bytes_max` in the buffer of a parsed request."""
     position = start if version >= REPLICA_STATE_SINCE else start + _INT32.size
     max_wait_ms, min_bytes, max_bytes, isolation_level = LIMITS.unpack_from(buffer, position)
     lower = min(min_bytes, bytes_max), min(max_bytes, bytes_max)

@@ -56,7 +56,7 @@ fields."""
 
 
 class FetchResult(msgspec.Struct, frozen=True, gc=False):
-    """The result of a partition; with an error offsets are -1. `diverging_epoch` is an epoch and its end offset."""
+    """The result of a partition; unknown offsets are -1. `diverging_epoch` is an epoch and its end offset."""
 
     partition: int
     error: int

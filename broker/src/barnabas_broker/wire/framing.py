@@ -1,7 +1,7 @@
 """The request header, and the primitives of the protocol that all parsers share.
 
-A frame is a size of 4 bytes, then a header and a body with this total size. Parsers get the whole buffer with a start
-and an end, never read past the end, and raise MalformedRequest for invalid bytes.
+A frame is a size of 4 bytes, followed by a header and a body that together have this size. Parsers get the whole buffer
+with a start and an end, never read past the end, and raise MalformedRequest for invalid bytes.
 """
 
 import struct
@@ -57,9 +57,9 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
 def locate_body(buffer: memoryview, start: int, end: int) -> tuple[int, int, int, int]:
     """Return API key, version, correlation id and start of the body of the request in `buffer[start:end]`.
 
-    The size of the frame is before `start`. Every request is parsed here, so the code creates only the tuple. The
-    version may be unsupported, because ApiVersions must be answered in any version. Raises MalformedRequest if the
-    header is incomplete or the API key is unknown.
+    The size of the frame is before `start`. Every request passes through this function, so it creates no object but the
+    tuple. The version may be unsupported, because ApiVersions must be answered in any version. Raises MalformedRequest
+    if the header is incomplete or the API key is unknown.
     """
     try:
         api_key, api_version, correlation_id, client_id_bytes = _unpack_fixed_header(buffer, start)

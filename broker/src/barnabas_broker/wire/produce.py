@@ -298,7 +298,7 @@ def _refusal_classic(refusal: ProduceRefusal) -> bytes:
 
 
 def _refusal_flexible(refusal: ProduceRefusal, leader: CurrentLeader | None) -> bytes:
-    """Encode the record errors and the message of a refusal, with their tagged fields."""
+    """Encode the record errors and the message of a refusal, and the current leader as a tagged field."""
     out = bytearray(encode_unsigned_varint(len(refusal.record_errors) + 1))
     for number, text in refusal.record_errors:
         out += _INT32.pack(number) + _write_nullable(text, flexible=True) + NO_TAGS

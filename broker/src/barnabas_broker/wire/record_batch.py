@@ -29,7 +29,7 @@ CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 COMPRESSION_MAX: Final = 4
 CLIENTS_ATTRIBUTES: Final = frozenset(range(COMPRESSION_MAX + 1))
-"""The attributes of a batch that only has a compression codec."""
+"""The attributes that a client may set outside a transaction: only a compression codec."""
 TRANSACTIONAL_ATTRIBUTES: Final = frozenset(each | TRANSACTIONAL_BIT for each in CLIENTS_ATTRIBUTES)
 
 PLACE: Final = struct.Struct(">qii")

@@ -50,7 +50,7 @@ class BrokenRecords(ValueError):
 
 
 def decode_batch(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> list[Record]:
-    """Return the records of a batch. Raises BrokenRecords if they are invalid or have more than `bytes_max` bytes."""
+    """Return the records of a batch. Raises BrokenRecords if they are invalid or exceed `bytes_max` uncompressed."""
     return list(iterate_records(buffer, position, header, bytes_max))
 
 
@@ -122,7 +122,7 @@ def _decode_records(data: bytes, header: BatchHeader) -> Iterator[Record]:
 
 
 def _as_int64(value: int) -> int:
-    """Return a number with the 64-bit overflow of Java."""
+    """Return a number that overflows at 64 bits, as a long of Java does."""
     return value if -(2**63) <= value < 2**63 else (value + 2**63) % 2**64 - 2**63
 
 
@@ -142,7 +142,7 @@ def read_varint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 class _Reader:
-    """A reader of varints, and of bytes with a length before them. The methods raise IndexError at the end."""
+    """A reader of varints, and of bytes after their length. Its methods raise IndexError at the end of the data."""
 
     __slots__ = ("_data", "position")
 

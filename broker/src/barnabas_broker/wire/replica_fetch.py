@@ -39,7 +39,7 @@ _LEADER: Final = struct.Struct(">ii")
 
 
 class MalformedResponse(Exception):
-    """The error for bytes that are not a valid Fetch response; the link to the broker is closed."""
+    """The error for bytes that are not a valid Fetch response; the connection to the broker is closed."""
 
 
 class ReplicaFetch(NamedTuple):
@@ -70,11 +70,11 @@ class FetchedPartition(msgspec.Struct, frozen=True, gc=False):
     diverging_epoch: tuple[int, int] | None
     """The leader's largest epoch up to the follower's epoch, and its end offset."""
     current_leader: tuple[int, int] | None
-    """The broker id and epoch of the current leader, if another broker leads."""
+    """The broker id and the leader epoch of the current leader, if another broker leads."""
 
 
 class ReplicaFetchResponse(msgspec.Struct, frozen=True, gc=False):
-    """A Fetch response, which only has partitions with new records or offsets."""
+    """A Fetch response, which has only partitions with new records or offsets, a diverging epoch or an error."""
 
     correlation_id: int
     error: int

@@ -63,7 +63,10 @@ def read_count(data: memoryview, position: int, *, flexible: bool) -> tuple[int,
 
 
 def check_count(count: int, data: memoryview, position: int) -> int:
-    """Return the array length, 0 for null. Raises MalformedRequest if it is larger than the number of bytes left."""
+    """Return the array length, 0 for null.
+
+    Raises MalformedRequest if the length is above ELEMENTS_MAX or the number of bytes left.
+    """
     if count > len(data) - position or count > ELEMENTS_MAX:
         raise MalformedRequest(
             f"an array has {count} elements, but {len(data) - position} bytes are left, and "
