@@ -281,7 +281,7 @@ class ReplicaManager:
     def _make(self, record: ReplicaRecord) -> None:
         """Open or create the log of a replica, and lead or follow according to the metadata image.
 
-        If the log cannot be used, the broker resigns from the partition, if the metadata relies on this replica.
+        If the log cannot be used, but the metadata relies on this replica, the broker resigns from the partition.
         """
         where = record.topic_partition
         document, topic = self._image.topics.get(where.topic), self.lookup.topics.get(where.topic)
@@ -328,7 +328,7 @@ class ReplicaManager:
             fetching.follow(partition)
 
     def _remove(self, record: ReplicaRecord) -> None:
-        """Stop a replica that is being removed, and delete or keep its log."""
+        """Stop a replica that is being removed, and delete its log or keep it as a stray log."""
         if record.state is not ReplicaState.GOING:
             return
         topic_partition, partition = record.topic_partition, record.partition

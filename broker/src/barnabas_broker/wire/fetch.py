@@ -50,7 +50,7 @@ _ONE_PARTITION: Final = struct.Struct(">iiibiiB16sBiiqiqi5s")
 """A v15 request of a consumer for one partition: the limits, the session, one topic id, one partition, and empty
 fields."""
 _NOTHING_ELSE: Final = b"\0\0\1\1\0"
-"""The end of a request without tagged fields, forgotten topics and rack."""
+"""The end of a request that has no forgotten topics, no rack and no tagged fields."""
 _ONE: Final = 2
 """The encoded length of a compact array with one element."""
 _PARTITION_V4: Final = struct.Struct(">iqi")

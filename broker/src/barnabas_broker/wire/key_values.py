@@ -124,7 +124,7 @@ class KeyValueReader:
 
 
 def _read_batch(data: bytes, start: int, end: int, count: int, base_offset: int, found: _Found) -> None:
-    """Read the last `count` records of a batch."""
+    """Read the last `count` records of a batch into `found`, and check that the batch ends after them."""
     try:
         behind = _read_records(data, start, end, count, found)
     except (BrokenRecords, IndexError) as error:
@@ -134,7 +134,10 @@ def _read_batch(data: bytes, start: int, end: int, count: int, base_offset: int,
 
 
 def _read_records(data: bytes, position: int, batch_end: int, count: int, found: _Found) -> int:
-    """Read the next `count` records, and return the position after them. Raises IndexError at the end of the data."""
+    """Read the next `count` records into `found`, and return the position after them.
+
+    Raises IndexError at the end of the data.
+    """
     for _ in range(count):
         # Most varints have one byte, which is read without a call.
         length = data[position]

@@ -9,7 +9,7 @@ PAUSE_MS_MAX: Final = 15 * 60 * 1000
 
 
 class FailedPartition(NamedTuple):
-    """The number of failures in a row, the reason of the last failure, and the time of the next attempt."""
+    """A partition whose compaction failed: the failures in a row, the last reason, and the time of the next attempt."""
 
     attempts: int
     reason: str

@@ -87,7 +87,7 @@ class LogCleaner:
 
     @property
     def helper_starts(self) -> int:
-        """The number of starts of the helper process, which is stopped when it has no requests, and started again."""
+        """The number of starts of the helper process, which is stopped when idle and started again by a request."""
         return self._helper.starts
 
     def start(
@@ -96,7 +96,8 @@ class LogCleaner:
     ) -> None:
         """Start the search for dirty logs, which repeats every `log.cleaner.backoff.ms`.
 
-        `supervise` receives the task's name, its coroutine, and a function that shows progress.
+        `supervise` receives the task's name, its coroutine, and a function whose result changes while the task makes
+        progress.
         """
         self._task = supervise("cleaner", self._run(), lambda: (self._steps.progress(), self._helper.signs_of_life))
 

@@ -154,7 +154,7 @@ class PosixFile:
             raise
 
     def _append_rest(self, data: memoryview, position: int, written: int) -> None:
-        """Continue after a short write. On a full disk, the next write raises the error."""
+        """Write the rest of `data` after a short write. If the disk is full, this second write raises the error."""
         while written < len(data):
             written += os.pwrite(self._descriptor, data[written:], position + written)
 

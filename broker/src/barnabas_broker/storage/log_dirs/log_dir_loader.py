@@ -91,7 +91,7 @@ class LogDirLoader:
         log_dir.has_all_logs = True
         for log in log_dir.take_clean_offsets():
             self._truncated.add(log)
-        # Damaged logs have not been rewritten, so the marker of a failed sync has to stay.
+        # Damaged logs have not been rewritten, so the marker file of a failed sync has to stay.
         self._write_what_is_found(log_dir, is_rewritten=not log_dir.damaged)
         on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
         after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or at the first start of the broker"

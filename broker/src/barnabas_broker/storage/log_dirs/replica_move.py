@@ -51,7 +51,7 @@ class ReplicaMove:
 
     @disk_access
     def begin(self) -> None:
-        """Create the directory of the copy, by which a later start detects an interrupted move."""
+        """Create the directory of the copy, by which the next start of the broker detects an interrupted move."""
         self._environment.files.make_dir(self.directory)
 
     @disk_access

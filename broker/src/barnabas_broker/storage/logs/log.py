@@ -310,7 +310,7 @@ class Log:
     def ends_at(self, offset: int) -> None:
         """Lower all offsets of the log to its new end, and drop caches.
 
-        The log takes no appends until the checkpoints are rewritten, if a checkpoint may have a higher offset.
+        If a checkpoint may have a higher offset, the log takes no appends until the checkpoints are rewritten.
         """
         lowered = offset < self.log_start_offset
         lowered |= self.syncs.end_at(offset, self.log_end_offset)

@@ -135,8 +135,8 @@ def _topic_id(environment: LogEnvironment, place: LogPlace, entries: Sequence[Fi
 def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None]) -> None:
     """Check the batches above the recovery point; truncate the log before the first invalid or missing batch.
 
-    A segment begins where the previous segment ended. If the previous segment ends earlier now, a crash has lost its
-    last pages but not the pages of the later segment.
+    A segment begins at the offset at which the previous segment ends. If the previous segment ends at a lower offset, a
+    crash has lost its last pages, but not the pages of the segment after it.
     """
     unsynced, end_offset = log.segments.starting_at(recovery_point), log.log_end_offset
     epochs: list[FoundEpoch] = []

@@ -63,7 +63,7 @@ class LogSyncs:
         self.unsynced_from: int | None = None
         """The first offset that must be synced before its record is acknowledged; None if no sync is required."""
         self.due_at = recovery_point
-        """The log end offset at or above which further records are synced before they are acknowledged."""
+        """The offset at or above which the end of an append requires a sync before an acknowledgement."""
         self.was_recovered = False
         """True if the log was loaded after a crash, in which case its last truncation may be unsynced."""
         self._flush_messages = self._flush_ms = LONG_MAX
@@ -113,7 +113,7 @@ class LogSyncs:
             self.unsynced_from = offset
 
     def ack_end_offset(self, log_end: int) -> int:
-        """Return the end offset of the records that need no sync before they are acknowledged."""
+        """Return the offset below which records may be acknowledged without a further sync."""
         return log_end if self.unsynced_from is None else self.unsynced_from
 
     @disk_access

@@ -31,7 +31,7 @@ class TimestampOffset(NamedTuple):
 
 
 class BatchSearch:
-    """The search of a batch for the first record with a timestamp. `run` can be called in a thread."""
+    """The search of a batch for the first record with `timestamp_ms` or later. `run` can be called in a thread."""
 
     def __init__(self, log: Log, file: LogFile, batch: FoundBatch, timestamp_ms: int) -> None:
         self.log_dir = log.log_dir

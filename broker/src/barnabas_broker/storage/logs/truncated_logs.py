@@ -101,9 +101,9 @@ def cut_jobs(logs: Sequence[CutLog]) -> list[FlushJob]:
 def _cut_job(log: TruncatedLog) -> FlushJob | None:
     """Return the sync of the truncated file and its directory, or None for a new log.
 
-    Without this sync, a power failure could restore truncated records before a later segment. The power failure could
-    also restore the files of a log that was emptied, although the checkpoints no longer say what compaction had
-    removed.
+    Without this sync, a power failure could restore truncated records that the next segment has replaced. The power
+    failure could also restore the files of a log that was emptied, although the checkpoints no longer say what
+    compaction had removed.
     """
     active = log.segments.active
     if not log.files.exists(active.path(file_names.LOG)):
@@ -117,7 +117,10 @@ def _cut_job(log: TruncatedLog) -> FlushJob | None:
 
 
 def make_durable(jobs: Sequence[FlushJob], log_dir: DirOfLogs) -> None:
-    """Make the truncations of a log dir's logs durable. The call blocks. Raises StorageError."""
+    """Run the syncs of truncated logs, then rewrite the checkpoints of their log dir.
+
+    The call blocks. Raises StorageError.
+    """
     for job in jobs:
         job.run()
     log_dir.checkpoint_anew()

@@ -40,7 +40,7 @@ def cut(log: Log, offset: int) -> None:
 
 @contextmanager
 def _dropping_the_end(log: Log) -> Iterator[None]:
-    """Delete segments in the `with` block; after an error, the log ends with the remaining segments."""
+    """The context for the deletion of segments: after an error, the log ends with the remaining segments."""
     before = [segment.base_offset for segment in log.segments]
     try:
         yield

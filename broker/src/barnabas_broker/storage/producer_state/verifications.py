@@ -35,7 +35,7 @@ class Verifications:
         return known
 
     def is_current(self, producer_id: int, verification: Verification) -> bool:
-        """True if no marker, start of the transaction or later epoch has removed the verification."""
+        """True if the verification was not removed by a marker, a later epoch or the start of the transaction."""
         return self._open.get(producer_id) is verification
 
     def drop(self, producer_id: int, verification: Verification) -> None:
