@@ -1,1 +1,1 @@
-"""The operator: Cluster, Topic and ConsumerGroup resources, reconciled over the Kafka protocol."""
+"""The operator, which reconciles resources such as Cluster and Topic by requests to Kubernetes and to brokers."""

@@ -1,8 +1,8 @@
 """The dry run of a resource's objects by the API server, before the resource is stored.
 
 For a MaintenanceJob, the Kubeflow backend must be installed if it is declared, and a Job with a template is dry-run.
-For a Cluster, the same checks apply to the scheduled runs. The StatefulSet and all objects with a template are dry-run,
-too, and the volume claims must be able to have the declared sizes.
+For a Cluster, the same checks apply to its scheduled runs. The StatefulSet and those objects of the Cluster that have a
+template are dry-run, too, and the storage classes must allow the declared volume claims.
 """
 
 import asyncio
@@ -70,7 +70,10 @@ class DryRun:
         return of_cluster or of_runs
 
     async def _of_run(self, run: MaintenanceJob) -> str | None:
-        """Dry-run the run's Job if a template changes it; the driver of a SparkApplication has the same pod."""
+        """Return the problem with a run's Job, by a dry run if a template changes the Job; None if none is known.
+
+        A SparkApplication is checked by the same Job, because its driver has the same pod.
+        """
         if run.spec.template == RunTemplate():
             return None
         try:
@@ -85,7 +88,7 @@ class DryRun:
         return None
 
     async def _of_schedules(self, cluster: Cluster) -> str | None:
-        """Dry-run the runs of all schedules, which would otherwise be refused only when they are due."""
+        """Return the first problem with a schedule's Job, or None, so that problems are found before a run is due."""
         entries = cluster.spec.maintenance
         said = await asyncio.gather(*(self._of_run(_run(cluster, each)) for each in entries))
         found = (f"spec.maintenance {each.name}: {why}" for each, why in zip(entries, said, strict=True) if why)
@@ -125,7 +128,7 @@ class DryRun:
         return None
 
     async def _disks(self, cluster: Cluster, before: Cluster | None) -> Refusal | None:
-        """Return why brokers would lose disks with records, or cannot have the declared disks; None if all is well."""
+        """Return why brokers would lose disks with records, or cannot get the declared disks; None if neither holds."""
         volumes = before.spec.storage.volumes if before is not None else ()
         claims = await claims_of(self._api, cluster)
         lost = refuse_disks(cluster, volumes, claims)
@@ -143,7 +146,7 @@ def _run(cluster: Cluster, entry: MaintenanceEntry) -> MaintenanceJob:
 
 
 def _log_what_failed(cluster: Cluster, answer: object) -> None:
-    """Log an error that leaves the result of the dry run unknown. Raises unexpected errors."""
+    """Log that the API server did not answer; raise any other error except a refusal by the API server."""
     meta = cluster.metadata
     if isinstance(answer, KubeUnreachable | TimeoutError):
         log.warning("%s/%s: the API server could not dry-run the objects: %s", meta.namespace, meta.name, answer)

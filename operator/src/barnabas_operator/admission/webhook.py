@@ -25,7 +25,7 @@ StateOf = Callable[[Key], ClusterState | None]
 """A function that returns the last known state of a Cluster's brokers, or None."""
 Previewed = ConsumerGroup | MaintenanceJob
 Preview = Callable[[Cluster, Previewed], Awaitable[tuple[str, ...]]]
-"""A function that returns warnings about the effect of a resource, or about missing objects, in a bounded time."""
+"""A function that returns warnings about the effect of a resource, or about missing objects, within a time limit."""
 PREVIEWED: Final[Mapping[str, type[Previewed]]] = {
     CONSUMER_GROUP.name: ConsumerGroup,
     MAINTENANCE_JOB.name: MaintenanceJob,
@@ -60,7 +60,7 @@ async def answer(
 async def _judged(request: Json, inventory: Inventory, state_of: StateOf, dry_run: DryRunCall) -> Verdict:
     old, new = request.get("oldObject"), request.get("object")
     if new is None and request.get("userInfo", {}).get("username") in NAMESPACE_CONTROLLERS:
-        return Verdict()  # A deletion of a namespace deletes everything in it.
+        return Verdict()  # No resource may block the deletion of its namespace.
     if request.get("subResource") == "scale":
         old, new = _scaled(request, inventory)
         if old is None:
@@ -78,14 +78,14 @@ async def _judged(request: Json, inventory: Inventory, state_of: StateOf, dry_ru
 
 
 def _with_news(cluster: Cluster, old: Json | None) -> Cluster:
-    """Return the Cluster without its stored maintenance entries, whose problems must not block other changes."""
+    """Return the Cluster with only its new maintenance entries, so that stored entries cannot block other changes."""
     known = readable_part(Cluster, old).spec.maintenance if old is not None else ()
     fresh = tuple(each for each in cluster.spec.maintenance if each not in known)
     return replace(cluster, spec=replace(cluster.spec, maintenance=fresh))
 
 
 async def _previewed(request: Json, inventory: Inventory, preview: Preview) -> tuple[str, ...]:
-    """Return the warnings about a resource that changes and is not paused, if its Cluster is known."""
+    """Return the warnings about a changed resource; none if it is paused, or if its Cluster is unknown or invalid."""
     old, new = request.get("oldObject"), request.get("object")
     if new is None or new["kind"] not in PREVIEWED or not changes(old, new):
         return ()
@@ -134,7 +134,7 @@ def _context_of(body: Json, inventory: Inventory, state_of: StateOf) -> Admissio
     if cluster is None:
         return AdmissionContext()
     state, spec = state_of(cluster), inventory.clusters.get(cluster, {}).get("spec")
-    if state is not None and spec is not None:  # The known state may be older than the change of replicas.
+    if state is not None and spec is not None:  # The known state may be older than the spec.
         state = state.with_brokers(spec.get("brokers", {}).get("replicas", Brokers().replicas))
     fewest = declared_texts((spec or {}).get("config", {})).get("min.insync.replicas")
     return AdmissionContext(

@@ -22,11 +22,11 @@ Say = Callable[[str], None]
 
 
 class ChildFailed(Exception):
-    """A process that ended before it was ready; the message has the end of its log."""
+    """The error that a process ended before it was ready; the message has the last lines of the process's log."""
 
 
 class Child(NamedTuple):
-    """A process to start, ready once `ready_path` on its HTTP port answers 200.
+    """A process to start, which is ready once GET `ready_path` on its HTTP port returns 200.
 
     `mark` is an argument that distinguishes the process from another program with the same process id.
     """
@@ -69,7 +69,7 @@ class ChildProcess:
         return self.folder / self._child.log_name
 
     async def start(self) -> float:
-        """Start and supervise the process; return the seconds until it was ready.
+        """End a leftover process of an earlier run, then start and supervise; return the seconds until readiness.
 
         Raises ChildFailed if the process ends before it is ready.
         """
@@ -80,7 +80,7 @@ class ChildProcess:
         return seconds
 
     async def stop(self) -> None:
-        """Stop the process with SIGTERM, or with SIGKILL after STOP_TIMEOUT_S, if it runs."""
+        """End the supervision, and stop the process with SIGTERM, or with SIGKILL after STOP_TIMEOUT_S."""
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
@@ -123,7 +123,7 @@ class ChildProcess:
         return time.monotonic() - started
 
     async def _supervise(self) -> None:
-        """Wait for the end of the process and start it again, with a longer pause after each failure in a row."""
+        """Start the process again whenever it ends, after a pause that grows with each consecutive failure."""
         failures = 0
         while True:
             assert self._process is not None

@@ -18,18 +18,18 @@ SECRET_MODE: Final = 0o600
 
 
 class DataDirHeld(Exception):
-    """A data directory that another process has locked; the message names the process."""
+    """The error that another process has locked the data directory; the message has its process id."""
 
 
 class MemoryBroken(Exception):
-    """A status file that cannot be read; the message has the reason."""
+    """The error that the stored state of the last run cannot be read; the message has the reason."""
 
 
 class DataDir:
     """A data directory, locked for this process until `release`."""
 
     def __init__(self, path: Path) -> None:
-        """Create and lock the folder. Raises DataDirHeld, or OSError if the folder cannot be created."""
+        """Create and lock the folder. Raises DataDirHeld, or OSError if folder or lock file cannot be created."""
         self.path = path.resolve()
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = _take_lock(self.path / LOCK_FILE)

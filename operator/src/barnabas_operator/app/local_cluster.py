@@ -32,7 +32,7 @@ PORTS_TRIED: Final = 100
 
 
 class PortTaken(Exception):
-    """A declared port that is in use, or the lack of a free port."""
+    """The error that a declared port is in use, or that no free port was found."""
 
 
 class LocalCluster:
@@ -103,7 +103,7 @@ class LocalCluster:
         self._security.write_settings(cluster, self.bootstrap)
 
     def views(self, cluster: Cluster) -> list[BrokerView]:
-        """Return each broker with its state, and whether its settings differ from the manifest's."""
+        """Return each broker's state, and whether its settings differ from the manifest's."""
         return [self._view(cluster, number) for number in self._places]
 
     async def start(self, cluster: Cluster, numbers: Iterable[int] | None = None) -> None:
@@ -115,7 +115,7 @@ class LocalCluster:
             raise failure
 
     def tell_users(self, cluster: Cluster) -> None:
-        """Print the paths of the users' files."""
+        """Print the paths of the files with client settings for each user."""
         for user in users_of(cluster):
             files = self._security.files_of(user)
             kcat = f"for kcat and librdkafka in {files.librdkafka_settings}"

@@ -15,7 +15,7 @@ from barnabas_operator.resources.lag_exporter import LagExporter
 COMMAND: Final = "lag-exporter"
 FOLDER: Final = "lag-exporter"
 ExporterOptions = tuple[LagExporter, str, Tls | None]
-"""The declared exporter, the brokers' addresses, and the TLS settings to connect."""
+"""The declared exporter, the brokers' addresses, and the TLS settings for connections to the brokers."""
 
 
 class LocalExporter:

@@ -32,7 +32,7 @@ _PRIVATE: Final = 0o700
 
 
 class SecurityBroken(Exception):
-    """A file of an earlier run that cannot be used; the message names the file, and says what to do."""
+    """The error that a file of an earlier run cannot be used; the message names its folder, and says what to do."""
 
 
 class LocalSecurity:
@@ -79,7 +79,7 @@ class LocalSecurity:
                 replace_secret_file(Path(path), properties_text(of_client(listener, files, bootstrap, password)))
 
     def bring_users(self, client: Any, cluster: Cluster) -> None:
-        """Set passwords that this run has not yet set, and remove users that are no longer declared.
+        """Set passwords that this run has not yet set; delete passwords and files of users that are no longer declared.
 
         Raises ClusterUnreachable if no broker answers, or if the brokers refuse a password.
         """
@@ -111,7 +111,7 @@ class LocalSecurity:
             ) from error
 
     def _issue(self, authority: Authority, name: str, folder: Path, hosts: tuple[str, ...] = ()) -> None:
-        """Issue a certificate once in each run, so that no certificate is older than the run."""
+        """Issue a certificate, unless this run has already issued it; certificates of earlier runs are replaced."""
         if folder in self._issued:
             return
         folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)

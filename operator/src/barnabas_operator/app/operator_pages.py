@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 
 
 class CannotServe(Exception):
-    """An address that cannot be bound, or a certificate that cannot be read; the message has the reason."""
+    """The error that an address cannot be bound, or a certificate cannot be read; the message has the reason."""
 
 
 async def serve_pages(operator: Operator, listener: str, protection: Protection) -> HttpServer:
     """Serve the pages at `HOST:PORT`; the caller must stop the returned server.
 
-    Raises CannotServe if the address cannot be bound.
+    Raises CannotServe if the address is invalid or cannot be bound.
     """
 
     async def metrics() -> Page:
@@ -63,7 +63,7 @@ async def serve_pages(operator: Operator, listener: str, protection: Protection)
 async def serve_webhook(operator: Operator, certificates: Path) -> web.AppRunner:
     """Serve the webhook with `tls.crt` and `tls.key` of a directory, which are reloaded regularly.
 
-    Raises CannotServe.
+    Raises CannotServe if the files cannot be read, or the port cannot be bound.
     """
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:

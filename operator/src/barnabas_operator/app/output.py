@@ -136,7 +136,7 @@ def number(value: int | None) -> str:
 
 
 def size(value: int | None) -> str:
-    """Return a size in the largest unit that gives at least one, or a dash for None."""
+    """Return a size in the largest unit that makes the number at least 1, or a dash for None."""
     if value is None:
         return "-"
     scaled, unit = float(value), 0

@@ -1,4 +1,4 @@
-"""The rollout of a Cluster's brokers, one step at a time, which waits for replicas between steps."""
+"""The rollout of a Cluster's brokers, one step at a time; it waits for replicas to be in sync between steps."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ from barnabas_operator.planning.refusal import Refusal
 from barnabas_operator.resources.cluster import Cluster
 
 POLL_S: Final = 0.1
-# The longest wait for a step. After it, topics are reconciled and the step is tried again.
+# If no step is possible for this time, topics are reconciled before the next try.
 PATIENCE_S: Final = 5.0
 
 
@@ -43,7 +43,7 @@ class Rollout:
         self._unbalanced = False
 
     async def advance(self, cluster: Cluster, interrupted: Callable[[], bool]) -> Refusal | None:
-        """Roll until the brokers are as declared; after a long wait, return the reason.
+        """Take steps until the brokers are as declared; return the reason if no step is possible for PATIENCE_S.
 
         Raises ChildFailed if a broker ends before it is ready.
         """
@@ -71,7 +71,7 @@ class Rollout:
         return next_step(wanted, self._brokers.views(cluster), await self._look(), unbalanced=self._unbalanced)
 
     def _tell(self, why: Refusal) -> None:
-        """Print why the rollout waits, once for each reason, even if the message changes."""
+        """Print why the rollout waits, unless the previous message had the same reason."""
         if why.reason != self._waits_for:
             self._say(why.message)
         self._waits_for = why.reason

@@ -119,7 +119,7 @@ def _group_tables(report: ClusterReport) -> tuple[RenderableType, ...]:
 
 
 def known_bootstrap(data_dir: Path) -> tuple[str, str]:
-    """Return the address of the last `barnabas up`, or the default, and its source in words."""
+    """Return the address of the last `barnabas up`, or the default address, and a phrase about its source."""
     try:
         known = read_status(data_dir)
     except MemoryBroken:
@@ -189,7 +189,7 @@ def is_of_this_machine(address: str) -> bool:
 
 
 def print_stray_logs(out: Console, strays: Sequence[StrayLog]) -> None:
-    """Print the stray logs, and the commands that restore or delete them."""
+    """Print the stray logs, and the commands that restore their topics or delete the logs."""
     if not strays:
         return
     total = size(sum(each.size_bytes for each in strays))
@@ -204,7 +204,7 @@ def print_stray_logs(out: Console, strays: Sequence[StrayLog]) -> None:
 
 
 def _print_losses(out: Console, report: ClusterReport) -> None:
-    """Print the partitions with lost records, and the command that accepts the loss."""
+    """Print the partitions that are offline because records were lost, and the command that accepts the loss."""
     lost = [part for topic in report.topics for part in topic.partitions if part.lost is not None]
     for part in lost:
         out.print(

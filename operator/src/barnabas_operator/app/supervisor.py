@@ -48,13 +48,13 @@ from barnabas_operator.resources.manifests import Manifests
 RETRY_S: Final = 1.0
 CONNECT_S_MAX: Final = 10.0
 CONNECT_ATTEMPT_S: Final = 2.0
-"""The time of one attempt to connect, short because its thread cannot be interrupted when the command ends."""
+"""The time limit in seconds of one attempt to connect; it is short, because a thread cannot be interrupted."""
 
 STOPPED: Final = Refusal("Stopped", "barnabas up has ended")
 
 
 ConnectLocally = Callable[[str, float, Credentials], ClusterAdmin]
-"""A function that connects to `host:port[,host:port]` within some seconds.
+"""A function that connects to `host:port[,host:port]`, within a time limit in seconds, with credentials.
 
 Raises ClusterUnreachable if no broker answers.
 """
@@ -66,7 +66,7 @@ def connected_admin(bootstrap: str, timeout_s: float, security: Credentials) -> 
 
 
 class UpFailed(Exception):
-    """A cluster that cannot start; the message has the reason."""
+    """The error that the cluster cannot start; the message has the reason."""
 
 
 class Supervisor:
@@ -354,7 +354,7 @@ class Supervisor:
         self._wanted = wanted
 
     def _objection(self, before: Cluster, after: Cluster) -> Refusal | None:
-        """Return why the Cluster cannot change, or None after the ports of its brokers have been chosen."""
+        """Return why the Cluster cannot change. Otherwise choose ports, create certificates and return None."""
         refusal = refuse_change(before, after) or refuse_while_running(before, after)
         if refusal is not None:
             return refusal

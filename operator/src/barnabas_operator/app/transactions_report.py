@@ -14,7 +14,7 @@ def transactions_json(report: TransactionsReport) -> str:
 
 
 def print_transactions(out: Console, report: TransactionsReport, now_ms: int) -> None:
-    """Print the known transactions, the open transactions in partitions, and the command that aborts a hanging one."""
+    """Print the known transactions, the open transactions in partitions, and how to abort a hanging one."""
     out.print(_transactions(report, now_ms) if report.transactions else "no transaction is open")
     if report.open:
         out.print()
@@ -23,7 +23,8 @@ def print_transactions(out: Console, report: TransactionsReport, now_ms: int) ->
     if hanging is not None:
         place = f"--topic {hanging.topic} --partition {hanging.partition} --start-offset {hanging.start_offset}"
         out.print(
-            "no coordinator ends a transaction without a transactional id; if its producer has ended, abort it with:"
+            "no coordinator ends a transaction without a transactional id; if its producer has ended, abort the "
+            "transaction with:"
         )
         out.print(f"  barnabas abort-transaction {place}", markup=False)
 

@@ -22,7 +22,7 @@ WEB_NAMES: Final = WebFiles("HTTP_CERTIFICATES", "HTTP_CERTIFICATES", "HTTP_TOKE
 
 
 class InvalidVariable(Exception):
-    """An invalid variable; the message has its name, its value and what is allowed."""
+    """The error that a variable is invalid; the message has the variable's name, its value and what is allowed."""
 
 
 class Variables(msgspec.Struct, frozen=True, rename=str.upper):
@@ -49,7 +49,7 @@ class Variables(msgspec.Struct, frozen=True, rename=str.upper):
     log_level: Level = "INFO"
 
     def web_files(self) -> WebFiles:
-        """Return the files that protect the pages."""
+        """Return the paths of the certificate, its key and the bearer token that protect the pages."""
         if not self.http_certificates:
             return WebFiles(token=self.http_token_file)
         folder = self.http_certificates
@@ -80,7 +80,7 @@ def _names(text: str) -> tuple[str, ...]:
 def read_variables(environment: Mapping[str, str]) -> Variables:
     """Read the variables, with the defaults that `--help` shows.
 
-    Raises InvalidVariable if a variable has a value that is not allowed.
+    Raises InvalidVariable if a value is not allowed, alone or together with another variable.
     """
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(Variables)}
     given = {name: _value(name, environment[name], kind) for name, kind in fields.items() if name in environment}

@@ -29,7 +29,7 @@ class Pem(NamedTuple):
 
     @property
     def both(self) -> str:
-        """Key and certificate in one file, as Kafka expects them."""
+        """The key and the certificate as one PEM text, the form of a PEM keystore in Kafka."""
         return self.key + self.certificate
 
 
@@ -55,7 +55,7 @@ class Authority:
         return cls(_pem(key, _own_certificate(key, _subject(name), now)), now)
 
     def renewed(self) -> Pem:
-        """Return the same key with a new certificate, which has the same subject."""
+        """Return the CA's key with a new self-signed certificate, which keeps the CA's subject."""
         return Pem(self.pem.key, pem_of([_own_certificate(self._key, self._certificate.subject, self._now)]))
 
     @staticmethod
@@ -97,7 +97,7 @@ class Authority:
 
 
 def is_current(certificate: x509.Certificate, authority: x509.Certificate, now: dt.datetime) -> bool:
-    """True if `authority` has issued the certificate, and it need not be renewed yet.
+    """True if `authority` has issued the certificate, and the certificate need not be renewed yet.
 
     A certificate that is older than the CA's own certificate must be renewed.
     """
@@ -115,12 +115,12 @@ def has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> bo
 
 
 def certificates_in(pem: str) -> Sequence[x509.Certificate]:
-    """Return the certificates of a PEM file in their order. Raises ValueError if there is none."""
+    """Return the certificates of a PEM text in their order. Raises ValueError if there is none, or one is invalid."""
     return x509.load_pem_x509_certificates(pem.encode())
 
 
 def pem_of(certificates: Collection[x509.Certificate]) -> str:
-    """Return certificates as a PEM file."""
+    """Return certificates as one PEM text."""
     return "".join(each.public_bytes(Encoding.PEM).decode() for each in certificates)
 
 
@@ -134,7 +134,7 @@ def hosts_of(certificate: x509.Certificate) -> frozenset[str]:
 
 
 def canonical_host(host: str) -> str:
-    """Return a host name or address in the form in which `hosts_of` returns it."""
+    """Return an IP address in canonical form and without brackets, as `hosts_of` does; return a host name unchanged."""
     try:
         return str(ipaddress.ip_address(host.strip("[]")))
     except ValueError:
@@ -160,7 +160,10 @@ def _identifier_of(key: _PublicKey) -> x509.AuthorityKeyIdentifier:
 
 
 def _key_identifier(authority: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    """Return the authorityKeyIdentifier for certificates of a CA, copied from the CA's certificate if possible."""
+    """Return the authorityKeyIdentifier for certificates that this CA issues.
+
+    The identifier is the CA's subjectKeyIdentifier, or else is computed from the CA's public key.
+    """
     try:
         found = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:

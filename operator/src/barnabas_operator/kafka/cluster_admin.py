@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 VISIBLE_TIMEOUT_S: Final = 10.0
 VISIBLE_POLL_S: Final = 0.02
 
-PREFERRED: Final = 0  # The number is KIP-460's type of an election of the preferred replica.
+PREFERRED: Final = 0  # This is the number of KIP-460 for an election of the preferred replica.
 _SET_ON_BROKER: Final = "DYNAMIC_BROKER_CONFIG"
 
 
@@ -131,7 +131,7 @@ class ClusterAdmin:
         )
 
     def with_overrides(self, state: ClusterState, names: Collection[str]) -> ClusterState:
-        """Return the state with the configs of the named topics, as far as these topics exist."""
+        """Return the state with the configs of those named topics that exist."""
         ids = {name: state.topics[name].topic_id for name in names if name in state.topics}
         if not ids:
             return state
@@ -140,7 +140,7 @@ class ClusterAdmin:
         return state.with_overrides(found)
 
     def _troubles(self, described: Sequence[Mapping[str, Any]]) -> tuple[Trouble, ...]:
-        """Return the partitions that are offline or lack in-sync replicas, with lost records and `under_min_isr`."""
+        """Return the partitions that are offline or under-replicated, with a text about records that were lost."""
         found = tuple(_troubles(described))
         lost = lost_partitions(self.client, sorted({each.topic for each in found if each.offline}))
         behind = {each.topic for each in found if not each.offline}
@@ -155,7 +155,7 @@ class ClusterAdmin:
         )
 
     def _broker_defaults(self, broker_ids: Sequence[int]) -> dict[str, int]:
-        """Return the defaults from the first broker that answers, because a dead broker may not be fenced yet."""
+        """Return the defaults for new topics from the first broker that answers; a dead broker may be unfenced."""
         for broker_id in broker_ids[:-1]:
             try:
                 return self._defaults_of(broker_id)
@@ -190,7 +190,7 @@ class ClusterAdmin:
         return cluster_users(self.client)
 
     def apply_to_users(self, steps: Sequence[UserStep]) -> dict[str, tuple[UserStep, StepRefused]]:
-        """Carry out steps; return the refusals by user."""
+        """Carry out the steps; return the first refused step and the error by user."""
         refused = apply_user_steps(self.client, steps, lambda: self._writing(REQUEST_TIMEOUT_S))
         self.answered_at = self._clock.monotonic_s()
         return refused
@@ -224,14 +224,14 @@ class ClusterAdmin:
         )
 
     def prefer_log_dirs(self, placed: Mapping[NewReplica, str]) -> None:
-        """Set the log dirs of replicas that do not exist yet (KIP-113); the expected errors are ignored."""
+        """Choose the log dirs of future replicas (KIP-113); ignore that brokers answer REPLICA_NOT_AVAILABLE."""
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             self.client.alter_replica_log_dirs(
                 {TopicPartitionReplica(*replica): path for replica, path in placed.items()}
             )
 
     def move_between_log_dirs(self, moves: Collection[LogDirMove]) -> list[str]:
-        """Start moves of replicas within their brokers; return the error messages."""
+        """Start moves of replicas between log dirs of their brokers; return a message for each refused move."""
         replicas = {each: TopicPartitionReplica(*each.partition, each.broker_id) for each in moves}
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             answers = self.client.alter_replica_log_dirs({replicas[each]: each.path for each in moves})
@@ -371,7 +371,7 @@ def _held(log_dirs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[TopicPartitio
 
 
 def _load(log_dir: Mapping[str, Any], moving: Collection[tuple[str, int]]) -> LogDirLoad:
-    """Return the load of a log dir; a replica that moves between log dirs counts in the new log dir."""
+    """Return the load of a log dir. A replica that moves between log dirs counts only in the target of its move."""
     staying = [size for replica, size in _replicas(log_dir, is_future=False) if replica not in moving]
     sizes = staying + [size for _, size in _replicas(log_dir, is_future=True)]
     return LogDirLoad(log_dir["log_dir"], len(sizes), sizes.count(0), sum(sizes), log_dir["usable_bytes"])

@@ -18,8 +18,8 @@ class BrokerReport:
 class PartitionReport:
     """A partition in the report.
 
-    Offsets are None if no leader answers. `size_bytes` is the size of the leader's log. `lost` has the known facts
-    about a partition that is offline because every replica lacks records.
+    Offsets are None if no leader answers. `size_bytes` is the size of the leader's log. `lost` describes the loss
+    if the partition is offline because every replica has lost records; otherwise it is None.
     """
 
     topic: str
@@ -51,7 +51,7 @@ class TopicReport:
 
     @property
     def records(self) -> int:
-        """The number of offsets in the log; compacted topics have fewer records."""
+        """The number of offsets in the logs of all partitions. A compacted topic has fewer records than offsets."""
         return sum((part.end_offset or 0) - (part.earliest_offset or 0) for part in self.partitions)
 
     @property

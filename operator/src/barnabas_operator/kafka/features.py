@@ -16,13 +16,13 @@ from barnabas_operator.planning.brokers.metadata_version import Supported
 from barnabas_operator.planning.cluster_state import MetadataVersions
 
 UPGRADE: Final = 1
-"""The KIP-584 type of an update that cannot lower a level."""
+"""The upgrade type (KIP-584) with which brokers refuse to lower a level."""
 BEFORE_LEVELS: Final = Supported(1, 1)
-"""The supported levels of a broker that reports no metadata versions."""
+"""The supported range of levels for a broker that does not report the feature metadata.version."""
 
 
 def metadata_versions(client: Any) -> MetadataVersions | None:
-    """Return the metadata versions that one broker reports; None if the broker does not know the feature."""
+    """Return the finalized and the highest supported metadata version, from any broker; None if it reports none."""
     found = client.describe_features().get(METADATA_LEVEL, {})
     if not found.keys() >= {"supported", "finalized"}:
         return None
@@ -30,7 +30,7 @@ def metadata_versions(client: Any) -> MetadataVersions | None:
 
 
 def supported_metadata_versions(client: Any, broker_id: int) -> Supported:
-    """Return the metadata versions that this broker supports."""
+    """Return the lowest and the highest metadata version that this broker supports."""
     config = client.connections.config
     names = {name: config[name] for name in ("client_software_name", "client_software_version")}
     answer = client.ask(ApiVersionsRequest(**names, min_version=3), broker_id)

@@ -30,7 +30,7 @@ OffsetsByPartition = Mapping[PartitionKey, int]
 
 
 class _Logs(NamedTuple):
-    """The partitions whose leaders report the start and end offsets of their logs, by topic, and these offsets."""
+    """The start and end offsets of logs, and by topic the partitions whose leader has reported both offsets."""
 
     topics: Mapping[str, Sequence[TopicPartition]]
     starts: OffsetsByPartition
@@ -133,7 +133,7 @@ def _topic(
 
 
 def _groups(admin: ClusterAdmin, earliest: OffsetsByPartition, ends: OffsetsByPartition) -> tuple[GroupReport, ...]:
-    """Return every group that reads topics, including groups without members that still have committed offsets."""
+    """Return every consumer group, including groups without members that still have committed offsets."""
     listed = {
         group["group_id"]: group
         for group in admin.client.list_groups()

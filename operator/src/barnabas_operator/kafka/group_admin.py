@@ -1,4 +1,4 @@
-"""Describes consumer groups and their logs, and changes the committed offsets of groups.
+"""Describes consumer groups and the logs that they read, and changes the committed offsets of groups.
 
 All calls block and may raise ClusterUnreachable.
 """
@@ -58,7 +58,7 @@ class Refused(NamedTuple):
 
 
 class GroupAdmin:
-    """An admin client for groups; `describe` also finds the partition leaders that `first_since` asks.
+    """An admin client for groups. Call `describe` before `first_since`, because it finds the partition leaders.
 
     `writing` is entered for each request that changes something, with the seconds that the request may take.
     """
@@ -83,9 +83,9 @@ class GroupAdmin:
         return GroupDescriptions(groups, counts, self._logs())
 
     def first_since(self, partitions: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after a time in each partition that `describe` found, or None if there is none.
+        """Return the offset of the first record at or after a time, by partition; None if there is no such record.
 
-        Partitions whose leader does not answer are left out.
+        Partitions that `describe` did not find, or whose leader does not answer, are left out.
         """
         answers = log_offsets(self._asking, self._leader, dict.fromkeys(partitions, time_ms))
         return {each: found.offset if found.offset != NO_OFFSET else None for each, found in answers.items()}

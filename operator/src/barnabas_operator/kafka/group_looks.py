@@ -23,7 +23,7 @@ NAMED_MAX: Final = 5
 
 
 class Looked(NamedTuple):
-    """The observed groups. Groups that no broker reports are missing, and `unheard` has the reasons."""
+    """The observed groups. Groups that no broker reported are left out, and `unheard` has the reasons."""
 
     groups: Mapping[str, GroupSeen]
     unheard: str
@@ -75,13 +75,13 @@ class GroupLooks:
 
 
 def _away(chosen: Chosen) -> Iterator[str]:
-    """Yield a message that names the groups without a live coordinator, if there are any."""
+    """Yield a message that names the groups without a coordinator, if there are any."""
     if chosen.away:
         yield f"the partitions of {CONSUMER_OFFSETS} for the groups {_named(chosen.away)} have no leader"
 
 
 def _missed(group_ids: Collection[str]) -> Iterator[str]:
-    """Yield a message that names the groups that no broker lists any more, such as while a coordinator moves."""
+    """Yield a message if no broker lists some groups any more, for example because their coordinator moves."""
     if group_ids:
         yield f"no broker lists the groups {_named(group_ids)} any more"
 

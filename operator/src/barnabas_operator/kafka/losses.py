@@ -1,4 +1,4 @@
-"""Reads which partitions lack records on every replica, accepts this loss, and reads which logs are not served."""
+"""Reads which partitions have lost records on every replica, accepts such losses, and reads the brokers' stray logs."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,13 +14,16 @@ from barnabas_operator.planning.cluster_state import StrayLog
 PartitionKey = tuple[str, int]
 
 LACKING_RECORDS: Final = "barnabas.partitions.lacking.records"
-"""The topic config that describes lost partitions, which only Barnabas brokers have."""
+"""The topic config, known only to Barnabas brokers, that describes partitions with lost records."""
 UNCLEAN: Final = 1
 _LOST: Final = re.compile(r"(\d+): (.*)")
 
 
 def lost_partitions(client: Any, topics: Sequence[str]) -> dict[PartitionKey, str]:
-    """Return a text about each lost partition of these topics. Raises KafkaError."""
+    """Return a description of the loss for each partition of these topics whose replicas have all lost records.
+
+    Raises KafkaError.
+    """
     lost: dict[PartitionKey, str] = {}
     for start in range(0, len(topics), TOPICS_A_REQUEST_MAX):
         some = topics[start : start + TOPICS_A_REQUEST_MAX]
@@ -33,7 +36,7 @@ def lost_partitions(client: Any, topics: Sequence[str]) -> dict[PartitionKey, st
 
 
 def stray_logs(client: Any, broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
-    """Return the logs that these brokers do not serve; none for Apache Kafka, which has no such config.
+    """Return the stray logs, which these brokers have but do not serve; none for brokers of Apache Kafka.
 
     Raises KafkaError.
     """
@@ -52,13 +55,13 @@ def _set_aside(broker_id: int, configs: Mapping[str, Any]) -> Iterator[StrayLog]
 
 
 def parsed(topic: str, value: str) -> dict[PartitionKey, str]:
-    """Return the text about each partition in the config value of one topic."""
+    """Return the description of the loss for each partition, from the config value of one topic."""
     found = (_LOST.fullmatch(each) for each in value.split("; "))
     return {(topic, int(each[1])): each[2] for each in found if each is not None}
 
 
 def accept(client: Any, partitions: Collection[PartitionKey]) -> dict[PartitionKey, str]:
-    """Elect the replica with the longest log in each partition; return the errors of failed elections.
+    """Elect the replica with the longest log as leader of each partition; return the errors of failed elections.
 
     Raises KafkaError.
     """

@@ -15,7 +15,7 @@ from barnabas_operator.planning.cluster_state import ReplicaIds
 Topics = list[dict[str, Any]]
 """The topics as kafka-python's client describes them."""
 Moves = dict[str, dict[int, ReplicaIds]]
-"""The replicas after the reassignment, by topic and partition."""
+"""The replicas that a partition will have after its reassignment, by topic and partition."""
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def topics_and_moves(client: Any) -> tuple[Topics, Moves]:
 
 
 def _of_mover(client: Any, ask: Callable[[int | None], T]) -> T:
-    """Ask the broker that receives reassignments, or another one if it does not answer."""
+    """Return the answer of the broker that receives reassignments, or of another broker if that broker fails."""
     connections = client.connections
     mover = connections.mover
     if mover is not None and mover not in connections.failing:

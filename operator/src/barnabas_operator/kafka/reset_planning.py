@@ -11,14 +11,14 @@ from barnabas_operator.resources.consumer_group import Reset
 
 
 def plan_now(admin: GroupAdmin, reset: Reset, group_id: str, now: datetime) -> ResetPlan | Refusal:
-    """Return the plan, or why the reset is refused. Raises ClusterUnreachable if no broker answers."""
+    """Return the plan of a reset, or why the reset is refused. Raises ClusterUnreachable if no broker answers."""
     return plan_of(admin, reset, group_id, reset_descriptions(admin, reset, group_id), now)
 
 
 def plan_of(
     admin: GroupAdmin, reset: Reset, group_id: str, described: GroupDescriptions, now: datetime
 ) -> ResetPlan | Refusal:
-    """Return the plan of a reset from descriptions, or the Refusal of a group, a time or partitions.
+    """Return the plan of a reset from descriptions, or the Refusal if the group, time or partitions prevent a plan.
 
     Only a reset to a time asks the brokers again. Raises ClusterUnreachable if no broker answers.
     """

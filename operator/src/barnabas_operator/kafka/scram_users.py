@@ -11,7 +11,7 @@ MECHANISM: Final = ScramMechanism.SCRAM_SHA_512
 
 
 def set_passwords(client: Any, passwords: Mapping[str, str], gone: Collection[str]) -> None:
-    """Set these passwords, and delete the passwords of the users in `gone`.
+    """Set these SCRAM passwords, and delete those of the users in `gone`.
 
     Raises ClusterUnreachable if no broker answers, or if the brokers refuse a password.
     """

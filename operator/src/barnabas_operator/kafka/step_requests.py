@@ -42,7 +42,7 @@ def error_name(code: int) -> str:
 
 
 def requests_of(steps: Sequence[TopicStep]) -> Iterator[list[TopicStep]]:
-    """Yield the steps of each request, with limits on the topics and on the new partitions of a request."""
+    """Split the steps into requests, each with a limited number of topics and of new partitions; yield each request."""
     request: list[TopicStep] = []
     partitions = 0
     for step in steps:
@@ -57,7 +57,7 @@ def requests_of(steps: Sequence[TopicStep]) -> Iterator[list[TopicStep]]:
 
 
 def send(client: Any, steps: Sequence[TopicStep]) -> dict[str, StepRefused | None]:
-    """Send steps of one kind in one request, at most one for each topic; return the outcome by topic."""
+    """Send steps of one kind in one request, at most one for each topic; return the refusal, or None, by topic."""
     return dict(SENDERS[type(steps[0])](client, steps))
 
 
@@ -88,7 +88,7 @@ def operations(changes: Mapping[str, str | None]) -> dict[str, tuple[str, str | 
 
 
 def _move(client: Any, steps: Sequence[MoveReplicas]) -> Answers:
-    """Move replicas; yield each topic with the refusal of its first refused partition."""
+    """Start reassignments; yield each topic with the refusal of its first refused partition, or None."""
     wanted = {TopicPartition(step.topic, number): row for step in steps for number, row in step.assignments.items()}
     answers = client.alter_partition_reassignments(wanted)
     for step in steps:
@@ -98,7 +98,7 @@ def _move(client: Any, steps: Sequence[MoveReplicas]) -> Answers:
 
 
 def _delete(client: Any, steps: Sequence[DeleteTopic]) -> Answers:
-    """Delete topics by id; yield each topic with its refusal. A topic with an unknown id counts as deleted."""
+    """Delete topics by id; yield each topic with its refusal, or None. A topic with an unknown id counts as deleted."""
     names = {kafka_uuid.from_text(step.topic_id): step.topic for step in steps}
     for answer in client.delete_topics(list(names), raise_errors=False)["topics"]:
         is_gone = answer["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID
@@ -111,7 +111,7 @@ def _refusal(code: int, message: str | None) -> StepRefused | None:
 
 
 def _alteration_refusal(answer: str) -> StepRefused | None:
-    """Parse the outcome of a change in kafka-python's text form: `[Error 40] InvalidConfigurationError: why`."""
+    """Parse kafka-python's text about a changed config: `OK`, or `[Error 40] InvalidConfigurationError: why`."""
     if answer == "OK":
         return None
     match = _ALTER_ERROR.fullmatch(answer)

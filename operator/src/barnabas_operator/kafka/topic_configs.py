@@ -9,7 +9,7 @@ from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX
 
 Value = TypeVar("Value")
 Ask = Callable[[Any, Sequence[str]], Mapping[str, Value]]
-"""A function that reads a value of each named topic with a kafka-python admin client."""
+"""A function that asks the brokers, by a kafka-python admin client, for a value of each named topic."""
 
 _SET_ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
 _MIN_ISR: Final = "min.insync.replicas"
@@ -34,7 +34,7 @@ class TopicAnswers(Generic[Value]):
     def of(self, ids: Mapping[str, str]) -> dict[str, Value]:
         """Return the values by topic name; `ids` has the topic ids by name.
 
-        The value of a topic that was deleted and created again is read again.
+        A cached value is not used for a topic that was deleted and created again.
         """
         now_s = self._now_s()
         kept = {

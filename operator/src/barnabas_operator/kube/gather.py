@@ -102,7 +102,7 @@ def _volume(claim: Json) -> Volume:
 
 
 def _account_given(found: Json | None) -> str:
-    """Return the uid of the ServiceAccount in the StatefulSet's annotation, for a missing ServiceAccount."""
+    """Return the ServiceAccount's uid from the StatefulSet's annotation, for use if the ServiceAccount is missing."""
     template = found["spec"]["template"] if found is not None else {}
     return str(template.get("metadata", {}).get("annotations", {}).get(ACCOUNT, ""))
 
@@ -146,7 +146,7 @@ def _pod(cluster: Cluster, broker_id: int, found: Json, node: Json, account_uid:
 
 
 def _claim_templates(found: Json) -> Iterator[str]:
-    """Yield the names of the claim templates of a pod's claims, which are named TEMPLATE-POD."""
+    """Yield the name of the claim template of each of a pod's claims; a claim is named TEMPLATE-POD."""
     for volume in found["spec"].get("volumes", ()):
         if "persistentVolumeClaim" in volume:
             yield volume["persistentVolumeClaim"]["claimName"].removesuffix(f"-{found['metadata']['name']}")
@@ -171,7 +171,7 @@ def _bootstrap_ports(cluster: Cluster, services: Iterable[Json]) -> dict[str, in
 
 
 def _balancer_hosts(services: Iterable[Json], given: Mapping[str, str]) -> dict[tuple[str, int], str]:
-    """Return the address of each broker's load balancer, if possible the address that the broker already advertises."""
+    """Return an address of each broker's load balancer. An address that the broker already advertises is preferred."""
     hosts: dict[tuple[str, int], str] = {}
     for key, service in _of_brokers(services):
         ingress = service.get("status", {}).get("loadBalancer", {}).get("ingress", ())
@@ -183,7 +183,7 @@ def _balancer_hosts(services: Iterable[Json], given: Mapping[str, str]) -> dict[
 
 
 def _of_brokers(services: Iterable[Json]) -> Iterator[tuple[tuple[str, int], Json]]:
-    """Yield the external Services of each broker, with listener name and broker id."""
+    """Yield each Service of a single broker, preceded by its listener name and broker id."""
     for service in services:
         labels = _labels(service)
         if BROKER_LABEL in labels:

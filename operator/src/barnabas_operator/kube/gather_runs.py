@@ -45,7 +45,7 @@ async def gather_runs(
     chosen = {**maintenance_selector(cluster), **named}
     jobs = await api.listing("Job", namespace, chosen)
     applications, unknown = await _applications(api, namespace, chosen) if of_kubeflow else ([], "")
-    pods = await api.listing("Pod", namespace, chosen)  # Pods are listed last, so that pods of ended Jobs have ended.
+    pods = await api.listing("Pod", namespace, chosen)  # Pods are listed last, so that no ended Job has live pods.
     pods_of: defaultdict[str, list[Json]] = defaultdict(list)
     for pod in pods:
         pods_of[_run_of(pod)].append(pod)

@@ -50,7 +50,7 @@ class Leadership:
             return not self._under_way or self._clock() >= self._ends_at_s
 
     def renewed(self, asked_at_s: float) -> None:
-        """Extend the leadership from `asked_at_s`, when the request that acquired or renewed the lease was sent."""
+        """Extend the leadership. Its time runs from `asked_at_s`, when the request for the lease was sent."""
         with self._lock:
             self._acts_until_s, self._ends_at_s = asked_at_s + RENEW_S, asked_at_s + DURATION_S
 

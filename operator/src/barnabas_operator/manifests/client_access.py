@@ -34,7 +34,7 @@ class ClientAccess(NamedTuple):
 
     @property
     def mounts(self) -> list[KubeObject]:
-        """Return the mount of the volume. It has no subPath, so that the kubelet updates renewed files."""
+        """Return the mount of the credentials. The mount has no subPath, so that the kubelet updates renewed files."""
         return [_MOUNT] if self.secret else []
 
 

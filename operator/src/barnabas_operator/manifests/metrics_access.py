@@ -1,4 +1,4 @@
-"""The parts of manifests that protect `/metrics`, and with which Prometheus reads it."""
+"""The volumes, probes and PodMonitor endpoints of pods that protect `/metrics` by TLS and a bearer token."""
 
 from barnabas_operator.manifests.kube_object import KubeObject
 from barnabas_operator.manifests.restricted import FOR_ITS_GROUP
@@ -9,7 +9,7 @@ from barnabas_operator.resources.object_meta import ObjectMeta
 
 
 def token_volumes(metrics: Metrics | None) -> list[KubeObject]:
-    """Return the volume with the token, for pods with an fsGroup."""
+    """Return the volume with the bearer token, for pods with an fsGroup."""
     if metrics is None:
         return []
     ref = metrics.token_secret
@@ -18,12 +18,12 @@ def token_volumes(metrics: Metrics | None) -> list[KubeObject]:
 
 
 def token_mounts(metrics: Metrics | None) -> list[KubeObject]:
-    """Return the mount of the token. It has no subPath, so that the kubelet updates a changed token."""
+    """Return the mount of the bearer token. The mount has no subPath, so that the kubelet updates a changed token."""
     return [] if metrics is None else [{"name": TOKEN, "mountPath": TOKEN_FOLDER, "readOnly": True}]
 
 
 def probe(metrics: Metrics | None, path: str) -> KubeObject:
-    """Return a probe of a page, over TLS if the pages are served so."""
+    """Return an HTTP probe of `path`, over TLS if the metrics are protected."""
     scheme = {} if metrics is None else {"scheme": "HTTPS"}
     return {"httpGet": {"path": path, "port": "http", **scheme}, "timeoutSeconds": 5}
 
@@ -31,7 +31,7 @@ def probe(metrics: Metrics | None, path: str) -> KubeObject:
 def metrics_endpoint(metrics: Metrics | None, cluster: ObjectMeta, service: str, relabelings: object) -> KubeObject:
     """Return the endpoint of a PodMonitor.
 
-    `service` is a name in the certificate: Prometheus connects to addresses of pods, which no certificate has.
+    Prometheus checks the certificate for the host name of `service`, because certificates name no addresses of pods.
     """
     endpoint: KubeObject = {"port": "http", "path": "/metrics", "relabelings": relabelings}
     if metrics is None:

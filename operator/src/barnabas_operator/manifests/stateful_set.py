@@ -99,7 +99,7 @@ def _patches(cluster: Cluster) -> list[Json]:
 
 
 def _spread(cluster: Cluster) -> list[KubeObject]:
-    """Return the topology constraints, which are strict for racks, and only preferred for nodes."""
+    """Return the topology spread constraints: brokers must be spread over racks, and should be spread over nodes."""
     chosen = {"labelSelector": {"matchLabels": dict(selector(cluster.metadata.name))}, "maxSkew": 1}
     rack = cluster.spec.brokers.rack
     keys = [("kubernetes.io/hostname", "ScheduleAnyway")]
@@ -143,7 +143,7 @@ def _container(cluster: Cluster, image: str, stage: SecurityStage) -> KubeObject
 
 
 def _fields(cluster: Cluster) -> dict[str, str]:
-    """Return the environment variables of the container, with the pod fields that they contain."""
+    """Return the environment variables of the container by name, each with the pod field that gives its value."""
     fields = {"POD_NAME": "metadata.name", "POD_UID": "metadata.uid"}
     return fields | {"HOST_IP": "status.hostIP"} if _hosts(cluster) else fields
 

@@ -51,12 +51,12 @@ class Inventory:
             yield from members.naming(unnamed).values()
 
     def namesake_of(self, body: Json) -> str | None:
-        """Return another resource in the same Cluster with the same name in Kafka, if there is one."""
+        """Return the name of another resource of the same kind and Cluster that has the same name in Kafka, if any."""
         named = KINDS[body["kind"]].name_in_kafka
         return next((name for name, other in self._alike(body) if named(other) == named(body)), None)
 
     def colliding_with(self, body: Json) -> str | None:
-        """Return another resource in the same Cluster whose name in Kafka collides with this resource's, if any."""
+        """Return the name of another resource of the same kind and Cluster whose name in Kafka collides, if any."""
         named = KINDS[body["kind"]].name_in_kafka
         return next((name for name, other in self._alike(body) if named(other) != named(body)), None)
 

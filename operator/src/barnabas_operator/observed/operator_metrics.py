@@ -91,7 +91,7 @@ class OperatorMetrics:
         is_leader.set_function(lambda: float(leadership.is_held))
 
     def round_ended(self, cluster: Key, seconds: float, is_good: bool) -> None:
-        """Count one reconciliation. Both outcomes get a series, because alerts on a rate need a previous 0."""
+        """Count one reconciliation. Both outcomes get a series, because a rate needs an earlier sample of 0."""
         self._rounds.labels(*cluster).inc()
         self._good.labels(*cluster).inc(is_good)
         self._failed.labels(*cluster).inc(not is_good)

@@ -1,4 +1,4 @@
-"""The operator's credentials for the brokers of a Cluster: a certificate, or none while a broker may lack TLS."""
+"""The operator's credentials for the brokers of a Cluster: a certificate, but none while a broker may lack TLS."""
 
 from base64 import b64decode
 from collections.abc import Mapping

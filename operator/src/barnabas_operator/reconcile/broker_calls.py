@@ -12,7 +12,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 AT_ONCE_MAX: Final = 64
-"""The number of threads. An unreachable Cluster holds a thread for 3 s of every 8 s, so 64 are enough for a hundred."""
+"""The number of threads, enough for 100 unreachable Clusters, because each holds a thread for 3 s of every 8 s."""
 LOOK_S_MAX: Final = 5.0
 _THREADS: Final = ThreadPoolExecutor(AT_ONCE_MAX, "brokers")
 

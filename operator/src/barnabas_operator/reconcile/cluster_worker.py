@@ -63,7 +63,7 @@ PROTECTED: Final = Refusal(
     DELETION_PROTECTED, "spec.deletionPolicy is Protect; set Delete or Retain to let the Cluster be deleted"
 )
 STAYS: Final = frozenset({CANNOT_GROW, INVALID_SPEC, NOT_SUPPORTED, RESOURCE_CONFLICT, ROLLING_PAUSED})
-"""The reasons that last until a user acts, so the worker does not retry at once."""
+"""The reasons for waiting that only a user can remove, so that the worker does not retry soon."""
 
 
 class ClusterWorker:
@@ -109,7 +109,7 @@ class ClusterWorker:
         self._woken.set()
 
     def object_event(self, found: Json, *, is_gone: bool) -> None:
-        """Handle a watch event about an object of the Cluster, such as a pod or a Service."""
+        """Wake the worker if a change of this object, such as a pod or a Service, needs a reconciliation."""
         if found["kind"] == POD:
             self._backoff.renew()
         if self._brokers.object_event(found, is_gone=is_gone):
@@ -128,7 +128,7 @@ class ClusterWorker:
         return self._loop.idle_s(max(self._statuses.wrote_at, answered_at))
 
     async def run(self) -> None:
-        """Reconcile again and again, until the worker is cancelled."""
+        """Reconcile repeatedly until cancelled; then end the background workers and the connection to the brokers."""
         try:
             await self._loop.run()
         finally:
@@ -207,7 +207,10 @@ class ClusterWorker:
         return self._settings.drift_s
 
     async def _delete(self, body: Json, resources: BodiesByKind) -> float:
-        """Carry out the deletion of the Cluster: release its resources, and delete what the deletion policy says."""
+        """Delete the Cluster's objects by its deletion policy; return the seconds until the next reconciliation.
+
+        Unless the policy is Protect, the finalizers of the Cluster's resources are removed.
+        """
         cluster, problem = read_cluster(body)
         if await self._brokers.namespace_ends(cluster):
             return await self._release_all(body, resources)
@@ -276,7 +279,7 @@ class ClusterWorker:
     async def _reconcile_resources(
         self, cluster: Cluster, resources: BodiesByKind, state: ClusterState | None, parts: ReconcileParts
     ) -> Seen | None:
-        """Reconcile the resources; while no broker answers, only write statuses and release resources."""
+        """Reconcile the resources; while no broker answers, only write statuses and remove finalizers."""
         if state is None or self._pods is None:
             await self._resources.wait(resources, f"Cluster {cluster.metadata.name} does not answer yet")
             return None
@@ -300,7 +303,7 @@ class ClusterWorker:
         )
 
     async def _maintain_brokers(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
-        """Balance leaders, set dynamic configs, the operator's password and ACLs, and unregister removed brokers."""
+        """Balance leaders, set dynamic configs, ACLs and the password of `admin`, and unregister removed brokers."""
         if brokers.balance:
             await self._running.balance(cluster)
             self._brokers.unbalanced = False
@@ -334,7 +337,7 @@ class ClusterWorker:
         return state
 
     def _note_state(self, state: ClusterState | None, problem: Refusal | None) -> None:
-        """Note whether the brokers answered every request of the reconciliation."""
+        """Remember the state if the brokers answered every request of the reconciliation, or else the error."""
         if problem is not None and problem.reason == BROKERS_UNREACHABLE:
             self._last_known.missed(problem.message)
         elif state is not None:
@@ -375,7 +378,7 @@ def _needs_finalizer(cluster: Cluster) -> bool:
 
 
 def first_problem(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:
-    """Return the problem for the Cluster's status. `waiting` takes precedence over brokers that do not answer."""
+    """Return `waiting`, if given, unless `problem` is another problem than brokers that do not answer."""
     if waiting is not None and (problem is None or problem.reason == BROKERS_UNREACHABLE):
         return waiting
     return problem

@@ -55,7 +55,7 @@ class ClusterWorkers:
         self._strays_task = asyncio.create_task(strays.run())
 
     def begin(self, namespace: str | None) -> None:
-        """Start the workers of a namespace, or of all namespaces (None), after all resources have been listed."""
+        """Start the workers of a namespace, or of all namespaces (None), because its resources have been listed."""
         self._begun.add(namespace)
         for key in self._inventory.clusters:
             self._open(key)
@@ -70,7 +70,7 @@ class ClusterWorkers:
         self._strays_changed.set()
 
     async def close(self) -> None:
-        """End every worker."""
+        """End every worker and the task that reports resources without a Cluster; wait until all have ended."""
         tasks = [self._strays_task, *(task for _, task in self._workers.values())]
         for task in tasks:
             task.cancel()
@@ -95,7 +95,10 @@ class ClusterWorkers:
         return None
 
     def resource_event(self, body: Json, *, is_gone: bool) -> None:
-        """Handle a watch event about a resource that was added, changed or deleted."""
+        """Store a changed resource, or remove a deleted resource, in the inventory; wake the worker of its Cluster.
+
+        The event of a Cluster also starts or ends the Cluster's worker.
+        """
         if body["kind"] == CLUSTER.name:
             cluster: Key | None = self._cluster_event(body, is_gone=is_gone)
         else:
@@ -108,7 +111,7 @@ class ClusterWorkers:
         self._strays_changed.set()
 
     def _cluster_event(self, body: Json, *, is_gone: bool) -> Key:
-        """Start or end the worker of a Cluster."""
+        """Store the Cluster and start its worker, or, if it was deleted, remove both; return the Cluster's key."""
         key = key_of(body)
         self._inventory.keep(body, is_gone=is_gone)
         if is_gone:
@@ -118,7 +121,7 @@ class ClusterWorkers:
         return key
 
     def object_event(self, body: Json, *, is_gone: bool) -> None:
-        """Handle a watch event about an object of a Cluster that was added, changed or deleted."""
+        """Pass on a changed or deleted object of a Cluster, such as a pod, to the worker of the Cluster."""
         if body["kind"] == CRON_JOB:
             self._inventory.keep_cron_job(body, is_gone=is_gone)
         key = Key(body["metadata"]["namespace"], body["metadata"]["labels"][CLUSTER_LABEL])
@@ -152,7 +155,7 @@ class ClusterWorkers:
         self._strays_changed.clear()
 
     async def _report_strays(self) -> float:
-        """Write CLUSTER_NOT_FOUND into the status of resources without a Cluster; release deleted resources."""
+        """Write CLUSTER_NOT_FOUND into the status of resources without a Cluster; remove finalizers of deleted ones."""
         if self._leadership.is_held:
             await asyncio.gather(*(self._report_stray(body) for body in self._strays_now()))
         return STRAY_PAUSE_S
@@ -190,7 +193,7 @@ class ClusterWorkers:
 
 
 def _is_own_work(known: Json, body: Json) -> bool:
-    """True if only the status has changed, and the kind needs no reconciliation after a change of the status."""
+    """True if only the status has changed, in a kind whose changed statuses need no reconciliation."""
     return not KINDS[body["kind"]].status_is_news and _without_status(known) == _without_status(needed(body))
 
 

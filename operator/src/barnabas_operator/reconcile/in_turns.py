@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 async def all_ended(works: Iterable[Awaitable[T]]) -> list[T]:
-    """Return all results. Unlike `asyncio.gather`, raise the first failure only after all awaitables have ended."""
+    """Run the awaitables concurrently. When all have ended, return their results, or raise the first failure."""
     outcomes = await asyncio.gather(*works, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):

@@ -42,7 +42,7 @@ class LookReconciler(KindReconciler):
         await all_ended(self._release(body) for body in bodies.values())
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Start the worker if needed, and pass on why the brokers cannot be asked."""
+        """Start the worker if needed, and tell it why it may send no requests to the brokers."""
         self._start_for(bodies)
         self._worker.rest(bodies, why)
 

@@ -60,14 +60,14 @@ class LookWorker:
         self._loop: Final = RetryingLoop(what, self._pause, self._attempt, self._clock, retry_s, self._look_ended)
 
     def begin(self, cluster: Cluster, bodies: Bodies) -> None:
-        """Reconcile these resources from now on, because the brokers answer."""
+        """Reconcile the resources, with requests to the brokers; wake the worker if `bodies` have changed."""
         if self._cluster is None or self._why_resting:
             self._woken.set()
         self._cluster, self._why_resting = cluster, ""
         self._hear(bodies)
 
     def rest(self, bodies: Bodies, why: str) -> None:
-        """Send no requests to the brokers, because of `why`."""
+        """Reconcile without requests to the brokers, because of `why`; wake the worker if `bodies` have changed."""
         if why != self._why_resting:
             self._woken.set()
         self._why_resting = why

@@ -46,7 +46,10 @@ class OperatorSettings:
     """The image pull secrets of maintenance pods, which must exist in the namespace of these pods."""
 
     def bootstrap_of(self, cluster: Cluster) -> str:
-        """Return the bootstrap addresses of a Cluster: the host name of each broker, with the port for brokers."""
+        """Return the bootstrap addresses of a Cluster: every broker's host name with the ports that brokers use.
+
+        The setting `bootstrap` takes precedence.
+        """
         name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
         hosts = [pod_host(name, namespace, number) for number in range(cluster.spec.brokers.replicas)]
         ports = ports_between_brokers(cluster)

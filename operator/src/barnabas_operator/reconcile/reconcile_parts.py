@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RETRY_S_MAX: Final = 10.0
-"""The longest pause before a retry, equal to the longest pause of the watch."""
+"""The longest pause before a retry, in seconds."""
 DOUBLINGS_MAX: Final = 16
 
 

@@ -181,7 +181,7 @@ class StatusWriter:
 
 
 def has_finalizer_as(body: Json, *, wanted: bool) -> bool:
-    """True if the object has the finalizer exactly when it is `wanted`."""
+    """True if the object has the finalizer and `wanted` is true, or if neither holds."""
     return (FINALIZER in body["metadata"].get("finalizers", ())) == wanted
 
 

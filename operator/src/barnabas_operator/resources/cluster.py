@@ -29,7 +29,7 @@ VOLUMES_MAX: Final = 64
 LISTENERS_MAX: Final = 8
 CERTIFICATES_MAX: Final = 8
 METADATA_VERSION_MAX: Final = 32_767
-"""The highest level, because Kafka's protocol has 16 bits for the level of a feature."""
+"""The highest metadata version, because Kafka's protocol has 16 bits for the level of a feature."""
 BOOTSTRAP_LENGTH_MAX: Final = 262_144
 """The longest list of bootstrap servers, for BROKERS_MAX host names of 253 characters with ports."""
 

@@ -9,7 +9,7 @@ from barnabas_operator.resources.json_types import Json
 
 OPEN_LISTENER: Final[Json] = {"name": "plain"}
 SECURED_LISTENER: Final[Json] = {"name": "secure", "tls": True, "authentication": {"type": "scram-sha-512"}}
-"""The default listener of a secured Cluster; like OPEN_LISTENER, it is internal, at port 9092."""
+"""The default listener of a secured Cluster, which is internal and has port 9092, as OPEN_LISTENER has."""
 
 
 def with_security(body: Json) -> Json:
@@ -28,7 +28,7 @@ def with_security(body: Json) -> Json:
 
 
 def is_made_insecure(body: Json) -> bool:
-    """True if `with_security` sets `insecure`, which is not yet true in the stored spec."""
+    """True if `with_security` sets `insecure` to true, although the stored spec does not."""
     return bool(with_security(body).get("insecure")) and not (body.get("spec") or {}).get("insecure")
 
 

@@ -156,7 +156,7 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
 
 
 def _whole(value: msgspec.Struct) -> JsonObject:
-    """Return the fields of a value that are not empty, including those that equal their default."""
+    """Return the fields of a value that are not empty, including fields that have their default value."""
     fields = ((field.encode_name, getattr(value, field.name)) for field in msgspec.structs.fields(value))
     return {name: item for name, item in fields if item not in (None, (), {}) and not isinstance(item, msgspec.Struct)}
 

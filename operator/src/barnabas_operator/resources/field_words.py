@@ -8,7 +8,7 @@ from barnabas_operator.resources.json_types import Json
 
 
 def with_words(schema: Json) -> dict[str, Any]:
-    """Return the schema of a field with default and bounds added to its description."""
+    """Return the schema of a field, with the default and the bounds added to the field's description."""
     bounds = bounds_words(schema, "allowed: ") if "enum" not in schema else ""  # kubectl shows enum values itself.
     said = "; ".join(filter(None, (default_words(schema, "default: "), bounds)))
     description = schema.get("description", "").rstrip(".")

@@ -31,7 +31,7 @@ class Kind(NamedTuple):
     writer: Literal["edit", "admin"]
     """The lowest user-facing role of Kubernetes that may write this kind. The role `view` may read all kinds."""
     rights: str
-    """The middle part RIGHTS of `barnabas-RIGHTS-edit`, the name of the role that may write only this kind."""
+    """The text RIGHTS in `barnabas-RIGHTS-edit`, which is the name of the ClusterRole that may write only this kind."""
     thing: str
     """The word for the object in Kafka, as messages use it, such as "topic"."""
     columns: tuple[JsonObject, ...] = ()
@@ -43,13 +43,13 @@ class Kind(NamedTuple):
     list_keys: Mapping[type, str] = NOTHING
     """The field that identifies an entry of a list, by the type of the entries."""
     not_filled_in: frozenset[type] = frozenset()
-    """The types for which the CRD has no default, neither for a field nor for the entry of a list."""
+    """The types whose values get no default from the CRD, neither in a field nor as the entry of a list."""
     scaled: Scaled | None = None
-    """The numbers for `kubectl scale`, if the kind supports it."""
+    """The paths of the replicas for `kubectl scale`; None if the kind has no subresource scale."""
     name_field: str | None = None
-    """The field of the spec with the name in Kafka, if this name can differ from `metadata.name`."""
+    """The field of the spec that can set another name in Kafka than `metadata.name`; None if there is none."""
     folded: Callable[[str], str] = str
-    """The function that maps names that collide in Kafka to the same text."""
+    """A function that returns the same text for names that collide in Kafka."""
     status_is_news: bool = True
     """True if a change of only the status causes a reconciliation of the Cluster."""
     is_in_files: bool = False

@@ -84,7 +84,7 @@ Conditions = Annotated[tuple[Condition, ...], Meta(description="the conditions o
 
 
 def shortened(text: str, length_max: int) -> str:
-    """Return the text, which is cut to `length_max` characters with an ellipsis if it is longer."""
+    """Return the text; if it is longer than `length_max` characters, cut it, with an ellipsis at the end."""
     return text if len(text) <= length_max else f"{text[: length_max - 3]}..."
 
 

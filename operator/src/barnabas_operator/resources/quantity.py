@@ -16,7 +16,7 @@ FACTORS: Final = {"": Decimal(1), **_SMALL, **_BINARY, **_DECIMAL}
 
 
 def quantity_value(written: str | int) -> Decimal:
-    """Return the number of a quantity, which must be valid."""
+    """Return the value of a quantity, which must be valid, such as 0.5 for `500m`."""
     parts = _PARTS.fullmatch(str(written))
     assert parts is not None, written
     factor = FACTORS[parts[3]] if parts[2] is None else Decimal(10) ** int(parts[2])
@@ -33,7 +33,7 @@ def quantity_hint(written: object) -> str:
 
 
 def shown_amount(written: str | int) -> str:
-    """Return the amount as text, with the unit if it is a plain number of bytes, which is often a mistake."""
+    """Return the amount as text. A plain number is marked as bytes, because its unit may be forgotten."""
     return f"{written} (bytes)" if str(written).isdecimal() else str(written)
 
 

@@ -12,7 +12,7 @@ SHOWN_CHARACTERS_MAX: Final = 60
 
 
 class Finding(NamedTuple):
-    """An error in a document. `at_key` is true if the key is wrong, and not the value."""
+    """An error in a document. `at_key` is true if the key is wrong, false if the value is wrong."""
 
     path: tuple[str | int, ...]
     message: str
@@ -60,7 +60,7 @@ def _wrong(expected: inspect.Type, value: object, path: Path) -> Iterator[Findin
 
 
 def _meant(expected: inspect.Type, value: object) -> str:
-    """Return a hint with the value that was probably meant; empty if there is none."""
+    """Return a hint with the value that was probably meant; empty if no such value is known."""
     if isinstance(expected, inspect.Metadata):
         hint = (expected.extra or {}).get("hint")
         return str(hint(value)) if hint is not None else ""
@@ -83,7 +83,7 @@ def _check_metadata(expected: inspect.Type, value: object, path: Path) -> Iterat
     assert isinstance(expected, inspect.Metadata)
     inner = tuple(findings(expected.type, value, path))
     if inner and _is_described(expected.type):
-        return _wrong(expected, value, path)  # A description is clearer than the pattern.
+        return _wrong(expected, value, path)  # The field's description explains the pattern.
     return iter(inner)
 
 

@@ -77,8 +77,8 @@ class UserAuthentication(
         Annotated[
             Password,
             Meta(
-                description="the password, allowed only for scram; if left out, a password of 32 characters is"
-                " generated"
+                description="the password, allowed only for scram-sha-512 and scram-sha-256; if left out, a password"
+                " of 32 characters is generated"
             ),
         ]
         | None

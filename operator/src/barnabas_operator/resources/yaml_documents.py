@@ -44,18 +44,18 @@ class ManifestError(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A YAML document, with plain values, and the parsed nodes that contain the places of the fields."""
+    """A YAML document: its plain values, and the parsed nodes, which contain the places of the fields."""
 
     plain: object
     nodes: object = field(repr=False)
 
     def place(self, path: Path = (), *, at_key: bool = False) -> Place:
-        """Return the place of a value, or of its key; if the place is unknown, that of the nearest enclosing value."""
+        """Return the place of a value, or of its key; if unknown, the place of the nearest enclosing value."""
         line, column = _position(self.nodes)
         node = self.nodes
         for depth, step in enumerate(path, start=1):
             inner = _entry(node, step)
-            here = depth == len(path) and (at_key or inner is None)  # A missing value has no place.
+            here = depth == len(path) and (at_key or inner is None)  # An empty value has the place of its key.
             position = _entry_position(node, step, at_key=here)
             if position is not None:
                 line, column = position
@@ -64,7 +64,7 @@ class Document:
 
 
 def yaml_parts(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the text of each document with its first line; text with directives is yielded as a whole."""
+    """Yield the first line number and the text of each document; text with directives is yielded undivided."""
     starts = [0] if DIRECTIVE.search(text) else sorted({0, *(match.start() for match in MARKER.finditer(text))})
     line = 1
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):

@@ -26,7 +26,7 @@ class Hear(Protocol):
     """A function that the watch calls for each change."""
 
     def __call__(self, body: Json, *, is_gone: bool) -> None:
-        """Handle an object that was added, changed or deleted."""
+        """Process an object, which was deleted if `is_gone` is true, and otherwise was added or changed."""
 
 
 class CollectionWatch:

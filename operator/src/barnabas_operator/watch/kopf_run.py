@@ -12,7 +12,7 @@ from barnabas_operator.watch.logins import Logins
 
 
 class Backoffs(Iterable[float]):
-    """The pauses between the tries of a request, in seconds: first those in `first`, and then always `last`."""
+    """The pauses before the retries of a request, in seconds: the pauses in `first`, and then `last` for ever."""
 
     def __init__(self, first: Iterable[float], last: float) -> None:
         self._first = tuple(first)

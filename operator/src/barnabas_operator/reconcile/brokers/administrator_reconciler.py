@@ -42,9 +42,9 @@ class AdministratorReconciler:
         self._companions.forget()
 
     async def reconcile(self, cluster: Cluster, secrets: Mapping[str, Data]) -> None:
-        """Set the ACLs, and the password unless the brokers have it.
+        """Set the ACLs of lag exporter and maintenance runs, and the password of `admin` unless the brokers have it.
 
-        Raises ClusterUnreachable, KubeUnreachable and KubeRefused.
+        Raises ClusterUnreachable if no broker answers or the brokers refuse a step, KubeUnreachable and KubeRefused.
         """
         await self._companions.reconcile(cluster)
         name, namespace = administrator_name(cluster.metadata.name), cluster.metadata.namespace or "default"

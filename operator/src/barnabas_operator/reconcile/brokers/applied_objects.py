@@ -30,7 +30,7 @@ class _Said(NamedTuple):
 
 
 class ObjectRefused(Exception):
-    """The error that an object cannot be applied; `refusal` says why."""
+    """The error that an object cannot be applied; `refusal` has the reason."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -55,13 +55,16 @@ class AppliedObjects:
         self._said.clear()
 
     def forget_one(self, kind: str, name: str) -> None:
-        """Apply this object again in the next reconciliation, unless it was refused as invalid."""
+        """Forget this applied object, so that it is applied again, unless it was refused as invalid."""
         said = self._said.get((kind, name))
         if said is not None and said.refusal is None:
             del self._said[kind, name]
 
     def object_event(self, found: Json, *, is_gone: bool) -> bool:
-        """Handle a watch event; return True if another client has changed or deleted an applied object."""
+        """Forget an applied object that another client has changed or deleted, so that it is applied again.
+
+        Returns True if `found` is such an object.
+        """
         key, meta = _key(found), found["metadata"]
         said = self._said.get(key)
         if said is None or said.refusal is not None:
@@ -110,7 +113,7 @@ class AppliedObjects:
         try:
             await self._api.dry_run(item)
         except KubeRefused as error:
-            if error.is_about_the_object:  # Other reasons for a refusal may have passed when the object is created.
+            if error.is_about_the_object:  # Other refusals may no longer hold when the object is created.
                 raise self._refused(item, error) from error
 
     def _is_known(self, item: Json) -> bool:

@@ -105,17 +105,20 @@ class BrokerReconciler:
         self._schedules.forget()
 
     def object_event(self, found: Json, *, is_gone: bool) -> bool:
-        """Handle a watch event about an object of the Cluster; return True if a reconciliation is needed."""
+        """Note a changed or deleted object of the Cluster; return True if a reconciliation is needed.
+
+        An object that another client has changed or deleted is applied again in that reconciliation.
+        """
         return self._objects.object_event(found, is_gone=is_gone) or found["kind"] in TELLING
 
     async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
-        """Apply the objects, and take one step at most. `state` is what the brokers report; None if none answers."""
+        """Apply the objects, and take one step at most. `state` is None if no broker answers."""
         refused = await self._supporting.apply(cluster, self._places)
         pods = await gather_pods(self._api, cluster, self._nodes)
         stage = pods.next_stage(cluster)
         pods = pods.at_stage(stage)
         self._places = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
-        begins = pods.broker_set is None  # Once the StatefulSet exists, brokers to be removed need no address.
+        begins = pods.broker_set is None  # Brokers that will be removed keep their addresses, if any.
         lacking = pods.external.lacking(cluster, self._places if begins else 0)
         if lacking:
             return BrokersOutcome(pods, refused or Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
@@ -131,7 +134,7 @@ class BrokerReconciler:
         try:
             is_new = await self._apply_brokers(cluster, pods)
         except ObjectRefused as error:
-            return BrokersOutcome(pods, error.refusal)  # Running brokers keep their settings.
+            return BrokersOutcome(pods, error.refusal)  # Without new objects, brokers keep their settings.
         if is_new:
             pods = (await gather_pods(self._api, cluster, self._nodes)).at_stage(stage)
         if pods.broker_set is None or pods.broker_set.is_ending:
@@ -144,7 +147,10 @@ class BrokerReconciler:
         return outcome._replace(waiting=refused or stale_addresses(pods) or outcome.waiting or ungrown)
 
     async def reconcile_companions(self, cluster: Cluster) -> Refusal | None:
-        """Reconcile lag exporter and schedules; return the first error. Raises KubeUnreachable and KubeRefused."""
+        """Reconcile lag exporter and maintenance schedules; return a refusal, if any.
+
+        Raises KubeUnreachable and KubeRefused.
+        """
         refused = await self._lag_exporter.reconcile(cluster)
         return await self._schedules.reconcile(cluster) or refused
 

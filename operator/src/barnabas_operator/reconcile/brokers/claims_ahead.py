@@ -1,4 +1,4 @@
-"""Creates claims for added volumes before brokers restart with them, and deletes claims that never got a disk."""
+"""Creates claims for added volumes before brokers restart with them, and deletes unneeded claims without a disk."""
 
 import logging
 from collections.abc import Iterable, Sequence

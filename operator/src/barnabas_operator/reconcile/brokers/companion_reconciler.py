@@ -26,7 +26,10 @@ class CompanionReconciler:
         self._known = None
 
     async def reconcile(self, cluster: Cluster) -> None:
-        """Set the ACLs if the brokers have an authorizer. Raises ClusterUnreachable if no broker answers."""
+        """Set the ACLs if the brokers have an authorizer.
+
+        Raises ClusterUnreachable if no broker answers, or if the brokers refuse an ACL.
+        """
         wanted = companion_acls(cluster)
         if not wanted or wanted == self._known:
             return

@@ -36,7 +36,7 @@ class GarbageCollector:
         self._seen = None
 
     async def remove(self, cluster: Cluster, pods: PodsState, state: ClusterState | None) -> None:
-        """Delete the leftover objects. `state` is what the brokers report; None if none answers.
+        """Delete leftover objects. `state` is None if no broker answers; then no claim of a removed broker is deleted.
 
         Raises KubeUnreachable and KubeRefused.
         """

@@ -26,9 +26,9 @@ class PodRestarts:
         self._events = EventWriter(api)
 
     async def begin(self, cluster: Cluster, pods: Sequence[BrokerPod]) -> Refusal | None:
-        """Restart the pods, unless the PodDisruptionBudget forbids evicting the first pod; then return the refusal.
+        """Evict the first pod, and then delete the other pods, which share no partition with the first pod.
 
-        The other pods are deleted instead of evicted, because they share no partition with the first pod.
+        If the PodDisruptionBudget forbids the eviction, no pod is restarted, and the refusal is returned.
         """
         first, *others = pods
         try:
@@ -44,7 +44,10 @@ class PodRestarts:
         return None
 
     async def _end(self, cluster: Cluster, pod: BrokerPod, *, asks: bool) -> bool:
-        """Evict the pod, or delete it if `asks` is false or the pod is lost; return False if it was replaced."""
+        """Evict the pod if `asks` is true and the pod is not lost; otherwise delete the pod.
+
+        Returns False if another pod already has its name.
+        """
         namespace = cluster.metadata.namespace
         try:
             if asks and not pod.is_lost:

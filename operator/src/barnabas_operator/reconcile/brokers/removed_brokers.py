@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 class RemovedBrokers:
     """The claims of one Cluster's removed brokers. Both methods may raise KubeUnreachable and KubeRefused.
 
-    A marked claim has a disk without needed data. A Cluster that is deleted and created again starts a broker for every
-    claim that is not marked.
+    A claim is marked, by a label, if its disk has no data that is needed. A Cluster that is deleted and created again
+    starts a broker for every claim that is not marked.
     """
 
     def __init__(self, api: KubeApi) -> None:
@@ -27,9 +27,9 @@ class RemovedBrokers:
             await mark_emptied(self._api, cluster, claim, is_emptied=True)
 
     async def tidy(self, cluster: Cluster, places: int, registered: Collection[int] | None) -> None:
-        """Delete removed brokers' claims with `deleteClaim`; unmark claims of brokers that were added again.
+        """Delete the claims of removed brokers whose volume has `deleteClaim`; unmark claims of brokers added again.
 
-        `registered` are the ids of the registered brokers. If it is None, they are unknown, and no claim is deleted.
+        `registered` are the ids of the registered brokers. If they are unknown (None), no claim is deleted.
         """
         claims = await claims_of(self._api, cluster)
         for claim in claims_in_use_again(claims, places):

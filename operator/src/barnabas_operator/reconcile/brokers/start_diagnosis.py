@@ -1,4 +1,4 @@
-"""Reads why Kubernetes does not start or end a broker's pod, or does not provide its disk."""
+"""Reads why Kubernetes does not start or end a broker's pod, or does not provide or grow the broker's disks."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ ASK_S: Final = 5.0
 
 
 class StartDiagnosis:
-    """The diagnosis of one Cluster's pods. Events of a kind are read at most every 5 s."""
+    """The diagnosis of one Cluster's pods. The Events about each kind of object are listed at most every 5 s."""
 
     def __init__(self, api: KubeApi, clock: Clock) -> None:
         self._api = api

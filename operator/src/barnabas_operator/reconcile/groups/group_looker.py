@@ -48,7 +48,7 @@ AWAY_S: Final = 30.0
 BUSY_S_MIN: Final = 2.0
 """The shortest pause between reconciliations while a step is pending, such as a reset that waits for members."""
 PATIENCE_LOOKS: Final = 4
-"""The number of intervals without progress, one minute by default, after which a group counts as stalled or stopped."""
+"""The number of intervals (GROUP_LOOK_SECONDS) without progress after which a group counts as stalled or stopped."""
 
 
 class Looks(Protocol):
@@ -186,7 +186,7 @@ class GroupLooker(Looker):
         return len(done) < len(worked) or any(each.is_busy for each in done)
 
     async def _end(self, cluster: Cluster, group: ConsumerGroup, owned: Collection[str], bodies: Bodies) -> bool:
-        """Carry out the deletion of a resource; return True if the next call of `look` must come soon."""
+        """Carry out the deletion policy and remove the finalizer; return True if this must soon be tried again."""
         body = bodies[group.metadata.name]
         try:
             why = await self._work.end(group, owned)
@@ -202,13 +202,13 @@ class GroupLooker(Looker):
         return why is not None and why.reason != DELETION_PROTECTED
 
     async def _wait(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
-        """Release resources whose deletion needs no broker; write `why` into the status of all other resources."""
+        """Remove the finalizers of deleted resources that need no broker; write `why` into all other statuses."""
         going = [each for each in groups if each.metadata.deletion_timestamp is not None and _may_go(each)]
         await all_ended(self._go(each, bodies) for each in going)
         await self._write_unheard([each for each in groups if each not in going], bodies, why)
 
     async def _go(self, group: ConsumerGroup, bodies: Bodies) -> None:
-        """Scale up the target of a deleted resource, and then release the resource."""
+        """Scale up the target of a deleted resource, and then remove the finalizer of the resource."""
         try:
             why = await self._work.clean_up(group)
         except KubeRefused as error:
@@ -224,7 +224,7 @@ class GroupLooker(Looker):
         await self._write(await all_ended(self._unheard(each, why) for each in late), bodies)
 
     async def _unheard(self, group: ConsumerGroup, why: str) -> ConsumerGroup:
-        """Return the group with `why` in its status; after AWAY_S, first scale up the target of its reset."""
+        """Return the group with `why` in its status. Scale up its reset's target if it was not read for AWAY_S."""
         reason = why_waiting(group, why) or Refusal(CLUSTER_NOT_READY, why)
         work = await self._work.hold(group, reason.message) if self._is_long_unheard(group) else None
         return unheard(group, reason, self._now(), work)

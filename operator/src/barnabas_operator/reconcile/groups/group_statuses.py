@@ -13,7 +13,7 @@ from barnabas_operator.resources.json_types import Json
 NUMBERS_EVERY_S: Final = 60.0
 """The shortest time between two writes of a status in which only numbers have changed."""
 NUMBERS_AT_ONCE_MAX: Final = 30
-"""The most statuses to write in one reconciliation if only their numbers have changed, the oldest first."""
+"""The most statuses with only changed numbers that one reconciliation writes; the longest unwritten come first."""
 
 
 class _Change(NamedTuple):
@@ -32,7 +32,10 @@ class GroupStatuses:
         """The monotonic time of the last write, by uid."""
 
     async def write(self, groups: Iterable[tuple[ConsumerGroup, ConsumerGroupStatus | None]], bodies: Bodies) -> None:
-        """Write the statuses that are due. `groups` pairs each group with its previous status."""
+        """Write the statuses with changed conditions, and those whose changed numbers are due.
+
+        `groups` pairs each group with its previous status.
+        """
         changes = [change for group, before in groups if (change := self._change(group, before, bodies)) is not None]
         numbers = sorted((each for each in changes if not each.is_news), key=lambda each: self._at(each.body))
         written = [*(each for each in changes if each.is_news), *numbers[:NUMBERS_AT_ONCE_MAX]]

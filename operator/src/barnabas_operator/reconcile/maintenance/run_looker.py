@@ -130,14 +130,14 @@ class RunLooker(Looker):
         observed: ObservedRuns,
         bodies: Bodies,
     ) -> None:
-        """Begin and follow the declared runs. Runs in `not_gone` still have pods, and may make other runs wait."""
+        """Begin and follow the runs in `declared`. Runs in `not_gone` may still have pods, and make other runs wait."""
         wrong = {run.metadata.name: "; ".join(run_problems(run.spec)) for run in declared if not has_begun(run)}
         cluster, now = self._key.name, self._now()
         bad = [run for run in declared if wrong.get(run.metadata.name)]
         good = [run for run in declared if not wrong.get(run.metadata.name)]
         await self._write((refused(run, cluster, wrong[run.metadata.name], now) for run in bad), bodies)
         turns = waiting_turns([*good, *not_gone])
-        if not self._why_not:  # `_why_not` says why no run may begin.
+        if not self._why_not:  # Runs may begin, and need finalizers first.
             good = await with_finalizers(self._statuses, good, bodies, lambda run: _begins(run, turns), now)
 
         async def step(run: MaintenanceJob) -> None:
@@ -167,7 +167,7 @@ class RunLooker(Looker):
         return refused(run, name, why.message, now) if is_final else pending(run, name, why, now)
 
     async def _end(self, run: MaintenanceJob, observed: ObservedRun, bodies: Bodies) -> None:
-        """End the pods of a deleted run, and then release the resource."""
+        """End the pods of a deleted run, and then remove the finalizer of the resource."""
         try:
             is_over = await self._work.end(run, observed)
             why = Refusal(
@@ -182,7 +182,7 @@ class RunLooker(Looker):
             await self._write([with_problem(run, why, self._now())], bodies)
 
     async def _stop(self, run: MaintenanceJob, observed: ObservedRun) -> None:
-        """Stop a retry of a run that has already ended."""
+        """Delete the SparkApplication of a finished run, because Kubeflow would start another driver; log a refusal."""
         try:
             await self._work.end(run, observed)
         except KubeRefused as error:

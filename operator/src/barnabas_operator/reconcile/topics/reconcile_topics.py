@@ -71,7 +71,7 @@ def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: 
     done, refused = _apply(admin, plan.steps)
     problems = [each.refusal or _first_refusal(each, refused) for each in (*plans, *deletions)]
     if done:
-        state = _about(admin.cluster_state(), wanted, seen)  # Configs are not read again, because no status shows them.
+        state = _about(admin.cluster_state(), wanted, seen)  # Statuses show no configs, so none are read.
     cluster = wanted.cluster.metadata.name
     topics = _with_status(plans, problems[: len(plans)], state, now, cluster)
     kept = _with_status(deletions, problems[len(plans) :], state, now, cluster)
@@ -84,21 +84,21 @@ def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: 
 
 
 def _names_with_configs(wanted: DesiredState, state: ClusterState) -> set[str]:
-    """Return the topics whose configs are read: the declared topics, or all topics under a replication throttle."""
+    """Return the topics whose configs are read: the declared topics, or all topics if replication is throttled."""
     if is_throttled(wanted.cluster):
         return set(state.topics)
     return {TRANSACTION_STATE, *(topic.topic_name for topic in (*wanted.topics, *wanted.removed))}
 
 
 def _about(state: ClusterState, wanted: DesiredState, seen: Seen) -> ClusterState:
-    """Return the state with the declared brokers, and the brokers that still have to join."""
+    """Return the state with the declared number of brokers, and with the brokers that still have to join."""
     count = wanted.cluster.spec.brokers.replicas
     state = state.with_brokers(count)
     return state if seen.informed is None else state.awaiting(count, seen.informed)
 
 
 def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[TopicStep], state: ClusterState) -> None:
-    """Choose the log dir of each new replica. A broker that cannot be reached chooses a log dir by itself."""
+    """Choose the log dirs of new replicas if brokers have several; an unreachable broker chooses by itself."""
     if len(cluster.spec.storage.volumes) == 1:
         return
     for broker_id, replicas in new_replicas(steps, state.topics).items():
@@ -115,7 +115,7 @@ def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[Topi
 
 
 def _move_between_log_dirs(admin: ClusterAdmin, moves: Sequence[LogDirMove]) -> list[str]:
-    """Move replicas between log dirs; return the error messages."""
+    """Start moves of replicas between log dirs of their brokers; return the error messages."""
     for each in moves:
         log.info("%s", each)
     try:
