@@ -48,9 +48,9 @@ The second argument is the stored Cluster, or None if the Cluster is new.
 
 
 class DryRun:
-    """The dry runs, which store nothing.
+    """The dry runs of objects by the API server, which store nothing.
 
-    An API server that does not answer in time, or denies access, counts as no objection.
+    If the API server does not answer in time, or denies access, no problem is reported.
     """
 
     def __init__(self, api: KubeApi, image: str, clock: LoopClock) -> None:

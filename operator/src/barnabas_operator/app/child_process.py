@@ -69,7 +69,7 @@ class ChildProcess:
         return self.folder / self._child.log_name
 
     async def start(self) -> float:
-        """End a leftover process of an earlier run, then start and supervise; return the seconds until readiness.
+        """End any process of an earlier run, start and supervise this process; return the seconds until it was ready.
 
         Raises ChildFailed if the process ends before it is ready.
         """

@@ -79,8 +79,8 @@ class LocalCluster:
     def give_places(self, cluster: Cluster) -> None:
         """Choose the ports of all brokers, even of brokers to be removed, and create the certificates and users.
 
-        A broker keeps its earlier ports if the manifest allows them. Raises PortTaken, and then changes nothing, or
-        SecurityBroken.
+        A broker keeps its earlier ports if the manifest allows them. Raises PortTaken, after which nothing has
+        changed, and SecurityBroken.
         """
         (listener,) = cluster.spec.listeners
         secured = is_secured(cluster)

@@ -14,7 +14,7 @@ def transactions_json(report: TransactionsReport) -> str:
 
 
 def print_transactions(out: Console, report: TransactionsReport, now_ms: int) -> None:
-    """Print the known transactions, the open transactions in partitions, and how to abort a hanging one."""
+    """Print the known transactions, the open transactions in partitions, and how to abort a hanging transaction."""
     out.print(_transactions(report, now_ms) if report.transactions else "no transaction is open")
     if report.open:
         out.print()

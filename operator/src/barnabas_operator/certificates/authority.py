@@ -29,7 +29,7 @@ class Pem(NamedTuple):
 
     @property
     def both(self) -> str:
-        """The key and the certificate as one PEM text, the form of a PEM keystore in Kafka."""
+        """The key and the certificate as one PEM text, as in Kafka's PEM keystores."""
         return self.key + self.certificate
 
 
@@ -55,7 +55,7 @@ class Authority:
         return cls(_pem(key, _own_certificate(key, _subject(name), now)), now)
 
     def renewed(self) -> Pem:
-        """Return the CA's key with a new self-signed certificate, which keeps the CA's subject."""
+        """Return the CA's key with a new self-signed certificate, which has the CA's subject."""
         return Pem(self.pem.key, pem_of([_own_certificate(self._key, self._certificate.subject, self._now)]))
 
     @staticmethod
@@ -134,7 +134,7 @@ def hosts_of(certificate: x509.Certificate) -> frozenset[str]:
 
 
 def canonical_host(host: str) -> str:
-    """Return an IP address in canonical form and without brackets, as `hosts_of` does; return a host name unchanged."""
+    """Return an IP address without brackets and in canonical form, as `hosts_of` has it, or a host name unchanged."""
     try:
         return str(ipaddress.ip_address(host.strip("[]")))
     except ValueError:

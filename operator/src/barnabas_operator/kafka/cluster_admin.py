@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 VISIBLE_TIMEOUT_S: Final = 10.0
 VISIBLE_POLL_S: Final = 0.02
 
-PREFERRED: Final = 0  # This is the number of KIP-460 for an election of the preferred replica.
+PREFERRED: Final = 0  # This is KIP-460's number for an election of the preferred replica.
 _SET_ON_BROKER: Final = "DYNAMIC_BROKER_CONFIG"
 
 
@@ -155,7 +155,7 @@ class ClusterAdmin:
         )
 
     def _broker_defaults(self, broker_ids: Sequence[int]) -> dict[str, int]:
-        """Return the defaults for new topics from the first broker that answers; a dead broker may be unfenced."""
+        """Return the defaults for new topics from any broker that answers; a dead broker may not be fenced yet."""
         for broker_id in broker_ids[:-1]:
             try:
                 return self._defaults_of(broker_id)
@@ -190,7 +190,7 @@ class ClusterAdmin:
         return cluster_users(self.client)
 
     def apply_to_users(self, steps: Sequence[UserStep]) -> dict[str, tuple[UserStep, StepRefused]]:
-        """Carry out the steps; return the first refused step and the error by user."""
+        """Carry out the steps; return the first refused step of each user, with the error."""
         refused = apply_user_steps(self.client, steps, lambda: self._writing(REQUEST_TIMEOUT_S))
         self.answered_at = self._clock.monotonic_s()
         return refused
@@ -294,7 +294,7 @@ class ClusterAdmin:
             return self.client.ask(unregistration(broker_id))
 
     def _wait_until_shown(self, steps: Sequence[TopicStep]) -> None:
-        """Wait until the brokers show the steps, because one broker accepts a step before other brokers know it."""
+        """Wait until the brokers' metadata shows the steps. One broker accepts a step before others know of it."""
         partitions = {step.topic: step.count for step in steps if isinstance(step, IncreasePartitions)}
         partitions |= {step.topic: len(step.assignments) for step in steps if isinstance(step, CreateTopic)}
         if partitions:

@@ -112,7 +112,7 @@ class ClusterReport:
     groups: tuple[GroupReport, ...]
     stray_logs: tuple[StrayLog, ...] = ()
     refuses_transactions: bool = False
-    """True if `__transaction_state` is an ordinary topic, which old versions of Barnabas could create."""
+    """True if brokers refuse transactions, because `__transaction_state` lacks cleanup.policy=compact."""
 
     def partitions_in(self, state: str) -> int:
         """Return the number of partitions that are in this state."""

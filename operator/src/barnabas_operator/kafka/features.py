@@ -22,7 +22,7 @@ BEFORE_LEVELS: Final = Supported(1, 1)
 
 
 def metadata_versions(client: Any) -> MetadataVersions | None:
-    """Return the finalized and the highest supported metadata version, from any broker; None if it reports none."""
+    """Return the finalized and the highest supported metadata version; None if the broker lacks the feature."""
     found = client.describe_features().get(METADATA_LEVEL, {})
     if not found.keys() >= {"supported", "finalized"}:
         return None

@@ -58,7 +58,7 @@ class Refused(NamedTuple):
 
 
 class GroupAdmin:
-    """An admin client for groups. Call `describe` before `first_since`, because it finds the partition leaders.
+    """An admin client for groups. Call `describe` before `first_since`, because `describe` finds the leaders.
 
     `writing` is entered for each request that changes something, with the seconds that the request may take.
     """

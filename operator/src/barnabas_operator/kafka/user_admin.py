@@ -56,7 +56,7 @@ def cluster_users(client: Any) -> ClusterUsers:
 
 
 def _checked(answer: Any) -> Any:
-    """Return the response. Raises ClusterUnreachable if it has an error for the whole request."""
+    """Return the response. Raises ClusterUnreachable if the response has an error for the whole request."""
     if answer.error_code != ErrorCode.NONE:
         raise ClusterUnreachable(f"{error_name(answer.error_code)} ({answer.error_code}): {answer.error_message}")
     return answer

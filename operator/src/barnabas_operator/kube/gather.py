@@ -183,7 +183,7 @@ def _balancer_hosts(services: Iterable[Json], given: Mapping[str, str]) -> dict[
 
 
 def _of_brokers(services: Iterable[Json]) -> Iterator[tuple[tuple[str, int], Json]]:
-    """Yield each Service of a single broker, preceded by its listener name and broker id."""
+    """Yield the Services of single brokers, each with its listener name and broker id."""
     for service in services:
         labels = _labels(service)
         if BROKER_LABEL in labels:

@@ -378,7 +378,7 @@ def _needs_finalizer(cluster: Cluster) -> bool:
 
 
 def first_problem(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:
-    """Return `waiting`, if given, unless `problem` is another problem than brokers that do not answer."""
+    """Return `waiting` if it is given and `problem` is None or BROKERS_UNREACHABLE; otherwise return `problem`."""
     if waiting is not None and (problem is None or problem.reason == BROKERS_UNREACHABLE):
         return waiting
     return problem

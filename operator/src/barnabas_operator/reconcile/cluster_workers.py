@@ -55,7 +55,7 @@ class ClusterWorkers:
         self._strays_task = asyncio.create_task(strays.run())
 
     def begin(self, namespace: str | None) -> None:
-        """Start the workers of a namespace, or of all namespaces (None), because its resources have been listed."""
+        """Start the workers of a namespace, or of all namespaces (None), once the watch has listed its resources."""
         self._begun.add(namespace)
         for key in self._inventory.clusters:
             self._open(key)
@@ -111,7 +111,7 @@ class ClusterWorkers:
         self._strays_changed.set()
 
     def _cluster_event(self, body: Json, *, is_gone: bool) -> Key:
-        """Store the Cluster and start its worker, or, if it was deleted, remove both; return the Cluster's key."""
+        """Store the Cluster and start its worker; if deleted, remove the Cluster and end the worker. Return its key."""
         key = key_of(body)
         self._inventory.keep(body, is_gone=is_gone)
         if is_gone:

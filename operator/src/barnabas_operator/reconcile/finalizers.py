@@ -19,7 +19,10 @@ async def with_finalizers(
     needs_finalizer: Callable[[ResourceT], bool],
     now: str,
 ) -> list[ResourceT]:
-    """Set or remove the finalizers of `resources`; return the resources that now have the right finalizers."""
+    """Set or remove the finalizers of `resources`; return the resources whose finalizers are now as needed.
+
+    If the API server refuses a change, the refusal is written into the status of the resource.
+    """
     asked = [
         each for each in resources if not has_finalizer_as(bodies[each.metadata.name], wanted=needs_finalizer(each))
     ]

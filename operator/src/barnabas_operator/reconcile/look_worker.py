@@ -60,14 +60,14 @@ class LookWorker:
         self._loop: Final = RetryingLoop(what, self._pause, self._attempt, self._clock, retry_s, self._look_ended)
 
     def begin(self, cluster: Cluster, bodies: Bodies) -> None:
-        """Reconcile the resources, with requests to the brokers; wake the worker if `bodies` have changed."""
+        """Reconcile with requests to the brokers from now on; wake the worker if anything has changed."""
         if self._cluster is None or self._why_resting:
             self._woken.set()
         self._cluster, self._why_resting = cluster, ""
         self._hear(bodies)
 
     def rest(self, bodies: Bodies, why: str) -> None:
-        """Reconcile without requests to the brokers, because of `why`; wake the worker if `bodies` have changed."""
+        """Reconcile without requests to the brokers from now on, because of `why`; wake the worker after changes."""
         if why != self._why_resting:
             self._woken.set()
         self._why_resting = why

@@ -46,7 +46,7 @@ class OperatorSettings:
     """The image pull secrets of maintenance pods, which must exist in the namespace of these pods."""
 
     def bootstrap_of(self, cluster: Cluster) -> str:
-        """Return the bootstrap addresses of a Cluster: every broker's host name with the ports that brokers use.
+        """Return the bootstrap addresses of a Cluster: all host names, with the ports for connections between brokers.
 
         The setting `bootstrap` takes precedence.
         """

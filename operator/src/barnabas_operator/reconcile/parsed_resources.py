@@ -30,7 +30,7 @@ class ParsedResources(Generic[ResourceT]):
         return good, [(resource, wrong) for _, resource, wrong in self._read.values() if wrong is not None]
 
     def status_of(self, name: str) -> Status | None:
-        """Return the status of the resource with this name."""
+        """Return the status of the resource with this name, as the last call of `all` parsed it."""
         return self._read[name][1].status
 
     def _of(self, body: Json) -> tuple[ResourceT, str | None]:

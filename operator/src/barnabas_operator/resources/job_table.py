@@ -27,7 +27,7 @@ class JobRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A rule about two options; `allowed` describes it as text.
 
     The kind `ordered` means that `option` must be less than `other` if both are given. The kind `needs` means that
-    `other` must be true if `option` is given. The kind `excludes` means that not both `option` and `other` may be true.
+    `other` must be true if `option` is given. The kind `excludes` means that at most one of the two may be true.
     """
 
     kind: Literal["ordered", "needs", "excludes"]

@@ -28,7 +28,7 @@ class MaintenanceJobSpec(
 class Count(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The progress of a run: how much is done, and the total."""
 
-    done: Annotated[int, Meta(description="the number so far")]
+    done: Annotated[int, Meta(description="how many are done so far")]
     total: Annotated[int, Meta(description="the total number; left out if the total is unknown")] | None = None
 
 
@@ -45,8 +45,8 @@ class MaintenanceJobStatus(
         ]
         | None
     ) = None
-    start_time: Annotated[str, Meta(description="when it began")] | None = None
-    completion_time: Annotated[str, Meta(description="when it ended")] | None = None
+    start_time: Annotated[str, Meta(description="when the run began")] | None = None
+    completion_time: Annotated[str, Meta(description="when the run ended")] | None = None
     duration_seconds: (
         Annotated[int, Meta(description="the seconds from the start of the run to its end, or until now")] | None
     ) = None
@@ -54,10 +54,10 @@ class MaintenanceJobStatus(
     attempts: Annotated[int, Meta(description="how many drivers were started")] | None = None
     driver_running: Annotated[bool, Meta(description="true if the driver of an active run is running")] | None = None
     activity: Annotated[str, Meta(description="the current activity, as the job reports it")] | None = None
-    stages: Annotated[Count, Meta(description="the number of stages")] | None = None
+    stages: Annotated[Count, Meta(description="the number of Spark stages")] | None = None
     records: Annotated[Count, Meta(description="the number of processed records")] | None = None
     records_per_second: Annotated[int, Meta(description="the current rate in records per second")] | None = None
-    progress: Annotated[str, Meta(description="such as 43%")] | None = None
+    progress: Annotated[str, Meta(description="the progress as text, such as 43%")] | None = None
     last_commit_time: Annotated[str, Meta(description="when an archive last committed")] | None = None
     records_behind: (
         Annotated[int, Meta(description="the number of records of the topic that an archive has not committed yet")]

@@ -118,7 +118,7 @@ class BrokerReconciler:
         stage = pods.next_stage(cluster)
         pods = pods.at_stage(stage)
         self._places = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
-        begins = pods.broker_set is None  # Brokers that will be removed keep their addresses, if any.
+        begins = pods.broker_set is None  # Only a new StatefulSet needs addresses of brokers to be removed.
         lacking = pods.external.lacking(cluster, self._places if begins else 0)
         if lacking:
             return BrokersOutcome(pods, refused or Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
@@ -134,7 +134,7 @@ class BrokerReconciler:
         try:
             is_new = await self._apply_brokers(cluster, pods)
         except ObjectRefused as error:
-            return BrokersOutcome(pods, error.refusal)  # Without new objects, brokers keep their settings.
+            return BrokersOutcome(pods, error.refusal)  # The refused objects do not affect running brokers.
         if is_new:
             pods = (await gather_pods(self._api, cluster, self._nodes)).at_stage(stage)
         if pods.broker_set is None or pods.broker_set.is_ending:

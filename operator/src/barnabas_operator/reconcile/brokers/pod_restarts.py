@@ -46,7 +46,7 @@ class PodRestarts:
     async def _end(self, cluster: Cluster, pod: BrokerPod, *, asks: bool) -> bool:
         """Evict the pod if `asks` is true and the pod is not lost; otherwise delete the pod.
 
-        Returns False if another pod already has its name.
+        Returns False if another pod already has the name of this pod.
         """
         namespace = cluster.metadata.namespace
         try:

@@ -186,7 +186,7 @@ class GroupLooker(Looker):
         return len(done) < len(worked) or any(each.is_busy for each in done)
 
     async def _end(self, cluster: Cluster, group: ConsumerGroup, owned: Collection[str], bodies: Bodies) -> bool:
-        """Carry out the deletion policy and remove the finalizer; return True if this must soon be tried again."""
+        """Carry out the deletion policy, and then remove the finalizer; return True if a retry must come soon."""
         body = bodies[group.metadata.name]
         try:
             why = await self._work.end(group, owned)
@@ -224,7 +224,7 @@ class GroupLooker(Looker):
         await self._write(await all_ended(self._unheard(each, why) for each in late), bodies)
 
     async def _unheard(self, group: ConsumerGroup, why: str) -> ConsumerGroup:
-        """Return the group with `why` in its status. Scale up its reset's target if it was not read for AWAY_S."""
+        """Return the group with `why` in its status. After AWAY_S without a reading, scale up its reset's target."""
         reason = why_waiting(group, why) or Refusal(CLUSTER_NOT_READY, why)
         work = await self._work.hold(group, reason.message) if self._is_long_unheard(group) else None
         return unheard(group, reason, self._now(), work)

@@ -13,7 +13,7 @@ from barnabas_operator.resources.json_types import Json
 NUMBERS_EVERY_S: Final = 60.0
 """The shortest time between two writes of a status in which only numbers have changed."""
 NUMBERS_AT_ONCE_MAX: Final = 30
-"""The most statuses with only changed numbers that one reconciliation writes; the longest unwritten come first."""
+"""The most statuses with only changed numbers that one reconciliation writes; those written longest ago come first."""
 
 
 class _Change(NamedTuple):

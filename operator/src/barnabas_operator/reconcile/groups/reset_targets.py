@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 STEPS_MAX: Final = 12
 """The most steps in one reconciliation. More are needed only if other clients keep changing the target."""
-CHANGES: Final = Refusal(KUBERNETES_ERROR, "other clients keep changing spec.scaling.target")
+CHANGES: Final = Refusal(KUBERNETES_ERROR, "other clients keep changing the workload that is spec.scaling.target")
 
 
 class ResetTargets:

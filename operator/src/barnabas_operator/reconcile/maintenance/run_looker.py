@@ -137,7 +137,7 @@ class RunLooker(Looker):
         good = [run for run in declared if not wrong.get(run.metadata.name)]
         await self._write((refused(run, cluster, wrong[run.metadata.name], now) for run in bad), bodies)
         turns = waiting_turns([*good, *not_gone])
-        if not self._why_not:  # Runs may begin, and need finalizers first.
+        if not self._why_not:  # A run that may begin needs a finalizer first.
             good = await with_finalizers(self._statuses, good, bodies, lambda run: _begins(run, turns), now)
 
         async def step(run: MaintenanceJob) -> None:

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 RIGHTS_EVERY_S: Final = 5.0
-"""The interval at which the ServiceAccounts and Roles of runs are applied again."""
+"""The time after which the ServiceAccount and RoleBinding of runs are applied again, even if unchanged."""
 GONE: Final = Refusal(RESOURCE_CONFLICT, "the MaintenanceJob has been deleted")
 
 
@@ -123,7 +123,7 @@ class RunWork:
         await self._api.dry_run(item)
 
     async def _give_rights(self, cluster: Cluster) -> None:
-        """Apply the ServiceAccounts and Roles of runs after a change, and at the latest every RIGHTS_EVERY_S."""
+        """Apply the ServiceAccount and RoleBinding of runs if they have changed, or after RIGHTS_EVERY_S."""
         async with self._rights_turn:
             if self._clock.monotonic_s() - self._rights_s >= RIGHTS_EVERY_S:
                 self._objects.forget()

@@ -71,7 +71,7 @@ def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: 
     done, refused = _apply(admin, plan.steps)
     problems = [each.refusal or _first_refusal(each, refused) for each in (*plans, *deletions)]
     if done:
-        state = _about(admin.cluster_state(), wanted, seen)  # Statuses show no configs, so none are read.
+        state = _about(admin.cluster_state(), wanted, seen)  # Configs are not read, because no status shows them.
     cluster = wanted.cluster.metadata.name
     topics = _with_status(plans, problems[: len(plans)], state, now, cluster)
     kept = _with_status(deletions, problems[len(plans) :], state, now, cluster)
