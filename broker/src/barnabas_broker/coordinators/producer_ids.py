@@ -1,7 +1,7 @@
 """The producer ids that InitProducerId returns; each id is assigned at most once in the life of the cluster.
 
-The controller allocates blocks of 1,000 ids. The broker requests the next block when a tenth of the current block is
-left, so that a producer rarely waits. The ids that a broker has left when it stops are never assigned.
+Brokers allocate blocks of 1,000 ids in the metadata store. A broker allocates the next block when a tenth of its block
+is left, so that a producer rarely waits. The ids that a broker has left when it stops are never assigned.
 """
 
 import asyncio

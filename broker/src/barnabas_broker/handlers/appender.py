@@ -52,7 +52,7 @@ further batches."""
 
 
 class Appender(msgspec.Struct):
-    """Appends the batches of one request, in order; `late` collects the results if at least one batch has to wait."""
+    """The appender of one request's batches, in order; `late` collects the results if a batch has to wait."""
 
     environment: HandlerEnvironment
     channel: Channel
@@ -237,7 +237,7 @@ class Appender(msgspec.Struct):
 
     @contextmanager
     def using_again(self, partition: Partition, place: int) -> Iterator[Partition]:
-        """Yield the partition after a wait. Raises ApiError if the batch may no longer be appended to the partition."""
+        """Find the partition again after a wait, and yield it. Raises ApiError if the batch must not be appended."""
         topic, number, _, _ = self.request.batches[place]
         with self.environment.replicas.failures.using(topic.name, number, topic.topic_id) as current:
             if current.topic_id != partition.topic_id:

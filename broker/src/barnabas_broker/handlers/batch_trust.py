@@ -48,7 +48,7 @@ class BatchTrust:
         self._logged: set[tuple[str, str]] = set()
 
     def of_connection(self, client_id: str) -> "ConnectionTrust":
-        """Return the trust of a new connection, whose first batches are checked."""
+        """Return the ConnectionTrust of a new connection, whose first batches are checked."""
         return ConnectionTrust(self, client_id)
 
     def found(self, client_id: str, topic: str, outcome: InvalidOutcome, what: str) -> None:
@@ -68,7 +68,7 @@ class BatchTrust:
 
 
 class ConnectionTrust:
-    """The trust in the batches of one connection."""
+    """The choice of the batches of one connection whose records are checked."""
 
     __slots__ = ("_broker", "client_id", "doubted")
 
@@ -87,11 +87,11 @@ class ConnectionTrust:
         self.doubted = max(self.doubted - (1 if header.record_count == 1 else FIRST_BATCHES), 0)
 
     def refused(self, topic: str, reason: str) -> None:
-        """Note a batch whose records do not match its header."""
+        """Count a batch whose records do not match its header; from now on check all batches of the connection."""
         self._lose(topic, InvalidOutcome.REFUSED, reason)
 
     def corrected(self, topic: str, said_ms: int, true_ms: int) -> None:
-        """Note a batch whose header had the wrong max timestamp."""
+        """Count a batch with a wrong max timestamp in its header; from now on check all batches of the connection."""
         self._lose(
             topic,
             InvalidOutcome.CORRECTED,

@@ -58,7 +58,7 @@ class Channel(Protocol):
     client: Client
     """The client, with the client id of the connection's first request."""
     trust: "ConnectionTrust | None"
-    """The trust in batches that this connection produces; None before the first Produce request."""
+    """The choice of the batches to check on this connection; None before the first Produce request."""
 
     def respond(self, parts: list[Part]) -> None:
         """Send the response now."""
@@ -67,8 +67,8 @@ class Channel(Protocol):
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
         """Return a callback that sends the response later; an empty list of parts sends no response.
 
-        The connection reads the next request after the callback, or at once with `reads_on`. Responses are sent in the
-        order of the requests.
+        The connection reads the next request after the call of the callback, or at once if `reads_on` is True.
+        Responses are sent in the order of the requests.
         """
         ...
 

@@ -60,7 +60,7 @@ class Limited:
         return self._used.is_unused(self.limit, monotonic_ms(self._clock))
 
     def wait_ms(self) -> int:
-        """Return the throttle time of the client; 0 within the quota."""
+        """Return the throttle time of the client in ms; 0 if the client is within its quota."""
         return min(self._used.wait_ms(self.limit, monotonic_ms(self._clock)), self._wait_ms_max)
 
     def count(self, amount: float) -> None:
@@ -68,7 +68,7 @@ class Limited:
         self._used.count(amount, self.limit, monotonic_ms(self._clock))
 
     def throttled(self, throttle_ms: int) -> None:
-        """Add a throttle time to the metrics."""
+        """Add a throttle time in ms to the total for the metrics."""
         self.throttled_ms += throttle_ms
 
 
@@ -179,7 +179,7 @@ class ClientQuotas:
         return list(self._counters.values())
 
     def connection_wait_ms(self, address: str) -> int:
-        """Count a new connection of an address; return the time that the connection must wait, 0 within the quota."""
+        """Return the ms that a new connection of an address must wait; if it need not wait, count it and return 0."""
         limit = self._connection_rates.get(address, self._connection_rates.get(None))
         if limit is None:
             return 0

@@ -171,7 +171,7 @@ class ConsumerFetch:
 
 
 class _Reader:
-    """Reads partitions within the byte limits of the request, which the first batch of the response may exceed."""
+    """The reader of partitions within the request's byte limits, which the first batch of the response may exceed."""
 
     __slots__ = ("_bytes_left", "_client", "_environment", "_is_before_zstd", "bytes_read", "is_urgent")
 
@@ -206,7 +206,7 @@ class _Reader:
             return self._refused(topic, wanted.partition, refusal), partition
 
     def put_back(self, result: FetchResult) -> None:
-        """Add the bytes of a result to the limits again, because its partition is read again."""
+        """Do not count the bytes of a result against the byte limits any more, because its partition is read again."""
         if result.records is not None:
             self.bytes_read -= result.records.length
             self._bytes_left += result.records.length
@@ -243,7 +243,7 @@ class _Reader:
 
 
 class _CommittedReader(_Reader):
-    """Reads up to the last stable offset, and lists the aborted transactions among the records."""
+    """A reader up to the last stable offset, which also returns the aborted transactions among the records."""
 
     __slots__ = ()
 

@@ -35,7 +35,7 @@ class _Guard:
         self._refusals = Refusals(API_SPECS[api_key].name, row.answers, row.refused, names_each=row.names_each)
 
     def __call__(self, environment: HandlerEnvironment, context: RequestContext, request: Any) -> Any | Awaitable[Any]:
-        """Refuse the elements that the client may not request, and pass the others to the handler."""
+        """Refuse the request, or the elements to which the client has no right; let the handler handle all others."""
         rights = rights_of(environment, context.client)
         needs = [each for each in self._row.needs if each.first_version <= context.api_version <= each.last_version]
         for need in needs:

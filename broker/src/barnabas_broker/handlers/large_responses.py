@@ -14,7 +14,7 @@ from barnabas_core.clock import Clock, Timers
 from barnabas_core.fair_turns import FIRST_TURN_S, FairTurn, next_turn
 
 BYTES_MAX: Final = 128 * 1024 * 1024
-"""The maximum size of one response. While all responses together are larger, only the oldest gets turns."""
+"""The maximum size of one response in bytes. While all responses together exceed it, only the oldest gets turns."""
 
 
 class SharedTurn(FairTurn):
@@ -108,7 +108,7 @@ class LargeResponses:
         self._wake_soon()
 
     def _chosen(self, *, holds_too_much: bool) -> _Waiting | None:
-        """Return the response that has waited longest, or the oldest response if all together are too large."""
+        """Return the response that has waited longest, or the oldest one if all responses together are too large."""
         while self._waiting:
             chosen = self._waiting.pop(self._oldest() if holds_too_much else 0)
             if not chosen.turn.is_gone():

@@ -20,7 +20,10 @@ class MutationCharge(Generic[NameT]):
     def __init__(
         self, environment: HandlerEnvironment, context: RequestContext, costs: Mapping[NameT, int], *, is_free: bool
     ) -> None:
-        """Charge the quota topic by topic, until it is used up; `refused` gets the other topics."""
+        """Charge the quota topic by topic.
+
+        For request versions from STRICT_SINCE on, `refused` gets the topics that come after the quota is used up.
+        """
         limits = None
         if environment.quotas.are_set and not is_free:
             limits = context.client.limits(environment.quotas)
@@ -42,7 +45,7 @@ class MutationCharge(Generic[NameT]):
                 self._limited.count(cost)
 
     def throttle_ms(self, outcomes: Mapping[NameT, object]) -> int:
-        """Give back the charge for topics that failed, and return the throttle time for the response."""
+        """Give back the charge for topics that failed, and return the throttle time in ms for the response."""
         if self._limited is None:
             return 0
         for name, outcome in outcomes.items():

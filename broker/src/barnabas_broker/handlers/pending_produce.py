@@ -42,7 +42,7 @@ class PendingProduce:
     """A Produce request that is answered when all results are known, or when the request times out.
 
     While a batch waits to be appended, the connection reads no further requests, so that batches keep their order.
-    After the timeout the batch is not appended any more.
+    After the timeout, batches that still wait are not appended any more.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class PendingProduce:
         self._results = results
 
     def hold(self, place: int, partition: Partition) -> None:
-        """Note that the batch at `place` is appended later; no further request is read until then."""
+        """Note that the batch with the index `place` is appended later; no further request is read until then."""
         self._partitions[place] = partition
         self._unappended.add(place)
         self._read_on = self._read_on or self._channel.defer()
@@ -94,13 +94,16 @@ class PendingProduce:
         return place in self._unappended
 
     def wait_for(self, place: int, partition: Partition) -> None:
-        """Note that the batch at `place` was appended, and that its result comes later."""
+        """Note that the batch with the index `place` was appended, and that its result comes later."""
         self._partitions[place] = partition
         if self._unappended:
             self._settle(place)
 
     def complete(self, place: int, result: ProduceResult) -> None:
-        """Store the result of the batch at `place`; a result after the timeout has no effect."""
+        """Store the result of the batch with the index `place`, and respond if no result is missing any more.
+
+        A result after the timeout has no effect.
+        """
         if self._timer is None:
             return
         self._results[place] = result
@@ -119,7 +122,7 @@ class PendingProduce:
         self._unappended.clear()
 
     def _settle(self, place: int) -> None:
-        """Note that the batch at `place` was appended or refused."""
+        """Note that the batch with the index `place` was appended or refused; read on if it was the last to wait."""
         self._unappended.discard(place)
         self._read_on_unless_held()
 

@@ -53,7 +53,7 @@ class BatchAppender(Protocol):
         ...
 
     def using_again(self, partition: Partition, place: int) -> AbstractContextManager[Partition]:
-        """Yield the partition after a wait. Raises ApiError if the batch may no longer be appended to the partition."""
+        """Find the partition again after a wait, and yield it. Raises ApiError if the batch must not be appended."""
         ...
 
     def refused(self, place: int, error: ApiError) -> ProduceResult:

@@ -55,7 +55,7 @@ async def handle(
 
 
 def offsets_partition(environment: HandlerEnvironment, group_id: str) -> TopicPartition:
-    """Return the partition that holds the offsets of a group."""
+    """Return the partition of `__consumer_offsets` that holds the offsets of a group."""
     return TopicPartition(CONSUMER_OFFSETS, coordinator_partition(group_id, environment.groups.runtime.partition_count))
 
 
@@ -89,9 +89,10 @@ async def _verify(
     request: TxnOffsetCommitRequest,
     producer: ProducerEpoch,
 ) -> None:
-    """Raise ApiError unless the group's partition is in the open transaction of the producer; from v5 on add it first.
+    """Raise ApiError unless the group's partition is in the open transaction of the producer.
 
-    The caller appends in the same turn of the event loop, so that no marker comes between the check and the offsets.
+    From v5 and transaction.version 2 on, the partition is added to the transaction first. The caller appends in the
+    same turn of the event loop, so that no marker comes between the check and the offsets.
     """
     partition = offsets_partition(environment, request.group_id)
     hosted = environment.replicas.lookup.find(partition.topic, None, partition.partition)

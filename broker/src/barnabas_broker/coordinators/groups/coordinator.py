@@ -171,7 +171,7 @@ class GroupCoordinator:
     def end_transaction(
         self, partition: int, marker: Marker, transaction_version: int, answer: Callable[[ErrorCode], object]
     ) -> None:
-        """Handle a marker in a partition of `__consumer_offsets`, which commits or aborts the producer's offsets."""
+        """Append a marker to a partition of `__consumer_offsets`; it commits or aborts the offsets of a transaction."""
         try:
             shard = self.runtime.at(partition)
         except ApiError as error:

@@ -62,7 +62,7 @@ def expire(shard: GroupShard, warned: set[str]) -> Iterator[None]:
 
 
 def _is_idle(shard: GroupShard, group: Group) -> bool:
-    """Return True if the group still exists and none of its records is being written."""
+    """True if the group still exists, is not Dead, and none of its records is being written."""
     group_id = group.group_id
     is_here = not shard.writer.is_closed and shard.tables.groups.get(group_id) is group
     return is_here and group.state is not GroupState.DEAD and not shard.writer.is_writing(group_id)

@@ -59,7 +59,7 @@ class JoinDeadline:
     remaining_ms: int = 0
     new_member_added: bool = False
     paused_until_ms: int = 0
-    """The earliest time at which the join phase may end after all members have joined; 0 means no limit."""
+    """The time in ms before which the join phase does not end, even if all members have joined; 0 for no such time."""
 
     def end_pause(self) -> None:
         """Allow the join phase to end as soon as all members have joined."""
@@ -289,7 +289,7 @@ class Group:
         return deadline_ms
 
     def touch(self, member: Member, now: Now) -> None:
-        """Restart the session timeout of a member that sent a request or received an answer."""
+        """Restart the session timeout of a member that sent a request or received an answer; clear `is_unheard_of`."""
         member.is_unheard_of = False
         member.session_deadline_ms = self.expect(now.steady_ms + member.session_timeout_ms)
 

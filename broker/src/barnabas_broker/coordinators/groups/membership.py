@@ -9,7 +9,7 @@ from barnabas_core.errors import ErrorCode
 
 
 def heartbeat(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
-    """Extend a member's session; return REBALANCE_IN_PROGRESS if the member has to rejoin."""
+    """Extend a member's session; return NONE, REBALANCE_IN_PROGRESS if the member has to rejoin, or another error."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = group.check_member(member_id, instance_id)
@@ -23,7 +23,7 @@ def heartbeat(group: Group, member_id: str, instance_id: str | None, generation:
 
 
 def leave(group: Group, identities: Iterable[MemberIdentity], step: Step) -> list[LeaveResult]:
-    """Remove members that leave, and begin one rebalance; return a result for each member."""
+    """Remove the members that leave, and begin one rebalance for all of them; return a result for each member."""
     size = len(group.members)
     results = [LeaveResult(identity, _leave_one(group, identity, step)) for identity in identities]
     _some_went(group, step, size, "members left")

@@ -32,7 +32,7 @@ _PAUSE_DOUBLINGS_MAX: Final = 6
 
 
 def join(group: Group, request: JoinRequest, token: Token, step: Step) -> None:
-    """Handle a JoinGroup, which this step or a later step answers."""
+    """Add or update a member by its JoinGroup, and answer the request now or when the join phase ends."""
     error = _refusal(group, request, step.config)
     if error is not ErrorCode.NONE:
         _refuse(group, request, token, error, step)
@@ -268,7 +268,11 @@ def deadline_passed(group: Group, step: Step) -> None:
 
 
 def complete(group: Group, step: Step) -> None:
-    """End the join phase and begin a generation with the members that joined; a group without members becomes Empty."""
+    """End the join phase, and begin a generation with the members that joined.
+
+    Dynamic members that did not join are removed. If only static members are left and none has joined, the join phase
+    continues. A group without members becomes Empty.
+    """
     members = list(group.members.values())
     absent = [member for member in members if member.awaiting_join is None]
     for member in absent:

@@ -25,7 +25,7 @@ _PER_GROUP: Final = 10
 
 
 def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode], object]) -> None:
-    """Delete a group and all its offsets, if the group is Empty."""
+    """Delete a group and all its offsets if the group is Empty; otherwise answer with an error."""
     group = shard.tables.groups.get(group_id)
     error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else check_delete_group(group)
     if group is None or error is not ErrorCode.NONE:

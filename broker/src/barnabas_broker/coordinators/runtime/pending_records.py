@@ -68,7 +68,7 @@ class PendingRecords(Generic[ValueT]):
         self._counting.pop(key, None)
 
     def end(self, producer_id: int, *, is_commit: bool) -> list[tuple[bytes, ValueT]]:
-        """End the transaction of a producer, and return its keys and records that take effect."""
+        """End the transaction of a producer; return its keys and records that take effect, none after an abort."""
         counting = []
         for key, (order, value) in self._by_producer.pop(producer_id, {}).items():
             if is_commit and order > self._counting.get(key, 0):

@@ -35,7 +35,7 @@ class Runtime(Generic[MachineT]):
         self._sweeps: dict[Callable[[MachineT], Iterator[None]], Cancellable] = {}
 
     def elect(self, partition: int, leader_epoch: int) -> None:
-        """Load a partition that this broker leads, unless the partition was loaded in this leader epoch.
+        """Load a partition that this broker leads, unless its loading has begun in this leader epoch or a later one.
 
         In a new leader epoch the log may differ, because other brokers may have led the partition in between.
         """

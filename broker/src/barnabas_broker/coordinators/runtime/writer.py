@@ -61,8 +61,8 @@ class CoordinatorLog(Protocol):
     def read(self, partition: int, on_ready: Callable[[], object]) -> Iterator[KeyValueSlice | None]:
         """Yield the last value of each key in each slice of the log, from the start to the end of the log.
 
-        The slices contain uncommitted records, too; reading a slice takes about a millisecond. After a None the caller
-        continues when `on_ready` is called. Raises ApiError and StorageError.
+        The slices contain uncommitted records, too; reading a slice takes about a millisecond. If the iterator yields
+        None, the caller must wait until `on_ready` is called. Raises ApiError and StorageError.
         """
         ...
 
@@ -84,7 +84,7 @@ RecordT = TypeVar("RecordT", bound=Encodable)
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """The records of one `submit`, answered once all records are committed or an append has failed."""
+    """A call of `submit`, answered when all records are committed, an append fails, or the write timeout is over."""
 
     name: str
     answer: Callable[[ErrorCode], object] | None
@@ -187,14 +187,14 @@ class PartitionWriter(Generic[RecordT]):
                     yield from part.records
 
     def when_idle(self, name: str, callback: Callable[[], object]) -> None:
-        """Call `callback` once no record of the group or transactional id is being written, possibly at once."""
+        """Call `callback` at once or later, when no record of the group or transactional id is being written."""
         if self.is_writing(name):
             self._waiting.setdefault(name, []).append(callback)
         else:
             callback()
 
     def close(self) -> None:
-        """Answer all pending writes with NOT_COORDINATOR, and apply no further records."""
+        """Answer all pending writes with NOT_COORDINATOR, apply no more records, and end the waits of `when_idle`."""
         self.is_closed = True
         parts = [part for batch in self._batches for part in batch.parts] + self._queue
         for batch in self._batches:
@@ -221,7 +221,10 @@ class PartitionWriter(Generic[RecordT]):
             batch.timer = self._timers.call_later(self._timeout_ms / 1000, batch.late)
 
     def finished(self, batch: "_Batch", error: ErrorCode) -> None:
-        """Apply and answer the writes of a batch that is committed or has failed."""
+        """Apply the writes of a committed batch, and answer the writes of a committed or failed batch.
+
+        If the failed batch may be in the log, `on_doubt` is called.
+        """
         if batch not in self._batches:
             return
         del self._batches[batch]

@@ -13,7 +13,7 @@ from barnabas_core.clock import Timeout
 _logger = logging.getLogger(__name__)
 
 _TIMEOUT_S: Final = 35.0
-"""The request timeout in seconds, longer than the other broker waits for its replicas."""
+"""The request timeout in seconds, longer than the time for which the other broker waits for its followers."""
 _ITEMS_MAX: Final = 500
 """The maximum number of items in a request; handling them blocks the other broker's event loop for 1 or 2 ms."""
 
@@ -48,7 +48,7 @@ class Exchange(Protocol[AskedT]):
         ...
 
     def answered(self, items: Sequence[AskedT], answer: Any | None) -> None:
-        """Handle the broker's response to the items, None if the broker did not respond."""
+        """Handle the broker's response to the items; `answer` is None if the broker sent no valid response."""
         ...
 
 
@@ -63,7 +63,7 @@ class BrokerQueues(Generic[ItemT]):
         self._links: dict[int, RequestLink] = {}
 
     def put(self, broker_id: int, item: ItemT) -> None:
-        """Add an item to the next request to this broker."""
+        """Send an item to a broker with the next request, or with a later one if the next request is full."""
         queue = self._queues.get(broker_id)
         if queue is not None:
             queue.append(item)

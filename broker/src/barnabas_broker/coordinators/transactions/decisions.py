@@ -32,7 +32,7 @@ NOBODY = ProducerEpoch(NO_PRODUCER_ID, NO_EPOCH)
 
 
 class Decision(NamedTuple):
-    """The transaction to write, None if it does not change, and the answer to send once it is stored."""
+    """The transaction to write (None if the transaction does not change), and the answer to send after the write."""
 
     error: ErrorCode
     write: Transaction | None = None
@@ -43,9 +43,10 @@ class Decision(NamedTuple):
 def init_producer_id(
     found: Transaction | None, expected: ProducerEpoch, timeout_ms: int, new_id: int, now_ms: int
 ) -> Decision:
-    """Assign a new epoch or producer id, which fences earlier producers.
+    """Return the decision on an InitProducerId: a new epoch or producer id, which fences earlier producers.
 
-    `expected` is the producer id and epoch in the request, NOBODY if the request has none.
+    `expected` is the producer id and epoch in the request, NOBODY if the request has none. If a transaction is open,
+    the decision aborts the transaction and answers CONCURRENT_TRANSACTIONS, so that the client retries.
     """
     known = found or Transaction(new_id, NO_EPOCH, timeout_ms)
     if expected != NOBODY and not _may_be_expected(known, expected):
@@ -75,7 +76,7 @@ def _may_be_expected(known: Transaction, expected: ProducerEpoch) -> bool:
 
 
 def abort(ongoing: Transaction, new_id: int, now_ms: int) -> Transaction:
-    """Abort a transaction and fence its producer, because of a timeout or an InitProducerId of another producer."""
+    """Return the transaction in state PREPARE_ABORT, with a new epoch that fences its producer."""
     return _prepare(ongoing, PREPARE_ABORT, True, new_id, now_ms)
 
 
@@ -86,7 +87,7 @@ def add_partitions(
     client_version: int,
     now_ms: int,
 ) -> Decision:
-    """Add partitions to the transaction; begin a transaction if none is open."""
+    """Return the decision to add partitions to the open transaction, or to begin a transaction with them."""
     error = _refusal(found, by)
     if found is None or error is not ErrorCode.NONE:
         return Decision(error)
@@ -114,7 +115,7 @@ def _refusal(found: Transaction | None, by: ProducerEpoch) -> ErrorCode:
 def end(
     found: Transaction | None, by: ProducerEpoch, commit: bool, client_version: int, new_id: int, now_ms: int
 ) -> Decision:
-    """Commit or abort a transaction. With transaction.version 2 each EndTxn bumps the epoch (KIP-890)."""
+    """Return the decision on an EndTxn; from transaction.version 2 on, each EndTxn bumps the epoch (KIP-890)."""
     if found is None:
         return Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if client_version >= 2:
@@ -163,7 +164,7 @@ def _is_committing(found: Transaction) -> bool:
 
 def _prepared(found: Transaction, commit: bool, bump: bool, new_id: int, now_ms: int) -> Decision:
     written = _prepare(found, PREPARE_COMMIT if commit else PREPARE_ABORT, bump, new_id, now_ms)
-    written = written._replace(client_version=2 if bump else 0)  # EndTxn determines the version of its markers.
+    written = written._replace(client_version=2 if bump else 0)  # The EndTxn sets the version of the markers.
     return Decision(ErrorCode.NONE, written, completed(written, now_ms).producer)
 
 

@@ -82,7 +82,10 @@ class TransactionGate:
     async def ask(
         self, transactional_id: str, by: ProducerEpoch, partition: TopicPartition, *, adds: bool
     ) -> ErrorCode:
-        """Return NONE if the partition is in the producer's open transaction; if `adds` is true, add it first."""
+        """Return NONE if the partition is in the producer's open transaction, else an error code.
+
+        If `adds` is True, the coordinator adds the partition to the transaction first.
+        """
         question = _Question(transactional_id, by, adds)
         answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.get(question)

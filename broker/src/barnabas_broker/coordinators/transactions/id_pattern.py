@@ -46,7 +46,7 @@ class IdPattern:
                 self._alternatives[-1] += _parts(match["one"], match["times"])
 
     def fits(self, name: str) -> bool:
-        """True if the pattern matches the whole transactional id."""
+        """True if the pattern matches the whole transactional id; an id of more than ID_CHARS_MAX never matches."""
         return len(name) <= ID_CHARS_MAX and any(_fits(parts, name) for parts in self._alternatives)
 
 
@@ -62,7 +62,7 @@ def _parts(one: str, times: str) -> list[_Part]:
 
 
 def _fits(parts: list[_Part], name: str) -> bool:
-    """True if the parts match the whole name; the set of places holds the index of each part that may match next."""
+    """True if the parts match the whole name; `places` holds the index of each part that may match next."""
     places = _with_lacking(parts, {0})
     for character in name:
         reached = set()
@@ -74,7 +74,7 @@ def _fits(parts: list[_Part], name: str) -> bool:
 
 
 def _with_lacking(parts: list[_Part], places: set[int]) -> set[int]:
-    """Return the places, and all later places that can be reached by skipping optional parts."""
+    """Return the indexes of parts in `places`, and all later indexes that can be reached by skipping optional parts."""
     found = set(places)
     for place, part in enumerate(parts):
         if place in found and part.may_lack:

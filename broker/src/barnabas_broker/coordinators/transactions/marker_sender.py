@@ -72,7 +72,10 @@ class MarkerSender:
         is_wanted: Callable[[], bool],
         done: Callable[[], object],
     ) -> None:
-        """Send a marker to all partitions until `is_wanted` returns False; call `done` once all partitions have it."""
+        """Send a marker to all partitions, and retry while `is_wanted` returns True.
+
+        `done` is called when no partition needs the marker any more.
+        """
         self._route(Ending(marker, transaction_version, set(partitions), is_wanted, done), partitions)
 
     def _route(self, ending: Ending, partitions: Collection[TopicPartition]) -> None:
@@ -107,7 +110,10 @@ class MarkerSender:
         return WriteTxnMarkersRequest(markers=[_wanted(*item) for item in items if item.ending.is_wanted()])
 
     def answered(self, items: Sequence[_Item], answer: WriteTxnMarkersResponse | None) -> None:
-        """Record which partitions have their markers, and send the other markers again."""
+        """Record which partitions need no marker any more, and send all other markers again later.
+
+        `done` of a transaction is called when no partition needs a marker any more.
+        """
         codes = {} if answer is None else _codes(answer)
         for ending, partitions in items:
             missing = [each for each in partitions if not self._is_over(ending, each, codes)]

@@ -44,7 +44,7 @@ _RETRY_S: Final = 0.5
 SendMarkers = Callable[[Marker, int, Collection[TopicPartition], Callable[[], bool], Callable[[], object]], object]
 """The function that sends a marker: it takes the marker, its transaction version, the partitions, and two callbacks.
 
-The first callback returns whether the marker is still wanted; the second is called once all partitions have the marker.
+The first callback returns False to stop the retries; the second is called when no partition needs the marker any more.
 """
 
 

@@ -51,8 +51,8 @@ class Known(NamedTuple):
 class Controller:
     """The controller task of a broker.
 
-    `run` runs on every broker. On a broker that is not the controller, `run` only fences suspected brokers, and
-    takes over if the controller has died.
+    `run` runs on every broker. On a broker that is not the controller, `run` only fences brokers with an ended lease
+    after a call of `suspect`, and tries to become the controller if the controller is fenced or not registered.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Controller:
         self._suspicious = False
         self._brokers_changed = True
         self._beat = False
-        """True if it is time for the next heartbeat, which checks the leases."""
+        """True if a heartbeat is due, at which the leases are checked."""
         self._changed_topics: set[str] = set()
         self._next_expiry_ms: int | None = None
         self._balance_at_s = 0.0
@@ -95,7 +95,7 @@ class Controller:
         return self._passes, self._transitions.rounds, self._partitions.rounds
 
     def suspect(self, broker_id: int) -> None:
-        """Check the lease of a broker to which a connection broke, and fence the broker if its lease has ended."""
+        """Let `run` check the lease of a broker whose connection broke, and fence the broker if the lease has ended."""
         registration = self._image.brokers.get(broker_id)
         if registration is not None and not registration.fenced:
             self._suspicious = True
@@ -197,7 +197,10 @@ class Controller:
         return known, self._by_name(await self._store.leases(BROKER_LEASES))
 
     async def _leases_tell_otherwise(self) -> bool:
-        """True if the followed leases show a fenced broker with a valid lease, or an unfenced broker without one."""
+        """True if the last known leases contradict the registration of another broker.
+
+        A fenced broker must have no valid lease, and an unfenced broker must have one.
+        """
         leases = self._by_name(await self._store.followed_leases(BROKER_LEASES))
         now_ms = monotonic_ms(self._clock)
         return any(
@@ -274,7 +277,7 @@ class Controller:
         return [broker_id for broker_id, outcome in outcomes.items() if isinstance(outcome, Planned)]
 
     async def _update_partitions(self) -> None:
-        """Remove dead brokers from ISRs and elect leaders, starting with the topics that have no live leader.
+        """Remove dead brokers from ISRs and elect leaders, first in topics that have a partition without a live leader.
 
         When a broker joins or dies, all topics are checked, but only the topics that change are written.
         """
@@ -317,7 +320,7 @@ def _fenced(registration: BrokerRegistration) -> BrokerRegistration:
 
 
 def _admitted(registration: BrokerRegistration) -> BrokerRegistration:
-    """Unfence the registration, and clear `may_lack_records`, because the partitions now show the losses."""
+    """Return the registration unfenced, and without `may_lack_records`, because the partitions now show the losses."""
     return msgspec.structs.replace(registration, fenced=False, may_lack_records=False)
 
 

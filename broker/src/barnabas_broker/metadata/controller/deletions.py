@@ -20,7 +20,7 @@ from barnabas_core.errors import ApiError
 FINISHED_AFTER_MS: Final = 5_000
 """The age of a tombstone at which the controller deletes the topic, because the tombstone's writer has not done so."""
 KEPT_MS: Final = 600_000
-"""The least age of a tombstone at its removal, and the time for which all brokers must have been alive together."""
+"""The time in ms for which a tombstone is kept at least, and for which all brokers must be alive before its removal."""
 KEPT_MAX: Final = 10_000
 """The number of tombstones that are kept while a broker is down.
 
@@ -47,7 +47,7 @@ def tombstone_of(topic: TopicDocument, now_ms: int) -> TombstoneDocument:
 async def delete_documents(
     topics: Mapping[str, TopicDocument], transitions: Transitions, image: MetadataImage
 ) -> dict[str, Planned | ApiError]:
-    """Delete the documents of those topics that have a tombstone; keep a new topic of the same name."""
+    """Delete the documents of the topics in `topics` that have a tombstone; keep new topics of the same names."""
 
     def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
         found = {name: image.buried.get(name) for name in names}

@@ -99,7 +99,11 @@ class LossReports:
                     "%s is offline because every replica lacks records: %s; %s", each.where, each.text(), _way_on(each)
                 )
             if len(news) > LINES_MAX:
-                log.error("%d more partitions of %s are offline for the same reason", len(news) - LINES_MAX, name)
+                log.error(
+                    "%d more partitions of %s are offline because every replica lacks records",
+                    len(news) - LINES_MAX,
+                    name,
+                )
 
 
 def _way_on(lost: Lost) -> str:

@@ -56,7 +56,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 log = logging.getLogger(__name__)
 
 UNREGISTRATION_MS: Final = 5_000
-"""The lease duration in an unregistration. A broker that starts meanwhile may have to wait this long."""
+"""The duration in ms of the lease that keeps a broker from starting while the broker is unregistered."""
 
 ACLS_OF_PATTERN_MAX: Final = 5_000
 """The most ACLs of one resource pattern, so that their document fits into a Kubernetes object."""
@@ -116,7 +116,7 @@ class MetadataWriter(PartitionStateWriter):
         failures: dict[str, ErrorCode] = {}
         for name, outcome in outcomes.items():
             if isinstance(outcome, ApiError) and outcome.code is ErrorCode.POLICY_VIOLATION:
-                # Clients retry until the topic has its metadata again.
+                # The topic has lost its metadata. Clients retry until the metadata is restored.
                 failures[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 log.warning("topic %s could not be created automatically: %s", name, outcome)

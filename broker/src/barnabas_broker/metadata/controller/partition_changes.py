@@ -102,7 +102,7 @@ class PartitionChanges:
         return answers
 
     async def change_topics(self, names: Sequence[str], decide: DecidePartition) -> dict[str, ApiError]:
-        """Change all partitions of the existing topics in `names`; return the topics whose changes failed."""
+        """Change all partitions of the existing topics in `names`; return the error of each topic that failed."""
         topics = (self._image.topics.get(name) for name in names)
         pieces = [
             Piece(topic.name, tuple(numbers)) for topic in topics if topic is not None for numbers in pieces_of(topic)

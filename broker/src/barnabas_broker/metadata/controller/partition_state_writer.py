@@ -50,7 +50,7 @@ class PartitionStateWriter:
         return await self.partitions.change(proposed, decide)
 
     async def resign(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
-        """Remove this broker from partitions whose logs failed here in these leader epochs."""
+        """Remove this broker as leader and from the ISR and ELR where its log failed in the given leader epoch."""
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             return resign(topic.partitions[which.partition], self._broker_id, failed_epochs[which], rules)
@@ -98,7 +98,7 @@ class PartitionStateWriter:
                 )
 
     async def hand_over(self, broker_id: int) -> list[TopicPartition]:
-        """Move leadership from a broker that is about to stop, and remove it from ISRs (controlled shutdown).
+        """Mark a broker as shutting down, elect other leaders for its partitions, and remove the broker from ISRs.
 
         Returns the partitions that no other broker can lead. Raises ApiError if the metadata cannot be changed.
         """

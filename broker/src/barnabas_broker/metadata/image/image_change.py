@@ -19,7 +19,7 @@ class ImageChange:
     deleted: tuple[TopicDocument, ...] = ()
     brokers: frozenset[int] = frozenset()
     seen_alive: frozenset[int] = frozenset()
-    """The changed brokers that were alive, or may have been alive unseen, at some time between the two states."""
+    """The changed brokers that were alive after a change, or may have been, because a listing hides earlier states."""
     configs: frozenset[str] = frozenset()
     """The ids, as text, of brokers whose dynamic configs changed; "" stands for the defaults of all brokers."""
     acls: frozenset[str] = frozenset()

@@ -254,7 +254,7 @@ class MetadataImage(ShownDocuments):
         pending.touched[name] = None
 
     def _look_at_topics(self, pending: Pending) -> None:
-        """Update the topics that a batch has touched, after all documents of the batch are known."""
+        """Update the topics whose documents or tombstones have changed since the last call."""
         touched, pending.touched, pending.touched_keys = pending.touched, {}, set()
         for name in touched:
             head = self.stored(topic_key(name))
@@ -286,7 +286,7 @@ class MetadataImage(ShownDocuments):
         self._show_topic(newest, pending)
 
     def _look_at_absence(self, name: str, pending: Pending) -> None:
-        """Handle a topic whose head is missing, because the topic was deleted or the head was lost."""
+        """Remove a topic whose head is missing if the topic has a tombstone; otherwise mark the head as lost."""
         self.incomplete.pop(name, None)
         self.buried.pop(name, None)
         known = self.topics.get(name)

@@ -22,23 +22,23 @@ def may_lack_records(previous: BrokerRegistration, registration: BrokerRegistrat
 
 
 def machine_ran_on(previous: BrokerRegistration, boot_id: str) -> bool:
-    """True if the machine was not rebooted between the previous incarnation and the boot with this id."""
+    """True if the previous incarnation started in the same boot of the machine, whose id is `boot_id`."""
     return previous.boot_id != "" and previous.boot_id == boot_id
 
 
 def cut_dirs(previous: BrokerRegistration, boot_id: str) -> frozenset[UUID]:
-    """Return the directories that were away before, and whose last use was before a reboot of the machine."""
+    """Return the log directories that the previous incarnation lacked, and that were last used before a reboot."""
     return frozenset(each for each, used_in in previous.away_since.items() if used_in != boot_id or not used_in)
 
 
 def away_since(previous: BrokerRegistration, registration: BrokerRegistration) -> dict[UUID, str]:
-    """Return for each directory that is away in the new incarnation the boot id at its last use."""
+    """Return the boot id at the last use of each log directory that is unavailable to the new incarnation."""
     away = [each for each in remembered_dirs(previous, registration) if each not in registration.directory_ids]
     return {each: previous.away_since.get(each, previous.boot_id) for each in away}
 
 
 def remembered_dirs(previous: BrokerRegistration, registration: BrokerRegistration) -> tuple[UUID, ...]:
-    """Return the ids of the new incarnation's log directories, including directories that are away."""
+    """Return the ids of the new incarnation's log directories, including unavailable log directories."""
     if not registration.dirs_away:
         return registration.directory_ids
     return tuple(dict.fromkeys((*registration.directory_ids, *previous.directory_ids)))

@@ -31,7 +31,7 @@ Thing = TypeVar("Thing")
 
 
 class HeldLog(NamedTuple):
-    """The present end of a log; `kept` says which acknowledged records have survived this start."""
+    """The present end of a log; `kept` says whether all, all synced or only some acknowledged records are left."""
 
     topic: str
     topic_id: UUID
@@ -51,7 +51,7 @@ def lacks_records(held: HeldLog, reported: LogEnd | None) -> bool:
 
 
 def part_of(topic_id: UUID, partition: int) -> int:
-    """Return the number of the log-end document that has a partition."""
+    """Return the number of the log-end document with the log end of a partition."""
     return (topic_id.int + partition // PARTITIONS_TOGETHER) % PARTS
 
 
@@ -114,7 +114,7 @@ def _entries(document: LogEndsDocument | None, topic_id: UUID) -> Mapping[int, L
 
 
 def _decoded(raw: msgspec.Raw) -> tuple[LogEnd, ...]:
-    """Return the decoded log ends, or none if the JSON is unreadable. Its broker then writes the log ends again."""
+    """Return the decoded log ends, or none if the JSON is unreadable; the broker with the logs writes them again."""
     try:
         return _ENDS.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -257,9 +257,9 @@ class LogEnds:
             yield thing
 
     def _not_found_again(self, topic: TopicDocument, known: KnownEnds) -> Iterator[LogEnd]:
-        """Yield NO_LOG for each partition that this broker reported before.
+        """Yield a log end with the offset NO_LOG for each partition whose log end this broker reported before.
 
-        The caller replaces NO_LOG by the log end of each log that the broker still has.
+        The caller replaces the log ends of all logs that the broker still has.
         """
         for number, state in enumerate(topic.partitions):
             end = known.find(self._broker_id, topic.topic_id, number) if self._broker_id in state.replicas else None

@@ -223,7 +223,7 @@ class Membership:
         return min(self._heartbeat_ms / 1000, until_s) if until_s > 0 else self._heartbeat_ms / 1000
 
     async def _register(self, broker_epoch: int) -> None:
-        """Write the registration over the stored one, which is safe while this broker holds its lease."""
+        """Report the log ends, and overwrite the stored registration, which is safe while this broker has its lease."""
         key = broker_key(self._registration.broker_id)
         found = await self._store.get(key)
         previous = decode_if_readable(key, found.value) if found is not None else None
@@ -282,7 +282,7 @@ class Membership:
             await self.join()
 
     async def _is_uncontrolled(self) -> bool:
-        """True if the controller lease may be free, according to the followed leases of the store."""
+        """True if the controller lease may be free, according to the last known leases."""
         followed = await self._store.followed_leases(CONTROLLER_LEASE)
         expires_at_ms = min((lease.expires_at_ms for lease in followed), default=0)
         is_held = expires_at_ms > monotonic_ms(self._clock)
@@ -290,7 +290,7 @@ class Membership:
         return not is_held
 
     async def _hold_control(self) -> None:
-        """Renew the controller lease, or take it if it is free."""
+        """Renew the controller lease; or, if the lease is free, acquire the lease and write the controller document."""
         held = self._controller_lease
         try:
             if held is not None:

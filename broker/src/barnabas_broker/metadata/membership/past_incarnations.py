@@ -13,7 +13,7 @@ from barnabas_broker.metadata.topic_layout import key_of
 
 
 class PastIncarnations:
-    """The past incarnations of brokers, as far as this broker has followed the image."""
+    """The past incarnations of brokers, from the changes of the metadata image since `start`."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
@@ -21,7 +21,7 @@ class PastIncarnations:
         """The revision since which a broker has been fenced or shutting down, by broker id."""
 
     def start(self) -> None:
-        """Start to follow the image."""
+        """Begin to listen to changes of the metadata image."""
         self._see(ImageChange(brokers=frozenset(self._image.brokers)))
         self._image.subscribe(self._see)
 

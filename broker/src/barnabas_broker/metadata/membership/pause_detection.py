@@ -50,7 +50,8 @@ class PauseDetection:
     def is_awake(self) -> bool:
         """True if this process was not suspended since it last read the latest metadata.
 
-        The broker calls this method for each partition of a request, so it must be cheap.
+        Otherwise this method starts a task that reads the latest metadata. The broker calls this method for each
+        partition of a request, so it must be cheap.
         """
         return self._clock.monotonic_s() <= self._awake_until_s or self._falls_asleep()
 

@@ -146,7 +146,7 @@ class MetadataStore(Protocol):
         ...
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
-        """Return the leases as the events that this process has received show them.
+        """Return the leases as the events of the watch have shown them last.
 
         The result is cheap, but may be stale: callers use it to see whether there is work, never to decide.
         """

@@ -165,7 +165,7 @@ def _usable(view: ClusterView, broker: str, overrides: Overrides) -> UsableConfi
 
 
 def _check_usable(view: ClusterView, broker: str, after: Overrides) -> None:
-    """Raise InvalidConfig if the change makes a setting of the broker unusable."""
+    """Raise InvalidConfig if the configs in `after` make a setting of the broker unusable that is usable now."""
     known = _usable(view, broker, view.overrides).ignored
     problems = [problem for problem in _usable(view, broker, after).ignored if problem not in known]
     if problems:

@@ -39,10 +39,10 @@ def begin_incarnation(
 ) -> PartitionState:
     """Return the partition for a restarted broker that is about to be unfenced: the broker begins as a follower.
 
-    The partition epoch rises, so that no earlier decision about the previous incarnation takes effect, such as
-    adding the broker to the ISR. The epoch need not rise if `is_past` is True and the broker is neither leader nor
+    The partition epoch rises, so that an earlier decision about the previous incarnation, such as adding the broker
+    to the ISR, cannot take effect. The epoch need not rise if `is_past` is True and the broker is neither leader nor
     in the ISR: every broker that can write this state knows that the previous incarnation has ended. A partition
-    whose only replica is this broker stays unchanged, unless its log lacks records.
+    whose only replica is this broker stays unchanged, unless the broker's log lacks records.
     """
     if lacks_records:
         return lose(state, broker, rules)

@@ -1,8 +1,8 @@
 """The state of a partition whose logs are ahead of the metadata, because an older copy of the metadata was restored.
 
-The ISR of the older copy proves nothing, because a later leader may have committed records without some of its members.
-As in Raft, the log with the latest leader epoch, and the longest of several such logs, has all records that the live
-replicas can know.
+The ISR in the older copy proves nothing, because a later leader may have committed records without some of these
+replicas. As in Raft, the log with the latest leader epoch, and the longest of several such logs, has every committed
+record that any live replica has.
 """
 
 from typing import NamedTuple

@@ -42,9 +42,9 @@ class NotRestored(NamedTuple):
 
 
 def restored_topics(image: MetadataImage, config: BrokerConfig, *, accepts_loss: bool) -> list[Restored | NotRestored]:
-    """Decide on each topic that has logs and incomplete metadata.
+    """Return for each topic with logs and incomplete metadata the document to write, or why it is not restored.
 
-    `accepts_loss` allows partitions without any log to be restored as empty.
+    `accepts_loss` also restores partitions without any log, as empty partitions, and partitions with missing logs.
     """
     held, strays = reported_ends(image), stray_topics(image)
     decided: list[Restored | NotRestored] = []
@@ -66,7 +66,7 @@ def restored_topics(image: MetadataImage, config: BrokerConfig, *, accepts_loss:
 
 
 def _head(image: MetadataImage, name: str, topic_id: UUID, config: BrokerConfig) -> TopicDocument:
-    """Return the topic document that the store still has, or a new one."""
+    """Return the topic document that the store still has, or a new topic document without partitions."""
     head = image.incomplete.get(name)
     if head is not None and head.topic_id == topic_id:
         return head

@@ -14,8 +14,8 @@ def revised(before: PartitionState, wanted: PartitionState, rules: Rules, lost: 
 
     A reassignment ends once all its targets are in sync. A replica that leaves an ISR which falls below
     min.insync.replicas becomes an eligible leader replica, except replicas in `lost`, which may lack records.
-    Replicas in the ISR no longer count as lacking records. The epochs rise; `before` itself is returned if nothing
-    changes.
+    Replicas in the ISR no longer count as lacking records. The partition epoch rises with every change, and the leader
+    epoch with every election. If nothing changes, `before` itself is returned.
     """
     after = _completed(wanted)
     elr = _eligible_leader_replicas(before, after, rules, lost)

@@ -38,8 +38,8 @@ class FeatureUpdate(NamedTuple):
 def with_implied(finalized: Mapping[str, int], updates: Sequence[FeatureUpdate]) -> Sequence[FeatureUpdate]:
     """Return the updates, with the `transaction.version` that a change of the metadata level implies.
 
-    An explicit update of `transaction.version` has precedence. Versions without transactions do not start while any
-    level of `transaction.version` is finalized.
+    An explicit update of `transaction.version` has precedence. A broker version that does not support transactions
+    cannot start while any level of `transaction.version` is finalized.
     """
     named = {update.name: update for update in updates}
     change = named.get(METADATA_LEVEL)

@@ -15,12 +15,12 @@ from barnabas_kube.access import Access
 from barnabas_kube.client import SILENCE_S, Answer, ApiClient, NoAnswer, StreamRefused, parse_status
 
 REQUEST_S: Final = 3.0
-"""The timeout of a request. It is shorter than a session, so that a lease renewal can be repeated in time."""
+"""The timeout of a request in seconds, shorter than a session, so that a lease renewal can be repeated in time."""
 BULK_S: Final = 20.0
-"""The timeout of listings, whose answers may have tens of MB."""
+"""The timeout in seconds of listings, whose answers may have tens of MB."""
 RETRY_AFTER_S: Final = 1.0
 ANSWER_S: Final = 0.5
-"""The time that must remain for the answer before a request is repeated."""
+"""The seconds that must remain for the answer after the pause; otherwise a request is not repeated."""
 AGENT: Final = "barnabas-broker"
 
 

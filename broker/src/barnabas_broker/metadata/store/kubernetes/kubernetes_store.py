@@ -296,7 +296,7 @@ class KubernetesStore:
         return self._observed(prefix)
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
-        """Return the leases, possibly stale, as the received events show them."""
+        """Return the leases that the watch has shown last, which may be stale; list all leases if the watch fails."""
         if not self._lease_watch.is_current():
             await self._list_leases()
         return self._observed(prefix)
@@ -339,7 +339,7 @@ async def _all_of(work: Sequence[Coroutine[object, object, None]]) -> None:
 
 
 def _is_absent(answer: Answer) -> bool:
-    """True if the object does not exist, False if its resource definition is missing."""
+    """True if the answer has status 404 because the object, not its resource definition, does not exist."""
     if answer.status != HTTPStatus.NOT_FOUND:
         return False
     status = parse_status(answer.body)

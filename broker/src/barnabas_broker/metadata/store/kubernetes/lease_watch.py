@@ -17,7 +17,7 @@ from barnabas_kube.client import Status
 WATCH_S: Final = 300
 RETRY_S: Final = 1.0
 CURRENT_MS: Final = 5_000
-"""The silence after which the watch is not trusted, because a watch reports at least this broker's own renewals."""
+"""The silence in ms after which the watch counts as broken; a working watch reports this broker's own renewals."""
 
 log = logging.getLogger(__name__)
 

@@ -76,7 +76,7 @@ class Observations:
         """Apply a list; leases that are missing in the list have been deleted.
 
         `known` was the revision when the list was requested. If the list is older than `known`, an older etcd
-        was restored, and all earlier observations are dropped.
+        was restored, and all earlier observations are dropped. A list is ignored if an event is newer than the list.
         """
         revision = int(listed.metadata.resource_version)
         if known <= revision < self.revision:
@@ -87,7 +87,7 @@ class Observations:
         self._renewals = {name: _renewal(before.get(name), each, now_ms) for name, each in self._objects.items()}
 
     def see_one(self, changed: LeaseObject, *, is_gone: bool) -> None:
-        """Apply an event of a watch."""
+        """Apply an event of a watch, unless a list or an event with its revision has been applied already."""
         name, revision = self._name(changed), int(changed.metadata.resource_version)
         if revision <= self.revision:
             return

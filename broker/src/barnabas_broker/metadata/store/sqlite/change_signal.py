@@ -73,7 +73,7 @@ def ring(address: str) -> Answer:
 
 
 def clear_away(address: str) -> None:
-    """Remove the socket of a process that has ended."""
+    """Remove the socket of a process that has ended, and the directory of the socket."""
     with contextlib.suppress(OSError):
         os.unlink(address)
         os.rmdir(os.path.dirname(address))

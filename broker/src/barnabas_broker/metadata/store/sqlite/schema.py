@@ -28,13 +28,13 @@ _FROM_1_TO_2: Final = """
 ALTER TABLE watchers ADD COLUMN boot_id TEXT NOT NULL DEFAULT '';
 ALTER TABLE revision ADD COLUMN untrimmed_bytes INTEGER NOT NULL DEFAULT 0
 """
-"""The migration from format 1. A broker of the previous version can keep using format 2, but cannot start with it."""
+"""The migration from format 1. A running broker of the previous version can use format 2, but cannot start with it."""
 _SCRIPTS: Final[Mapping[int, str]] = {0: _TABLES, 1: _FROM_1_TO_2}
-"""The scripts that create the present tables, by the format of the file."""
+"""The scripts that bring a file to the present format, by the format of the file; a new file has format 0."""
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Return a connection to the database at `path`, creating it if absent. Raises sqlite3.Error and OSError."""
+    """Return a connection to the database at `path`, created or migrated. Raises sqlite3.Error and OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
