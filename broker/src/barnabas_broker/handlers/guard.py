@@ -1,4 +1,4 @@
-"""Checks the rights in `api_rights` before a handler runs, and refuses elements that the client may not request."""
+"""The check of the rights in `api_rights` before a handler runs, and the refusal of requests or their elements."""
 
 import functools
 from collections.abc import Awaitable, Callable, Iterable

@@ -14,7 +14,10 @@ from barnabas_core.clock import Clock, Timers
 from barnabas_core.fair_turns import FIRST_TURN_S, FairTurn, next_turn
 
 BYTES_MAX: Final = 128 * 1024 * 1024
-"""The maximum size of one response in bytes. While all responses together exceed it, only the oldest gets turns."""
+"""The maximum size of one response in bytes.
+
+While all responses together exceed this size, only the oldest response gets turns of the event loop.
+"""
 
 
 class SharedTurn(FairTurn):

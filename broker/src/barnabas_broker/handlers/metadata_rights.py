@@ -1,4 +1,4 @@
-"""Removes from Metadata requests the topics that the client may not see or create."""
+"""The removal from Metadata requests of the topics that the client may not see or create."""
 
 from collections.abc import Iterable
 from typing import Final

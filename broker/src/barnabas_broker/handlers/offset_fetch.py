@@ -46,7 +46,7 @@ class _Wanted(NamedTuple):
 
 
 class _Topic(NamedTuple):
-    """A topic of the response."""
+    """A topic of the response, with the functions that look up the offset of a partition."""
 
     name: str
     topic_id: UUID
@@ -59,7 +59,7 @@ class _Topic(NamedTuple):
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
-    """Return the offset, leader epoch and metadata of each partition."""
+    """Return the committed offset, leader epoch and metadata of each requested partition."""
     answer = AnswerInTurns(OffsetFetchResponse, context, environment.answers)
     if context.api_version >= FIRST_WITH_GROUPS:
         groups = [

@@ -122,7 +122,7 @@ class PendingProduce:
         self._unappended.clear()
 
     def _settle(self, place: int) -> None:
-        """Note that the batch with the index `place` was appended or refused; read on if it was the last to wait."""
+        """Note that the batch with the index `place` was appended or refused; read on if no batch waits."""
         self._unappended.discard(place)
         self._read_on_unless_held()
 

@@ -35,7 +35,7 @@ class Refusals:
         return self._response(**values, **self._own_fields(self._struct))
 
     def of_elements(self, array: str, refused: Iterable[tuple[object, ErrorCode]]) -> tuple[str, list[Any]]:
-        """Return the name of the response's array that answers an array of the request, and its refused elements."""
+        """Return the name of the response's array that answers an array of the request, and the refused elements."""
         field = next(each for each in self._arrays(self._struct) if self._source(each) == array)
         assert field.struct is not None, "the elements of the array must be structs"
         return field.name, [self._element(field.struct, source, code) for source, code in refused]

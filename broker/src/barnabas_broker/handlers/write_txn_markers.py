@@ -16,7 +16,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 
 COMMIT_TIMEOUT_S: Final = 30
-"""The timeout for the in-sync replicas, as in Kafka. After the timeout the coordinator sends the marker again."""
+"""The seconds to wait for the in-sync replicas, as in Kafka; then the coordinator sends the marker again."""
 
 _LED_ELSEWHERE: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}

@@ -18,7 +18,7 @@ from barnabas_broker.metadata.documents import AnyDocument, encode, topic_key, t
 from barnabas_broker.metadata.model import PartitionState, PartReference, TopicDocument, TopicPartDocument
 
 PARTITIONS_MAX: Final = 100
-"""The most partitions in one document, which then has 4 to 7 kB."""
+"""The maximum number of partitions in one document; a full document has 4 to 7 kB."""
 
 Stored = Callable[[str], AnyDocument | None]
 """The function that returns the known document under a key of the store, or None."""

@@ -13,7 +13,7 @@ from barnabas_broker.metadata.model import Extensible, PartitionState, TopicDocu
 
 _FIELD: Final = "unknown_fields"
 MARK: Final = f'"{_FIELD}":'.encode()
-"""The mark of unknown fields in encoded JSON; an ordinary string may contain it as well."""
+"""The text by which encoded JSON with unknown fields is recognized; an ordinary string may contain this text, too."""
 
 _Object = dict[str, object]
 

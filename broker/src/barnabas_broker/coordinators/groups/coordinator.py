@@ -139,7 +139,7 @@ class GroupCoordinator:
         return results
 
     def commit(self, request: CommitRequest, answer: Callable[[list[ErrorCode]], object]) -> None:
-        """Handle an OffsetCommit; once the valid offsets are stored, answer an error code for each offset, in order."""
+        """Handle an OffsetCommit or TxnOffsetCommit; once the offsets are stored, answer an error code for each."""
         try:
             shard = self.runtime.find(request.group_id)
         except ApiError as error:
@@ -203,7 +203,7 @@ class GroupCoordinator:
         partitions: Sequence[TopicPartition],
         answer: Callable[[ErrorCode, list[ErrorCode]], object],
     ) -> None:
-        """Handle an OffsetDelete; answer an error code for the request, and one for each partition, in order."""
+        """Handle an OffsetDelete; answer with an error code for the request, and one for each partition, in order."""
         try:
             shard = self.runtime.find(group_id)
         except ApiError as error:
@@ -212,7 +212,7 @@ class GroupCoordinator:
         removal.delete_offsets(shard, group_id, partitions, answer)
 
     def delete_group(self, group_id: str, answer: Callable[[ErrorCode], object]) -> None:
-        """Delete one group of a DeleteGroups request."""
+        """Delete a group and its offsets; answer with an error code once the deletion is committed or refused."""
         try:
             shard = self.runtime.find(group_id)
         except ApiError as error:

@@ -59,7 +59,7 @@ class JoinDeadline:
     remaining_ms: int = 0
     new_member_added: bool = False
     paused_until_ms: int = 0
-    """The time in ms before which the join phase does not end, even if all members have joined; 0 for no such time."""
+    """The time in ms until which the join phase lasts even if all members have joined; 0 if it may end at once."""
 
     def end_pause(self) -> None:
         """Allow the join phase to end as soon as all members have joined."""

@@ -155,5 +155,5 @@ class Step:
     notes: list[str] = field(default_factory=list)
 
     def reply(self, token: Token, reply: Reply) -> None:
-        """Add the reply to the request that this token identifies."""
+        """Add the reply to the request with the id `token`."""
         self.replies.append((token, reply))

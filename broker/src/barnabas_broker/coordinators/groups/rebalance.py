@@ -249,7 +249,7 @@ def complete_if_joined(group: Group, step: Step) -> None:
 
 
 def pause_over(group: Group, step: Step) -> None:
-    """End the pause of a join phase after a failure, and end the join phase if all members have joined."""
+    """End the pause of a join phase after a failed assignment; end the join phase, too, if all members have joined."""
     assert group.join_deadline is not None
     group.join_deadline.end_pause()
     complete_if_joined(group, step)

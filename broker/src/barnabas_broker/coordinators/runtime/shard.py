@@ -95,7 +95,7 @@ class ShardState(Enum):
 
 
 class Shard(Generic[MachineT]):
-    """A partition that is loading, loaded or closed. A closed shard never opens again."""
+    """A partition that is loading, loaded, failed or closed. A closed shard never opens again."""
 
     def __init__(
         self,

@@ -81,5 +81,5 @@ class Pace:
 
 
 def portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Return the items in portions of at most the number of items in a slice."""
+    """Return the items in portions, each small enough for one slice."""
     return (items[start : start + _ITEMS_A_SLICE] for start in range(0, len(items), _ITEMS_A_SLICE))

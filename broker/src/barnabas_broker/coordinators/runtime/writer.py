@@ -187,7 +187,7 @@ class PartitionWriter(Generic[RecordT]):
                     yield from part.records
 
     def when_idle(self, name: str, callback: Callable[[], object]) -> None:
-        """Call `callback` at once or later, when no record of the group or transactional id is being written."""
+        """Call `callback` as soon as no record of the group or transactional id is being written."""
         if self.is_writing(name):
             self._waiting.setdefault(name, []).append(callback)
         else:

@@ -164,7 +164,7 @@ def _is_committing(found: Transaction) -> bool:
 
 def _prepared(found: Transaction, commit: bool, bump: bool, new_id: int, now_ms: int) -> Decision:
     written = _prepare(found, PREPARE_COMMIT if commit else PREPARE_ABORT, bump, new_id, now_ms)
-    written = written._replace(client_version=2 if bump else 0)  # The EndTxn sets the version of the markers.
+    written = written._replace(client_version=2 if bump else 0)  # The markers have the version of the EndTxn request.
     return Decision(ErrorCode.NONE, written, completed(written, now_ms).producer)
 
 

@@ -39,7 +39,7 @@ class _Question(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A question to another broker, with the future that receives its answer."""
+    """The partitions to verify or add at another broker, with the future that receives their error codes."""
 
     question: _Question
     partitions: Collection[TopicPartition]
@@ -156,11 +156,11 @@ class TransactionGate:
             decided(Decision(error.code))
 
     def request(self, items: Sequence[_Asked]) -> AddPartitionsToTxnRequest:
-        """Return one request with all questions to a broker."""
+        """Return one request to verify or add the partitions of all items."""
         return AddPartitionsToTxnRequest(transactions=[_transaction(*item.question, item.partitions) for item in items])
 
     def answered(self, items: Sequence[_Asked], answer: AddPartitionsToTxnResponse | None) -> None:
-        """Pass each result to its question; results and questions have the same order."""
+        """Pass each result in the response to the item at the same position."""
         results = [] if answer is None else [_codes(each) for each in answer.results_by_transaction]
         if len(results) != len(items):
             results = [{} for _ in items]

@@ -112,7 +112,7 @@ class MarkerSender:
     def answered(self, items: Sequence[_Item], answer: WriteTxnMarkersResponse | None) -> None:
         """Record which partitions need no marker any more, and send all other markers again later.
 
-        `done` of a transaction is called when no partition needs a marker any more.
+        When no partition of a transaction needs a marker any more, the `done` of the transaction is called.
         """
         codes = {} if answer is None else _codes(answer)
         for ending, partitions in items:

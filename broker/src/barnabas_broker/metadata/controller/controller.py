@@ -51,8 +51,9 @@ class Known(NamedTuple):
 class Controller:
     """The controller task of a broker.
 
-    `run` runs on every broker. On a broker that is not the controller, `run` only fences brokers with an ended lease
-    after a call of `suspect`, and tries to become the controller if the controller is fenced or not registered.
+    `run` runs on every broker. On a broker that is not the controller, `run` does only two things: after a call of
+    `suspect` it fences brokers whose leases have ended, and it takes the controller lease, if that lease is free, once
+    the controller is fenced or not registered.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Controller:
         return self._passes, self._transitions.rounds, self._partitions.rounds
 
     def suspect(self, broker_id: int) -> None:
-        """Let `run` check the lease of a broker whose connection broke, and fence the broker if the lease has ended."""
+        """Let `run` fence brokers whose leases have ended, because a connection to the broker `broker_id` broke."""
         registration = self._image.brokers.get(broker_id)
         if registration is not None and not registration.fenced:
             self._suspicious = True

@@ -20,7 +20,7 @@ from barnabas_core.errors import ApiError
 FINISHED_AFTER_MS: Final = 5_000
 """The age of a tombstone at which the controller deletes the topic, because the tombstone's writer has not done so."""
 KEPT_MS: Final = 600_000
-"""The time in ms for which a tombstone is kept at least, and for which all brokers must be alive before its removal."""
+"""The minimum age of a tombstone in ms at its removal; all brokers must have been alive together for this time, too."""
 KEPT_MAX: Final = 10_000
 """The number of tombstones that are kept while a broker is down.
 

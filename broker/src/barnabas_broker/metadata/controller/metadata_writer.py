@@ -56,12 +56,12 @@ from barnabas_core.errors import ApiError, ErrorCode
 log = logging.getLogger(__name__)
 
 UNREGISTRATION_MS: Final = 5_000
-"""The duration in ms of the lease that keeps a broker from starting while the broker is unregistered."""
+"""The duration in ms of the lease that keeps a broker from starting while another broker unregisters it."""
 
 ACLS_OF_PATTERN_MAX: Final = 5_000
-"""The most ACLs of one resource pattern, so that their document fits into a Kubernetes object."""
+"""The maximum number of ACLs of one resource pattern, so that their document fits into a Kubernetes object."""
 ACL_PATTERNS_MAX: Final = 20_000
-"""The most resource patterns that may have ACLs. Every broker holds all ACLs in memory."""
+"""The maximum number of resource patterns with ACLs, because every broker holds all ACLs in memory."""
 
 AclsChange = Callable[[AclsDocument | None], AclsDocument]
 ChangesOf = Callable[[ConfigResource, Mapping[str, str]], Sequence[ConfigChange]]

@@ -50,7 +50,7 @@ class PartitionStateWriter:
         return await self.partitions.change(proposed, decide)
 
     async def resign(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
-        """Remove this broker as leader and from the ISR and ELR where its log failed in the given leader epoch."""
+        """Remove this broker as leader, from the ISR and from the ELR of partitions whose logs failed here."""
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             return resign(topic.partitions[which.partition], self._broker_id, failed_epochs[which], rules)

@@ -101,7 +101,7 @@ class Transitions:
         outcomes |= dict.fromkeys(left, failure)
 
     async def _write(self, planned: Mapping[Item, Planned], outcomes: dict[Item, Planned | ApiError]) -> Sequence[Item]:
-        """Write decisions; return the items in conflict with other writes, once the image holds these writes."""
+        """Write decisions; return the items whose writes conflicted, once the image holds the conflicting writes."""
         if not planned:
             return ()
         plans = {item: writes_of(*decision, self._image) for item, decision in planned.items()}

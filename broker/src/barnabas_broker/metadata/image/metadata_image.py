@@ -64,7 +64,7 @@ class MetadataImage(ShownDocuments):
 
     def __init__(self, document_partitions_max: int = PARTITIONS_MAX) -> None:
         self.document_partitions_max = document_partitions_max
-        """The most partitions in a new document of a topic."""
+        """The maximum number of partitions in a new document of a topic."""
         super().__init__()
         self.revision = 0
         self.topics: dict[str, TopicDocument] = {}
@@ -75,11 +75,11 @@ class MetadataImage(ShownDocuments):
         self.lost: dict[str, AnyDocument] = {}
         """The documents to write again, by key; a topic that lost one of its documents is here as a whole."""
         self.incomplete: dict[str, TopicDocument] = {}
-        """The heads, by name, of topics with a missing part whose content this broker does not know."""
+        """The topic documents, by name, of topics with partitions that neither the store nor this broker knows."""
         self.unreadable: dict[str, str] = {}
         """The reasons why documents are unreadable, by key."""
         self.parts: dict[str, TopicPartDocument] = {}
-        """All parts in the store by key, including parts that no topic refers to."""
+        """All topic parts in the store, by key, including parts that no topic document refers to."""
         self.restored_total = 0
         """The number of lost documents that this broker has written again."""
         self._names: dict[UUID, str] = {}
@@ -195,7 +195,7 @@ class MetadataImage(ShownDocuments):
         """
         if isinstance(document, TopicPartDocument) and document.name in self.topics:
             topic, end = self.topics[document.name], document.first + len(document.partitions)
-            if topic.partitions[document.first : end] == document.partitions:  # This is the usual case.
+            if topic.partitions[document.first : end] == document.partitions:  # The write is not lost.
                 return
             document = with_part(topic, document)
         if not isinstance(document, TopicDocument):

@@ -24,7 +24,7 @@ class DocumentWrites(NamedTuple):
 def writes_of(key: str, document: AnyDocument | None, image: MetadataImage) -> DocumentWrites:
     """Return the compare-and-set writes that store a document; a `document` of None is deleted.
 
-    The writes of a topic leave out documents that the store has already.
+    The writes of a topic leave out documents that the store has already. The deletion of a topic includes its parts.
     """
     if isinstance(document, TopicDocument):
         return _writes_of_topic(document, image)

@@ -65,7 +65,7 @@ def _first(candidates: Sequence[int], leader: int, rules: Rules) -> int:
 
 
 def led_by(state: PartitionState, leader: int, rules: Rules) -> PartitionState:
-    """Return `state` with this leader in the next leader epoch; a leader from outside the ISR becomes its only member.
+    """Return `state` with this leader in the next leader epoch; a leader outside the ISR becomes the whole ISR.
 
     If the leader has every committed record, the other eligible leader replicas stay eligible as long as the ISR is
     below min.insync.replicas. After an unclean election no replica counts as lacking records, because all replicas then

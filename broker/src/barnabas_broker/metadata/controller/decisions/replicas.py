@@ -10,7 +10,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.placement import assign_replicas, start_index_for_added
 
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
-"""The most partitions that one request may create, as in Kafka."""
+"""The maximum number of partitions that one request may create, as in Kafka."""
 
 
 def check_partitions_added(added: int) -> None:

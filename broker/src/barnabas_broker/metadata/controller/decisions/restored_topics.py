@@ -44,7 +44,8 @@ class NotRestored(NamedTuple):
 def restored_topics(image: MetadataImage, config: BrokerConfig, *, accepts_loss: bool) -> list[Restored | NotRestored]:
     """Return for each topic with logs and incomplete metadata the document to write, or why it is not restored.
 
-    `accepts_loss` also restores partitions without any log, as empty partitions, and partitions with missing logs.
+    If `accepts_loss` is True, partitions without any log are restored as empty, and missing logs of other partitions
+    are ignored.
     """
     held, strays = reported_ends(image), stray_topics(image)
     decided: list[Restored | NotRestored] = []

@@ -20,7 +20,7 @@ BULK_S: Final = 20.0
 """The timeout in seconds of listings, whose answers may have tens of MB."""
 RETRY_AFTER_S: Final = 1.0
 ANSWER_S: Final = 0.5
-"""The seconds that must remain for the answer after the pause; otherwise a request is not repeated."""
+"""The seconds that must remain for the answer to a repeated request; otherwise the request is not repeated."""
 AGENT: Final = "barnabas-broker"
 
 

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 WATCH_S: Final = 40
 """The seconds after which a watch ends and its Secret is read again, so that a deletion is seen within a minute."""
 LATE_S: Final = 5.0
-"""The seconds after the end of a watch's duration at which a silent server counts as unavailable."""
+"""The seconds after WATCH_S at which a server that sends nothing counts as unavailable."""
 ATTEMPTS_MAX: Final = 20
 
 

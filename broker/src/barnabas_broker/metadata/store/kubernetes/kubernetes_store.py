@@ -296,7 +296,7 @@ class KubernetesStore:
         return self._observed(prefix)
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
-        """Return the leases that the watch has shown last, which may be stale; list all leases if the watch fails."""
+        """Return the leases as last seen by the watch, which may be stale; list them if the watch is not current."""
         if not self._lease_watch.is_current():
             await self._list_leases()
         return self._observed(prefix)

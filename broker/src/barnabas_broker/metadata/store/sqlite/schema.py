@@ -34,7 +34,7 @@ _SCRIPTS: Final[Mapping[int, str]] = {0: _TABLES, 1: _FROM_1_TO_2}
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Return a connection to the database at `path`, created or migrated. Raises sqlite3.Error and OSError."""
+    """Open the database at `path`; create or migrate the file if necessary. Raises sqlite3.Error and OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:

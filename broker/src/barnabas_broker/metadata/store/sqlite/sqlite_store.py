@@ -144,7 +144,7 @@ class SqliteStore:
     def _wake_watches(self) -> None:
         """Wake all watches of this process.
 
-        A watch waits for the event that it read before its last poll, so the event is replaced.
+        Each watch waits for the event object that it took before its last poll, so a new object replaces the set one.
         """
         self._rung.set()
         self._rung = asyncio.Event()
