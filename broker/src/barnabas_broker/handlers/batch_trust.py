@@ -1,10 +1,10 @@
 """The choice of the client batches whose records are checked.
 
-Kafka checks the records of all batches. This broker checks those of the first batches of a connection, and later only
-those of batches with an implausible header, because a client that writes wrong headers does so repeatedly. After one
-invalid batch all batches of the connection are checked. If the helper process is busy, one of the first batches may be
-accepted unchecked; a later batch is then checked instead. Invalid batches are counted by client id, and logged once for
-each client and topic.
+Kafka checks the records of all batches. This broker checks the records of the first batches of a connection, and later
+only the records of batches with an implausible header, because a client that writes wrong headers does so repeatedly.
+After one invalid batch all batches of the connection are checked. If the helper process is busy, one of the first
+batches may be accepted unchecked; a later batch is then checked instead. Invalid batches are counted by client id, and
+logged once for each client and topic.
 """
 
 import logging
@@ -95,7 +95,7 @@ class ConnectionTrust:
         self._lose(
             topic,
             InvalidOutcome.CORRECTED,
-            f"the header had the max timestamp {said_ms}, but the records have {true_ms}",
+            f"the header had the max timestamp {said_ms}, but the largest timestamp of the records is {true_ms}",
         )
 
     def _lose(self, topic: str, outcome: InvalidOutcome, what: str) -> None:

@@ -51,6 +51,6 @@ def _listed(group: Group) -> ListGroupsResponse.ListedGroup:
 
 
 def _filter(wanted: list[str] | None) -> Callable[[str], bool]:
-    """Return a predicate for the wanted values, which ignores case; without wanted values it is always true."""
+    """Return a function that is true for the values in `wanted`, ignoring case, or for all values if there are none."""
     lowered = {value.lower() for value in wanted or ()}
     return lambda value: not lowered or value.lower() in lowered

@@ -74,7 +74,7 @@ class MalformedDocument(ValueError):
 
 
 def topic_key(name: str) -> str:
-    """Return the key of a topic's document, which is the head if the topic has parts."""
+    """Return the key of a topic's document, which lacks the partitions of the topic's parts, if any."""
     return f"topics/{name}"
 
 

@@ -25,7 +25,7 @@ Stored = Callable[[str], AnyDocument | None]
 
 
 def laid_out(topic: TopicDocument, *, splits: bool, partitions_max: int = PARTITIONS_MAX) -> TopicDocument:
-    """Return a whole topic with references to its parts, including new parts.
+    """Return a whole topic with references to all its parts, including the parts that are not in the store yet.
 
     If `splits` is False, the topic has no parts. A new document has at most `partitions_max` partitions. Existing
     parts keep their bounds, so added partitions go into new parts or into the head.
@@ -67,7 +67,7 @@ def head_of(topic: TopicDocument) -> TopicDocument:
 
 
 def pieces_of(topic: TopicDocument) -> list[range]:
-    """Return the range of partitions in each document, starting with the head's range."""
+    """Return the range of partitions in each document, starting with the topic's own document."""
     begins = [0, *(part.first for part in topic.parts), *([_covered(topic)] if topic.parts else ())]
     ends = [*begins[1:], len(topic.partitions)]
     return [range(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
@@ -100,7 +100,7 @@ def part_keys(topic: TopicDocument) -> list[str]:
 
 
 def joined(head: TopicDocument, stored: Stored, known: TopicDocument | None) -> tuple[TopicDocument | None, bool]:
-    """Return the whole topic of a stored head, and whether the store has all its documents.
+    """Return the whole topic of the topic document `head`, and whether the store has all parts of the topic.
 
     Missing partitions come from `known`, the last known state of the topic. The result is None if `known` lacks
     them, too.

@@ -80,5 +80,5 @@ def _check_restorable(stored: GroupMetadata) -> None:
     for ids in (member_ids, instance_ids):
         if len(set(ids)) < len(ids):
             raise MalformedRecord(
-                f"two members of the group have the same id; its first ids are {', '.join(sorted(ids)[:10])}"
+                f"two members have the same id; the first ids of the group are {', '.join(sorted(ids)[:10])}"
             )

@@ -22,7 +22,7 @@ class PendingRecords(Generic[ValueT]):
         """The records by producer id and key, each with its position in the order of the log."""
         self._producers: dict[bytes, set[int]] = {}
         self._counting: dict[bytes, int] = {}
-        """The position of the record in effect, for each key that has pending records."""
+        """The position of the newest record that has taken effect, for each key with pending records."""
         self._last = 0
 
     def __bool__(self) -> bool:

@@ -16,7 +16,7 @@ from barnabas_core.java_hash import coordinator_partition
 
 
 class Runtime(Generic[MachineT]):
-    """The partitions that one coordinator leads."""
+    """The partitions of one coordinator's topic that this broker leads."""
 
     def __init__(
         self,

@@ -157,7 +157,7 @@ class Shard(Generic[MachineT]):
         return more
 
     def _read(self) -> Iterator[bool]:
-        """Read the log, one slice in each step; yield False if the next step has to wait for a call of `load`."""
+        """Read the log, one slice for each item; yield False if the next slice has to wait for a call of `load`."""
         self.machine = self._new_machine(self._writer)
         self.left_out = LeftOut()
         self._keys = 0

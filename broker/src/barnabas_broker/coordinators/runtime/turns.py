@@ -35,7 +35,7 @@ class Turns:
         self._jobs.append(job)
 
     def run(self, slices: Iterator[object]) -> None:
-        """Run all steps of an iterator: the first step at once, each later step as a slice."""
+        """Call `next` on an iterator until it ends: first at once, then as slices in turns of the event loop."""
 
         def step() -> bool:
             return next(slices, slices) is not slices

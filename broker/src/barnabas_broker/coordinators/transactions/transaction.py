@@ -71,6 +71,6 @@ class Transaction(NamedTuple):
         return ProducerEpoch(self.producer_id, self.epoch)
 
     def enter(self, state: TransactionState, now_ms: int, **changes: Any) -> "Transaction":
-        """Return the transaction in its next state, with the given changes."""
+        """Return the transaction in the next state `state`, with the fields in `changes`."""
         assert self.state in PREVIOUS_STATES[state], f"a transaction cannot go from {self.state.name} to {state.name}"
         return self._replace(state=state, updated_ms=now_ms, **changes)

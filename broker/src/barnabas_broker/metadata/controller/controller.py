@@ -302,7 +302,7 @@ class Controller:
         self._balance_at_s = now_s + config.leader_imbalance_check_interval_seconds
         wanted = await all_unbalanced(self._image, FairTurn(self._clock))
         if wanted:
-            log.info("%d partitions return to their preferred leaders", len(wanted))
+            log.info("electing the preferred replicas as the leaders of %d partitions", len(wanted))
             await self._partitions.change(wanted, _prefer)
 
 

@@ -24,8 +24,8 @@ KEPT_MS: Final = 600_000
 KEPT_MAX: Final = 10_000
 """The number of tombstones that are kept while a broker is down.
 
-The oldest tombstones are dropped first. A broker that returns later sets its log of such a topic aside, instead of
-deleting the log.
+The oldest tombstones are dropped first. If the tombstone of a topic was dropped, a broker that returns later sets its
+log of the topic aside, instead of deleting the log.
 """
 
 PARTS_LOOKED_AT_EVERY_MS: Final = 60_000

@@ -85,7 +85,7 @@ class LossReports:
         self._told: dict[str, frozenset[int]] = {}
 
     async def look(self, names: Iterable[str], turn: FairTurn) -> None:
-        """Log the new losses in these topics."""
+        """Log the lost partitions of the topics in `names` that have not been logged yet."""
         known = KnownEnds(self._image)
         async for name in turn.over(names):
             topic = self._image.topics.get(name)

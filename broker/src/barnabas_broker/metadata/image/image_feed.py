@@ -61,7 +61,7 @@ class ImageFeed:
             except HistoryCompacted as error:
                 if is_listed_in_vain:  # The store compacts its history faster than this feed reads it.
                     await self._sleep(RETRY_S)
-                log.warning("the broker reads all metadata again: %s", error)
+                log.warning("the broker lists all metadata again, because its watch cannot continue: %s", error)
                 await self._load_again()
                 is_listed_in_vain = True
             except StoreUnavailable as error:

@@ -286,7 +286,7 @@ class MetadataImage(ShownDocuments):
         self._show_topic(newest, pending)
 
     def _look_at_absence(self, name: str, pending: Pending) -> None:
-        """Remove a topic whose head is missing if the topic has a tombstone; otherwise mark the head as lost."""
+        """Remove a topic without its own document if the topic has a tombstone; otherwise mark the document as lost."""
         self.incomplete.pop(name, None)
         self.buried.pop(name, None)
         known = self.topics.get(name)

@@ -165,9 +165,9 @@ class Membership:
         raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
 
     async def admitted(self, image: MetadataImage) -> None:
-        """Wait until the controller has unfenced this incarnation. `keep` must run meanwhile."""
+        """Wait until the controller has unfenced this incarnation. `keep` must run at the same time."""
         lease = self._lease
-        assert lease is not None, "join must be called before admitted"
+        assert lease is not None, "`join` must be called before `admitted`"
 
         def is_admitted() -> bool:
             found = image.brokers.get(self._registration.broker_id)

@@ -1,8 +1,8 @@
 """The partitions that were written after a broker was fenced or began to shut down.
 
 A writer changes a partition by compare-and-set, so its image must have the latest state of the partition, and
-everything that was written before. Therefore every writer that can change such a partition knows that the broker was
-fenced.
+everything that was written before. Therefore every writer that can change one of these partitions knows that the
+broker was fenced or began to shut down.
 """
 
 from barnabas_broker.metadata.documents import broker_key, topic_key

@@ -43,7 +43,7 @@ def _completed(state: PartitionState) -> PartitionState:
 
 
 def with_replicas(state: PartitionState, replicas: list[int]) -> PartitionState:
-    """Return `state` with other replicas; each replica that stays keeps its log directory."""
+    """Return `state` with the replicas in `replicas`; each replica that stays keeps its log directory."""
     log_dirs: tuple[str, ...] = ()
     if state.log_dirs:
         given = dict(zip(state.replicas, state.log_dirs, strict=True))
