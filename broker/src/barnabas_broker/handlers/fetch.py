@@ -101,7 +101,7 @@ class ConsumerFetch:
     def _give_up(self) -> None:
         """Drop the request of a closed connection, because max_wait_ms may be weeks."""
         self._is_given_up = True
-        end_wait, self._end_wait = self._end_wait, None  # Break the reference cycle.
+        end_wait, self._end_wait = self._end_wait, None  # Break the reference cycle of request and callback.
         if end_wait is not None:
             end_wait()
 

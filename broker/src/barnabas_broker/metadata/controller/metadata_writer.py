@@ -100,7 +100,7 @@ class MetadataWriter(PartitionStateWriter):
         def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
             wanted = [topic for name in names for topic in by_name[name]]
             view = self._view()
-            if validate_only:  # Nothing is written, so the image lacks the topics that earlier calls created.
+            if validate_only:  # The image lacks the topics of earlier calls of `decide`, because nothing is written.
                 view = replace(view, topics={**view.topics, **created})
             new = decide_create_topics(view, wanted, self._random) | refusals(self._image, names)
             created.update({name: topic for name, topic in new.items() if isinstance(topic, TopicDocument)})
