@@ -39,7 +39,7 @@ class Trouble:
     """A partition whose replicas are not all in sync.
 
     `offline` is True if the partition has no leader. `lost` describes the lost records if no replica can become leader
-    because every replica lacks records. `under_min_isr` is True if the partition has a leader, and fewer in-sync
+    because every replica has lost records. `under_min_isr` is True if the partition has a leader, and fewer in-sync
     replicas than `min.insync.replicas`.
     """
 

@@ -31,7 +31,7 @@ LAG_EXPORTER_PORT: Final = 9308
 
 MAINTENANCE_JOB_LABEL: Final = "barnabas.dev/maintenance-job"
 MAINTENANCE_CLUSTER_LABEL: Final = "barnabas.dev/maintenance-cluster"
-"""The label of the objects of a run. `CLUSTER_LABEL` would make each change to these objects reconcile the Cluster."""
+"""The label of a MaintenanceJob's objects. With `CLUSTER_LABEL`, each of their changes would reconcile the Cluster."""
 MAINTENANCE_ROLE_LABEL: Final = "barnabas.dev/maintenance-role"
 SCHEDULE_LABEL: Final = "barnabas.dev/schedule"
 """The label of a CronJob and its MaintenanceJobs with the name of the entry in `spec.maintenance`."""

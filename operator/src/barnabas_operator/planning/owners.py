@@ -12,7 +12,7 @@ from barnabas_operator.resources.resource import Resource
 
 
 def owners(declared: Iterable[ResourceT], subject: Callable[[ResourceT], str]) -> dict[str, ResourceT]:
-    """Return the owner of each subject: the oldest resource, or the first in order if several are equally old."""
+    """Return the owner of each topic, user or group: the oldest resource, or the first of several equally old ones."""
     found: dict[str, ResourceT] = {}
     for each in declared:
         owner = found.get(subject(each))

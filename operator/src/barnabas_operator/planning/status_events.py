@@ -54,7 +54,7 @@ def _not_ready(resource: Resource, before: Json) -> Iterator[Said]:
 
 
 def _losses(resource: Resource, before: Json) -> Iterator[Said]:
-    """Yield an Event for lost records, deleted claims or logs set aside when the message of the condition changes."""
+    """Yield an Event if a condition about lost records, deleted claims or logs of unknown topics has a new message."""
     conditions = resource.conditions
     for kind in (RECORDS_LOST, LOGS_SET_ASIDE, CLAIMS_DELETED):
         reported = condition_of(conditions, kind)

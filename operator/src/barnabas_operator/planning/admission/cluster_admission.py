@@ -14,7 +14,7 @@ from barnabas_operator.resources.json_types import Json
 
 
 def review_cluster(wanted: Cluster, before: Cluster | None, context: AdmissionContext) -> Verdict:
-    """Return the problems that Kubernetes or Kafka would refuse, and warnings about settings without effect."""
+    """Refuse settings that are invalid or may not change, and warn about settings without effect."""
     problems = [message for _, message in pod_problems(wanted)]
     change = refuse_change(before, wanted, in_pods=True) if before is not None else None
     if change is not None:
@@ -58,7 +58,7 @@ def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
 
 
 def cluster_warnings(old: Json | None, new: Json | None) -> Iterator[str]:
-    """Yield warnings about disks that are created without a declaration, or deleted in spite of the policy Retain."""
+    """Yield warnings about disks that spec.storage does not declare, or that are deleted despite the policy Retain."""
     if new is None:
         yield from _lost_disks(old or {})
     else:

@@ -93,7 +93,7 @@ def _topic_warnings(wanted: Topic, before: Topic | None, context: AdmissionConte
 
 
 def keys_move(wanted: Topic, before: Topic | None, context: AdmissionContext) -> str | None:
-    """Return a warning if the number of partitions grows, because keys then map to other partitions."""
+    """Return a warning if the number of partitions grows, because many keys then map to other partitions."""
     found = context.state.topics.get(wanted.topic_name) if context.state is not None else None
     had = len(found.partitions) if found is not None else (before.spec.partitions if before else None)
     has = wanted.spec.partitions
@@ -133,7 +133,7 @@ def no_spare_replica(wanted: Topic, _before: Topic | None, context: AdmissionCon
 
 
 def lost_nulls(wanted: Topic, _before: Topic | None, _context: AdmissionContext) -> str | None:
-    """Return a warning about nulls in the config that `kubectl apply` has dropped; its annotation keeps the nulls."""
+    """Return a warning about null configs that `kubectl apply` has removed; its annotation still contains the nulls."""
     applied = foreign_json(wanted.metadata.annotations.get(APPLIED, "{}"), _Applied) or _Applied()
     lost = [name for name, value in applied.spec.config.items() if value is None and name not in wanted.spec.config]
     if not lost:

@@ -9,7 +9,10 @@ from barnabas_operator.resources.user import User
 
 
 def review_user(wanted: User, before: User | None, context: AdmissionContext) -> Verdict:
-    """Return the first problem that can be found without asking the brokers; conditions report other problems."""
+    """Return the first problem that can be found without asking the brokers.
+
+    Problems that only the brokers' answers show are reported later, in the condition `Ready`.
+    """
     return Verdict(next(_refusals(wanted, before, context), None))
 
 

@@ -16,9 +16,10 @@ class Verdict(NamedTuple):
 class AdmissionContext(NamedTuple):
     """The facts about a Cluster and its resources that a review needs.
 
-    `taken_by` is the name of another resource for the same topic, user or group. `state` is the last state that the
-    brokers reported. `collides_with` is the name of a Topic whose topic differs only in `.` and `_`. `rebalance_run` is
-    the MaintenanceJob that the annotation of the Cluster names. `min_insync_replicas` is the default of the Cluster.
+    `taken_by` is the name of another resource that already manages the same topic, user or group. `state` is the last
+    state that the brokers reported. `collides_with` is the name of a Topic whose topic name differs only in `.` and
+    `_`. `rebalance_run` is the MaintenanceJob that the annotation of the Cluster names. `min_insync_replicas` is the
+    default of the Cluster.
     """
 
     taken_by: str | None = None

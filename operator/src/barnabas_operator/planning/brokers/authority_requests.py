@@ -62,7 +62,7 @@ def _step(replace: str, now: dt.datetime) -> DueStep | None:
 
 
 def _is_over(replace: str, since: str, now: dt.datetime) -> bool:
-    """True if a step was taken at least `STEP` ago, or its time cannot be parsed."""
+    """True if the annotation value `replace` begins with `since` and a time that is invalid or at least `STEP` ago."""
     if not replace.startswith(since):
         return False
     try:

@@ -78,7 +78,7 @@ def balances_leaders(cluster: Cluster) -> bool:
 def next_step(
     wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None, *, unbalanced: bool = False
 ) -> BrokerStep | Refusal | None:
-    """Return the next step, or a refusal if it has to wait, or None if the brokers are as wanted.
+    """Return the next step, a refusal if that step has to wait, or None if no step is needed.
 
     `wanted` is the declared number of brokers. `state` is None if no broker answers. `unbalanced` is True if leaders
     have to be balanced after all restarts.
@@ -89,9 +89,9 @@ def next_step(
         return _release(outdated, frozenset(missing), brokers, state)
     changed = [broker for broker in brokers if broker.is_changed] if outdated is None else [outdated]
     down = next((broker.broker_id for broker in changed if broker.is_down), None)
-    if down is not None:  # The broker is down already, and its new settings may repair it.
+    if down is not None:  # To restart a broker that is down interrupts nothing, and new settings may repair it.
         return nothing_ends(down, brokers, state) or RestartBroker(down)
-    if missing:  # Brokers that are down restart first, because their pods may use up the quota.
+    if missing:  # These start only after restarts of brokers that are down, whose pods may use up the quota.
         return StartBrokers(missing)
     if changed:
         return _one_of(changed, brokers, state)
@@ -104,7 +104,10 @@ def next_step(
 def step_without_restarts(
     wanted: int, brokers: Sequence[BrokerView], state: ClusterState | None, *, unbalanced: bool = False
 ) -> BrokerStep | Refusal | None:
-    """Return the next step except restarts while `rolling.pause` is set; a refusal names the brokers to restart."""
+    """Return the next step that is not a restart, for use while `rolling.pause` is true.
+
+    If only restarts remain, return a refusal that names the brokers to restart.
+    """
     to_restart = [broker for broker in brokers if broker.is_changed or broker.lacks_volume]
     calm = [broker._replace(is_changed=False, lacks_volume=False) for broker in brokers]
     step = next_step(wanted, calm, state, unbalanced=unbalanced)
@@ -117,16 +120,16 @@ def step_without_restarts(
 
 
 def _turn(broker_id: int) -> int:
-    """Return the batch in which the StatefulSet controller handles a pod; batches hold 1, 2, 4, ... pods."""
+    """Return the number of the StatefulSet controller's batch that has the pod; batches hold 1, 2, 4, ... pods."""
     return (broker_id + 1).bit_length()
 
 
 def _release(
     outdated: BrokerView, missing: frozenset[int], brokers: Sequence[BrokerView], state: ClusterState | None
 ) -> RestartBroker | Refusal:
-    """Return the restart of the broker that blocks the StatefulSet, or why it must wait.
+    """Return the restart of the broker that blocks the StatefulSet, or a refusal if the restart has to wait.
 
-    The restart does not wait for missing brokers.
+    The restart does not wait for missing brokers, because their pods are not created before the restart.
     """
     there = [broker for broker in brokers if broker.is_running]
     if outdated.is_down:
@@ -151,7 +154,7 @@ def _one_of(
 
 
 def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
-    """Return the step that balances leaders, or a refusal until all replicas are in sync."""
+    """Return the step that balances leaders, or a refusal while a partition with a leader has replicas out of sync."""
     if state is None:
         return Refusal(BROKERS_UNREACHABLE, "waiting until a broker reports which replicas are in sync")
     behind = [
@@ -192,7 +195,7 @@ def others_ready(broker_id: int, brokers: Sequence[BrokerView], state: ClusterSt
 
 
 def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: ClusterState | None) -> Refusal | None:
-    """Refuse a restart while a partition with a replica on the broker lacks in-sync replicas.
+    """Refuse a restart while a partition with an in-sync replica on the broker has other replicas out of sync.
 
     A partition that is being reassigned needs only as many in-sync replicas as it has target replicas.
     """
@@ -213,7 +216,7 @@ def fully_replicated(broker_id: int, _brokers: Sequence[BrokerView], state: Clus
 
 
 def _replicas_to_be(trouble: Trouble, state: ClusterState) -> float:
-    """Return the number of target replicas of a reassignment, or infinity if the partition is not reassigned."""
+    """Return how many in-sync replicas suffice: the number of target replicas, or infinity without a reassignment."""
     topic = state.topics.get(trouble.topic)
     target = topic.moving.get(trouble.partition) if topic is not None else None
     return inf if target is None else len(target)

@@ -23,9 +23,10 @@ def _kinds(volumes: Iterable[Volume]) -> dict[int, tuple[Decimal, str | None]]:
 
 
 def refuse_disks(cluster: Cluster, volumes: Iterable[Volume], claims: Iterable[BrokerClaim]) -> Refusal | None:
-    """Refuse a change from `volumes` to the declared volumes if claims with records would be left behind.
+    """Refuse declared volumes that leave out or shrink claims with records, or change the storage class of such claims.
 
-    A volume whose claims were never bound holds no records, so it can be removed or changed.
+    `volumes` are the volumes before the change. A volume whose claims were never bound holds no records, so it can be
+    removed or changed.
     """
     bound = [claim for claim in claims if claim.is_bound]
     with_records = {claim.volume_id for claim in bound}

@@ -23,7 +23,10 @@ def added_volumes(cluster: Cluster, pod: BrokerPod) -> list[Volume]:
 
 
 def claims_to_make(cluster: Cluster, pods: PodsState, pod: BrokerPod, classes: StorageClasses) -> list[str]:
-    """Return the names of the missing claims that a pod needs for its added volumes."""
+    """Return the names of the missing claims to create before a pod restarts with its added volumes.
+
+    Claims that Kubernetes binds only when a pod uses them are left to the StatefulSet.
+    """
     there = {claim.name for claim in pods.claims}
     wanted = (each for each in added_volumes(cluster, pod) if not classes.gives_late(each))
     names = (f"{claim_name(volume.id)}-{pod.name}" for volume in wanted)

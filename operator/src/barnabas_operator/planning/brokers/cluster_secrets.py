@@ -165,7 +165,7 @@ def _authority(name: str, declared: CertificateAuthority, moment: Moment) -> Aut
 
 
 def broker_hosts(cluster: Cluster, external: ExternalAccess, node_addresses: Set[str]) -> frozenset[str]:
-    """Return the host names and IP addresses that the certificate of the brokers must hold."""
+    """Return the host names and IP addresses that the certificate of the brokers must name."""
     namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
     inside = (bootstrap_name(name), brokers_name(name), f"*.{brokers_name(name)}")
     domains = (f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.{DOMAIN}")
@@ -200,7 +200,10 @@ def _of_operator(cluster: Cluster, of_cluster: AuthorityPlan, moment: Moment) ->
 
 
 def _of_companion(cluster: Cluster, name: str, of_cluster: AuthorityPlan, moment: Moment) -> Data:
-    """Return the Secret of the lag exporter, which also serves protected metrics, or of maintenance runs."""
+    """Return the content of the Secret of the lag exporter or of maintenance runs.
+
+    The certificate of a lag exporter that serves protected metrics names its Service.
+    """
     serves = cluster.spec.metrics is not None and name == lag_exporter_name(cluster.metadata.name)
     hosts = {service_host(name, cluster.metadata.namespace)} if serves else set()
     keystore = moment.found.get(name, {}).get(KEYSTORE, b"")
@@ -260,7 +263,7 @@ def _user_pem(
 
 
 def _holds(pem: bytes, hosts: Set[str], signer: Authority, now: dt.datetime) -> bool:
-    """Return whether a certificate is issued by `signer`, holds all `hosts`, and need not be renewed yet."""
+    """Return whether the certificate is issued by `signer`, names all `hosts`, and need not be renewed yet."""
     try:
         (certificate,) = certificates_in(pem.decode())
     except ValueError:

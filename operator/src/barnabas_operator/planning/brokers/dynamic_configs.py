@@ -31,7 +31,7 @@ def setting_changes(cluster: Cluster, overrides: BrokerConfigs, places: Mapping[
 
 def place_settings(cluster: Cluster, pods: PodsState) -> dict[int, Settings]:
     """Return, by broker, the settings that depend on the node of the broker's pod; unknown values are left out."""
-    old = pods.remaining()  # A broker of an older version may not know `advertised.hosts`.
+    old = pods.remaining()  # These brokers have to restart, and may be too old to know `advertised.hosts`.
     return {
         number: {**_rack(cluster, pod), **(_hosts(cluster, pods, pod) if pod.host_ip and number not in old else {})}
         for number, pod in pods.pods.items()
@@ -43,7 +43,7 @@ def _rack(cluster: Cluster, pod: BrokerPod) -> Settings:
 
 
 def _hosts(cluster: Cluster, pods: PodsState, pod: BrokerPod) -> Settings:
-    """Return the setting for the node's addresses, with the value None if the only address is the host IP."""
+    """Return `advertised.hosts`, with the value None if no listener has an address other than the pod's host IP."""
     hosts = {
         each.name: pods.external.node_hosts[each.name, pod.broker_id]
         for each in cluster.spec.listeners

@@ -46,7 +46,10 @@ class ExternalAccess:
         return (listener.advertised_host or "", port) if port else None
 
     def address_outside(self, listener: Listener, broker_id: int) -> Address | None:
-        """Return the address of an external listener for clients; the host is empty until the pod is scheduled."""
+        """Return the address at which clients reach the broker, or None until Kubernetes assigns one.
+
+        If the host is the address of the node, it is empty until the pod is scheduled.
+        """
         found = self.advertised(listener, broker_id)
         if found is None:
             return None

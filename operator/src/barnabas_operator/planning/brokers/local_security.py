@@ -120,7 +120,7 @@ def protocol_of(listener: Listener) -> str:
 
 
 def listener_settings(listener: Listener) -> dict[str, str]:
-    """Return a broker's settings for the authentication at a listener; a PLAIN listener has the users of SCRAM."""
+    """Return a broker's settings for the authentication at a listener; PLAIN checks passwords by SCRAM credentials."""
     prefix, mechanism = f"listener.name.{listener.name}", mechanism_of(listener)
     asked = listener.authentication is not None and listener.authentication.type == "tls"
     settings = {f"{prefix}.ssl.client.auth": "required" if asked else "none"} if listener.tls else {}

@@ -46,9 +46,10 @@ def reported_metadata_version(cluster: Cluster, state: ClusterState | None) -> i
 
 
 def may_raise(cluster: Cluster, brokers: Sequence[BrokerView], state: ClusterState) -> bool:
-    """True if a higher level is wanted and the roll is over, so that brokers must be asked for their supported levels.
+    """True if a higher level may be finalized now, so that brokers must be asked for their supported levels.
 
-    The roll is not over while a broker has to restart, is down, or has replicas out of sync.
+    The result is False for a paused Cluster, and while a broker has to restart or is not ready, or a replica is out of
+    sync.
     """
     versions, pinned = state.metadata_versions, cluster.spec.metadata_version
     if versions is None or cluster.spec.pause:
@@ -70,9 +71,10 @@ def _is_as_wanted(broker: BrokerView) -> bool:
 def next_version(
     cluster: Cluster, state: ClusterState, supported: Mapping[int, Supported]
 ) -> RaiseMetadataVersion | Refusal | None:
-    """Return the step to the pinned level, or to the highest level that all brokers support, or None.
+    """Return the step that raises the level to the pinned level, or else to the highest level that all brokers support.
 
-    `supported` holds the levels by broker. The level is not raised until every live broker has reported its levels.
+    A pinned level that a live broker does not support is refused. The result is None if the level need not rise, and
+    until `supported` holds the levels of every live broker.
     """
     versions, pinned = state.metadata_versions, cluster.spec.metadata_version
     if versions is None or not state.racks or not supported.keys() >= state.racks.keys():

@@ -40,7 +40,7 @@ _HOST: Final = re.compile(r"\[[0-9a-fA-F:.%]+\]|[^][:/,\s]+")
 
 
 def pod_properties(cluster: Cluster, broker_id: int, external: ExternalAccess) -> dict[str, str]:
-    """Return one broker's settings by Kafka's names; spec.config comes last.
+    """Return one broker's settings by Kafka's names; settings in spec.config override all others.
 
     Dynamic settings (`dynamic_settings`) are left out, because they may change after a broker has read the file.
     Listeners whose external address is not assigned yet are left out, too.

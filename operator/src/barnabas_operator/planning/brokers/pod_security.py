@@ -90,7 +90,10 @@ def own_users(cluster: Cluster) -> list[str]:
 
 
 def companion_names(cluster: Cluster) -> tuple[str, str]:
-    """Return the names of lag exporter and maintenance runs, used as common names and as names of Secrets."""
+    """Return the names of the Secrets of the lag exporter and of maintenance runs.
+
+    The certificates in these Secrets have the same names as common names.
+    """
     name = cluster.metadata.name
     return lag_exporter_name(name), maintenance_name(name)
 

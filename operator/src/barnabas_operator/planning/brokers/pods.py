@@ -104,7 +104,7 @@ class PodsState:
 
     @property
     def count(self) -> int:
-        """Return the replicas of the StatefulSet or, if there is none, the highest id of pods and claims plus 1."""
+        """Return the replicas of the StatefulSet or, without one, the highest broker id of pods and claims plus 1."""
         if self.broker_set is not None:
             return self.broker_set.replicas
         return max(brokers_claimed(self.claims), max(self.pods, default=-1) + 1)
@@ -144,7 +144,7 @@ class PodsState:
 
     @property
     def is_rolled_out(self) -> bool:
-        """True if every broker runs with the current template, and Kubernetes has observed that template."""
+        """True if no pod has to restart, and Kubernetes has observed the current pod template."""
         return self.broker_set is not None and self.broker_set.revision != "" and not self.remaining()
 
     def unready(self) -> tuple[int, ...]:

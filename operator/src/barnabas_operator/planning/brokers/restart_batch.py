@@ -10,7 +10,8 @@ def restart_batch(first: int, brokers: Sequence[BrokerView], state: ClusterState
     """Return the id `first` and up to `count_max` - 1 other brokers that can restart at the same time.
 
     Each partition loses at most one replica, as when brokers restart one by one. The controller joins no batch, because
-    it restarts last. A broker restarts alone if it has no rack, while replicas move, and while volumes are added.
+    it restarts last. A broker restarts alone if it has no rack or is not ready, and while replicas move or volumes are
+    added.
     """
     batch = [first]
     grows = any(broker.lacks_volume for broker in brokers)
@@ -23,7 +24,7 @@ def restart_batch(first: int, brokers: Sequence[BrokerView], state: ClusterState
 
 
 def _is_ready(first: int, brokers: Sequence[BrokerView]) -> bool:
-    """True if the broker `first` is ready. While a broker is not ready, its partitions already lack a replica."""
+    """True if the broker `first` is ready. If not, it restarts alone, because its partitions already lack a replica."""
     return any(broker.broker_id == first and broker.is_ready for broker in brokers)
 
 

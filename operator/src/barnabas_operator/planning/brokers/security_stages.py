@@ -73,7 +73,7 @@ def stage_in(text: str) -> SecurityStage:
 
 
 def reported_stage(cluster: Cluster) -> SecurityStage:
-    """Return the stage in the status of the Cluster, or the wanted stage if the Cluster is new."""
+    """Return the stage in the status of the Cluster, or the declared stage if the Cluster has no status yet."""
     return _OF_NAMES[cluster.status.security_stage] if cluster.status is not None else wanted_stage(cluster)
 
 
@@ -83,7 +83,7 @@ def is_reached_by_tls(cluster: Cluster) -> bool:
 
 
 def is_passing(cluster: Cluster) -> bool:
-    """True if the brokers have not reached the wanted stage, so that their stages may differ."""
+    """True if the brokers have not reached the stage that the Cluster declares, so that their stages may differ."""
     return reported_stage(cluster) is not wanted_stage(cluster)
 
 

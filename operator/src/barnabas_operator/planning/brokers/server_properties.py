@@ -73,7 +73,7 @@ class BrokerPlace:
 
 
 def server_properties(cluster: Cluster, place: BrokerPlace, secrets: BrokerSecrets | None = None) -> dict[str, str]:
-    """Return the settings of one broker; spec.config comes last. Without `secrets` the broker has no TLS."""
+    """Return the settings of one broker; spec.config overrides all others. Without `secrets` the broker has no TLS."""
     log_dirs = (f"{place.folder}/volume-{volume.id}" for volume in cluster.spec.storage.volumes)
     return {
         "node.id": str(place.broker_id),

@@ -23,7 +23,7 @@ def is_claimed(group: ConsumerGroup) -> bool:
 
 
 def of_the_oldest(group: ConsumerGroup, owner: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
-    """Refuse a resource if an older one manages the same group."""
+    """Refuse a resource if an older resource manages the same group."""
     return owned_by(owner, group.group_id) if owner is not group else None
 
 

@@ -16,7 +16,7 @@ NAMED_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSeen:
-    """An observed group; `members` and `consumers` are None and () if the coordinator reports none."""
+    """An observed group. If the coordinator does not report members, `members` is None and `consumers` is empty."""
 
     state: str
     members: int | None = None
@@ -48,7 +48,7 @@ class GroupSeen:
 
     @property
     def counted(self) -> Mapping[TopicPartition, PartitionLag]:
-        """Return the lag of the partitions of all topics that count."""
+        """Return the lag of the partitions of all topics that count for objective and scaling."""
         return {where: each for where, each in self.lags.partitions.items() if self.is_read(where.topic)}
 
     @property

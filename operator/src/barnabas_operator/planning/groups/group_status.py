@@ -26,7 +26,7 @@ from barnabas_operator.resources.consumer_group import (
 from barnabas_operator.resources.object_meta import READY, WITHIN_OBJECTIVE, Condition, merge_conditions
 
 OF_LOOKS: Final = frozenset({READY, WITHIN_OBJECTIVE})
-"""The conditions that every observation sets."""
+"""The types of the conditions that follow from the current observation, so that earlier ones are not kept."""
 HOUR_S: Final = 3_600
 DAY_S: Final = 24 * HOUR_S
 WORDS: Final[Mapping[Status, Evaluated]] = {
@@ -77,7 +77,7 @@ def is_worth_a_write(before: ConsumerGroupStatus | None, after: ConsumerGroupSta
 
 
 def unheard(group: ConsumerGroup, why: Refusal, now: str, work: WorkStatus | None = None) -> ConsumerGroup:
-    """Return the resource with the status of a group that cannot be observed now, without numbers.
+    """Return the resource with the status of a group that cannot be observed now, without its lag and members.
 
     `work` holds the results of reset and scaling, or is None to keep their earlier conditions.
     """
@@ -101,7 +101,7 @@ def unheard(group: ConsumerGroup, why: Refusal, now: str, work: WorkStatus | Non
 
 
 def _kept(group: ConsumerGroup, before: ConsumerGroupStatus, work: WorkStatus) -> ConsumerGroupStatus:
-    """Return a status with only `reset` and `replicas`: values from `work`, or earlier ones that are still declared."""
+    """Return a status with only `reset` and `replicas`, from `work`, or from `before` if they are still declared."""
     reset, scaling = group.spec.offsets.reset, group.spec.scaling
     known = before.reset if before.reset is not None and reset is not None and before.reset.id == reset.id else None
     replicas = work.replicas if work.replicas is not None else before.replicas

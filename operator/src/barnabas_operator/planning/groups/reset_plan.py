@@ -24,11 +24,11 @@ NAMED_MAX: Final = 5
 """The largest number of partitions that a message names."""
 
 OffsetsOfTime = Mapping[TopicPartition, int | None]
-"""The offset of each partition's first record at or after the time of the reset, or None."""
+"""The offset of each partition's first record at or after the time of the reset, or None without such a record."""
 
 
 class Move(NamedTuple):
-    """The change of one partition: the committed offset or None, the requested offset, and the ends of the log."""
+    """The reset of one partition: the committed offset or None, the requested offset, and the ends of the log."""
 
     partition: TopicPartition
     before: int | None
@@ -42,7 +42,7 @@ class Move(NamedTuple):
 
     @property
     def delta(self) -> int:
-        """Return the number of records that are skipped, or, if negative, that are read again."""
+        """Return the number of skipped records; negative for records read again, and 0 without a committed offset."""
         if self.before is None:
             return 0
         return self.to - min(max(self.before, self.log.start), self.log.end)
@@ -129,7 +129,7 @@ def plan_reset(reset: Reset, group_id: str, described: GroupDescriptions, found:
 def _wanted(
     reset: Reset, group_id: str, described: GroupDescriptions, found: OffsetsOfTime
 ) -> Callable[[TopicPartition], int | None]:
-    """Return a function from a partition to its requested offset, or to None if there is no offset to shift."""
+    """Return a function from a partition to its requested offset, or to None if `shiftBy` has no offset to shift."""
     to, logs, committed = reset.to, described.logs, described.groups[group_id].committed
     if to.earliest is not None:
         return lambda each: logs[each].start

@@ -50,7 +50,7 @@ class ResetLook(NamedTuple):
 
     @property
     def is_done(self) -> bool:
-        """True if the reset was carried out, by the status or the committed offsets."""
+        """True if the reset was carried out, according to the status or the committed offsets."""
         return self.reset is not None and (self.done_at is not None or self.reset.id in resets_of(self.group))
 
     @property
@@ -75,7 +75,7 @@ class Over(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The step after a reset was carried out and the target scaled up again, if it was scaled down."""
+    """The step that reports a reset as carried out at the time `at`; the target is no longer scaled down."""
 
     at: str
 
@@ -115,9 +115,10 @@ def next_step(look: ResetLook) -> ResetStep:
 
 
 def without_plan(look: ResetLook, why: Refusal) -> Stop | Remember:
-    """Return the step if `Commit` could not plan the reset.
+    """Return the step that follows if `Commit` could not plan the reset, because of `why`.
 
-    An impossible reset is given up, so that the target scales up again.
+    A reset that has scaled its target down is given up if the problem needs a user or outlasts `PATIENCE`, so that the
+    target scales up again.
     """
     before, is_passing = look.before, why.reason in PASSING
     if before is None or before.group != look.name:
@@ -145,7 +146,7 @@ def named_members(members: Iterable[Member]) -> str:
 
 
 def _scale_up_again(look: ResetLook) -> ResetStep | None:
-    """Return the steps that scale the target up after its reset has ended, and then remove the annotation."""
+    """Return the next step after a reset has ended: scale the target up, and then remove or update its annotation."""
     before, scale = look.before, look.scale
     if before is None or not isinstance(scale, TargetScale) or before.group != look.name:
         return None

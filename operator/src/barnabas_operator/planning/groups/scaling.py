@@ -17,17 +17,20 @@ WINDOW_S: Final = 300.0
 JOINING_S: Final = 30.0
 """The time after a change during which lag adds no replicas, because new consumers make the group rebalance."""
 TOLERANCE: Final = 0.1
-"""The share above the threshold that is ignored, as in the HorizontalPodAutoscaler."""
+"""The share of the threshold that lag may exceed without adding replicas, as in the HorizontalPodAutoscaler."""
 GAP_S: Final = 120.0
 """The longest time between two observations in a period of low lag; a longer gap ends the period."""
 
 
 class Demand(NamedTuple):
-    """The lag and size of the topics that the group reads. `lag` is None if the group has no committed offsets."""
+    """The lag and size of the topics that the group reads.
+
+    `lag` is None if no partition with a leader has a committed offset.
+    """
 
     lag: int | None
     written: int
-    """The sum of the log end offsets of all partitions, which rises with every write."""
+    """The sum of the log end offsets of the partitions with a known lag, which rises with every write."""
     places: int
     """The number of partitions with a known lag."""
     partitions: int
@@ -109,7 +112,7 @@ def _threshold(scaling: Scaling) -> int:
 
 
 def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
-    """Return the memory for this observation, which is a new memory if another client has changed the replicas."""
+    """Return the state for this observation, which is a new state if another client has changed the replicas."""
     if memory is None:
         return Memory(replicas, now_s, -inf)
     if memory.replicas != replicas:
@@ -118,7 +121,7 @@ def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
 
 
 def _calm(calm: Calm | None, demand: Demand, wanted: int, replicas: int, now_s: float) -> Calm | None:
-    """Return the updated period of low lag, which starts again if fewer partitions have a known lag."""
+    """Return the period of low lag, or None; a new period begins if fewer partitions than before have a known lag."""
     if wanted >= replicas or demand.lag is None:
         return None
     if calm is None or demand.places < calm.then.places:
@@ -127,7 +130,7 @@ def _calm(calm: Calm | None, demand: Demand, wanted: int, replicas: int, now_s: 
 
 
 def _at(memory: Memory, replicas: int, now_s: float, why: str) -> Decision:
-    """Return the decision to change the replicas, with the updated memory."""
+    """Return the decision to change the replicas, with the updated state."""
     down = replicas < memory.replicas
     changed = memory._replace(replicas=replicas, changed_s=now_s, went_down=down, calm=None)
     return Decision(replicas, changed, why)
@@ -139,19 +142,19 @@ def _stay(memory: Memory) -> Decision:
 
 def _up(scaling: Scaling, demand: Demand, wanted: int, memory: Memory, now_s: float) -> Decision:
     before = memory.replicas
-    if before == 0:  # Lag at 0 replicas does not show how many consumers are needed.
+    if before == 0:  # Lag without consumers does not show which number of consumers is too small.
         return _at(memory, wanted, now_s, _why(scaling, demand))
     is_beyond = (demand.lag or 0) > _threshold(scaling) * before * (1 + TOLERANCE)
     if not is_beyond or now_s - memory.changed_s < JOINING_S:
         return _stay(memory)
-    if memory.went_down or now_s - memory.changed_s > WINDOW_S:  # After a recent scale-up, old lag may remain.
+    if memory.went_down or now_s - memory.changed_s > WINDOW_S:  # Else a recent scale-up may not have cut the lag yet.
         too_few = grown_beyond(memory.too_few, before, rate_of(memory.looks), now_s, was_try=memory.went_down)
         memory = memory._replace(too_few=too_few)
     return _at(memory, wanted, now_s, _why(scaling, demand))
 
 
 def _down(scaling: Scaling, demand: Demand, memory: Memory, now_s: float) -> Decision:
-    """Return the decision to scale down to the most replicas that were wanted during the window."""
+    """Return the decision to scale down to the most replicas that lag required during `WINDOW_S`, or to stay."""
     calm = memory.calm
     if calm is None or now_s - calm.since_s < WINDOW_S:
         return _stay(memory)

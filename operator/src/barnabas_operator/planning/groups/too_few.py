@@ -41,7 +41,7 @@ class TooFew(NamedTuple):
 
 
 def grown_beyond(before: TooFew | None, replicas: int, rate: float | None, now_s: float, *, was_try: bool) -> TooFew:
-    """Return the memory after lag grew beyond the threshold; `was_try` is True after a scale-down to `replicas`."""
+    """Return a memory of `replicas` as too few for `rate`; `was_try` is True if a scale-down led to `replicas`."""
     hold_s = HOLD_MIN_S
     if before is not None and _is_alike(before.rate, rate):
         hold_s = min(before.hold_s * (2 if was_try else 1), HOLD_MAX_S)
@@ -54,9 +54,9 @@ def _is_alike(before: float | None, now: float | None) -> bool:
 
 
 def gone_down(before: TooFew | None, replicas: int, now_s: float) -> TooFew | None:
-    """Return the memory after a scale-down to `replicas`.
+    """Return what to remember after a scale-down to `replicas`.
 
-    If that number was too small before, one replica fewer may be tried next.
+    If `replicas` were too few before, one replica fewer may be tried next.
     """
     if before is None or replicas > before.replicas:
         return before
@@ -64,7 +64,7 @@ def gone_down(before: TooFew | None, replicas: int, now_s: float) -> TooFew | No
 
 
 def with_look(before: tuple[Written, ...], look: Written) -> tuple[Written, ...]:
-    """Return the observations of the last `RATE_S`, or only the new one if the set of partitions has changed."""
+    """Return the observations of the last `RATE_S` seconds, or only `look` if the set of partitions has changed."""
     if before and (before[-1].places != look.places or before[-1].total > look.total):
         return (look,)
     return (*(each for each in before if look.now_s - each.now_s <= RATE_S), look)

@@ -19,7 +19,7 @@ class TopicsRead(NamedTuple):
 def with_look(
     before: Mapping[str, TopicsRead], groups: Mapping[str, GroupReading], now_s: float
 ) -> dict[str, TopicsRead]:
-    """Return the topics that each group reads by the observation `groups`, or read at most `KEPT_S` seconds ago."""
+    """Return the topics that each group reads, as observed in `groups` or else less than `KEPT_S` seconds ago."""
     kept = {group_id: read for group_id, read in before.items() if now_s - read.at_s < KEPT_S}
     found = {group_id: TopicsRead(each.topics, now_s) for group_id, each in groups.items() if each.topics is not None}
     return {**kept, **found}

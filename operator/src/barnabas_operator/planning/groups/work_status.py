@@ -9,10 +9,13 @@ from barnabas_operator.resources.object_meta import Condition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkStatus:
-    """The results of reset and scaling so far. A None keeps the value of the earlier status."""
+    """The results of reset and scaling so far.
+
+    If `reset` or `replicas` is None, the status keeps its earlier value, unless the spec no longer declares it.
+    """
 
     problem: Refusal | None = None
-    """The reason why `Ready` is False."""
+    """The reason why `Ready` is False, or None if `Ready` is True."""
     conditions: tuple[Condition, ...] = ()
     """The conditions except Ready and WithinObjective. A condition that is not listed is removed from the status."""
     reset: ResetStatus | None = None

@@ -41,7 +41,7 @@ class TerminationMessage(Struct, frozen=True, kw_only=True):
 
 
 class DriverPod(NamedTuple):
-    """The driver pod of one attempt. `exit_code` is None until its process has ended."""
+    """The driver pod of one attempt. `exit_code` is None until the process of the driver has ended."""
 
     name: str
     made_at: str

@@ -34,7 +34,7 @@ def option_problems(run: RunSpec, at: str) -> Iterator[str]:
 def _rule_problems(
     rules: tuple[JobRule, ...], known: Mapping[str, JobOption], given: Mapping[str, str], at: str
 ) -> Iterator[str]:
-    """Yield the problems of options that contradict each other."""
+    """Yield the problems of options that contradict each other, or lack an option that they need."""
     for rule in rules:
         one, other = (_value(known[name], given.get(name)) for name in (rule.option, rule.other))
         broken = {

@@ -1,4 +1,4 @@
-"""The check that a run writes only to folders on its volumes, because other files are lost with the pods."""
+"""The check that a run writes only to its volumes or an object store, because other files are lost with the pods."""
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -12,7 +12,7 @@ OBJECT_STORE: Final = "s3a://"
 
 
 def place_problems(run: RunSpec, at: str) -> Iterator[str]:
-    """Yield a message for each option whose folder is not on a volume of the run."""
+    """Yield a message for each option whose folder is neither on a volume of the run nor in an object store."""
     mounts = [PurePosixPath(volume.mount_path) for volume in run.volumes]
     for name in FOLDERS:
         value = run.options.get(name, OBJECT_STORE)

@@ -31,9 +31,9 @@ FOUND_SOMETHING: Final = "FoundSomething"
 RUN_LOST: Final = "RunLost"
 DELETING: Final = "Deleting"
 REASONS: Final = {2: INVALID_OPTIONS, 3: FOUND_SOMETHING}
-"""The reason of the condition by exit code of the job; docs/how-to/jobs.md explains the codes."""
+"""The reason of the condition `Ready` by exit code of the job; docs/how-to/jobs.md explains the codes."""
 OF_KUBERNETES: Final = frozenset({"DeadlineExceeded"})
-"""The reasons of Kubernetes for a Job's end that are reported instead of the end of the last driver."""
+"""The reasons of failed Jobs that are reported instead of the exit code and message of the last driver."""
 ANOTHER: Final = "to run the job again, apply a MaintenanceJob with another name"
 MORE_MEMORY: Final = "apply a MaintenanceJob with another name and more spec.driver.resources.limits.memory"
 
@@ -77,7 +77,7 @@ def ended(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) ->
 
 
 def recalled(run: MaintenanceJob, cluster: str, mark: str, now: str) -> MaintenanceJob:
-    """Return the MaintenanceJob with the status that `mark` implies, after its own status or its Job was lost."""
+    """Return the MaintenanceJob with the status that `mark` implies, if its previous status or its Job was lost."""
     if mark in FINISHED:
         truth: Truth = "True" if mark == SUCCEEDED else "False"
         phase: Phase = "Succeeded" if mark == SUCCEEDED else "Failed"
@@ -195,7 +195,7 @@ def _code(last: DriverPod) -> str:
 
 
 def _how(end: JobEnd, last: DriverPod | None) -> tuple[str, str]:
-    """Return the reason and message of the condition after the end of a Job."""
+    """Return the reason and message of the condition `Ready` after the end of a Job."""
     said = last.termination.message if last is not None else ""
     if end.is_good:
         return SUCCEEDED, said or "done"

@@ -16,7 +16,7 @@ TOPIC: Final = "topic"
 ABOUT: Final = {"topic": TOPIC, "topics": TOPIC, "into": TOPIC, "archive": "archive", REPORT: REPORT}
 """The options that name the subject of a run, with the kind of the subject."""
 OWN_REASONS: Final = frozenset({NO_SPARK_OPERATOR, RESOURCE_CONFLICT, KUBERNETES_ERROR, INTERNAL_ERROR})
-"""The reasons, possibly permanent, why a run could not begin in its turn."""
+"""The reasons, possibly permanent, why a run could not begin although it waited for no other run."""
 
 
 class _Subject(NamedTuple):
@@ -30,7 +30,7 @@ class _Subject(NamedTuple):
 def waiting_turns(unfinished: Iterable[MaintenanceJob]) -> Mapping[str, Refusal]:
     """Return, by name, the refusal of each run that waits for a started or older run with the same subject.
 
-    A run that could not begin in its turn comes after all other runs.
+    A run that could not begin for one of `OWN_REASONS` comes after all other runs, so that they need not wait for it.
     """
     runs = sorted(unfinished, key=_turn)
     first: dict[_Subject, int] = {}

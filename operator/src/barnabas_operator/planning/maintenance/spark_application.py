@@ -47,7 +47,7 @@ def unsubmitted(found: Json) -> str:
 
 
 def judged(run: MaintenanceJob, observed: ObservedRun, now: str) -> ObservedRun:
-    """Return the observation, with the end of a run that has failed by exit code or deadline."""
+    """Return the observation, and set the end of the Job if a Kubeflow run has failed by its exit code or deadline."""
     job = observed.job
     if run.spec.backend != "Kubeflow" or job is None or job.end is not None:
         return observed

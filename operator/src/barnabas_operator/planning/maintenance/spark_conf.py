@@ -106,7 +106,7 @@ def _driver(run: MaintenanceJob, cluster: str, image: str) -> dict[str, str]:
         f"{of_kubernetes}.container.image": image,
         f"{of_kubernetes}.authenticate.executor.serviceAccountName": account,
         f"{of_kubernetes}.executor.podTemplateFile": f"{EXECUTOR_TEMPLATE_PATH}/{EXECUTOR_TEMPLATE}",
-        # The driver has rights only for pods and ConfigMaps.
+        # The driver has rights only for pods and ConfigMaps, not for Services and PersistentVolumeClaims.
         f"{of_kubernetes}.driver.service.deleteOnTermination": "false",
         f"{of_kubernetes}.driver.ownPersistentVolumeClaim": "false",
         f"{of_kubernetes}.driver.reusePersistentVolumeClaim": "false",
@@ -133,7 +133,7 @@ def _executors(run: MaintenanceJob, cluster: str) -> Iterator[tuple[str, str]]:
         if each.secret_key_ref is not None:
             yield f"{executor}.secretKeyRef.{each.name}", f"{each.secret_key_ref.name}:{each.secret_key_ref.key}"
         else:
-            yield f"spark.executorEnv.{each.name}", literal(each.value or "")  # Kubernetes expands `$(NAME)`.
+            yield f"spark.executorEnv.{each.name}", literal(each.value or "")  # Kubernetes would expand `$(NAME)`.
 
 
 def _volume(volume: RunVolume) -> Iterator[tuple[str, str]]:

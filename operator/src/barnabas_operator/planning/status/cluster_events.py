@@ -47,7 +47,7 @@ def cluster_events(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def _recovered(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Yield an Event if the Cluster is ready again, with the earlier reason."""
+    """Yield an Event if the Cluster is ready again, with the reason why it was not, unless it was only paused."""
     ready, was = condition_of(cluster.conditions, READY), condition_before(before, READY)
     if ready is not None and ready.status == "True" and was.get("status", "True") != "True" and was["reason"] != PAUSED:
         yield "Normal", READY, f"the Cluster is ready again; the problem was {was['reason']}: {was.get('message', '')}"
@@ -121,7 +121,7 @@ def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> Said | None:
 
 
 def _plan(cluster: Cluster, before: Json) -> Iterator[Said]:
-    """Yield an Event when a named rebalance plan begins, is refused, or is done."""
+    """Yield an Event when the rebalance plan that the Cluster names begins, is refused, or is done."""
     plan, was = condition_of(cluster.conditions, REBALANCING), condition_before(before, REBALANCING)
     if plan is None:
         return
@@ -133,7 +133,7 @@ def _plan(cluster: Cluster, before: Json) -> Iterator[Said]:
 
 
 def _is_of_another_run(cluster: Cluster, message: str, before: str) -> bool:
-    """True if the message is about the named plan, and the earlier message was about another plan."""
+    """True if `message` is about the plan that the Cluster names, and the earlier message `before` is not."""
     words = plan_words(named_run(cluster) or "")
     return words in message and words not in before
 

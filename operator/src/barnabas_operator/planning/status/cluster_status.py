@@ -38,8 +38,9 @@ from barnabas_operator.resources.object_meta import CLAIMS_DELETED, ROLLING, Con
 def cluster_status(cluster: Cluster, now: str, why: Refusal | None, found: Findings = NOTHING_FOUND) -> ClusterStatus:
     """Return the new status of a Cluster; `now` is in RFC 3339.
 
-    `why` is the problem of the resource, or what the next step for the brokers waits for. Topic and partition counts
-    are left out while no broker reports them, but conditions about rolls and lost records are kept.
+    `why` is the problem of the resource, or what the next step for the brokers waits for. While no broker answers,
+    topic and partition counts are left out, but conditions about lost records and unknown logs are kept. While the pods
+    cannot be read, the condition `Rolling` is kept.
     """
     before, pods, state = cluster.status or ClusterStatus(), found.pods, found.state
     rolling = rolling_of(before.rolling, pods, why) if pods is not None else None
@@ -83,14 +84,14 @@ def _conditions(
 
 
 def _security(cluster: Cluster, pods: PodsState | None) -> SecurityName | None:
-    """Return whether `spec.insecure` is set, or the earlier value while the pods are unknown."""
+    """Return "Insecure" or "Secured" by `spec.insecure`, or the value in the status while the pods cannot be read."""
     if pods is None and cluster.status is not None:
         return cluster.status.security
     return "Insecure" if cluster.spec.insecure else "Secured"
 
 
 def _administrator(cluster: Cluster, found: Findings) -> str | None:
-    """Return the name of the Secret of the user `admin` after the Secrets have been created."""
+    """Return the name of the Secret of the user `admin`, or None if the Secret does not exist."""
     return administrator_name(cluster.metadata.name) if found.certificates and has_administrator(cluster) else None
 
 

@@ -98,14 +98,14 @@ def _other_container(pod: Json) -> Json:
 
 
 def _unplaced(pod: Json) -> str:
-    """Return the message of the scheduler, without its part about preemption."""
+    """Return why the scheduler cannot place the pod, without the part about preemption, or ""."""
     found = (each for each in pod.get("status", {}).get("conditions", ()) if each.get("reason") == "Unschedulable")
     unplaced: Json = next(found, {})
     return _PREEMPTION.sub("", unplaced.get("message", "")).strip()
 
 
 def _failed(pod: Json) -> str:
-    """Return why the kubelet ended the pod, for example because the node lacked disk space or memory."""
+    """Return why the kubelet ended the pod, for example for lack of disk space, or "" if the pod has not failed."""
     status = pod.get("status", {})
     return f"{pod['metadata']['name']}: {_words(status)}" if status.get("phase") == "Failed" else ""
 

@@ -34,7 +34,7 @@ NO_RESTARTS: Final = "NoRestarts"
 WAITS: Final = frozenset({NOT_READY, UNDER_REPLICATED, ROLLING_PAUSED, EVICTION_REFUSED, BROKERS_UNREACHABLE})
 """The reasons for which a step waits; none of these reasons alone makes the Cluster unready."""
 TOLD_LAST: Final = frozenset({HOLDS_REPLICAS, CANNOT_GROW, NOT_BOUND, WAITING_FOR_ADDRESSES})
-"""The reasons that may last for hours; problems of clients are reported before these reasons."""
+"""The reasons that may last for hours; problems that clients notice are reported before these reasons."""
 
 
 class Findings(NamedTuple):
@@ -86,12 +86,12 @@ def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: Rol
 
 
 def is_fault(why: Refusal | None) -> bool:
-    """True if a user must fix a problem, which is reported before problems of clients."""
+    """True if `why` is a problem that a user must fix, which is reported even before problems that clients notice."""
     return why is not None and why.reason not in WAITS | TOLD_LAST
 
 
 def _away(cluster: Cluster, why: Refusal | None, pods: PodsState, rolling: RollingStatus | None) -> str:
-    """Return which brokers are not ready although no roll has restarted them."""
+    """Return a message about brokers that are not ready although no roll has restarted them, or an empty text."""
     rolls = rolling is not None and not cluster.spec.rolling.pause
     if why is not None and why.reason == NOT_READY and not rolls:
         return why.message
@@ -101,7 +101,7 @@ def _away(cluster: Cluster, why: Refusal | None, pods: PodsState, rolling: Rolli
 
 
 def _surplus(cluster: Cluster, pods: PodsState) -> Refusal | None:
-    """Return the refusal for surplus brokers, which are removed in a later step."""
+    """Return a refusal that names the brokers beyond the declared number, which will be removed, or None."""
     leaving = [str(number) for number in range(cluster.spec.brokers.replicas, pods.count)]
     return Refusal(HOLDS_REPLICAS, f"broker {', '.join(leaving)} will be removed") if leaving else None
 

@@ -13,9 +13,9 @@ _SECOND: Final = len("2026-01-31T23:59:59")
 
 
 def why_not_made(pods: Collection[str], events: Iterable[Json]) -> str:
-    """Return why the first pod in `pods` could not be created, from the StatefulSet's Events, or an empty text.
+    """Return why one of `pods` could not be created, from the Events of the StatefulSet, or an empty text.
 
-    A failure before a later success is ignored.
+    The result is about the first pod whose last Event is a failure.
     """
     for pod in pods:
         about = [event for event in events if f"Pod {pod} " in f"{event.get('message', '')} "]
@@ -25,7 +25,7 @@ def why_not_made(pods: Collection[str], events: Iterable[Json]) -> str:
 
 
 def why_not_bound(claims: Collection[str], events: Iterable[Json]) -> str:
-    """Return the warning about the first claim whose name begins with one of `claims`, or an empty text."""
+    """Return the last warning about the first claim, by name, whose name begins with one of `claims`, or ""."""
     about = [event for event in events if event["involvedObject"]["name"].startswith(tuple(claims))]
     if not about:
         return ""

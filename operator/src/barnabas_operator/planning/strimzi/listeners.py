@@ -1,4 +1,4 @@
-"""The conversion of listeners. A listener whose protection has no counterpart is left out instead of opened."""
+"""The conversion of listeners. A listener whose authentication has no counterpart is left out, not opened."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -32,7 +32,7 @@ def cluster_losses(
 
 
 def lost_in_cluster(state: ClusterState) -> Refusal | None:
-    """Return the refusal for partitions of a Cluster whose replicas all lack records, or None."""
+    """Return the refusal for partitions without a leader because all their replicas have lost records, or None."""
     lost = [trouble for trouble in state.troubles if trouble.lost is not None]
     return records_lost(lost, "--all") if lost else None
 

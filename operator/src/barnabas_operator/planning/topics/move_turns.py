@@ -31,7 +31,10 @@ class _Move(NamedTuple):
 
 
 def take_turns(wanted: Sequence[MoveReplicas], cluster: ClusterState) -> Turns:
-    """Return the moves that begin now: moves without a copy first, then partitions with the fewest in-sync replicas."""
+    """Return the moves that begin now, and the number of partitions that have to wait.
+
+    Moves that copy no replica are chosen first, then moves of partitions with the fewest in-sync replicas.
+    """
     copies, under_way = _under_way(cluster)
     in_sync = {TopicPartition(each.topic, each.partition): len(each.in_sync) for each in cluster.troubles}
     chosen: dict[str, dict[int, ReplicaIds]] = {}

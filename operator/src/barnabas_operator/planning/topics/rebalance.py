@@ -32,24 +32,27 @@ class Rebalance(NamedTuple):
 
 
 def is_approved(cluster: Cluster) -> bool:
-    """True if the annotation approves a rebalance, or spec.rebalance is Automatic."""
+    """True if the annotation of the Cluster approves a rebalance, or spec.rebalance is Automatic."""
     return cluster.spec.rebalance == "Automatic" or is_asked_for(cluster)
 
 
 def is_asked_for(cluster: Cluster) -> bool:
-    """True if the annotation approves a rebalance. The operator removes the annotation after the last move."""
+    """True if the Cluster's annotation approves a rebalance; the operator removes it after the last move."""
     return cluster.metadata.annotations.get(APPROVAL) == APPROVED
 
 
 def is_uneven(state: ClusterState) -> bool:
-    """True if a broker has so much less load than the others that a rebalance should be planned."""
+    """True if a broker has so much less load than the average that a rebalance should be planned."""
     counted = loads(state)
     mean = sum(counted[broker] for broker in state.homes) / max(1, len(state.homes))
     return is_calm(state) and min(counted[broker] for broker in state.homes) < UNEVEN_SHARE * mean
 
 
 def is_calm(state: ClusterState) -> bool:
-    """True if no broker is down or to be removed, and all replicas are in sync except those being reassigned."""
+    """True if no broker is down, restarting or to be removed, and all replicas are in sync.
+
+    Partitions that are being reassigned may have replicas out of sync, but need a leader.
+    """
     moving = {(name, number) for name, topic in state.topics.items() for number in topic.moving}
     is_whole = all((each.topic, each.partition) in moving and not each.offline for each in state.troubles)
     is_staying = not (state.leaving or state.awaited or state.restarting)
@@ -57,7 +60,7 @@ def is_calm(state: ClusterState) -> bool:
 
 
 def plan_rebalance(state: ClusterState, left_alone: Collection[str] = ()) -> tuple[MoveReplicas, ...]:
-    """Return the moves of a rebalance, or none while a broker is down or a replica is out of sync.
+    """Return the moves of a rebalance, or none while `is_calm` is False.
 
     Topics in `left_alone` count towards the load of brokers, but are not moved.
     """
@@ -102,7 +105,7 @@ class _Plan:
         return tuple(MoveReplicas(topic, rows) for topic, rows in sorted(changed.items()))
 
     def _give(self, broker: int, partition: TopicPartition) -> None:
-        """Move a replica from `broker` to the least loaded broker, unless the latter would then have as much load."""
+        """Move a replica to the least loaded broker that can take it, unless its load would reach that of `broker`."""
         row, weight = self._rows[partition], self._weight(partition)
         fit = [each for each in self._homes if self._fits(each, broker, partition)]
         taker = min(fit, key=lambda each: (self.loads[each], each), default=None)

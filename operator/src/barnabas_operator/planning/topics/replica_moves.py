@@ -69,7 +69,10 @@ class ReplicaMoves:
         return len({racks[broker] for broker in row if broker in racks}) >= min(len(before), len(set(homes.values())))
 
     def _pick(self, row: Collection[int], partition: TopicPartition) -> int | None:
-        """Return a broker with enough space, in the rack with the fewest replicas of the row, with the least load."""
+        """Return a broker with enough space that is not in `row`, or None.
+
+        A broker in the rack with the fewest replicas in `row` is preferred, then a broker with the least load.
+        """
         homes = self._cluster.homes
         racks = Counter(homes[broker] for broker in row if broker in homes)
         size = self._disks.sizes.get(partition, 0) if self._disks is not None else 0

@@ -20,7 +20,7 @@ def is_throttled(cluster: Cluster) -> bool:
 
 
 def throttles(topics: Iterable[Topic], begin: Iterable[MoveReplicas], state: ClusterState) -> Iterator[AlterConfigs]:
-    """Yield the changes that set the throttle configs of topics to moving replicas, unless a Topic declares them."""
+    """Yield changes that list moving replicas in throttle configs of topics, unless a Topic declares such configs."""
     declared = {topic.topic_name for topic in topics if not topic.spec.config.keys().isdisjoint(THROTTLED)}
     beginning = {move.topic: move.assignments for move in begin}
     for name, topic in sorted(state.topics.items()):

@@ -24,7 +24,7 @@ TopicCheck = Callable[[Topic, ClusterState], Refusal | None]
 
 
 def deletion_protected(what: str, first: str = "Delete or Retain") -> Refusal:
-    """Return the refusal to delete `what`, such as `Topic flights`; `first` names the policies to set before."""
+    """Return the refusal to delete `what`, such as `Topic flights`; `first` names the policies to set first."""
     message = f"{what} and its resource are kept, because spec.deletionPolicy is Protect; first set {first}"
     return Refusal(DELETION_PROTECTED, message)
 

@@ -170,7 +170,7 @@ def _create(topic: Topic, cluster: ClusterState) -> CreateTopic:
 def _change(topic: Topic, found: TopicState, cluster: ClusterState, moves: ReplicaMoves) -> Iterator[TopicStep]:
     """Yield the steps that change an existing topic.
 
-    Partitions are added only once their replicas, as many as those of other partitions, fit on the brokers.
+    Partitions are added only while there are enough brokers for the current replication factor.
     """
     fits = found.replication_factor <= len(cluster.homes)
     added = range(len(found.partitions), topic.spec.partitions or 0) if fits else range(0)

@@ -31,7 +31,7 @@ def topic_status(
     the Topic is not ready if one of them has no leader. `drift` names changes by other clients that were not undone.
 
     `cluster`, `topicName` and `topicId` identify the topic that is deleted with the resource. A resource that is
-    refused or paused does not claim another topic of the same name.
+    refused or paused keeps the topic id in its status, so a new topic of the same name is not deleted with it.
     """
     before, is_ours = topic.status or TopicStatus(), problem is None and not topic.spec.pause
     if problem is None and not drift and found is not None and (moving := _moving(topic, found)):
