@@ -26,7 +26,7 @@ def conditions_of(
 ) -> Iterator[Condition]:
     """Yield the condition `Ready` and, if the resource is paused, `ReconciliationPaused`; `now` is in RFC 3339.
 
-    `status` is the status of `Ready` if there is a `problem`, and `note` is the message if there is no problem.
+    `status` is the status of `Ready` if there is a `problem`, and `note` is the message of `Ready` if it is True.
     """
     if problem is not None:
         yield condition(resource, READY, status, problem.reason, problem.message, now)

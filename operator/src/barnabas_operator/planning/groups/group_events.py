@@ -24,7 +24,7 @@ RESET: Final = "OffsetsReset"
 def group_events(group: ConsumerGroup, before: Json) -> Iterator[Said]:
     """Yield the Events for the change from `before`, the earlier status as JSON, to the group's status.
 
-    Events report a missed or regained objective, a group that stalled, a finished reset, and a deleted group.
+    Events report a missed or regained objective, a group that stalled, a finished reset, and a group that is gone.
     """
     status = group.status or ConsumerGroupStatus()
     yield from _objective(status, before)

@@ -30,7 +30,7 @@ _ALIKE: Final = "all brokers of a Cluster get the settings of the KafkaNodePool 
 
 
 def converted_cluster(kafka: StrimziResource, pools: Sequence[StrimziResource]) -> JsonObject:
-    """Return the Cluster, and add notes and errors about fields to the sources."""
+    """Return the Cluster for a Kafka and its node pools, and add notes and errors about their fields to them."""
     spec = kafka.spec.section("kafka")
     with_brokers = [pool for pool in pools if _has_brokers(pool)]
     first = with_brokers[0].spec if with_brokers else spec
@@ -103,7 +103,7 @@ def _rack(spec: Section) -> JsonObject | None:
 
 
 def _authorization(spec: Section, open_else: bool) -> JsonObject | None:
-    """Return the authorization; a type other than simple allows nothing, so that no Cluster becomes open."""
+    """Return the authorization; every type becomes simple, so that no Cluster loses its authorization."""
     if "authorization" not in spec:
         return None
     section = spec.section("authorization")

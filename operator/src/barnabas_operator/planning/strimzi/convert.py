@@ -71,7 +71,7 @@ def _say_of_strays(resources: Sequence[StrimziResource]) -> None:
 
 
 def _wrong(source: Source, manifest: JsonObject) -> Sequence[Remark]:
-    """Return the schema errors of a converted resource; other reasons for a refusal become notes."""
+    """Return the schema errors of a converted resource, and add a note if the admission review would refuse it."""
     kind = manifest["kind"]
     for finding in findings(msgspec.inspect.type_info(KINDS[kind].resource), manifest):
         source.error((), f"the converted {kind} is invalid: {finding.message}")

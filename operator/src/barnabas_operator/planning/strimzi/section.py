@@ -113,7 +113,7 @@ class Section:
         return [Section(self.source, item, (*self.path, name, index)) for index, item in items]
 
     def choice(self, name: str, choices: Mapping[str, T], default: str | None = None) -> T | None:
-        """Return the entry of `choices` for the value of a field, and add an error if the value is not allowed."""
+        """Return the entry of `choices` for the value of a field, or None; add an error if the value is not allowed."""
         word = self.take(name, str) or default
         if word is None or word in choices:
             return choices[word] if word is not None else None

@@ -37,7 +37,7 @@ PLACING: Final = (CreateTopic, IncreasePartitions, MoveReplicas)
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """The plan for one Topic: steps in order, or the refusal that explains why there are none.
+    """The plan for one Topic: steps in order, and the refusal that explains why there are none or not all.
 
     `drift` names changes by other clients that are not undone.
     """
