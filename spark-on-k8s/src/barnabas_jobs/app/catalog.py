@@ -20,7 +20,7 @@ class Job(NamedTuple):
     conf: Mapping[str, str] = {}
 
     def load(self) -> Any:
-        """Import the module of the job."""
+        """Import and return the module of the job."""
         return importlib.import_module(self.module)
 
 

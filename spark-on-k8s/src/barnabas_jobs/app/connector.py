@@ -89,7 +89,7 @@ class ConnectorMissing(JobFailed):
 
 
 def default_folder() -> Path:
-    """Return the default folder of jars: BARNABAS_SPARK_JARS, as in the image, or a folder in the user's cache."""
+    """Return the folder of jars that the variable BARNABAS_SPARK_JARS names, or else one in the user's cache."""
     if named := os.environ.get("BARNABAS_SPARK_JARS"):
         return Path(named)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

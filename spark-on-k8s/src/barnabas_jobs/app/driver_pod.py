@@ -70,7 +70,7 @@ class DriverPod:
             self._refused = True
 
     def end(self, ending: Ending) -> None:
-        """Write the termination message, the last act of a driver."""
+        """Write the result to the pod's termination message. If writing fails, only print the reason."""
         try:
             self._termination_log.write_bytes(ending.shortened())
         except OSError as error:

@@ -26,7 +26,7 @@ from barnabas_jobs.spark.status import SparkStatus
 
 EXIT_FINDINGS: Final = 3
 STOP_SECONDS_MAX: Final = 20.0
-"""The seconds to wait until Spark has stopped, below the 30 s that Kubernetes grants a terminating pod."""
+"""The longest wait for Spark to stop, below the 30 s that Kubernetes by default grants a terminating pod."""
 
 
 class Terminated(BaseException):
@@ -47,7 +47,7 @@ def run_job(request: Request, pod: DriverPod | None) -> Ending:
     """Parse the options of a job, start Spark, and run the job.
 
     Raises BadOption for a wrong option, and JobFailed if the job fails. The caller must be in a `sigterm_raises` block.
-    Options are parsed first, because a start of Spark takes seconds.
+    Options are parsed before Spark starts, which takes seconds, so that a wrong option fails at once.
     """
     job = JOBS[request.job].load()
     options = parse(job.Options, request.words)
@@ -55,14 +55,14 @@ def run_job(request: Request, pod: DriverPod | None) -> Ending:
         listeners = [page(), *([pod] if pod else [])]
         with watched(SparkStatus(spark).seen, listeners):
             result = job.run(spark, options)
-            # The job has its result. Ignore SIGTERM from here on, because another try would only repeat the work.
+            # The job has its result. Ignore SIGTERM from here on, because a new run would only repeat the work.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return ending_of(result, options)
 
 
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """Raise Terminated in the main thread at the first SIGTERM, and ignore further signals during the cleanup."""
+    """Raise Terminated in the main thread at the first SIGTERM, and ignore any further SIGTERM during the cleanup."""
 
     def terminate(_: int, __: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

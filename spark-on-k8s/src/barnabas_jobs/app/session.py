@@ -15,7 +15,7 @@ DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # The thread that reads the progress needs the running jobs, and a few that have ended.
+    # The thread that reads the progress needs only the running jobs and a few ended ones.
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET_LOG}",

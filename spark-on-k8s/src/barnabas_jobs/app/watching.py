@@ -23,7 +23,7 @@ class Listener(Protocol):
 
 @contextmanager
 def watched(look: Callable[[], Seen], listeners: Sequence[Listener], pause_s: float = PAUSE_S) -> Iterator[None]:
-    """Pass the progress to the listeners from a thread while the block runs, and the final progress after it."""
+    """Pass the progress to the listeners from a thread while the block runs, and the final progress at its end."""
     ended = threading.Event()
     thread = threading.Thread(target=_watch, args=(look, listeners, ended, pause_s), name="progress", daemon=True)
     thread.start()

@@ -33,9 +33,9 @@ Content = TypeVar("Content")
 
 
 class Store(Protocol):
-    """The place of an archive's files.
+    """A local folder or a bucket with the files of an archive, or the plans of restores.
 
-    Names are relative to the archive; every method raises JobFailed on failure.
+    Names are relative to the folder or bucket. Failures raise JobFailed, except that `remove` may leave files behind.
     """
 
     def url(self, name: str) -> str:
@@ -102,7 +102,7 @@ class ArchiveFolder:
         files = {name for name in self.store.names(LEDGER) if name.endswith(".json")}
         for name in sorted(packs | files):
             if name < _file(first):
-                continue  # The previous pack holds this entry.
+                continue  # A pack that was read before holds the entries of this file.
             if name in packs:
                 found = self._read(
                     f"{PACKS}/{name}", list[Entry], "remove the file, which is only a copy of ledger files"
@@ -119,17 +119,17 @@ class ArchiveFolder:
             raise JobFailed(f"archive={self}: the file {name} cannot be read: {error}; {hint}") from error
 
     def survey(self) -> tuple[Ledger, Leftovers]:
-        """Return the committed entries, and what interrupted runs left. Raises JobFailed if entries are missing.
+        """Return the committed entries, and the folders that interrupted runs left.
 
-        The folders are listed before the ledger is read, so that the ledger names each folder that is committed in
-        between.
+        Raises JobFailed if entries are missing. The folders are listed before the ledger is read, so a folder that is
+        committed between the two is no leftover.
         """
         folders = self._run_folders()
         ledger = self.ledger()
         return ledger, self._left(folders, sums_of(ledger.entries))
 
     def survey_sums(self) -> tuple[LedgerSums, Leftovers]:
-        """Return the sums of the committed entries, and what interrupted runs left, in little memory."""
+        """Return only the sums of the committed entries, to save memory, and the folders that interrupted runs left."""
         folders = self._run_folders()
         sums = sums_of(in_order(self._entries(), str(self)))
         return sums, self._left(folders, sums)
@@ -153,13 +153,14 @@ class ArchiveFolder:
         return found
 
     def _names(self, run: str, ledger: LedgerSums) -> bool:
-        """True if an entry that was committed after the ledger was read names the run."""
+        """True if an entry that was committed after `ledger` was read has its data files in the run folder."""
         return any(entry.run == run for entry in self._entries(ledger.count))
 
     def sweep(self, runs: Iterable[str], entries: int) -> None:
-        """Remove the folders of these runs and all partial files, and make the missing packs.
+        """Remove these run folders and all partial files, and write the missing packs of the first `entries` entries.
 
-        The caller must be the archive's writer, and must have committed the fence if `Leftovers` asks for one.
+        The caller must be in a `written_by_us` block, and must have committed an empty entry if `Leftovers.fence` is
+        true.
         """
         for run in runs:
             self.store.remove(run)
@@ -189,14 +190,17 @@ class ArchiveFolder:
         return f"{_of_topic(topic_id)}/run={number:08d}-{uuid.uuid4().hex[:12]}"
 
     def synced(self, run: str) -> list[DataFile]:
-        """Sync the data files of a run and their folders, and return the data files."""
+        """Sync the data files in a run folder and the folders above them, and return the data files."""
         sizes = self.store.sizes(run)
-        # The .crc files are Hadoop's checksums.
+        # Hadoop checks a data file against the checksums in its .crc file, so sync both.
         self.store.sync(name for name in sizes if name.endswith((".parquet", ".parquet.crc")))
         return [DataFile(name, size) for name, size in sizes.items() if name.endswith(".parquet")]
 
     def commit(self, entry: Entry) -> None:
-        """Add the entry to the ledger, durably. Raises JobFailed if its number is taken."""
+        """Add the entry to the ledger, durably, and a copy to its run folder.
+
+        Raises JobFailed if another writer has added an entry with this number.
+        """
         content = msgspec.json.format(msgspec.json.encode(entry), indent=1)
         if not self.store.add(f"{LEDGER}/{_file(entry.number)}", content):
             raise JobFailed(
@@ -213,7 +217,7 @@ class ArchiveFolder:
 
         Raises JobFailed if a file is missing or has another size than in the ledger.
         """
-        # One listing is faster than a look at each of up to 40,000 runs.
+        # One recursive listing is faster than a listing of each of up to 40,000 run folders.
         sizes = self.store.sizes(_of_topic(generation.topic_id))
         for file in generation.files:
             size = sizes.get(file.path)

@@ -1,4 +1,4 @@
-"""An archive or a report on a local or mounted file system, with synced files and locks if the file system has any."""
+"""An archive or the plans of restores on a local or mounted file system, with locks if the file system has any."""
 
 import errno
 import fcntl
@@ -61,8 +61,8 @@ class LocalFolder:
     def locked(self, name: str, taken: str) -> Iterator[None]:
         """Hold a lock while the block runs; the kernel releases it even if this process is killed.
 
-        Raises JobFailed with the text `taken` if another process holds the lock. Without locks in the file system
-        nothing is locked.
+        Raises JobFailed with the text `taken` if another process holds the lock. If the file system has no locks, the
+        block runs without a lock.
         """
         with self._as_job_failed("cannot be written"):
             lock = (self.path / name).open("a+")
@@ -100,7 +100,8 @@ class LocalFolder:
     def add(self, name: str, content: bytes) -> bool:
         """Add a file atomically and durably; return False if the name is taken.
 
-        An NFS client may repeat a request whose answer was lost, and then finds the file that it has added itself.
+        An NFS client may repeat a request whose answer was lost, and then finds that the name is taken. If the existing
+        file is the one that this call has written, it has been added.
         """
         final = self.path / name
         partial = final.with_suffix(f".{uuid.uuid4().hex[:12]}{PARTIAL}")

@@ -80,7 +80,7 @@ class Looks(NamedTuple):
 
     @property
     def offsets(self) -> Offsets:
-        """Return the lower recovery point and high watermark of the two listings, and the higher clean offset.
+        """Return the lower recovery point, the lower high watermark and the higher `clean_until` of the two listings.
 
         The log may have been truncated or compacted between the listings.
         """
@@ -94,7 +94,7 @@ class Looks(NamedTuple):
 
     @property
     def clean_until(self) -> int | None:
-        """Return the offset up to which the log may be compacted, or None if it was never compacted."""
+        """Return the offset up to which the log may have been compacted, or None if the log was never compacted."""
         if self.before.is_being_cleaned or self.now.is_being_cleaned:
             return max(self.before.segments + self.now.segments, default=0)
         return self.offsets.clean_until
@@ -167,7 +167,7 @@ def replicas(log_dirs: Sequence[LogDir], topics: Collection[str]) -> list[Replic
 
 
 def looked_at_again(log_dirs: Sequence[LogDir], listed: Sequence[Replica]) -> list[Looks]:
-    """List the same replicas again."""
+    """Return each replica with a second listing of its segments and checkpointed offsets."""
     topics = {each.partition.topic for each in listed}
     now = {(each.log_dir, each.partition): each for each in replicas(log_dirs, topics)}
     gone = Offsets(0, 0, None)
@@ -178,7 +178,7 @@ def looked_at_again(log_dirs: Sequence[LogDir], listed: Sequence[Replica]) -> li
 
 
 def looked_at_alone(listed: Replica) -> Looks:
-    """List one of the replicas again. Raises OSError if its folder cannot be read."""
+    """Return the replica with a second listing of its segments. Raises OSError if its folder cannot be read."""
     offsets = offsets_of(listed.log_dir)(listed.partition)
     return Looks(listed, _replica(listed.log_dir, listed.partition, Path(listed.path), offsets))
 
@@ -256,7 +256,7 @@ def _unreadable_in(log_dir: LogDir) -> Iterator[Stray]:
 
 
 def strays(log_dirs: Sequence[LogDir]) -> list[Stray]:
-    """Return the files that belong to no partition.
+    """Return the files and folders that belong to no partition, and the index files without a segment.
 
     A file counts only if two listings in a row show it, because a broker may move files meanwhile.
     """

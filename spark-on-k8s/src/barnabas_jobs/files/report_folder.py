@@ -11,7 +11,7 @@ from typing import IO, Final
 from barnabas_jobs.planning.errors import JobFailed
 
 OF_RUN: Final = ".run"
-"""The file in a report that names its run; the writer of a report holds a lock on the file."""
+"""The file with the name of the run that makes the report; while a run writes the report, it locks this file."""
 BEFORE: Final = ".before"
 """The folder in a new report that holds the report of an earlier try until the earlier report is removed."""
 
@@ -32,7 +32,7 @@ def new_report(path: str, run: str | None) -> Iterator[Path]:
             (partial / OF_RUN).write_text(run or "", encoding="utf-8")
             yield partial
             if _is_of(run, final):
-                # A rename is atomic, whereas a partly removed report would not name its run.
+                # A rename is atomic. An interrupted removal might leave a report that no longer names its run.
                 final.rename(partial / BEFORE)
             partial.rename(final)
             shutil.rmtree(final / BEFORE, ignore_errors=True)
@@ -61,7 +61,10 @@ def _folder_beside(final: Path) -> Iterator[Path]:
 
 
 def _is_ours(lock: IO[str], path: Path) -> bool:
-    """True if this process locked the file and the file still has its name: the previous writer may have removed it."""
+    """True if no other process locks the file, and the file is still at `path`.
+
+    The process that locked the file before may have removed or renamed the folder of the file.
+    """
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

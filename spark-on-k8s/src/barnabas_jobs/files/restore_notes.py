@@ -1,4 +1,4 @@
-"""The notes of restores, for runs that continue a restore: a plan for each, and a lock for each target topic.
+"""The notes of restores: the plan of each restore, for runs that continue it, and a lock for each target topic.
 
 The notes are in the archive, or in the folder of the option `state` if the archive is read-only.
 """
@@ -14,14 +14,14 @@ RESTORES: Final = "restores"
 
 
 class RestoreNotes:
-    """The notes in one archive or folder."""
+    """The plans and locks of restores in one archive, or in the folder of the option `state`."""
 
     def __init__(self, store: Store, *, in_archive: bool) -> None:
         self._store = store
         self._in_archive = in_archive
 
     def check_writable(self) -> None:
-        """Raise JobFailed unless the notes can be written, before the restore changes the cluster."""
+        """Create the folder of the notes, before the restore changes the cluster. Raises JobFailed if this fails."""
         try:
             self._store.make(RESTORES)
         except JobFailed as failure:
@@ -37,7 +37,7 @@ class RestoreNotes:
             yield
 
     def plan(self, name: str, into_id: str) -> bytes | None:
-        """Return the plan of an earlier run of this restore, or None."""
+        """Return the plan that an earlier run of this restore has stored, or None if there is none."""
         return self._store.read(_plan(name, into_id))
 
     def keep_plan(self, name: str, into_id: str, plan: bytes) -> None:

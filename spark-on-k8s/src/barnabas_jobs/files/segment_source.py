@@ -29,7 +29,7 @@ GONE: Final = "gone"
 ROWS: Final = 16_384
 """The number of batches in one Arrow record batch."""
 LOOKS: Final = 3
-"""The number of times that a segment is read if its files change and seem to have problems."""
+"""The largest number of times that a segment is read, because files that change can seem to have problems."""
 PLACE: Final = "broker int, log_dir string, topic string, partition int, segment long"
 BATCH: Final = (
     "position long, base_offset long, last_offset long, epoch int, size_bytes int, crc long, computed_crc long, "
@@ -49,7 +49,7 @@ class SegmentTask(InputPartition):
 
     @property
     def is_active(self) -> bool:
-        """True if the segment was the active one when it was listed."""
+        """True if the segment was the active segment of its log when the log was listed."""
         return self.base_offset == self.replica.segments[-1]
 
     def again(self) -> "SegmentTask":
@@ -102,7 +102,10 @@ class SegmentReader(DataSourceReader):
         self._deep = deep
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return a task for each segment, log by log. Raises JobFailed if a folder is no log dir."""
+        """Return a task for each segment, log by log.
+
+        Raises JobFailed if the log dirs do not belong to the named brokers of one cluster, or cannot be listed.
+        """
         log_dirs = parse_log_dirs(self._log_dirs)
         check(log_dirs)
         listed = replicas(log_dirs, self._topics)
@@ -116,7 +119,7 @@ class SegmentReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
-        """Yield the rows of a segment, in file order."""
+        """Yield the rows of a segment: the batches in file order, and then the problems."""
         assert isinstance(partition, SegmentTask)
         rows = Rows(partition)
         decompress = _decompress if self._deep else None
@@ -136,7 +139,7 @@ class SegmentReader(DataSourceReader):
 def _seen_again(
     task: SegmentTask, problems: list[Problem], before: "Identity", decompress: Decompress | None
 ) -> list[Problem]:
-    """Read the segment again while its files change, and return the problems of the last read."""
+    """Read the segment again while its files change, up to LOOKS times in all; return the problems of the last read."""
     for _ in range(LOOKS - 1):
         now = _identity(task)
         if now == before:
@@ -253,7 +256,7 @@ class Rows:
         return self._filled(len(problems), columns)
 
     def _filled(self, count: int, columns: dict[str, Any]) -> Any:
-        """Return an Arrow record batch of these columns and the segment's place; all other columns are null."""
+        """Return an Arrow record batch with these columns and those that name the segment; other columns are null."""
         import pyarrow
 
         replica = self._task.replica

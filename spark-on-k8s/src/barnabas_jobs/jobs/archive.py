@@ -83,7 +83,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """True, because a failed run raises an exception."""
+        """True, because a run that fails raises an exception, and returns no result."""
         return True
 
 
@@ -93,7 +93,7 @@ def run(
     clock: Callable[[], float] = time.time,
     stopping: threading.Event | None = None,
 ) -> Result:
-    """Archive up to the present end of the topic; a continuous run goes on until `stopping` or a signal.
+    """Archive up to the present end of the topic; a continuous run goes on until a signal, or until `stopping` is set.
 
     Raises JobFailed on failure; the commits made before the failure stay.
     """
@@ -121,7 +121,7 @@ def run(
 class Begun(NamedTuple):
     """The sums of the ledger at the beginning of the run; all of its entries would take too much memory.
 
-    `ends` holds the offset after the last archived offset by partition, and grows with the run.
+    `ends` holds the offset after the last archived offset by partition; each commit of the run updates it.
     """
 
     entries: int
@@ -132,7 +132,7 @@ class Begun(NamedTuple):
 
 
 def _begun(job: Run, options: Options) -> Begun:
-    """Fence interrupted runs, remove their files, and return the state of the ledger."""
+    """Make sure that interrupted runs can no longer commit, remove their files, and return the sums of the ledger."""
     ledger, left = job.folder.survey_sums()
     check_topic(ledger, options.topic, options.archive)
     entries = ledger.count
@@ -175,9 +175,9 @@ def _commits(job: Run, options: Options, begun: Begun, committed: Committed) -> 
 
 
 def _lost(topic: str, options: Options, ends: dict[int, int], log: dict[int, Bounds]) -> list[LostRange]:
-    """Return the ranges that the topic deleted before they were archived.
+    """Return the ranges that the topic deleted before they were archived, and move `ends` past these ranges.
 
-    Raises Refused unless the options allow such a loss.
+    Raises Refused if there are such ranges and `fail_on_data_loss` is true.
     """
     ranges = gone(ends, log)
     if ranges and options.fail_on_data_loss:
@@ -190,14 +190,17 @@ def _lost(topic: str, options: Options, ends: dict[int, int], log: dict[int, Bou
 
 
 def _delete_archived(job: Run) -> dict[int, int]:
-    """Delete the archived records from the topic, if topic and archive are equal. Raises JobFailed otherwise."""
+    """Delete the archived records from the topic, and return the offsets before which they were deleted, by partition.
+
+    Raises JobFailed if topic and archive differ.
+    """
     generation = job.folder.ledger().generation(job.topic.name, job.topic.topic_id)
     compared = verify.compare(
         job.spark,
         job.folder,
         generation,
         verify.Live(job.cluster, job.topic, job.cluster.bounds(job.topic)),
-        only_shared=True,  # Each run compares, so it reads only the offsets that both topic and archive hold.
+        only_shared=True,  # Every run compares, so it need not read archived records that the topic no longer has.
     )
     if not compared.fine:
         raise JobFailed(

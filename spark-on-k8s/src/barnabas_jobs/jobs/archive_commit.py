@@ -61,7 +61,7 @@ def write(job: Run, number: int, records: DataFrame, offsets: int | None = None)
 
 
 def _check_all_found(run_folder: str, given: int, found: int) -> None:
-    """Raise JobFailed if the store lost or doubled a file, or does not list a file yet."""
+    """Raise JobFailed unless the files hold as many records as were written; the store may list a file late."""
     if given != found:
         raise JobFailed(
             f"{run_folder}: {given} records were written, but the files in the store hold {found} records, so nothing "
@@ -70,9 +70,9 @@ def _check_all_found(run_folder: str, given: int, found: int) -> None:
 
 
 def commit(job: Run, number: int, written: Written, ranges: list[OffsetRange], lost: list[LostRange]) -> Entry:
-    """Commit the files with a ledger entry.
+    """Commit the files with a ledger entry, and return the entry.
 
-    Raises JobFailed if the files do not fit the ranges, or the topic was created again.
+    Raises JobFailed if records in the files are outside the ranges, or if the topic was deleted and created again.
     """
     partitions = [_archived(each, written.found.get(each.partition)) for each in ranges]
     made = entry(
@@ -90,7 +90,7 @@ def commit(job: Run, number: int, written: Written, ranges: list[OffsetRange], l
 
 
 def fence(job: Run, number: int) -> None:
-    """Commit an empty entry, so that no interrupted run can use its number."""
+    """Commit an empty entry, so that no interrupted run can commit an entry with this number."""
     job.folder.commit(entry(job, number, job.topic, partitions=[], files=[]))
 
 
@@ -125,7 +125,7 @@ def entry(
 
 
 def _archived(wanted: OffsetRange, found: Counted | None) -> ArchivedRange:
-    """Return the archived range. Raises JobFailed if the files hold records outside of it, or more than its offsets."""
+    """Return the archived range. Raises JobFailed if the files have records outside it, or too many for its offsets."""
     if found and (found.records > wanted.offsets or found.first < wanted.start or found.last >= wanted.end):
         raise JobFailed(
             f"{wanted}: the files hold {found.records} records with offsets {found.first} to {found.last}, which "

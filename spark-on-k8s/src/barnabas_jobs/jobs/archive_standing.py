@@ -16,8 +16,9 @@ ASK_S: Final = 5.0
 class ArchiveStanding:
     """The lag of an archive that a run writes.
 
-    `ends` is the offset after the last archived offset by partition, and grows with the run. `read` is the offset up to
-    which a continuous run has read, which may be higher because of transaction markers.
+    `ends` holds the offset after the last archived offset by partition; each commit of the run updates it. `read` holds
+    the offset up to which a continuous run has read each partition. It may be higher, because transaction markers are
+    read but not archived.
     """
 
     def __init__(self, job: Run, ends: Mapping[int, int], committed: Committed) -> None:
@@ -29,7 +30,7 @@ class ArchiveStanding:
         self.read: Mapping[int, int] = {}
 
     def now(self) -> Standing:
-        """Return the time of the last commit, and the lag; the last known lag if no broker answers."""
+        """Return the time of the last commit, and the lag, which is up to ASK_S old, or older if no broker answers."""
         now_s = self._job.clock()
         if now_s - self._asked_s >= ASK_S:
             self._asked_s = now_s

@@ -20,7 +20,7 @@ from barnabas_jobs.spark.records import read_to, stream_of_topic
 
 POLL_S: Final = 0.2
 LATE_S: Final = 3600.0
-"""The time after which a failure is not a failed start, because a Kubernetes Job counts its failures over months."""
+"""The seconds after which a failure uses up no retry of the Kubernetes Job, which adds up failures over months."""
 
 
 class Stream:
@@ -45,7 +45,7 @@ class Stream:
         self._number = number
         self._ends = ends
         self._unknown: set[int] = set()
-        """The partitions that no entry names yet; the first entry records their start offsets, even without records."""
+        """The partitions that no entry names yet; the next entry records their start offsets, even without records."""
         self._stopping = stopping
         self._busy = threading.Lock()
         self._failed: Exception | None = None
@@ -100,7 +100,7 @@ class Stream:
             self._busy.release()
 
     def _commit(self, records: DataFrame) -> None:
-        """Commit a batch up to its last record in each partition; later offsets belong to the next batch."""
+        """Commit a batch up to its last record in each partition; offsets after this record belong to a later entry."""
         written = write(self._job, self._number, records)
         ends = {partition: found.last + 1 for partition, found in written.found.items()}
         if ends:

@@ -87,8 +87,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The result, which is also the report's JSON.
 
     `findings` has the first findings; `findings.parquet` has all. `uncommitted_differences` counts offsets at or above
-    a high watermark, where replicas may differ until one is truncated. `gone_segments` counts the segments that
-    brokers removed or compacted during the audit.
+    the high watermark of a replica, where replicas may differ until a follower truncates its log. `gone_segments`
+    counts the segments that brokers removed or compacted during the audit.
     """
 
     report: str
@@ -122,7 +122,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FilesRead(NamedTuple):
-    """The results of reading the files, by replica."""
+    """The segments, the epochs and the problems that were read from the files, by replica."""
 
     segments: dict[Key, list[Row]]
     epochs: dict[Key, list[EpochBatch]]
@@ -137,7 +137,8 @@ def run(
 ) -> Result:
     """Read every file of the log dirs once, and write the report.
 
-    Raises JobFailed if the files cannot be read or the report cannot be written.
+    A file that cannot be read is a finding. Raises JobFailed if a log dir cannot be listed or is not the named
+    broker's, or if the report cannot be written.
     """
     log_dirs = parse_log_dirs(options.log_dirs)
     check(log_dirs)
@@ -235,7 +236,7 @@ def _log(looks: Looks, read: FilesRead, compacted: Collection[TopicPartition]) -
 
 
 def _own_findings(read: FilesRead, logs: Sequence[LogRead]) -> Iterator[Finding]:
-    """Yield the findings about each log on its own."""
+    """Yield the findings that need no comparison of replicas, log by log."""
     for log in logs:
         key = (log.place.log_dir, *log.place.partition)
         for row in read.problems[key]:

@@ -30,7 +30,7 @@ from barnabas_jobs.spark.records import PAGE_CHECKSUMS, counts, write_parquet
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of `compact`; `commit_records` is the approximate number of records in a joined commit."""
+    """The options of `compact`; `commit_records` is the largest number of records that joined commits have together."""
 
     topic: TopicName
     archive: Location
@@ -38,9 +38,9 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The result: the number of commits and files before and after.
+    """The result: `joined_commits` commits were joined into `commits` new ones.
 
-    `removed_runs` counts the removed folders, whose files an earlier run had replaced.
+    `removed_runs` counts the removed run folders, whose files an earlier run of `compact` had replaced.
     """
 
     topic: str
@@ -52,7 +52,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """True, because a failed run raises an exception."""
+        """True, because a run that fails raises an exception, and returns no result."""
         return True
 
 
@@ -70,7 +70,7 @@ class Compaction(NamedTuple):
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
-    """Join the commits of an archive. Raises JobFailed; earlier commits of the run stay."""
+    """Join the commits of an archive. Raises JobFailed on failure; what was committed before the failure stays."""
     job = Compaction(spark, archive_at(spark, options.archive), clock)
     with job.folder.written_by_us():
         ledger = _begun(job, options)
@@ -94,7 +94,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
 
 
 def _begun(job: Compaction, options: Options) -> Ledger:
-    """Fence interrupted runs, remove their files, and return the ledger."""
+    """Make sure that interrupted runs can no longer commit, remove their files, and return the ledger."""
     ledger, left = job.folder.survey()
     check_topic(sums_of(ledger.entries), options.topic, options.archive)
     if not ledger.entries:
@@ -118,7 +118,10 @@ def _remove_replaced(job: Compaction, generation: Generation) -> int:
 
 
 def _joined(job: Compaction, number: int, generation: Generation, group: Sequence[Entry]) -> Entry:
-    """Join the files of a group, and commit the entry. If joining fails, remove the new files and raise JobFailed."""
+    """Join the files of these entries, and commit an entry with the new files.
+
+    If joining fails, remove the new files and raise JobFailed.
+    """
     run_folder = job.folder.new_run(generation.topic_id, number)
     files = [file for entry in group for file in entry.files]
     wanted = records_of(generation, group)

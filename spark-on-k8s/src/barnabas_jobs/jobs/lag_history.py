@@ -73,10 +73,10 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, description="a number of seconds, 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of `lag-history`.
 
-    `groups` and `topics` limit the report to these. Commits from `from_time` (inclusive) to `to_time` (exclusive)
-    count. `archive` is an archive of `__consumer_offsets`, with commits that compaction has removed from the topic;
-    newer commits come from the topic. `max_records` and `max_seconds` are the objective. The lag is looked up for
-    about `lag_samples` commits, spread evenly over all.
+    `groups` and `topics` limit the report to the named groups and topics. Commits from `from_time` (inclusive) to
+    `to_time` (exclusive) count. `archive` is an archive of `__consumer_offsets`, with commits that compaction has
+    removed from the topic; newer commits come from the topic. `max_records` and `max_seconds` are the objective. The
+    lag is looked up for about `lag_samples` commits, spread evenly over all commits.
     """
 
     RULES: ClassVar = (range_rule("time"),)  # In an empty range of time no group would miss the objective.
@@ -126,7 +126,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
     """Read the commits, look up the end of the log at the times of some commits, and write the report.
 
-    Raises JobFailed if the commits cannot be read, or if a named group or topic has no commits.
+    Raises JobFailed if the commits cannot be read, if a named group or topic has no commits, or if the report cannot be
+    written.
     """
     cluster = Cluster(options.bootstrap)
     now_ms = int(clock() * 1000)
@@ -158,7 +159,7 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
 def _records(spark: SparkSession, cluster: Cluster, options: Options) -> tuple[DataFrame, int, bool]:
     """Return the records, their approximate number, and whether they include the topic's present records.
 
-    The records of the present topic are missing if the archive is of an earlier topic of this name.
+    The present records are left out if the archive is of an earlier topic of this name, or the topic was deleted.
     """
     if options.archive is None:
         return *_of_topic_beyond(spark, cluster, {}), True

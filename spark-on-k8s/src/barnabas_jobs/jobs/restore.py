@@ -107,16 +107,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """True, because a failed run raises an exception."""
+        """True, because a run that fails raises an exception, and returns no result."""
         return True
 
 
 def run(
     spark: SparkSession, options: Options, clock: Callable[[], float] = time.time, quiet_s: float = QUIET_S
 ) -> Result:
-    """Start or continue a restore. Raises JobFailed; written records stay.
+    """Start or continue a restore. Raises JobFailed on failure; written records stay.
 
-    `quiet_s` is the time without new records after which tasks of earlier runs no longer write.
+    After `quiet_s` seconds without a new record in the target, no task of an earlier run writes any more.
     """
     check_one_task_each(spark)
     folder = archive_at(spark, options.archive)
@@ -180,7 +180,7 @@ class _Target:
 
 
 def _begun(notes: RestoreNotes, name: str, into_id: str) -> Plan | None:
-    """Return the plan of an earlier run, or None. Raises JobFailed if it cannot be read."""
+    """Return the plan that an earlier run has stored, or None. Raises JobFailed if the plan cannot be read."""
     kept = notes.plan(name, into_id)
     try:
         return None if kept is None else msgspec.json.decode(kept, type=Plan)
@@ -202,7 +202,8 @@ def _restore(
 ) -> Result:
     """Restore into the target.
 
-    `selected` holds the records that were selected before the target was created, or None if it existed.
+    `selected` describes the records that were selected before this run created the target, or is None if the target
+    existed.
     """
     plan = _begun(notes, options.name, target.topic.topic_id)
     if plan is not None:
@@ -246,9 +247,9 @@ def _plan(options: Options, target: _Target, entries: int, selected: list[Select
 
 
 def _write(records: DataFrame, bootstrap: str, plan: Plan, target: _Target) -> list[Row]:
-    """Write the records; if an executor dies with shuffle data, start again once all tasks have ended.
+    """Write the records; if an executor dies with shuffle data, start a new Spark job once all tasks have ended.
 
-    Raises JobFailed after STARTS_MAX starts, the number of attempts that Spark by default makes of a stage.
+    Raises JobFailed after STARTS_MAX jobs, as many as Spark by default makes attempts of a stage.
     """
     for start in range(1, STARTS_MAX + 1):
         try:

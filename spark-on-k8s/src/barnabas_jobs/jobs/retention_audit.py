@@ -65,7 +65,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """True if all topics that still exist were read, and no partition holds more than its retention allows."""
+        """True if all topics that still exist were read, and no partition has a finding."""
         return not self.findings
 
     @property
@@ -77,8 +77,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
     """Read all records of the topics once, and write the report.
 
-    Raises JobFailed if a named topic is missing, or if no topic can be read. If only some topics cannot be read, the
-    report lists them in `unread`.
+    Raises JobFailed if a named topic is missing, if no topic can be read, or if the report cannot be written. If only
+    some topics cannot be read, the report lists them in `unread`.
     """
     cluster = Cluster(options.bootstrap)
     now_ms = int(clock() * 1000)

@@ -44,7 +44,7 @@ KEYS = "topic string, key string, partition int, records long, bytes long, share
 BROKERS = "broker int, rack string, replicas int, leaders int, bytes long, bytes_after long, records_per_s double"
 LOG_DIRS = "broker int, log_dir string, replicas int, bytes long, bytes_after long, usable_bytes long, total_bytes long"
 PLAN_BYTES_MAX: Final = 2560
-"""The bytes of the plan in the result: Kubernetes keeps 4,096 bytes of a termination message, for the whole result."""
+"""The largest number of bytes of the plan in the result, which must fit into a termination message of 4,096 bytes."""
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,7 +65,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The result, which is also the report's JSON.
 
     `plan` is text: the first `plan_partitions` of the `planned_partitions` in plan.json. `unread` lists topics that
-    could not be read. The loads of brokers and log dirs include all their topics.
+    could not be read. Replicas and bytes of brokers and log dirs are those of all topics; `records_per_s` counts only
+    topics that were read.
     """
 
     report: str
@@ -83,15 +84,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fine(self) -> bool:
-        """True, because the job only reports skew."""
+        """True, because skew does not count as a finding of the job."""
         return True
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
     """Read all records of the topics once, and write the report.
 
-    Raises JobFailed if a named topic is missing, or if no topic can be read. If only some topics cannot be read, the
-    report lists them in `unread`.
+    Raises JobFailed if a named topic is missing, if no topic can be read, or if the report cannot be written. If only
+    some topics cannot be read, the report lists them in `unread`.
     """
     cluster = Cluster(options.bootstrap)
     found = placement_of(options.bootstrap)
@@ -145,7 +146,7 @@ def _result(options: Options, topics: list[TopicSkew], unread: list[Unread], fou
 
 
 def _topic(records: DataFrame, topic: Topic, top: int, total: int, now_ms: int) -> TopicSkew:
-    """Return the skew of one topic; `total` is the number of records in all topics, for the progress."""
+    """Return the skew of one topic; `total` is the number of offsets in all topics, for the progress."""
     name, spark = topic.name, records.sparkSession
     with reading(spark, name), spark_failures(f"reading {name}"):
         by_key = _by_key(records).cache()
@@ -204,7 +205,7 @@ def _partitions(by_key: DataFrame, topic: Topic, now_ms: int) -> list[PartitionL
 
 
 def _hot_keys(by_key: DataFrame, top: int, total: int) -> list[KeyLoad]:
-    """Return the keys with the most records, once for each partition that has the key."""
+    """Return the keys with the most records; a key in two partitions counts as two keys."""
     rows = by_key.orderBy(F.desc("records"), "partition", "key").limit(top).collect()
     return [
         KeyLoad(

@@ -9,7 +9,7 @@ from barnabas_jobs.planning.ranges import Bounds, OffsetRange, pending
 from barnabas_jobs.planning.unread import Unread
 
 TRIES: Final = 3
-"""The number of tries for a topic whose oldest records are deleted while it is read."""
+"""The largest number of times that a topic is read, because its oldest records may be deleted while it is read."""
 
 Report = TypeVar("Report")
 
@@ -68,7 +68,7 @@ def _lost_records(before: dict[int, Bounds], now: dict[int, Bounds]) -> bool:
 
 
 def _unread(cluster: Cluster, name: str, found: Topic | None, failure: JobFailed) -> Unread:
-    """Return why a topic was not read. Raises JobFailed if no broker answers: the topic itself may be readable."""
+    """Return why a topic was not read. Raises JobFailed if no broker answers, as the topic may then be readable."""
     is_gone = _is_gone(cluster, name, found)
     return Unread(
         topic=name, why="the topic was deleted while the job ran" if is_gone else str(failure), is_gone=is_gone

@@ -19,7 +19,7 @@ class Stopping:
         self.ended_by: SignalName | None = None
 
     def stop(self, number: int, _: FrameType | None) -> None:
-        """Set the event; `ended_by` names the first signal."""
+        """Set the event; keep the name of the signal in `ended_by` if the event was not set yet."""
         if not self.event.is_set():
             self.ended_by = "SIGTERM" if number == Signals.SIGTERM else "SIGINT"
         self.event.set()

@@ -44,7 +44,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class PartitionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The comparison of one partition: its offsets in the archive and in the topic, and the records compared."""
+    """The comparison of one partition: its offset ranges in archive and topic, and the compared range and records."""
 
     partition: int
     archived: tuple[int, int]
@@ -111,7 +111,10 @@ class Live(NamedTuple):
 
 
 def run(spark: SparkSession, options: Options) -> Result:
-    """Compare an archive with a topic. Raises JobFailed if either cannot be read."""
+    """Compare an archive with a topic.
+
+    Raises JobFailed if either cannot be read, or if they have another topic name or topic id than the options allow.
+    """
     folder = archive_at(spark, options.archive)
     ledger, _ = folder.survey()
     cluster = Cluster(options.bootstrap)
