@@ -15,7 +15,7 @@ TIMEOUT_MS: Final = 30_000
 
 @contextmanager
 def admin_client(bootstrap: str, complaint: str, timeout_ms: int = TIMEOUT_MS) -> Iterator[Any]:
-    """Yield an admin client. Raises JobFailed with this complaint if brokers do not answer or return an error."""
+    """Yield an admin client. Raises JobFailed with the text `complaint` if brokers do not answer or return an error."""
     try:
         admin: Any = KafkaAdminClient(
             bootstrap_servers=bootstrap.split(","),

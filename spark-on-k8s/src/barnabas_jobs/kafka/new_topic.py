@@ -18,7 +18,7 @@ def settings_of_new_topic(
 ) -> dict[str, TopicSetting]:
     """Return the configs that a topic would have, including broker defaults, without creating the topic.
 
-    Raises JobFailed if the topic cannot be created.
+    Raises JobFailed if the brokers would not create the topic, or do not return its configs.
     """
     wanted = {name: {"num_partitions": partitions, "replication_factor": replicas or -1, "configs": dict(config)}}
     with admin_client(bootstrap, f"no broker reports the settings that topic={name} would have") as admin:

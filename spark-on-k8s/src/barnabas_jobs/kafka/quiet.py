@@ -21,7 +21,10 @@ Ends = TypeVar("Ends")
 
 
 def quiet_ends(topic: str, ends: Callable[[], Ends], quiet_s: float) -> Ends:
-    """Return the ends of the topic once they have not changed for `quiet_s`. Raises JobFailed if they keep changing."""
+    """Return the ends of the topic once they have not changed for `quiet_s` seconds.
+
+    Raises JobFailed after QUIET_SECONDS_MAX, because another client then writes to the topic.
+    """
     found, began, since = ends(), time.monotonic(), time.monotonic()
     while time.monotonic() - since < quiet_s:
         if time.monotonic() - began > QUIET_SECONDS_MAX:

@@ -16,11 +16,11 @@ from barnabas_jobs.planning.lag.end_offsets import Ends
 
 TIMEOUT_S: Final = 30.0
 IN_FLIGHT: Final = 50
-"""The number of unanswered requests; a request asks about each partition only once."""
+"""The largest number of unanswered requests; each request asks for at most one time of a partition."""
 
 
 class TimeLookup:
-    """Offset lookups in one cluster. Raises JobFailed if no broker answers in time."""
+    """Offset lookups in one cluster; they raise JobFailed if no broker answers in time, or one returns an error."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -34,7 +34,7 @@ class TimeLookup:
         return {each: Ends(first[each], last[each]) for each in there}
 
     def first_since(self, questions: Sequence[tuple[TopicPartition, int]]) -> list[int | None]:
-        """Return the first offset of each partition at or after the time (ms), or None if there is no such record."""
+        """Return for each pair of partition and time (ms) the offset of the first record since then, or None."""
         turns: Counter[TopicPartition] = Counter()
         requests: dict[int, dict[TopicPartition, tuple[int, Any]]] = {}
         for number, (at, time_ms) in enumerate(questions):

@@ -38,7 +38,7 @@ class TopicMissing(JobFailed):
 
 
 class LeaderMissing(JobFailed):
-    """A partition without a leader, or whose leader in the metadata does not yet or no longer lead it."""
+    """A partition that has no leader, or whose leader in the metadata does not lead it, as during an election."""
 
 
 class Topic(NamedTuple):

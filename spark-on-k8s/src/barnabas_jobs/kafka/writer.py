@@ -23,14 +23,14 @@ TIMEOUT_S: Final = 30.0
 POLL_S: Final = 0.1
 REASON_S: Final = 1.0
 POLLED: Final = 5000
-"""The number of records after which the task polls for acknowledgements, so that the queue does not fill up."""
-# The memory for unsent records, and the largest message: so large that only the topic's max.message.bytes decides.
+"""The number of records after which a task polls for acknowledgements, so that librdkafka's queue does not fill up."""
+# The memory for unsent records, and the largest message: so large that only max.message.bytes limits a record.
 BUFFER_KBYTES: Final = 262_144
 LARGEST_MESSAGE: Final = 250_000_000
 PRODUCER: Final = {
     "enable.idempotence": True,
     "enable.gapless.guarantee": True,
-    # A record that timed out would leave a gap, so the task ends if acknowledgements take too long.
+    # A record that times out would leave a gap. So 0 means no timeout, and the task ends after SILENT_S instead.
     "message.timeout.ms": 0,
     "acks": "all",
     "linger.ms": 20,
@@ -57,7 +57,7 @@ class TopicWriter:
     """A writer that Spark sends to executors.
 
     `bases` is the offset in each partition at which the restored records begin, and `records` their number. `ends` is
-    the end of each partition when the driver last looked and nobody wrote.
+    the end offset of each partition that the driver read last, while no task wrote.
     """
 
     def __init__(
@@ -152,9 +152,9 @@ class TopicWriter:
         return sent
 
     def _await_acknowledgement(self, producer: Producer, partition: int) -> None:
-        """Wait until a broker acknowledges at least one record. Raises NotWritten after SILENT_S.
+        """Wait until a broker acknowledges at least one record. Raises NotWritten if that takes longer than SILENT_S.
 
-        A failed record is a fatal error, which `poll` raises.
+        A failed record is a fatal error of the producer, for which `poll` raises KafkaException.
         """
         waiting, deadline_s = len(producer), time.monotonic() + SILENT_S
         while len(producer) >= waiting > 0:
@@ -180,7 +180,7 @@ def _headers(headers: Iterable[Mapping[str, Any]]) -> list[tuple[str, bytes | No
 
 
 def _kept(record: Record) -> tuple[Any, ...]:
-    """Return timestamp, key, value and headers of a record, as `_read` does."""
+    """Return timestamp, key, value and headers of a record, in the form in which `_read` returns them."""
     _, timestamp_ms, key, value, headers = record
     return timestamp_ms, key, value, _headers(headers or ())
 

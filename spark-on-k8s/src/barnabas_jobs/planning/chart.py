@@ -13,7 +13,7 @@ BOTTOM: Final = 40
 TOP: Final = 10
 COLOURS: Final = ("#3b6ea5", "#c0392b", "#2e8b57", "#8e5ea2", "#d68910", "#117a8b")
 Point = tuple[int, float]
-"""A time in ms, and a value."""
+"""A point of a line: a time in ms since 1970, and a value."""
 
 
 def lines(title: str, series: Mapping[str, Sequence[Point]], bound: float | None = None) -> str:

@@ -10,7 +10,7 @@ KEEP_MS: Final = 24 * 3_600_000
 
 
 def groups_to_join(generation: Generation, records_max: int) -> list[list[Entry]]:
-    """Return groups of adjacent entries with the same schema, with about `records_max` records in each group."""
+    """Return groups of two or more successive entries with one schema, and at most `records_max` records together."""
     joined, found, records = generation.joined, list[list[Entry]](), 0
     for entry in generation.entries:
         if not entry.files or entry.number in joined:

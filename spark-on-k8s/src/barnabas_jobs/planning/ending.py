@@ -10,7 +10,7 @@ FINDINGS_BYTES_MAX: Final = BYTES_MAX // 2
 
 
 def summed(read: str, findings: Sequence[str]) -> str:
-    """Return a sentence with what was read, and the first finding."""
+    """Return a sentence with what was read, the first finding, and the number of further findings."""
     if not findings:
         return f"{read}; no problem was found"
     more = f" (and {len(findings) - 1:,} more)" if len(findings) > 1 else ""
@@ -38,7 +38,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return written
 
     def _with_fewer_findings(self) -> "Ending | None":
-        """Return the ending with the findings that fit into half of the bytes, or None if all of them fit."""
+        """Return the ending with the findings that fit into half of BYTES_MAX, or None if all of them fit."""
         found = (self.result or {}).get("findings")
         if not isinstance(found, list) or len(msgspec.json.encode(found)) <= FINDINGS_BYTES_MAX:
             return None
@@ -64,7 +64,10 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, result={**(self.result or {}), largest: count})
 
     def _with_less_to_say(self, bytes_over: int) -> "Ending":
-        """Return the ending without its result, or else with a shorter message; JSON may need 6 bytes a character."""
+        """Return the ending without its result, or if it has none, with a shorter message.
+
+        The message loses a sixth of `bytes_over` in characters, because JSON needs up to 6 bytes for a character.
+        """
         if self.result is not None:
             return msgspec.structs.replace(self, result=None)
         kept = max(0, len(self.message) - max(1, bytes_over // 6) - 1)

@@ -46,9 +46,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One commit.
 
     `number` counts from 0 without a gap. `topic_id` distinguishes the topic from later topics of the same name.
-    `schema` is the schema of the column `json`, and `mismatched` the number of values that do not fit it. An entry
-    without ranges is a fence, or has `joins` = (first, end): its files then replace the files of the entries `first` to
-    `end` - 1.
+    `schema` is the schema of the column `json`, and `mismatched` the number of values that do not fit it. If `joins` is
+    (first, end), the files of the entry replace the files of the entries `first` to `end` - 1. Any other entry without
+    ranges is a fence: it only takes the number with which an interrupted run might still commit.
     """
 
     number: int
@@ -83,14 +83,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def left_out(self) -> int:
-        """The number of offsets without a record: aborted records, transaction markers, compacted records."""
+        """The number of archived offsets without a record: aborted records, transaction markers, compacted records."""
         return sum(each.end - each.start - each.records for each in self.partitions)
 
 
 class Generation(NamedTuple):
     """The archived entries of one topic id.
 
-    `later` entries follow these and join some of them, so their files may hold more records.
+    `later` has the entries that were committed after `entries` and join some of them. Files of `later` may also hold
+    records that no entry of `entries` has.
     """
 
     topic: str
@@ -186,9 +187,9 @@ def sums_of(entries: Iterable[Entry]) -> LedgerSums:
 
 
 class Ledger(NamedTuple):
-    """The entries in the order of their numbers, all or only the first of them.
+    """The entries in the order of their numbers: all, or only the first ones.
 
-    `later` has the entries after these that join some of them.
+    `later` has the entries that were committed after `entries` and join some of them.
     """
 
     entries: tuple[Entry, ...]
@@ -246,7 +247,10 @@ def checked(entries: Iterable[Entry], archive: str) -> Ledger:
 
 
 def in_order(entries: Iterable[Entry], archive: str) -> Iterator[Entry]:
-    """Yield the entries. Raises JobFailed if one is missing, or if ranges overlap or leave a gap."""
+    """Yield the entries.
+
+    Raises JobFailed if one is missing or has a newer format, or if offset ranges overlap or leave a gap.
+    """
     ends: dict[tuple[str, int], int] = {}
     for number, entry in enumerate(entries):
         wanted = JOINED_FORMAT if entry.joins else FORMAT

@@ -1,9 +1,9 @@
 """The folders that interrupted runs left in an archive.
 
-The name of a run's folder has the number of the ledger entry that will name it. Only one run can write the entry with a
-given number, so the folder can no longer be committed once another run has written that entry. The next run therefore
-first writes an empty entry with the number of the leftovers, and then removes the folders. A run that is still alive
-then cannot commit removed files.
+The name of a run folder contains the number of the ledger entry that is to commit the folder. Only one run can write
+the entry with a given number, so the folder can no longer be committed once another run has written that entry. The
+next run therefore first writes an empty entry with this number, and then removes the folder. If the interrupted run is
+in fact still alive, it cannot commit files that were removed.
 """
 
 import re

@@ -17,7 +17,7 @@ Options = TypeVar("Options", bound=msgspec.Struct)
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of a job; every value and every rule is checked. Raises BadOption."""
+    """The options of a job; creating them checks every value and every rule, and raises BadOption if one is broken."""
 
     RULES: ClassVar[Sequence[Rule]] = ()
 
@@ -66,7 +66,7 @@ Bytes = Annotated[int, msgspec.Meta(ge=-1, description="a number of bytes; -1 me
 
 
 def since_1970_ms(moment: datetime) -> int:
-    """Return a time in ms since 1970, as records have it."""
+    """Return a time in ms since 1970, the unit of a record's timestamp."""
     return round(moment.timestamp() * 1000)
 
 

@@ -25,7 +25,7 @@ def time_text(time_ms: int) -> str:
 
 
 class Bar(NamedTuple):
-    """A bar with `text` after it; the bar is red if the value is over the bound."""
+    """A bar with `text` after it; the bar is red if `is_over` is true."""
 
     label: str
     value: float
@@ -89,7 +89,7 @@ def _bar(number: int, row: Bar, share: float) -> str:
 
 
 def _middle_left_out(label: str) -> str:
-    """Return the beginning and the end of the label, because paths differ at their ends."""
+    """Return the label without its middle; its end stays, because paths differ at their ends."""
     half = (LABEL_CHARACTERS_MAX - 1) // 2
     return f"{label[:half]}…{label[-half:]}"
 

@@ -47,7 +47,7 @@ class Placement:
 
 
 class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """The load of a broker now and after the plan; `records_per_s` counts the partitions that the broker leads."""
+    """The load of a broker now and after the plan; `records_per_s` is that of the partitions that the broker leads."""
 
     broker: int
     rack: str | None

@@ -62,7 +62,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class Pace:
-    """The conversion of figures into progress, which remembers the beginning of the phase."""
+    """The conversion of figures into progress; it keeps time and records at the start of the phase, for the speed."""
 
     def __init__(self) -> None:
         self._phase = ""

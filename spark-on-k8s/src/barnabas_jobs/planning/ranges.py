@@ -30,7 +30,7 @@ class Bounds(NamedTuple):
 
 
 def offsets_behind(ends: Sequence[Mapping[int, int]], log: Mapping[int, Bounds]) -> int:
-    """Return the number of offsets that the log still holds from the highest of these ends on."""
+    """Return how many offsets the log holds in all partitions, from the highest of the `ends` of each partition on."""
     found = 0
     for partition, bounds in log.items():
         reached = max(each.get(partition, 0) for each in ends)
@@ -67,7 +67,7 @@ def gone(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[Of
 
 
 def check_log_holds(topic: str, archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> None:
-    """Raise JobFailed if the log ends before its archived offsets."""
+    """Raise JobFailed if a partition does not exist, or if its log ends before the end of the archived offsets."""
     for partition, end in sorted(archived_ends.items()):
         latest = log[partition].latest if partition in log else None
         if latest is None or latest < end:
@@ -79,7 +79,7 @@ def check_log_holds(topic: str, archived_ends: Mapping[int, int], log: Mapping[i
 
 
 def first_of(ranges: list[OffsetRange], offsets_max: int) -> list[OffsetRange]:
-    """Return the beginnings of the ranges, with about `offsets_max` offsets in all and a share for each range."""
+    """Return the first part of each range, in proportion to its length, with about `offsets_max` offsets in all."""
     total = sum(each.offsets for each in ranges)
     if total <= offsets_max:
         return ranges

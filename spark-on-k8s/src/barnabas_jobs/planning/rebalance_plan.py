@@ -90,7 +90,10 @@ def reassignment_json(placement: Placement, partitions: Sequence[Reassigned]) ->
 
 
 def bounded_json(placement: Placement, partitions: Sequence[Reassigned], bytes_max: int) -> tuple[str, int]:
-    """Return the first partitions as a text of at most `bytes_max` bytes as a JSON string, and their number."""
+    """Return the plan of the first partitions, and their number.
+
+    The plan has as many partitions as fit if the text, quoted as a JSON string, must not exceed `bytes_max` bytes.
+    """
     count = len(partitions)
     while True:
         text = reassignment_json(placement, partitions[:count]).decode()
@@ -102,7 +105,7 @@ def bounded_json(placement: Placement, partitions: Sequence[Reassigned], bytes_m
 class _Planning:
     """The bytes of brokers and log dirs after each planned move.
 
-    Space that a move frees is not counted, because a move copies the replica first.
+    Space that a move frees does not count as free, because a move copies the replica first.
     """
 
     def __init__(self, placement: Placement) -> None:
@@ -216,7 +219,7 @@ class _Planning:
 
 
 def _movable(placement: Placement) -> Iterator[tuple[TopicPartition, Replica]]:
-    """Yield the replicas that are not empty, of partitions whose replicas are all online."""
+    """Yield the replicas that are not empty, of partitions that are not `left_alone` and have all replicas online."""
     for partition, row in placement.rows.items():
         held = placement.replicas.get(partition, {})
         if partition not in placement.left_alone and set(row) == set(held) and set(row) <= set(placement.racks):

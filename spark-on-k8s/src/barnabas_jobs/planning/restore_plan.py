@@ -1,6 +1,6 @@
-"""The plan of a restore: its records, and their place in the target.
+"""The plan of a restore: the records to write, and the offsets at which they begin in the target.
 
-The plan is made once and stored, and later runs follow it.
+The first run makes and stores the plan, and the runs that continue the restore follow it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -110,9 +110,9 @@ def _check_keys(target: TargetTopic, keyless: int) -> None:
 
 
 def _check_size(target: TargetTopic, largest: Selected) -> None:
-    """Raise Refused if the target would delete records by size.
+    """Raise Refused if brokers would delete records of the largest partition because of `retention.bytes`.
 
-    The size is that before compression; the log may have fewer bytes.
+    The bytes of the records are those before compression, so the log may be smaller.
     """
     bound = int(target.value("retention.bytes", "-1"))
     if "delete" in target.value("cleanup.policy", "delete") and 0 <= bound < largest.bytes:

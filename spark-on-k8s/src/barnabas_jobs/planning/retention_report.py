@@ -20,7 +20,7 @@ AGES: Final = (
     ("less than a year", 365 * DAY_MS),
     ("a year or more", None),
 )
-"""The upper bounds of age groups; each group begins at the bound of the previous one."""
+"""The upper bounds of age groups, in ms; each group begins at the bound of the previous one."""
 
 # Brokers check retention every five minutes (log.retention.check.interval.ms), and delete files a little later.
 GRACE_MS: Final = 10 * 60_000
@@ -40,7 +40,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     def oldest_allowed_ms(self) -> int | None:
         """The age in ms that a record may have, or None if the topic keeps all.
 
-        A segment is deleted only when its newest record is old enough.
+        A segment is deleted only when its newest record is old enough, so `segment.ms` counts, too.
         """
         if "delete" not in self.cleanup_policy or self.retention_ms < 0:
             return None
@@ -48,7 +48,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """The records of one partition in one age group, and those that another setting would delete.
+    """The records of one partition in one age group, and those of them that another `retention.ms` would delete.
 
     Records without a timestamp, or from before 1970, count as the oldest, but no setting deletes them by time.
     """

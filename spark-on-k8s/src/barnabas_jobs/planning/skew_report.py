@@ -13,7 +13,7 @@ from barnabas_jobs.planning.unread import Unread, unread_parts
 
 HOT_RATIO: Final = 1.5
 LEGEND: Final = f"more than {HOT_RATIO} times the mean"
-"""The meaning of red bars."""
+"""The meaning of red bars in a chart of partitions or brokers."""
 
 
 class PartitionLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ def rate(records: int, first_ms: int, now_ms: int) -> float | None:
 
 
 def balance(partitions: Sequence[PartitionLoad]) -> Balance:
-    """Return the balance of all partitions, including empty ones."""
+    """Return the largest partition divided by the mean of all partitions, including empty ones."""
     return Balance(
         largest_over_mean([each.records for each in partitions]), largest_over_mean([each.bytes for each in partitions])
     )
@@ -95,7 +95,7 @@ def largest_over_mean(values: Sequence[int]) -> float:
 
 
 def evenness(brokers: Sequence[BrokerLoad]) -> Evenness:
-    """Return the evenness of all live brokers."""
+    """Return the bytes of the largest live broker divided by the mean, now and after the plan."""
     return Evenness(
         largest_over_mean([each.bytes for each in brokers]), largest_over_mean([each.bytes_after for each in brokers])
     )

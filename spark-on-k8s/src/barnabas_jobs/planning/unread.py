@@ -16,7 +16,7 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unread_parts(unread: Sequence[Unread]) -> list[str]:
-    """Return heading, text and table about the topics that could not be read; nothing if all were read."""
+    """Return the parts of an HTML page about the topics that could not be read; none if all were read."""
     if not unread:
         return []
     rows = [(each.topic, each.why) for each in unread]

@@ -1,7 +1,8 @@
 """The lag of a group at a past moment, computed from the end of the log at that moment.
 
-`Ask` returns the first record at or after a time, as ListOffsets does. So the offset of the first record after a moment
-was the end of the log at that moment. The time at which the oldest unread record was written is found by bisection.
+`Ask` returns the offset of the first record at or after a time, as ListOffsets does. The first record after a moment
+has the offset at which the log ended at that moment. The time at which the oldest unread record was written is found by
+bisection.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -66,7 +67,7 @@ def lags(moments: Sequence[Moment], ends: Mapping[TopicPartition, Ends], ask: As
 
 
 class _Search(NamedTuple):
-    """The search for the time when the record after a commit was written: after `low_ms`, if known, up to `high_ms`."""
+    """The search for the time when the oldest unread record was written: after `low_ms` if known, up to `high_ms`."""
 
     moment: Moment
     low_ms: int | None
@@ -88,7 +89,7 @@ class _Search(NamedTuple):
         return (self.low_ms + self.high_ms) // 2
 
     def answered(self, asked_ms: int, end: int | None) -> "_Search":
-        """Narrow the search; `end` is the end of the log at `asked_ms`, or None if the log has not grown since."""
+        """Return a narrower search; `end` is where the log ended at `asked_ms`, or None if it has not grown since."""
         was_written = end is None or end > self.moment.committed
         if was_written and asked_ms > 0:
             return self._replace(high_ms=asked_ms, step_ms=self.step_ms * 2)
@@ -96,7 +97,7 @@ class _Search(NamedTuple):
 
 
 def _written(moments: Iterable[Moment], ask: Ask) -> list[int]:
-    """Return the time in ms when the record after each commit was written."""
+    """Return for each moment the time in ms at which the oldest record that was unread then was written."""
     searches = [_Search(each, None, each.time_ms) for each in moments]
     while open_ones := [number for number, each in enumerate(searches) if not each.is_done]:
         asked = [searches[number].next_ms for number in open_ones]

@@ -38,7 +38,7 @@ class OffsetRecord(NamedTuple):
 
 
 def decode(key: bytes | None, value: bytes | None) -> OffsetRecord:
-    """Decode a record: `unknown` for a later version, `malformed` if the bytes are damaged."""
+    """Decode a record; its kind is `unknown` if its version is not known, and `malformed` if the bytes are damaged."""
     if key is None:
         return OffsetRecord(MALFORMED)
     try:

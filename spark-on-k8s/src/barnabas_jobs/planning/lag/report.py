@@ -98,8 +98,8 @@ class Day(msgspec.Struct, frozen=True, kw_only=True):
 class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
     """A group in the report.
 
-    `kept` is None without an objective. `missed` counts the commits with a lag above the objective, plus 1 if the
-    present lag is above the objective.
+    `kept` is true if the group met the objective, and None without an objective. `missed` counts the commits with a lag
+    above the objective, plus 1 if the present lag is above the objective.
     """
 
     group: str
@@ -140,7 +140,7 @@ def _behind(records: int | None, seconds: float | None) -> str:
 
 
 def drawn(found: Iterable[GroupLag]) -> list[str]:
-    """Return the groups that get a chart: those that missed the objective most, or have the largest lag."""
+    """Return the groups that get a chart: first those that missed the objective most often, then by largest lag."""
     worst = sorted(found, key=lambda each: (-each.missed, -(each.lag_max or 0), -(each.lag_now or 0), each.group))
     return [each.group for each in worst[:GROUPS_DRAWN]]
 

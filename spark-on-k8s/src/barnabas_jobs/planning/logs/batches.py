@@ -20,7 +20,7 @@ from barnabas_jobs.planning.logs.problems import (
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
 LENGTH_OFFSET: Final = 12
-"""The bytes of the fields base offset and length, which the value of length does not include."""
+"""The size in bytes of the header fields base offset and batch length, which the batch length does not count."""
 LENGTH_MIN: Final = HEADER_BYTES - LENGTH_OFFSET
 CRC_START: Final = 21
 MAGIC: Final = 2
@@ -79,7 +79,7 @@ class Window:
 
 
 def walk(window: Window, extent: SegmentExtent, index_positions: Sequence[int]) -> Iterator[Batch | Problem]:
-    """Yield the batches and their problems; after damage continue at the next batch that the index names."""
+    """Yield the batches and their problems; after damage, continue at the next position that the offset index names."""
     position, next_offset, epoch = 0, extent.base_offset, -1
     while position < extent.size_bytes:
         found = _batch_at(window, position, extent, next_offset)
@@ -140,7 +140,7 @@ def _torn(position: int, extent: SegmentExtent, next_offset: int, detail: str) -
 
 
 def _may_be_torn(extent: SegmentExtent, next_offset: int) -> bool:
-    """True if the last batch of the file may be torn."""
+    """True if a torn batch at `next_offset` is no damage: in an active segment, at or above the recovery point."""
     return extent.is_active and next_offset >= extent.flushed_until
 
 

@@ -66,7 +66,7 @@ def contradictions(
 ) -> list[tuple[str, EpochBatch | None]]:
     """Return where the checkpoint is out of order, or has another epoch than a batch below `checked_until`.
 
-    Offsets before its first entry are not compared.
+    Batches below the first offset of the checkpoint are not compared.
     """
     if any(one.epoch >= two.epoch or one.start_offset >= two.start_offset for one, two in pairwise(checkpoint)):
         return [("the epochs or offsets do not increase from line to line", None)]

@@ -55,7 +55,7 @@ def used_part(data: bytes, kind: struct.Struct) -> bytes:
 
 
 def index_positions(data: bytes) -> list[int]:
-    """Return the positions of batches in an offset index."""
+    """Return the positions in the `.log` to which the entries of an offset index point."""
     return [each.second for each in _entries(data, OFFSET_ENTRY)]
 
 

@@ -37,7 +37,7 @@ KINDS: Final = {
     NO_PARTITION: "a file or folder that belongs to no partition",
     UNREADABLE: "a file or folder that cannot be read",
 }
-"""The meaning of each kind."""
+"""The meaning of each kind of problem."""
 
 
 class Problem(NamedTuple):

@@ -36,7 +36,7 @@ def _decompressed(data: bytes, codec: int, decompress: Decompress) -> bytes:
         raise ValueError(f"codec {codec} is unknown; allowed: 0 to {len(CODECS) - 1}")
     if not codec:
         return data
-    if data.startswith(XERIAL):  # Java's clients write snappy in blocks.
+    if data.startswith(XERIAL):  # Java clients write snappy in xerial's block format.
         return b"".join(decompress("snappy", block) for block in _xerial_blocks(data))
     return decompress(CODECS[codec], data)
 

@@ -1,4 +1,4 @@
-"""The findings about a replica's segments together, and about the replicas of a partition."""
+"""The findings about a whole replica, rather than one segment, and about the replicas of a partition."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -34,7 +34,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(NamedTuple):
-    """The log dir of a replica on its broker."""
+    """A replica, by its broker, log dir and partition."""
 
     broker: int
     log_dir: str
@@ -70,8 +70,8 @@ class SegmentRead(NamedTuple):
 class LogRead(NamedTuple):
     """A replica as the audit read it, with the lower of the checkpointed offsets before and after the reading.
 
-    `lost_sight` has the segments that vanished meanwhile; the segments before and after such a gap are not compared
-    with each other. `stopped` has the segments that could not be read completely.
+    `lost_sight` has the segments that vanished during the audit; the segments on both sides of a vanished one are not
+    compared with each other. `stopped` has the segments that could not be read completely.
     """
 
     place: Place
@@ -150,7 +150,7 @@ def wrong_checkpoint(
 
 
 def comparable(logs: Sequence[LogRead]) -> tuple[list[LogRead], list[Finding]]:
-    """Return the replicas that have the usual topic id, and a finding for each replica with another id."""
+    """Return the replicas with the most frequent topic id or with none, and a finding for each other replica."""
     ids = [each.topic_id for each in logs if each.topic_id is not None]
     if not ids:
         return list(logs), []
@@ -166,8 +166,8 @@ def comparable(logs: Sequence[LogRead]) -> tuple[list[LogRead], list[Finding]]:
 def comparison_spans(logs: Sequence[LogRead], clean_until: int) -> list[tuple[str, str, int, int, int, list[int]]]:
     """Return a span to compare for each replica of a partition; none if there are fewer than two replicas.
 
-    A span has the log dir, topic, partition, the first offset to compare, the offset up to which this replica is
-    committed, and the same offset for each replica of the partition.
+    A span has the log dir, topic, partition, the first offset to compare, the replica's `committed_until`, and a list
+    with the `committed_until` of every replica of the partition.
     """
     if len(logs) < 2:
         return []
