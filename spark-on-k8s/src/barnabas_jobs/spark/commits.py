@@ -12,7 +12,7 @@ from barnabas_jobs.planning.lag.report import DAY, HOUR, HOURS_DRAWN, TOPICS_DRA
 DECODED: Final = "kind string, group string, topic string, partition int, committed long, commit_ms long"
 KEY: Final = ("group", "topic", "partition")
 PLACE: Final = ("log_partition", "log_offset")
-"""The columns for the place of a commit's record in `__consumer_offsets`."""
+"""The columns with the partition and offset of a commit's record in `__consumer_offsets`."""
 LAG: Final = "log_partition int, log_offset long, lag long, seconds double"
 NAMES_MAX: Final = 10
 HOUR_MS: Final = 3_600_000
@@ -68,7 +68,7 @@ def every(commits: DataFrame, step: int) -> list[Row]:
 
 
 def with_lags(commits: DataFrame, lags: Sequence[tuple[int, int, int | None, float | None]]) -> DataFrame:
-    """Return the commits with lag and seconds, null if they are unknown."""
+    """Return the commits with the columns `lag` and `seconds`, which are null if unknown."""
     table = F.broadcast(commits.sparkSession.createDataFrame(list(lags), LAG))
     return commits.drop("kind").join(table, list(PLACE), "left")
 
@@ -121,7 +121,7 @@ def group_days(rolled: DataFrame) -> list[Row]:
 
 
 def drawn_hours(rolled: DataFrame, groups: Sequence[str]) -> list[Row]:
-    """Return the largest lag of these groups by topic and hour, over all partitions, within the bounds of the charts.
+    """Return the largest lag of these groups by topic and hour, over all partitions, as far as charts show it.
 
     The topic "" stands for all topics together.
     """

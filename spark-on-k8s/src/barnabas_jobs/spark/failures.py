@@ -27,7 +27,7 @@ KNOWN: Final[Sequence[tuple[str, str]]] = (
     ("timestamp before the year 1900", "Spark's connector would change the timestamp, so the record is not archived"),
     (
         "does not fit the schema",
-        "a value does not fit the schema; on_mismatch=keep archives such values without columns",
+        "a value does not fit the schema; on_mismatch=keep archives such records with null in the column json",
     ),
     ("FAILED_READ_FILE", "a data file cannot be read; restore it from a backup"),
     ("is not a Parquet file", "a data file cannot be read; restore it from a backup"),
@@ -47,7 +47,7 @@ class StageLost(JobFailed):
 
 @contextmanager
 def spark_failures(doing: str) -> Iterator[None]:
-    """Raise JobFailed for failures of Spark, with the action, the meaning, and Spark's own words.
+    """Raise JobFailed for failures of Spark, with `doing`, the meaning if it is known, and Spark's own words.
 
     This includes failures because Spark's Java process has ended.
     """

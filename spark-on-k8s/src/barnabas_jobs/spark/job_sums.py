@@ -37,10 +37,11 @@ class JobSums:
         return number in self._ended
 
     def seen(self, jobs: Sequence[SparkJob], listed: Collection[int]) -> Seen:
-        """Return the sums with these jobs, which the sums lack; the phase is that of the newest job with a phase.
+        """Return the sums of all jobs of the session; the phase is that of the newest job with a phase.
 
-        `listed` has the numbers of the jobs that Spark still lists. Other numbers are forgotten, because Spark never
-        lists such a job again.
+        `jobs` are the jobs that are not yet in the sums; those that have ended are added to the sums. `listed` has the
+        numbers of the jobs that Spark still lists. Other numbers are forgotten, because Spark never lists such a job
+        again.
         """
         running = [job for job in jobs if not job.ended]
         for job in jobs:

@@ -87,7 +87,8 @@ class ObjectStore:
     def add(self, name: str, content: bytes) -> bool:
         """Add an object atomically; return False if the name is taken.
 
-        The client may repeat a request whose answer was lost, and then finds the object that it has added itself.
+        Hadoop's client may repeat a request whose answer was lost, and then finds that the name is taken. If the object
+        of this name has the same content, it counts as added.
         """
         try:
             self._write(self._files.createFile(self._path(name)).opt(CONDITIONAL, "true").build(), content)

@@ -33,18 +33,19 @@ over all nulls at its end, which is slow, so lists must not be null.
 ONE_TASK_EACH: Final = {"spark.speculation": "false", "spark.stage.maxConsecutiveAttempts": "1"}
 """The settings that keep Spark from starting a second task of a partition while the first one still writes.
 
-Spark would do so beside a slow task, or when it repeats a stage because a dead executor had shuffle data. Tasks on
-other executors then go on, and the attempts of the repeated stage count from 0.
+Spark would do so beside a slow task, or when it repeats a stage because a dead executor had shuffle data. When Spark
+repeats a stage, tasks on other executors go on, and attempt numbers begin at 0 again, so a second task could not know
+of the first one.
 """
 SPARK_DEFAULTS: Final = {"spark.speculation": "false", "spark.stage.maxConsecutiveAttempts": "4"}
 GROUP: Final = "spark.jobGroup.id"
 POLL_S: Final = 0.5
 TASK_ENDS_SECONDS_MAX: Final = 300.0
-"""The limit is more than the time in which Spark notices a lost executor (`spark.network.timeout`, 120 s)."""
+"""The longest wait for tasks to end, longer than Spark needs to notice a lost executor (`spark.network.timeout`)."""
 
 
 class Writer(Protocol):
-    """The work of a task, sent to the executors."""
+    """The function that writes the records of a task; Spark sends it to the executors."""
 
     def __call__(self, records: Iterable[Any], *, is_again: bool = False) -> Iterator[tuple[int, int, int]]:
         """Write tuples of COLUMNS, in the order of offsets, and yield the COUNTS of their partition.

@@ -98,9 +98,9 @@ def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
 
 @contextmanager
 def reading(spark: SparkSession, topic: str) -> Iterator[None]:
-    """Allow frames of this topic to be read in the block.
+    """Make data frames of this topic readable while the block runs.
 
-    Spark finds the partitions of internal topics only through a consumer.
+    For internal topics, Spark finds the partitions only through a consumer, not through its admin client.
     """
     chosen = {"spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true"} if topic.startswith("__") else {}
     with settings(spark, chosen):
@@ -161,7 +161,7 @@ def write_parquet(records: DataFrame, folder: str) -> int:
 
 
 def counts(spark: SparkSession, data: str, paths: Sequence[str]) -> dict[int, Counted]:
-    """Return the number of records in files by partition, from their offsets alone."""
+    """Return the counts of each partition with records in the files, without reading keys and values."""
     if not paths:
         return {}
     files = spark.read.schema(f"{SCHEMA}, json_fits boolean").option("basePath", data).parquet(*paths)

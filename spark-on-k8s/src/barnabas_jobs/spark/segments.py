@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation us
 REPLICA: Final = ("log_dir", "topic", "partition")
 SPANS: Final = "log_dir string, topic string, partition int, since long, committed_until long, untils array<long>"
 OFFSETS_NAMED_MAX: Final = 5
-"""The number of differing offsets in the report for each partition."""
+"""The largest number of differing offsets that the report names for each partition."""
 
 
 def extents(batches: DataFrame) -> list[Row]:
@@ -43,9 +43,9 @@ def epochs(batches: DataFrame) -> list[Row]:
 def differing(batches: DataFrame, spans: Sequence[Any]) -> DataFrame:
     """Return partition and offset of each batch that differs between replicas.
 
-    `is_committed` is true if the offset is below the committed end of each replica that should hold it. `spans` are
-    rows of SPANS: the first offset to compare in a replica, its committed end, and the committed ends of all replicas
-    of the partition. A replica whose committed end is not above an offset may lack it.
+    `is_committed` is true if two replicas differ in which the offset is committed. `spans` are rows of SPANS: the first
+    offset to compare in a replica, the offset up to which the replica is committed, and the list of these offsets of
+    all replicas of the partition. A replica that is not committed beyond an offset may lack the batch.
     """
     table = F.broadcast(batches.sparkSession.createDataFrame(list(spans), SPANS))
     offset = F.col("base_offset")

@@ -1,4 +1,4 @@
-"""The lag of an archive behind its topic, reported by the run that writes it, because Spark does not know it."""
+"""The lag of an archive behind its topic, reported by the run that writes the archive; Spark does not know the lag."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ def standing() -> Standing:
 
 @contextmanager
 def reported(ask: Callable[[], Standing]) -> Iterator[None]:
-    """Make `standing` call `ask` while the block runs; the thread that watches the run calls it."""
+    """Make `standing` call `ask` while the block runs; the thread that watches the run calls `standing`."""
     _asked.append(ask)
     try:
         yield

@@ -19,7 +19,7 @@ class SparkStatus:
     def __init__(self, spark: SparkSession) -> None:
         store = spark.sparkContext._jsc.sc().statusStore()
         self._store = store
-        # Python must pass the default arguments of the Scala method itself.
+        # Py4J does not fill in a Scala method's default arguments, so Python must pass them.
         self._stage_defaults = [getattr(store, f"stageData$default${number}")() for number in range(2, 6)]
         self._sums = JobSums()
 
