@@ -16,9 +16,9 @@ import msgspec
 from barnabas_kube.access import Access, NoAccess
 
 CONNECT_S: Final = 3.0
-"""The longest time until a stream begins."""
+"""The longest time in seconds until a stream begins."""
 SILENCE_S: Final = 90.0
-"""The longest silence of a watch; the API server sends a bookmark every minute."""
+"""The seconds without data after which a watch fails; the API server sends a bookmark every minute."""
 KEPT_S: Final = 30.0
 """The seconds for which an idle connection is kept; the API server closes idle connections after 90 s."""
 _DEAD_PEER_OPTIONS: Final = (

@@ -41,7 +41,10 @@ class TlsChannel(PlainChannel):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     async def shake_hands(self, turn: asyncio.Lock) -> None:
-        """Finish the handshake; `turn` allows one step of all handshakes in a turn of the loop. Raises ssl.SSLError."""
+        """Finish the handshake. Raises ssl.SSLError.
+
+        With the lock `turn`, all handshakes together take one step per turn of the event loop.
+        """
         while True:
             try:
                 async with turn:

@@ -18,9 +18,9 @@ CONNECTIONS_MAX: Final = 32
 """The maximum number of open connections, which use the few file descriptors not set aside for segments and clients."""
 WRITE_BYTES: Final = 64 * 1024
 REQUEST_S_MAX: Final = 10.0
-"""The time for the handshake and for the request to arrive, after which the connection is closed."""
+"""The seconds for the handshake and the arrival of the request, after which the connection is closed."""
 ANSWER_S_MAX: Final = 60.0
-"""The time for the client to read the response, after which the connection is closed."""
+"""The seconds for the client to read the response, after which the connection is closed."""
 LOOK_S: Final = 5.0
 """The interval in seconds at which the files of the certificate and the token are checked for changes."""
 

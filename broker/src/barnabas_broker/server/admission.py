@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 MAPPED_IPV4: Final = "::ffff:"
 FULL_LOOK_S: Final = 1.0
-"""The longest wait before a full listener tries to accept again; each closed connection triggers a try at once."""
+"""The longest wait in seconds before a full listener accepts again; each closed connection ends the wait."""
 
 
 class ConnectionLimits(NamedTuple):

@@ -217,7 +217,7 @@ class Answers:
             self._asker.resume()
 
     def _count_late(self) -> None:
-        """Update the memory of responses that wait for an earlier one, once per turn of the loop."""
+        """Count the bytes of finished responses that wait for an earlier response; pause reading at the limit."""
         late_bytes = sum([memory_bytes(late.parts) for late in self._late if late.parts])
         if late_bytes != self._late_bytes:
             self._late_bytes = late_bytes

@@ -15,7 +15,7 @@ FIRST_BUFFER_BYTES: Final = 64 * 1024
 STEP_BYTES: Final = 64 * 1024
 """The unit of buffer sizes; rounded sizes let a later request use the same buffer."""
 POOLED_BYTES_MAX: Final = 16 * 1024 * 1024
-"""The limit for free buffers; the smallest are dropped first, because large buffers cost the most to create."""
+"""The limit in bytes for free buffers; the smallest are dropped first, because large ones cost the most to create."""
 RESERVE_BYTES: Final = 32 * 1024 * 1024
 """The bytes above the limit that only small requests may use, so that they do not wait for large ones."""
 
@@ -51,11 +51,11 @@ class BufferPool:
         return self.bytes_in_use < self._bytes_max + RESERVE_BYTES
 
     def acquire(self, needed_bytes: int, have_bytes: int, owner: object, *, must: bool = False) -> bytearray | None:
-        """Return a buffer for a request of `needed_bytes`, `have_bytes` of them received; None if the limit is reached.
+        """Return a buffer for a request of `needed_bytes`; `have_bytes` have arrived. None if `owner` has to wait.
 
-        The first `owner` above the limit gets its buffer, and later owners have to wait. `must` avoids the wait for an
-        owner whose received bytes would be lost. A free buffer that is large enough is taken whole. A new buffer has at
-        most twice the bytes received, or FIRST_BUFFER_BYTES if this is more.
+        The first `owner` above the limit gets its buffer, and later owners have to wait. With `must` the owner never
+        waits, because its received bytes would be lost. A free buffer that is large enough is taken whole. A new buffer
+        has at most twice the bytes received, or FIRST_BUFFER_BYTES if this is more.
         """
         index = next((index for index, each in enumerate(self._free) if len(each) >= needed_bytes), None)
         size = _size_for(needed_bytes, have_bytes) if index is None else len(self._free[index])
@@ -109,12 +109,12 @@ class BufferPool:
         self._wake_soon()
 
     def _next_to_wake(self) -> object:
-        """Return the first and the last owner of the queue in turn, so that slow clients do not delay a quick one."""
+        """Return alternately the queue's first and last owner, so that slow clients do not delay a quick one."""
         self._wakes_last = not self._wakes_last
         return next(reversed(self._waiting) if self._wakes_last else iter(self._waiting))
 
 
 def _size_for(needed_bytes: int, have_bytes: int) -> int:
-    """Return the needed size, at most twice the received bytes or FIRST_BUFFER_BYTES, rounded up to whole steps."""
+    """Return `needed_bytes`, or less while few bytes have arrived, rounded up to a multiple of STEP_BYTES."""
     wanted = min(needed_bytes, max(FIRST_BUFFER_BYTES, 2 * have_bytes))
     return -(-wanted // STEP_BYTES) * STEP_BYTES

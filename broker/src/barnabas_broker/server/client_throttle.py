@@ -63,7 +63,7 @@ def throttled(api_key: int, handler: RawHandler) -> RawHandler:
 def throttle_message(
     environment: HandlerEnvironment, connection: Connection, header: RequestHeader, response: Any
 ) -> None:
-    """Mute the client, and write the throttle time into the response; a longer time in the response remains."""
+    """Mute the client, and write the throttle time into the response, unless the response already has a longer one."""
     throttle_ms = getattr(response, "throttle_time_ms", 0)
     limits = _limits_of(environment, connection, header)
     if limits is not None:
@@ -167,7 +167,7 @@ def _consumed(limited: Limited | None, size_bytes: int) -> tuple[int, bool]:
 
 
 class _ThrottledChannel:
-    """A channel for one request: it passes the response through `telling`, which sets the throttle time."""
+    """A channel for the response to one request; `telling` writes the throttle time into the response."""
 
     __slots__ = ("_connection", "_telling", "client", "close")
 
@@ -179,7 +179,7 @@ class _ThrottledChannel:
 
     @property
     def trust(self) -> ConnectionTrust | None:
-        """The batch trust of the connection."""
+        """The connection's `ConnectionTrust`, which decides whether its batches are checked."""
         return self._connection.trust
 
     @trust.setter

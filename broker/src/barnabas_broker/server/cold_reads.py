@@ -21,7 +21,7 @@ THREADS_PER_DEVICE: Final = 4
 """The number of threads of each device; devices share no threads, so a hanging disk does not block other disks."""
 READ_BYTES: Final = 128 * 1024
 GATHER_BYTES_MAX: Final = 128 * 1024
-"""The size up to which one copy and one `send` cost less than a `send` and a `sendfile`."""
+"""The size of a response up to which a copy and one `send` cost less than a `send` and a `sendfile`."""
 NEXT_BYTES: Final = 64 * 1024
 
 

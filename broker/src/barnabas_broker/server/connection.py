@@ -189,7 +189,7 @@ class Connection:
             self.close(str(error))
 
     def _end(self) -> int:
-        """Handle the end of the client's side: close the connection after the outstanding responses are sent."""
+        """Handle the EOF of the client: close the connection once the outstanding responses are sent."""
         if not self.answers.are_outstanding:
             self.close()
             return 0
@@ -278,7 +278,7 @@ class Connection:
         self._process_partial()
 
     def _process_partial(self) -> None:
-        """Dispatch the complete requests of the partial buffer; keep the bytes of an incomplete request."""
+        """Dispatch the complete requests in the connection's buffer; keep the bytes of an incomplete request."""
         partial = self._partial
         if partial is None:
             self._process_start()
@@ -333,7 +333,7 @@ class Connection:
         self.resume()
 
     def _keep(self, rest: memoryview, *, whole: bool = False) -> None:
-        """Keep `rest`, the beginning of a request; `whole` takes a buffer for the complete request."""
+        """Keep `rest`, the beginning of a request; with `whole`, take a buffer that can hold the complete request."""
         have = len(rest)
         needed = have + 1
         if have >= SIZE_BYTES:

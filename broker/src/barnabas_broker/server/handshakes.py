@@ -1,4 +1,4 @@
-"""Run TLS handshakes on the event loop, with limits for their number, their duration and their share of each turn.
+"""Run TLS handshakes on the event loop, with limits for their number, their duration and their time per turn.
 
 Above HANDSHAKES_MAX the oldest handshake is ended, so that clients that never finish a handshake cannot keep others
 out. Failed handshakes are logged in one line per check, however many there are.

@@ -31,9 +31,9 @@ IDLE_LOOKS: Final = 10
 """The number of idle checks within connections.max.idle.ms; counting checks saves a clock read for each request."""
 IDLE_LOOK_S_MIN: Final = 0.1
 IDLE_LOOK_S: Final = 60.0
-"""The period of idle checks if connections.max.idle.ms sets no limit."""
+"""The period of idle checks in seconds if connections.max.idle.ms sets no limit."""
 BETWEEN_BROKERS_BYTES: Final = 64 * 1024 * 1024
-"""The bytes of buffers for requests of other brokers, if brokers have their own listener."""
+"""The limit in bytes for buffers with requests of other brokers, if only brokers use the listener between them."""
 TURNED_AWAY_MAX: Final = 32
 """The maximum number of refused sockets that wait to be closed.
 
@@ -147,7 +147,7 @@ class Listener:
         self._come_round("slow", LOOK_S, self._close_slow)
 
     def stop_accepting(self) -> None:
-        """Free the addresses; open connections remain."""
+        """Close the listening sockets; open connections remain."""
         for listening in self._sockets:
             self._loop.remove_reader(listening.fileno())
             listening.close()

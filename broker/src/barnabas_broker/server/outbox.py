@@ -38,7 +38,7 @@ class Outbox:
         self.bytes_sent = 0
         self._held_bytes = 0
         self._warm_bytes = 0
-        """The bytes at the start of the first part, a file slice, that are in the page cache."""
+        """The number of bytes at the start of the first part, a file slice, that are in the page cache."""
         self.cold: FileSlice | None = None
         """The file slice that must be read from the disk before anything more is sent."""
 
@@ -78,7 +78,7 @@ class Outbox:
         return False
 
     def _gathered(self, parts: list[Part]) -> memoryview | None:
-        """Return all parts in the gather buffer; None if they do not fit, or a file slice is not cached."""
+        """Return the gather buffer with a copy of all parts; None if they do not fit, or a slice is not cached."""
         total = sum([part.length if part.__class__ is FileSlice else len(part) for part in parts])
         return self._buffer[:total] if total <= len(self._buffer) and _fill(self._buffer, parts) else None
 

@@ -9,7 +9,7 @@ from barnabas_broker.server.sasl_listener import Conclusion
 
 
 class PasswordThread:
-    """A thread that starts with the first password; hashing a password releases the interpreter's lock."""
+    """A thread that starts when the first password is hashed; hashing releases the GIL, so the event loop runs on."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -47,7 +47,7 @@ async def _authenticate(exchange: "_Exchange", login: Login) -> None:
 
 
 class _Exchange:
-    """An exchange of one request and one response at a time."""
+    """The requests over one transport; each request is sent after the response to the previous one."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

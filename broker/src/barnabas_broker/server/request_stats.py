@@ -3,10 +3,10 @@
 from typing import Final
 
 _UNITS_A_SECOND: Final = 4000
-"""The bounds of the histogram are powers of two of 0.25 ms, so that a bit length selects the bucket."""
+"""The units of 0.25 ms in a second; a bound is a power of two of a unit, so that a bit length selects the bucket."""
 _BUCKETS: Final = 18
 _BIT_LENGTHS: Final = 64
-"""The number of bit lengths that a time can have."""
+"""The number of bit lengths that a time in units of 0.25 ms can have."""
 TIME_BOUNDS_MS: Final = tuple(2**number * 1000 / _UNITS_A_SECOND for number in range(_BUCKETS - 1))
 """The upper bounds of the buckets, 0.25 ms to 16 s; one more bucket counts longer times."""
 
@@ -23,7 +23,7 @@ class RequestStats:
         self._waited_s = 0.0
         """The seconds from the end of the handler to the response, for deferred responses."""
         self._unanswered = 0
-        """The number of requests without a response so far; some never get a response."""
+        """The number of requests whose deferred response is not sent yet; some responses are never sent."""
         self._answers = [0] * _BIT_LENGTHS
         """The number of responses by the bit length of their time, in units of 0.25 ms."""
 

@@ -9,7 +9,7 @@ from barnabas_broker.security.sasl.mechanism import Identity, Mechanism
 from barnabas_core.clock import Clock, Timers
 
 DEADLINE_S: Final = 30.0
-"""The time for a client to authenticate; Kafka allows connections.max.idle.ms, ten minutes by default."""
+"""The seconds in which a client must authenticate; Kafka allows connections.max.idle.ms, ten minutes by default."""
 SESSION_MS_MAX: Final = 100 * 365 * 24 * 3600 * 1000
 """The longest lifetime of a session in ms; Java clients count nanoseconds in a long, which must not overflow."""
 

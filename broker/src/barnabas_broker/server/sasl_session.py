@@ -31,9 +31,9 @@ from barnabas_core.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 FIRST_FRAMES_BYTES_MAX: Final = 64 * 1024
-"""The maximum size of a frame before authentication; sasl.server.max.receive.size may set a lower limit."""
+"""The maximum bytes of a frame before authentication; sasl.server.max.receive.size may set a lower limit."""
 REAUTHENTICATION_S_MIN: Final = 1.0
-"""The shortest time between the beginnings of two authentications on a connection, as in Kafka."""
+"""The shortest time in seconds from the start of one authentication on a connection to the next, as in Kafka."""
 REASON_CHARS_MAX: Final = 400
 """The maximum length of a reason in the log, because the reason can contain names sent by unauthenticated clients."""
 LIFETIME_SINCE: Final = 1
@@ -44,7 +44,7 @@ _SIZE: Final = struct.Struct(">i")
 
 
 SendAnswer = Callable[[list[Part]], None]
-"""A function that sends the response to a request, which is made of parts."""
+"""A function that sends the response to a request; the response is a list of parts."""
 
 
 class State(Enum):
@@ -279,7 +279,7 @@ class SaslSession:
         self._dispatch(connection, buffer, start, end)
 
     def _refuse(self, connection: Connection, answer: list[Part], why: str, respond: SendAnswer | None = None) -> None:
-        """Send the response and close after a delay in which nothing is read, so that guessing passwords takes time."""
+        """Wait without reading, so that guessing passwords takes time; then send the response and close."""
         self._note_refusal(connection, why)
         send = respond or _deferred(connection)
 

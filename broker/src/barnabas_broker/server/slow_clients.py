@@ -15,16 +15,16 @@ from barnabas_broker.server.buffers import BufferPool
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.25
-"""The period of `check`, which considers only clients that have been slow for longer than PATIENCE_S."""
+"""The period of `check` in seconds; the check skips clients that have been slow for at most PATIENCE_S."""
 REQUEST_S_MAX: Final = 30.0
-"""The time for a request to arrive; by default, clients wait equally long for a response (request.timeout.ms)."""
+"""The seconds in which a request must arrive; the default request.timeout.ms of clients is as long."""
 REQUEST_BYTES_A_S_MIN: Final = 16 * 1024
 """The minimum rate of a request: each 16 KiB received extend its time by 1 s, so 100 MB may take about 100 minutes."""
 PATIENCE_S: Final = 1.0
 SHORT_BYTES_A_S_MIN: Final = 128 * 1024
 """The minimum rate, after PATIENCE_S, of a client that holds a buffer while memory is short."""
 ANSWER_BYTES_MAX: Final = 128 * 1024 * 1024
-"""The limit for all unsent responses together; above twice the limit, `check` runs at once."""
+"""The limit in bytes for the unsent responses of all clients; above twice the limit, `check` runs at once."""
 NAMED_MAX: Final = 3
 """The maximum number of clients that one log line names."""
 
@@ -99,12 +99,12 @@ class SlowClients:
         self.closed_total = 0
 
     def began(self, client: SlowClient) -> None:
-        """Note that a request has begun to arrive."""
+        """Begin the timing of an incomplete request, unless it has begun already."""
         if client not in self._began_s:
             self._began_s[client] = self._now_s()
 
     def ended(self, client: SlowClient) -> None:
-        """Note that no request is arriving any more."""
+        """Stop the timing of the client's incomplete request."""
         self._began_s.pop(client, None)
 
     def holds_answers(self, client: SlowClient) -> None:
@@ -142,11 +142,14 @@ class SlowClients:
         )
 
     def _older(self, clients: dict[SlowClient, float], now_s: float) -> Iterable[tuple[SlowClient, float]]:
-        """Return the entries of `clients` that are older than PATIENCE_S; the oldest entries come first."""
+        """Return the entries that are older than PATIENCE_S; the oldest entry of `clients` must be the first."""
         return takewhile(lambda entry: now_s - entry[1] > PATIENCE_S, clients.items())
 
     def _is_late(self, client: SlowClient, age_s: float) -> bool:
-        """True if a request took too long; a request that waits for the broker is late only when memory is short."""
+        """True if a request took too long.
+
+        While it waits for the broker, a request is late only if it holds a buffer when memory is short.
+        """
         is_costly = self._pool.is_short and client.holds_buffer
         if not client.waits_for_client:
             return is_costly and age_s > REQUEST_S_MAX

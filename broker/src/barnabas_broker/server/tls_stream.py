@@ -15,7 +15,7 @@ RECEIVED_BYTES: Final = 12 * 1024 - 3
 RECORD_BYTES: Final = 16 * 1024
 """The maximum plaintext of a TLS record. One record is encrypted at a time, so that the buffer needs only 22 KiB."""
 UNASKED_BYTES_MAX: Final = 64 * 1024
-"""The maximum of encrypted bytes that may wait although no data was sent, such as alerts."""
+"""The limit for encrypted bytes that OpenSSL sends by itself, such as alerts, and the socket has not taken."""
 
 
 class TlsStream:

@@ -29,7 +29,7 @@ class Transport(Protocol):
         ...
 
     def peek(self, buffer: memoryview) -> int:
-        """Copy received bytes into the buffer without consuming them; return 0 if the other side has ended."""
+        """Copy received bytes into the buffer without consuming them; return their number, 0 at EOF."""
         ...
 
     def has_ended(self) -> bool:
@@ -78,7 +78,7 @@ class PlainTransport:
         self._loop = loop
         self._socket = connected
         self._fd = connected.fileno()
-        self.receive: Callable[[memoryview], int] = connected.recv_into  # Calling recv_into directly saves a call.
+        self.receive: Callable[[memoryview], int] = connected.recv_into  # A wrapper would cost one more call.
         self.send: Callable[[Sent], int] = connected.send
 
     def peek(self, buffer: memoryview) -> int:
@@ -128,7 +128,7 @@ class PlainTransport:
 
 
 async def connect(loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> socket.socket:
-    """Connect to the first of the host's addresses that accepts a connection; raise OSError if none does."""
+    """Connect to the first of the host's addresses that accepts a connection; raise OSError if there is none."""
     failure: OSError | None = None
     try:
         places = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)

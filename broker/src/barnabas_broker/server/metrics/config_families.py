@@ -1,4 +1,4 @@
-"""The stored settings that have no effect, because they need a newer broker or contradict a broker's file."""
+"""The stored settings that have no effect, because they need a newer broker or contradict the properties file."""
 
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.server.metrics.exposition import Family, Sample, labels

@@ -32,7 +32,7 @@ class Family(NamedTuple):
     """The type of the metric: `counter`, `gauge` or `histogram`."""
     help: str
     samples: Callable[[], Iterable[Sample | None]]
-    """A function that returns the samples; None stands for a step that has no sample.
+    """A function that returns the samples, and None for each step without a sample.
 
     Other work runs after each METRIC_SAMPLES steps, so the function must iterate over a copy of data that can change.
     """

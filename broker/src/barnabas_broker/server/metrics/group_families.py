@@ -102,7 +102,7 @@ async def _lag(environment: HandlerEnvironment) -> OffsetValue:
 
 
 def _hosted(environment: HandlerEnvironment, topic_partition: TopicPartition) -> Partition | None:
-    """Return the replica on this broker unless it has failed; a follower knows the high watermark of its last fetch."""
+    """Return this broker's replica, unless it has failed; a follower has the high watermark of its last fetch."""
     topic = environment.replicas.lookup.topics.get(topic_partition.topic)
     partition = topic.partitions.get(topic_partition.partition) if topic is not None else None
     return partition if partition is not None and partition.failure is None else None

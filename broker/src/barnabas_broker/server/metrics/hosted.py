@@ -57,7 +57,7 @@ class Totals:
 
 
 class Hosted(NamedTuple):
-    """The partitions of this broker at one scrape; partitions change while the page is rendered."""
+    """A copy of this broker's partitions for one scrape, because partitions change while the page is rendered."""
 
     partitions: Sequence[Partition]
     totals: Totals

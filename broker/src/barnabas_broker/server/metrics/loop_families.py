@@ -58,7 +58,7 @@ def loop_families(
         Family(
             "barnabas_loop_longest_turn_cpu_seconds",
             "gauge",
-            "CPU seconds of the event loop's longest turn in the last minute; the rest of its time the turn waited",
+            "CPU seconds of the event loop's longest turn in the last minute, without the time in which it waited",
             lambda: of_longest(lambda turn: turn.cpu_s),
         ),
     ]

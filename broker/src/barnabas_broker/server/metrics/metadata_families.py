@@ -1,6 +1,6 @@
 """The metrics of stray logs, and of unreadable or missing documents of the metadata store.
 
-For an offline log dir only the number of stray logs is exported. Their bytes were read before the disk failed, and the
+For an offline log dir only the number of stray logs is exported. Their size was read before the disk failed, and the
 other metrics of disk space leave out offline log dirs, too.
 """
 

@@ -22,7 +22,7 @@ class Traffic(NamedTuple):
 
 
 def request_families(traffic: Traffic) -> list[Family]:
-    """Return the families; both of Kafka's thread pools have the idle share of the one event loop."""
+    """Return the families; the metrics of Kafka's two thread pools both have the event loop's idle share."""
     prefix = "kafka_network_requestmetrics_"
     return [
         _by_api(traffic, f"{prefix}requests_total", "Number of requests, by API", lambda each: each.count),

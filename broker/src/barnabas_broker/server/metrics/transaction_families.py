@@ -24,7 +24,7 @@ from barnabas_core.fair_turns import GROUP_OFFSETS, in_turns
 NAMED_MAX: Final = 20
 """The maximum number of transactional ids with a time series, because a series for each id would be too many."""
 LATE_AFTER_MS: Final = 5 * 60_000
-"""The time after transaction.max.timeout.ms at which a transaction counts as hanging, as in Kafka."""
+"""The ms beyond transaction.max.timeout.ms after which a transaction counts as hanging, as in Kafka."""
 
 
 class _Ids(NamedTuple):
@@ -32,7 +32,7 @@ class _Ids(NamedTuple):
 
     counts: Counter[TransactionState]
     overdue_ms: list[tuple[int, str]]
-    """The overdue times with their transactional ids, the longest first."""
+    """The NAMED_MAX longest overdue times in ms with their transactional ids, the longest first."""
 
 
 async def transaction_families(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
