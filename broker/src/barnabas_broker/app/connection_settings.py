@@ -44,7 +44,7 @@ def web_files(config: BrokerConfig) -> WebFiles:
 
 
 def is_open(config: BrokerConfig, endpoint: Endpoint) -> bool:
-    """Return True if other machines can reach a listener that serves clients without authentication."""
+    """True if other machines can reach the listener, and its clients need neither a certificate nor SASL."""
     security = config.listener_security(endpoint.name)
     has_certificates = security.protocol.has_tls and security.value("ssl.client.auth") == "required"
     is_local = endpoint.host == "localhost" or (_is_address(endpoint.host) and ip_address(endpoint.host).is_loopback)
@@ -68,7 +68,7 @@ def limits_of(config: Callable[[], BrokerConfig], loop: asyncio.AbstractEventLoo
 
 
 class AddressOverrides:
-    """The limits of max.connections.per.ip.overrides by address; each change of the setting looks up the host names."""
+    """The limits of max.connections.per.ip.overrides by address; each change of the setting resolves the host names."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -77,7 +77,7 @@ class AddressOverrides:
         self._asking: set[asyncio.Task[None]] = set()
 
     def by_address(self, given: Mapping[str, int]) -> Mapping[str, int]:
-        """Return the limit of each address, which includes the addresses of host names after their lookup."""
+        """Return the limit of each address, also of those to which the host names have been resolved so far."""
         if given != self._given:
             self._given = given
             self._by_address = {str(ip_address(host)): limit for host, limit in given.items() if _is_address(host)}

@@ -33,7 +33,7 @@ def follow_topic(topic: str, runtime: Runtime[Any], broker_id: int, image: Metad
 
 
 def forget_deleted_topics(groups: GroupCoordinator, image: MetadataImage) -> None:
-    """Remove the committed offsets of topics that are deleted from now on."""
+    """Subscribe to deletions of topics, so that the committed offsets of deleted topics are removed."""
 
     def changed(change: ImageChange) -> None:
         if change.deleted:

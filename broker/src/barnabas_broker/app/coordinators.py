@@ -122,7 +122,7 @@ async def _ask_new_id(producer_ids: ProducerIds, take: Callable[[int], object]) 
     try:
         take(await producer_ids.next_id())
     except ApiError:
-        return  # The next check of transaction timeouts requests an id again.
+        return  # The next check of transaction timeouts requests a producer id again.
 
 
 def start_coordinators(environment: HandlerEnvironment) -> list[Callable[[], None]]:

@@ -4,7 +4,7 @@ import resource
 from typing import Final, NamedTuple
 
 RESERVE_MIN: Final = 64
-"""The minimum reserve, for the metadata store, helper processes, checkpoints and links to other brokers."""
+"""The minimum number in reserve, for the metadata store, helper processes, checkpoints and links to other brokers."""
 RESERVE_SHARE: Final = 8
 SEGMENTS_SHARE: Final = 4
 UNLIMITED: Final = 1 << 20
@@ -19,14 +19,14 @@ class Descriptors(NamedTuple):
 
 
 def share_out(total: int) -> Descriptors:
-    """Give segments a quarter, keep an eighth (at least RESERVE_MIN) in reserve, and give the rest to connections."""
+    """Return a quarter for segments, and the rest for connections, less an eighth (at least RESERVE_MIN) of `total`."""
     segments = max(total // SEGMENTS_SHARE, 1)
     reserve = max(total // RESERVE_SHARE, RESERVE_MIN)
     return Descriptors(total, segments, max(total - segments - reserve, 1))
 
 
 def take_all() -> Descriptors:
-    """Raise the limit of open files to the hard limit, and divide the file descriptors."""
+    """Raise the soft limit of open files to the hard limit; return the shares of the file descriptors."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return share_out(UNLIMITED if hard == resource.RLIM_INFINITY else hard)

@@ -98,7 +98,7 @@ class LogChores:
         return self._logs.disk_threads.of(log_dir.path)
 
     async def flush(self, log_dir: LogDir) -> None:
-        """Flush rolled segments and advance their recovery points; retry the work that a full disk has delayed."""
+        """Flush rolled segments and advance the logs' recovery points; retry the work that a full disk has delayed."""
         self._truncations.begin()
         self._due_syncs.try_again()
         now_ms = self._clock.now_ms()
@@ -129,7 +129,7 @@ class LogChores:
                     self._replicas.failures.log_failed(each.topic_partition, error)
 
     async def empty_trash(self) -> None:
-        """Remove the files of deleted segments and logs after their delay."""
+        """Remove the files of deleted segments and logs after file.delete.delay.ms."""
         paths = self._logs.due_deletions(self._clock.now_ms())
         for log_dir in self._logs.log_dirs:
             here = [path for path in paths if path.startswith(f"{log_dir.path}/")]

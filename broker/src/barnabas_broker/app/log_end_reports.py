@@ -63,7 +63,7 @@ class LogEndReports:
         return frozenset(n for n, state in states if state.leader == NO_LEADER and self._broker_id in state.replicas)
 
     async def tell_of_leaderless(self) -> None:
-        """Report the log ends if more partitions have lost their leader, or if the number of stray logs has changed."""
+        """Report the log ends if further partitions have lost their leader, or the number of stray logs has changed."""
         if self._is_due or self._strays_told != len(self._strays):
             self._strays_told = len(self._strays)
             self._is_due = False

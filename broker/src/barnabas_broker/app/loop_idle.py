@@ -9,7 +9,7 @@ from barnabas_broker.app.loop_turns import CPU_CHECK_S, LoopTurns
 
 MARK_S: Final = 5.0
 MARKS: Final = 13
-"""The number of samples of the waiting time; a sample every MARK_S seconds covers the last minute."""
+"""The number of samples of the waiting time: one every MARK_S seconds, for the last minute."""
 
 
 class MeasuringSelector(selectors.DefaultSelector):

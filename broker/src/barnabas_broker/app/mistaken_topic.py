@@ -18,7 +18,10 @@ _logger = logging.getLogger(__name__)
 
 
 def watch_mistaken_topic(environment: HandlerEnvironment) -> None:
-    """Check `__transaction_state` now and after each change; called after the partitions are hosted."""
+    """Delete `__transaction_state`, now or after a change, if it is empty and not compacted.
+
+    This function must be called after the partitions are hosted.
+    """
 
     def changed(change: ImageChange) -> None:
         for document in (*change.created, *change.changed):

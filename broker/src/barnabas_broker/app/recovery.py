@@ -47,7 +47,7 @@ class Recovery:
         self._last: LoadProgress | None = None
 
     def advance(self, progress: LoadProgress) -> None:
-        """Store the progress after each log; called in the thread that loads."""
+        """Store the progress after each log, and log it every PROGRESS_S seconds; called in the thread that loads."""
         self._last = progress
         now_s = self._clock.monotonic_s()
         if now_s - self._said_s >= PROGRESS_S:

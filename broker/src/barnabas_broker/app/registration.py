@@ -34,8 +34,8 @@ def registration_of(
 def last_incarnation(registered: BrokerRegistration | None, boot_id: str) -> LastIncarnation:
     """Return the previous incarnation of this broker, as its registration describes it.
 
-    A clean shutdown leaves a mark in each log dir, which counts only if it is from the previous incarnation. Old broker
-    versions, which registered no features, wrote the mark without a broker epoch.
+    A clean shutdown writes a file into each log dir, which counts only if it has the broker epoch of the previous
+    incarnation. Old broker versions, which registered no features, wrote the file without a broker epoch.
     """
     if registered is None:
         return NO_INCARNATION

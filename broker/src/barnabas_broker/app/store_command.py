@@ -32,7 +32,7 @@ class OpenMetadata(NamedTuple):
     now_ms: int
 
     async def write(self, documents: Mapping[str, AnyDocument | None]) -> bool:
-        """Write each document, or delete it if it is None; return False if a document has changed since it was read."""
+        """Write or delete (None) documents, except any that have changed since the read; return False if any has."""
         plans = [writes_of(key, document, self.image) for key, document in documents.items()]
         results = await write_in_order(plans, self.store)
         return all(isinstance(each, int) for each in results.values())

@@ -62,7 +62,7 @@ def tls_of_listener(security: ListenerSecurity) -> TlsOfListener:
 
 
 def _client_auth(security: ListenerSecurity, trusted: str | None) -> ssl.VerifyMode:
-    """Return whether clients need certificates; with SASL, only `ssl.client.auth` with the listener's prefix counts."""
+    """Return the rule for client certificates; with SASL, only `ssl.client.auth` with the listener's prefix counts."""
     setting = "ssl.client.auth"
     is_own = security.setting(setting) != setting
     mode = _CLIENT_AUTH[str(security.value(setting))] if is_own or not security.protocol.has_sasl else ssl.CERT_NONE

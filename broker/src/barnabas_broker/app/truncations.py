@@ -34,7 +34,7 @@ class Truncations:
         logs.truncated.on_added = lambda _: self.begin()
 
     def begin(self) -> None:
-        """Complete all waiting truncations; called after each truncation, and every second to retry after failures."""
+        """Begin to complete the waiting truncations; called after each truncation, and every second to retry."""
         if len(self._logs.truncated):
             for log_dir in self._logs.log_dirs:
                 if log_dir.is_online and log_dir not in self._under_way:
@@ -49,7 +49,7 @@ class Truncations:
             self._under_way.discard(log_dir)
 
     async def _complete(self, log_dir: LogDir) -> bool:
-        """Return True if at least one truncation was waiting, and all were completed."""
+        """Complete the waiting truncations of a log dir; return True if there were any and none has failed."""
         cut_logs = self._logs.truncated.take(log_dir)
         if not cut_logs:
             return False
@@ -71,7 +71,7 @@ class Truncations:
         return all([await self._reload(cut) for cut in cut_logs if cut.is_current])
 
     async def _reload(self, cut: CutLog) -> bool:
-        """Load the producer state of the log; return False if the disk failed."""
+        """Load the producer state of the log; return False if the disk failed or is full."""
         try:
             replay = cut.log.producer_replay()
             await in_thread(self._logs.disk_threads.of(cut.log.log_dir), replay.run)

@@ -46,7 +46,7 @@ class StoredPasswords:
         return {**configs, **{name: self._seal(cipher, broker, name, text) for name, text in passwords.items()}}
 
     async def opened(self, config: BrokerConfig) -> BrokerConfig:
-        """Return the config with the decrypted passwords of this broker.
+        """Return the config with this broker's passwords decrypted; those that cannot be decrypted are left out.
 
         Raise StoreUnavailable if the encryption key cannot be read.
         """
@@ -90,5 +90,5 @@ def _is_password(name: str) -> bool:
 
 
 def _owner(broker: str, name: str) -> bytes:
-    """Return the broker and the setting to which an encrypted password is bound."""
+    """Return the associated data that binds an encrypted password to its broker and setting."""
     return f"{broker}/{name}".encode()

@@ -11,7 +11,7 @@ from barnabas_core.clock import Clock, monotonic_ms
 log = logging.getLogger("kafka.authorizer.logger")
 
 LINES_MAX: Final = 100
-"""The maximum of logged refusals per period, so that a client that asks for a million topics does not fill the disk."""
+"""The maximum number of refusals logged in PERIOD_MS, so that a request for a million topics does not fill the disk."""
 PERIOD_MS: Final = 1_000
 NAME_CHARS_MAX: Final = 250
 
@@ -26,7 +26,7 @@ class Refusal(NamedTuple):
 class Audit:
     """The log and the counts of decisions.
 
-    Refusals are logged at INFO. Allowed operations are logged at DEBUG, once after each change of the ACLs.
+    Refusals are logged at INFO. Allowed operations are logged at DEBUG, unless the decision was cached.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -36,7 +36,7 @@ class Audit:
         self.refusals: Counter[Refusal] = Counter()
 
     def refused(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
-        """Count a refusal, and log it unless the period has LINES_MAX lines already."""
+        """Count a refusal, and log it unless LINES_MAX refusals were already logged in the current period."""
         self.refusals[Refusal(operation.name, resource_type.name)] += 1
         now_ms = monotonic_ms(self._clock)
         if not 0 <= now_ms - self._period_began_ms < PERIOD_MS:

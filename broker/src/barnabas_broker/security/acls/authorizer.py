@@ -44,7 +44,7 @@ class Rights:
         return allowed
 
     def may_see(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """True if the client may perform the operation; log nothing, because the client did not name the resource."""
+        """True if the client may perform the operation; log no refusal, because the client named no resource."""
         if self.is_super:
             return True
         decided = self._decided.get((operation, resource_type, name))

@@ -21,7 +21,7 @@ JAAS: Final = "sasl.jaas.config"
 PLAIN_CREDENTIALS: Final = "sasl.plain.credentials"
 _PLAIN: Final = "PLAIN"
 _BY_PREFERENCE: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")
-"""The verifiers by which PLAIN checks passwords; of a user with both, the first one counts."""
+"""The SCRAM mechanisms with whose verifiers PLAIN checks passwords; if a user has both, the first one counts."""
 
 
 class SaslEnvironment(NamedTuple):
@@ -36,7 +36,7 @@ class SaslEnvironment(NamedTuple):
     """A function that returns the keys that verify tokens."""
     now_ms: Callable[[], int]
     shapes: Callable[[str], Collection[SaltShape]] = lambda _: ()
-    """A function that returns the salt shapes of the users of a mechanism."""
+    """A function that returns the salt lengths and iterations that the users of a mechanism have."""
 
 
 def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment) -> Mapping[str, Mechanism]:

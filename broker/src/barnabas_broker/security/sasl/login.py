@@ -24,7 +24,10 @@ MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 
 
 class LoginFailed(Exception):
-    """The error that the server refuses, does not prove that it knows the password, or violates the protocol."""
+    """The error of a login that has failed.
+
+    The server refused the login, violated the protocol, or did not prove that it knows the password.
+    """
 
 
 class Login(Protocol):

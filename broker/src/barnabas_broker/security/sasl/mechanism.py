@@ -22,7 +22,7 @@ class Identity(NamedTuple):
     expires_at_ms: int | None = None
     """The wall-clock time at which the credential expires; None if it does not expire."""
     credential: str = ""
-    """The mechanism that the credential belongs to; empty if it is the client's own mechanism."""
+    """The SASL mechanism of the checked credential; empty if this is the mechanism that the client chose."""
 
 
 class ServerToken(NamedTuple):

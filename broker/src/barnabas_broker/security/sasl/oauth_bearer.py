@@ -15,7 +15,7 @@ from barnabas_broker.security.sasl.tokens.token_keys import TokenKeys
 from barnabas_broker.security.sasl.tokens.token_rules import TokenRules
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024
-"""The maximum size of a message; the larger limit for requests does not apply to a re-authentication."""
+"""The maximum bytes of a message, also in a re-authentication, where the limit for frames is larger."""
 INVALID_TOKEN: Final = '{"status":"invalid_token"}'
 _MESSAGE: Final = re.compile(
     rf"n,(?:a=(?P<authorized_as>{NAME}))?,\x01auth=[Bb][Ee][Aa][Rr][Ee][Rr] +(?P<token>[-\w.~+/]+=*)"

@@ -36,7 +36,7 @@ class Scram:
     """The mechanism SCRAM with one hash function.
 
     `credential_of` returns the credential of a user, and `secret` derives the salts of unknown users. `new_nonce`
-    returns a different text at each call. `shapes` returns the shapes of the users' salts.
+    returns a different text at each call. `shapes` returns the users' salt lengths and iterations.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ _TEXT_BYTES_MAX: Final = 26
 
 
 def shape_of(credential: ScramCredential) -> SaltShape:
-    """Return the shape of a user's salt."""
+    """Return the length of the salt and the iterations of a credential."""
     salt = credential.salt
     is_text = len(salt) <= _TEXT_BYTES_MAX and not salt.strip(TEXT_DIGITS.encode())
     return SaltShape(TEXT if is_text else len(salt), credential.iterations)

@@ -1,9 +1,9 @@
 """The mechanism PLAIN with the passwords of SCRAM users; the broker has only verifiers of these passwords.
 
 A password is hashed like the verifier, which takes milliseconds, so a thread does the work. A password that was right
-before is recognized by its seal, so that clients that connect again do not wait for each other.
+before is recognized by a fast keyed hash (`Seal`), so that clients that connect again do not wait for each other.
 
-Unknown users cost the same hash with a made-up verifier. Neither responses nor times show which users exist.
+Passwords of unknown users are hashed, too. Neither responses nor times show which users exist.
 """
 
 from collections.abc import Sequence

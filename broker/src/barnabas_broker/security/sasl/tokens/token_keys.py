@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EARLIEST_S: Final = 10.0
-"""The shortest time between two fetches, so that tokens with made-up key ids cannot flood the endpoint."""
+"""The shortest time in seconds from a successful fetch to the next, so that made-up key ids cause few fetches."""
 
 
 class KeysUnavailable(Exception):
@@ -21,7 +21,7 @@ class KeysUnavailable(Exception):
 
 
 class FetchTimes(NamedTuple):
-    """The delays before the next fetch: after a success, and the shortest and the longest after failures."""
+    """The delays in seconds before the next fetch: after a success, after one failure, and the longest after more."""
 
     refresh_s: float
     backoff_s: float
