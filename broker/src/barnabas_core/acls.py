@@ -99,7 +99,7 @@ OPERATIONS: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = {
     ResourceType.GROUP: tuple(map(AclOperation, (3, 6, 8, 10, 11))),
     ResourceType.CLUSTER: tuple(map(AclOperation, (5, 7, 8, 9, 10, 11, 12))),
 }
-"""The operations listed as authorized operations, by resource type."""
+"""The operations that a response can list as authorized operations, by resource type."""
 
 
 def plain_host(host: str) -> str:

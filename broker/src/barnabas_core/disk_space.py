@@ -1,4 +1,4 @@
-"""The free space that plans leave on the disk of a log dir."""
+"""The free space that plans of replica moves leave on the disk of a log dir."""
 
 from typing import Final, NamedTuple
 

@@ -15,49 +15,49 @@ from barnabas_core.loop_turns import timed
 
 THINGS_MAX: Final = 256
 LASTS_S: Final = 0.004
-"""The seconds for a turn of long work: short for other tasks, but long enough to check 10,000 items."""
+"""The time limit in seconds for a turn of long work: short for other tasks, but long enough to check 10,000 items."""
 CONNECTION_S: Final = 0.005
 """The time limit in seconds for the pipelined requests of one connection, before other connections have their turn."""
 FIRST_TURN_S: Final = 0.0005
-"""The seconds for the first turn of a request; most requests need no more, and many may share a loop turn."""
+"""The time limit in seconds for the first turn of a request; most requests need less, and many may share a turn."""
 FETCHED_PARTITIONS: Final = 500
-"""The partitions read in one turn for a fetch, in about 5 ms."""
+"""The maximum number of partitions that a fetch reads in one turn, in about 5 ms."""
 ENCODED_PARTITIONS: Final = 300
-"""The partitions encoded in one turn for a Metadata response, in about 8 ms."""
+"""The maximum number of partitions that are encoded in one turn for a Metadata response, in about 8 ms."""
 MADE_PARTITIONS: Final = 8
 MADE_PARTITIONS_S: Final = 0.002
-"""The seconds for creating partitions in one turn; each needs a directory and a file, and some disks are slow."""
+"""The time limit in seconds for creating partitions in one turn; each needs a directory and a file on a slow disk."""
 COUNTED_PARTITIONS: Final = 500
 METRIC_SAMPLES: Final = 500
 GROUP_OFFSETS: Final = 1_000
-"""The committed offsets in one slice of the metrics of groups."""
+"""The number of committed offsets, or of transactional ids, that one turn handles for the metrics."""
 REPORTED_LOGS: Final = 256
-"""The logs in one slice of the reports of log ends."""
+"""The number of logs that one turn handles for a report of log end offsets."""
 WRITTEN_ITEMS: Final = 100
-"""The items decided and written in one metadata transaction, in about 10 ms for topics with few partitions."""
+"""The maximum number of items, such as topics, in one metadata transaction: about 10 ms with few partitions each."""
 WRITTEN_PARTITIONS: Final = 2_000
-"""The partitions of WRITTEN_ITEMS items, which take about 15 ms; a single item may have more."""
+"""The maximum number of partitions in one metadata transaction, in about 15 ms; a single item may have more."""
 IMAGE_DOCUMENTS: Final = 200
-"""The documents applied to the metadata image in one turn, in about 10 ms for topics with one partition."""
+"""The maximum number of documents that one turn applies to the metadata image: about 10 ms with one partition each."""
 IMAGE_BYTES: Final = 32 * 1024
-"""The bytes of IMAGE_DOCUMENTS documents, which have 500 to 800 partitions; a single document may be larger."""
+"""The maximum bytes of these documents, enough for 500 to 800 partitions; a single document may be larger."""
 ACCEPTED_CONNECTIONS: Final = 128
 WOKEN_CONNECTIONS: Final = 16
-"""The connections woken in one turn when memory is free, in about 2 ms; each may copy a whole scratch buffer."""
+"""The maximum number of connections woken in one turn when memory is free, in about 2 ms for full scratch buffers."""
 SENT_BYTES: Final = 256 * 1024
-"""The bytes sent on one connection per turn, so that a fetch of 6 MB does not delay small produce requests."""
+"""The maximum bytes sent on a connection per turn, so that a fetch of 6 MB does not delay small produce requests."""
 RECEIVED_BYTES: Final = 1024 * 1024
-"""The bytes received per turn on one link to another broker."""
+"""The maximum bytes received per turn on one link to another broker."""
 DECRYPTED_BYTES: Final = 1024 * 1024
-"""The bytes decrypted on one connection per turn; the sender of a large request could otherwise extend the turn."""
+"""The maximum bytes decrypted on a connection per turn; a large request could otherwise extend the turn."""
 APPENDED_BYTES: Final = 4 * 1024 * 1024
-"""The bytes of fetched records that a follower appends in one turn; only a follower far behind fetches more."""
+"""The maximum bytes of fetched records that a follower appends in one turn; few fetches have more."""
 
 T = TypeVar("T")
 
 
 def slices(things: Sequence[T], size: Callable[[T], int], things_max: int, size_max: int) -> Iterator[Sequence[T]]:
-    """Yield slices of at least one item, one for each turn of the event loop; for items of equal cost."""
+    """Yield slices of at most `things_max` items and `size_max` in total; a larger item is a slice of its own."""
     begin, total = 0, 0
     for end, thing in enumerate(things):
         total += size(thing)
@@ -83,7 +83,7 @@ async def in_turns(things: Iterable[T], a_turn: int) -> AsyncIterator[T]:
 
 
 class FairTurn:
-    """A budget for a turn of the event loop: `things_max` items, or the items begun within `lasts_s`, at least one."""
+    """The budget of a turn of the event loop: at most `things_max` items, begun within `lasts_s`; at least one."""
 
     __slots__ = ("_clock", "_ends_s", "_lasts_s", "_left", "_things_max")
 

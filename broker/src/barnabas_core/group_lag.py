@@ -26,7 +26,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[TopicPar
 
 
 def place(committed: int | None, log_start: int) -> int:
-    """Return the group's position; records below a higher log start offset were deleted before the group read them."""
+    """Return the committed offset, even if it is below the log start offset; without one, the log start offset."""
     return log_start if committed is None else committed
 
 

@@ -4,7 +4,7 @@ from barnabas_core.sampled_rate import SAMPLES, WINDOW_MS
 
 
 class TokenBucket:
-    """A bucket with at most the tokens of eleven seconds; the last request may take more tokens than are left."""
+    """A bucket that holds at most the tokens of eleven seconds; a request may take more tokens than are left."""
 
     __slots__ = ("_filled_ms", "_tokens")
 

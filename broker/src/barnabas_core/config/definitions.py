@@ -150,7 +150,7 @@ class Pattern:
 
 
 class Synonym(NamedTuple):
-    """A setting that provides the default of another setting; its value times `factor` has the other setting's unit."""
+    """A setting whose value, times `factor`, is the default of another, such as log.roll.hours for log.roll.ms."""
 
     name: str
     factor: int = 1

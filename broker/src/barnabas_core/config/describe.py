@@ -28,7 +28,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """A place that can set a value: the setting's name, its text (None for passwords), and the source."""
+    """The value of a setting in one source, such as the default; `name` may be a synonym, and passwords are None."""
 
     name: str
     value: str | None
@@ -36,7 +36,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A setting of a resource; the first of `synonyms` is in effect, and a hidden or missing value is None."""
+    """A setting of a resource; a hidden or missing value is None; the first of `synonyms` is in effect if valid."""
 
     name: str
     value: str | None
@@ -78,7 +78,7 @@ def _broker_entry(definition: ConfigDefinition, config: BrokerConfig) -> ConfigE
 def _broker_value(
     definition: ConfigDefinition, synonyms: tuple[ConfigSynonym, ...], config: BrokerConfig
 ) -> str | None:
-    """Return the setting's own value, as Kafka does: None if only a synonym such as log.retention.hours is set."""
+    """Return the setting's own value, as Kafka does: the default if only a synonym (log.retention.hours) is set."""
     if definition.name not in BROKER_CONFIGS:
         return synonyms[0].value
     if definition.synonyms and all(each.name != definition.name for each in synonyms):
@@ -121,7 +121,7 @@ def _entry(
 
 
 def _broker_synonyms(names: tuple[str, ...], config: BrokerConfig) -> Iterator[ConfigSynonym]:
-    """Yield the places that set a broker config: dynamic ones first, then static ones, then the default."""
+    """Yield the values of a broker config and its synonyms: dynamic ones first, then static ones, then the default."""
     places = (
         (ConfigSource.DYNAMIC_BROKER, config.broker_overrides),
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, config.cluster_overrides),

@@ -1,8 +1,8 @@
 """Parse Java's properties format exactly, with comments, continued lines, escapes and three separators.
 
 The rules are those of `java.util.Properties.load`. A comment line cannot be continued. A key ends at the first
-unescaped `=`, `:` or blank. If a key occurs twice, its last value counts. The package javaproperties differs for empty
-continued lines.
+unescaped `=`, `:` or blank. If a key occurs twice, its last value counts. The package javaproperties treats empty
+continued lines differently from Java.
 """
 
 import re

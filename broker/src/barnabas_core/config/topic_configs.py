@@ -16,7 +16,7 @@ _BY_BROKER_NAME: Final = {
     synonym.name: name for name, definition in TOPIC_CONFIGS.items() for synonym in definition.synonyms
 }
 CONTRADICTED: Final = frozenset({"log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"})
-"""The broker settings that a topic's own setting may contradict; `check_topics_under` checks these pairs."""
+"""The broker settings that a topic's own setting may contradict; `check_topics_under` finds such topics."""
 _PLAIN: Final = {
     "segment_bytes": "segment.bytes",
     "roll_ms": "segment.ms",
@@ -62,7 +62,7 @@ def effective_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfi
         plain["segment_bytes"] = values["internal.segment.bytes"]
     policies = values["cleanup.policy"]
     assert isinstance(policies, tuple), "the value of cleanup.policy is a tuple"
-    if "compact" in policies:  # Only rolled segments can be compacted, so roll them in time.
+    if "compact" in policies:  # Only rolled segments can be compacted, so roll within max.compaction.lag.ms.
         plain["roll_ms"] = min(plain["roll_ms"], plain["max_compaction_lag_ms"])
     config = LogConfig(
         **plain,
