@@ -25,7 +25,7 @@ class Credentials(Protocol):
 
 
 class Tls(NamedTuple):
-    """The PEM files, read again for each connection; without `ca_file` the machine's authorities are trusted."""
+    """The PEM files, read again for each connection; without `ca_file`, the machine's CA certificates are trusted."""
 
     ca_file: Path | None = None
     cert_file: Path | None = None

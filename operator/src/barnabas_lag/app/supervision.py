@@ -9,7 +9,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 HANG_MIN_S: Final = 120.0
-"""The shortest time for a hang, in seconds; a round may wait almost as long for brokers that do not answer."""
+"""The minimum seconds after which a round counts as hanging; it may wait almost as long for silent brokers."""
 HANG_ROUNDS: Final = 4
 
 

@@ -14,14 +14,14 @@ from barnabas_lag.evaluation.velocity import LagSum, catch_up_s, velocity, with_
 
 
 class Question(NamedTuple):
-    """A question for the first record written at or after `time_s`, to date the record at `offset`."""
+    """A request for the first record since `time_s`, which narrows down when the record at `offset` was written."""
 
     offset: int
     time_s: float
 
 
 class _Place(NamedTuple):
-    """A group in a partition whose start and end are known; `committed` is None without a commit."""
+    """The committed offset of a group in a partition, None without a commit, and the start and end of the log."""
 
     committed: int | None
     oldest: int
@@ -81,7 +81,7 @@ class History:
             self._look_at_group(group_id, places, heard.get(group_id, {}), now_s)
 
     def unheard(self) -> None:
-        """Record a round in which no broker answered; the history stays until the next round."""
+        """Drop the offsets of the last round, because no broker answers; the history remains for the next round."""
         self._places = {}
 
     def _forget(self, partitions: Set[TopicPartition]) -> None:
@@ -101,7 +101,7 @@ class History:
         return there if self._readings.is_complete else there | self._progress.keys()
 
     def _look_at_members(self, kept: Set[str], now_s: float) -> None:
-        """Record which groups have no members; a group that does not answer stays as it was."""
+        """Record since when groups have no members; the time of a group that does not answer remains."""
         before, groups = self._without_members_since_s, self._readings.groups
         self._without_members_since_s = {
             **{each: since_s for each, since_s in before.items() if each in kept and each not in groups},
@@ -119,7 +119,7 @@ class History:
     ) -> None:
         """Record the progress of a group.
 
-        `heard` has the partitions in which the previous round read the group's progress.
+        `heard` has the partitions that the previous round read; for others, the time since then is not lag.
         """
         before = {
             each: known if each in heard else after_silence(known, now_s)
@@ -143,7 +143,7 @@ class History:
         }
 
     def questions(self, now_s: float) -> dict[TopicPartition, Question]:
-        """Return a question for each partition with lag whose next record has no exact write time yet."""
+        """Return a request for each partition with lag whose next record has no exact write time yet."""
         asked: dict[TopicPartition, Question] = {}
         for places in self._places.values():
             for partition, place in places.items():
@@ -154,7 +154,7 @@ class History:
         return asked
 
     def answered(self, partition: TopicPartition, question: Question, found: Found | None) -> None:
-        """Record the answer to a question; None means that the log has no record since the time of the question."""
+        """Record the answer to a request; None means that the log has no record at or after `question.time_s`."""
         self._timelines[partition].answered(question.offset, question.time_s, found)
 
     def evaluate(self, now_s: float) -> Evaluation:
@@ -222,7 +222,7 @@ def _places(
     topics: Mapping[str, Iterable[TopicPartition]],
     partitions: Mapping[TopicPartition, PartitionReading],
 ) -> Iterator[tuple[TopicPartition, _Place]]:
-    """Yield the group's place in each partition, except in partitions that are gone or have no leader."""
+    """Yield the group's offsets in each partition of its topics whose leader reports the start and end of the log."""
     for partition in group_lag.partitions_read(committed, lambda topic: topics.get(topic, ())):
         reading = partitions[partition]
         if reading.end is not None and reading.oldest is not None:

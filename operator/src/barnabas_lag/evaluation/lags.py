@@ -1,4 +1,4 @@
-"""The results of one round for groups."""
+"""The lags of consumer groups, as one round found them."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -39,7 +39,7 @@ class TopicLag(NamedTuple):
 
 
 class GroupLags(NamedTuple):
-    """The lags of a group in the topics to which it has committed, for partitions whose leaders report their ends."""
+    """The lags of a group in the topics to which it has committed, for partitions whose leaders report log ends."""
 
     members: int | None
     partitions: Mapping[TopicPartition, PartitionLag]

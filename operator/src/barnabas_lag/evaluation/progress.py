@@ -51,7 +51,7 @@ class Progress:
     worse_moves: int = 0
     """The number of commits with a higher lag than the previous commit, since a commit with a lower lag."""
     rewound_from: int | None = None
-    """The offset from which the group went back, until the group has reached it again."""
+    """The offset from which the group went back, until it has reached this offset or committed MOVES_KEPT times."""
     moves_since_rewind: int = 0
     reset: str = ""
     """The id of the last declared reset in the metadata of the committed offset."""
@@ -78,7 +78,7 @@ def next_look(before: Progress | None, now_s: float, committed: int, lag: int, r
 
 
 def after_silence(before: Progress, now_s: float) -> Progress:
-    """Return the progress after a time without answers, in which consumers may have had no answers either."""
+    """Return the progress after a period without answers, which is no lag, because consumers may have had none."""
     if before.behind_since_s is None:
         return before
     silent_s = max(0.0, now_s - before.looked_s)
@@ -103,7 +103,7 @@ def _moved(before: Progress, now_s: float, committed: int, lag: int, *, was_rese
 
 
 def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
-    """Return the offset before a rewind and the number of commits since, or None and 0 once the group is back."""
+    """Return `rewound_from` and `moves_since_rewind` after a commit; None and 0 if the group is not rewound."""
     if committed < before.committed:
         return max(before.committed, before.rewound_from or 0), 0
     since = before.moves_since_rewind + 1

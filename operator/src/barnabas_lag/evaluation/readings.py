@@ -38,7 +38,7 @@ class GroupReading(NamedTuple):
     members: int | None
     committed: Mapping[TopicPartition, int]
     resets: Mapping[TopicPartition, str] = {}
-    """The ids of declared resets in the metadata of committed offsets."""
+    """The id of the last declared reset by partition, from the metadata of the committed offset."""
     topics: frozenset[str] | None = None
     """The topics with partitions assigned to members; None if unknown, as during a rebalance."""
 
@@ -68,6 +68,6 @@ class Readings(NamedTuple):
     groups: Mapping[str, GroupReading]
     silent: frozenset[str] = frozenset()
     is_complete: bool = True
-    """True if every broker listed its groups; only then a group that is not listed no longer exists."""
+    """True if every broker listed its groups; otherwise a group that is not listed may still exist."""
     offsets_retention_s: float | None = None
     """The seconds for which the offsets of a group without members are kept; None if no broker reports it."""

@@ -12,9 +12,15 @@ from typing import Final, NamedTuple
 POINTS_MAX: Final = 128
 POINTS_KEPT: Final = 96
 KEPT_GAP: Final = 0.2
-"""The largest gap in time that may remain when points between two points are removed, as a share of the gap's age."""
+"""The maximum time between two points after the points between them are removed.
+
+The time is a share of the earlier point's age.
+"""
 ASKED_GAP: Final = 0.05
-"""The largest gap in time around a record that needs no further request, as a share of the gap's age."""
+"""The maximum time between the points before and after a record that needs no request.
+
+The time is a share of the earlier point's age.
+"""
 GAP_MIN_S: Final = 1.0
 
 
@@ -43,7 +49,7 @@ class Timeline:
     def look(self, now_s: float, end_offset: int) -> None:
         """Add the end of the log at `now_s`.
 
-        If the log has become shorter, records were lost, so later points are removed.
+        If the log has become shorter, records were lost, so points above its end are removed.
         """
         keep = bisect_right(self._offsets, end_offset)
         del self._offsets[keep:], self._times[keep:]
@@ -79,7 +85,7 @@ class Timeline:
         return (low + high) / 2
 
     def answered(self, offset: int, asked_s: float, found: Found | None) -> None:
-        """Add the answer to a question about the record at `offset`; None means that no record has such a timestamp."""
+        """Add the first record since `asked_s`, which was requested for the record at `offset`; None if none exists."""
         after = bisect_right(self._offsets, offset)
         if not self or after == len(self):
             return
@@ -111,9 +117,9 @@ class Timeline:
         self._times.insert(index, time_s)
 
     def _thin(self, now_s: float) -> None:
-        """Remove points while the gaps stay small for their age.
+        """Remove points as far as KEPT_GAP allows.
 
-        Then remove the oldest points, which ListOffsets can replace.
+        Then remove the oldest points above POINTS_KEPT, which ListOffsets can replace.
         """
         kept = [len(self) - 1]
         for index in range(len(self) - 2, 0, -1):

@@ -16,7 +16,7 @@ class LagSum(NamedTuple):
 
 
 def with_sum(before: Sequence[LagSum], latest: LagSum) -> tuple[LagSum, ...]:
-    """Return the last sums over the same number of partitions, because other sums cannot be compared."""
+    """Append `latest` to the sums over as many partitions, which alone can be compared; return the last SUMS_KEPT."""
     return (*(each for each in before if each.partitions == latest.partitions), latest)[-SUMS_KEPT:]
 
 

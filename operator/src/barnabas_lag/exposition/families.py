@@ -53,7 +53,7 @@ class ClusterMetrics(Collector):
         self._names = {each: (each.topic, str(each.partition)) for each in evaluation.readings.partitions}
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield one family after the other."""
+        """Yield the metric families, each created only when the previous one is rendered."""
         yield _family(catalogue.BROKERS, [((), self._readings.brokers)])
         yield _family(catalogue.OFFSETS_RETENTION, [((), self._readings.offsets_retention_s)])
         yield _family(catalogue.TOPIC_PARTITIONS, (((topic,), size) for topic, size in self._topic_sizes.items()))

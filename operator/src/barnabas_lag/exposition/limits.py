@@ -1,7 +1,7 @@
 """The limits on the number of exported series.
 
-Detail is left out first, in a stable order: by name, with groups without members last, because often thousands of
-abandoned groups exist.
+Series of single partitions are left out first. Topics and groups are exported in the order of their names, but groups
+without members last, because often thousands of abandoned groups exist.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from barnabas_lag.evaluation.lags import Evaluation, GroupLags
 
 
 class Limits(NamedTuple):
-    """The limits on the number of partitions and group partitions with series, and on the number of groups."""
+    """The maximum numbers of partitions with series, of pairs of group and partition with series, and of groups."""
 
     topic_partitions: int
     group_partitions: int
@@ -21,7 +21,7 @@ class Limits(NamedTuple):
 class Shown(NamedTuple):
     """The topics and groups that are exported within the limits.
 
-    Groups without detail still have their sums, and topics without detail their partition counts.
+    Without detail, a group has only its series by topic, and a topic only its number of partitions.
     """
 
     detailed_topics: frozenset[str]

@@ -1,4 +1,4 @@
-"""The reading of some groups only, and of their partitions."""
+"""The reading of chosen groups, their members and their partitions."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -34,10 +34,10 @@ def read_chosen(
     topics_before: Mapping[str, Collection[str]],
     retention: OffsetsRetention,
 ) -> Chosen:
-    """Read all committed offsets of the groups in `group_ids`.
+    """Read the committed offsets and members of the groups in `group_ids`, and the partitions of their topics.
 
-    `topics_before` has the topics of each group in the previous round, for groups that do not answer now. Raises
-    ClusterUnreachable if no broker answers.
+    `topics_before` has the topics of each group in the previous round, which are read if the group does not answer now.
+    Raises ClusterUnreachable if no broker answers.
     """
     metadata = asking.ask_any(MetadataRequest(topics=[ASKED], allow_auto_topic_creation=False))
     broker_ids = [each.node_id for each in metadata.brokers]
@@ -69,7 +69,7 @@ def _partitions(asking: Asking, topics: Collection[str]) -> dict[TopicPartition,
 
 
 def _consumers(group: Described) -> Iterator[Consumer]:
-    """Yield members with partitions; none during a rebalance, or if the group's protocol is not that of consumers."""
+    """Yield members and their partitions, which are empty in a rebalance and for other protocols than consumers'."""
     for each in group.members[:CONSUMERS_MAX]:
         partitions = assigned(each.member_assignment) or ()
         yield Consumer(each.client_id, each.client_host.removeprefix("/"), partitions)

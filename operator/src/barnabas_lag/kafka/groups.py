@@ -41,7 +41,7 @@ class Committed(NamedTuple):
 
 
 def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> tuple[dict[str, Listed], bool]:
-    """Return the wanted groups that have offsets, and whether every broker has listed its groups."""
+    """Return the groups in `wanted` except share groups, and True if every broker has listed its groups."""
     found: dict[str, Listed] = {}
     answered = set()
     for broker_id, request, answer in asking.ask({each: [ListGroupsRequest()] for each in broker_ids}):
@@ -59,7 +59,7 @@ def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> t
 def read_groups(
     asking: Asking, listed: Mapping[str, Listed], partitions: Mapping[TopicPartition, PartitionReading]
 ) -> dict[str, GroupReading]:
-    """Return the committed offsets of the groups in `partitions`; groups without an answer are left out."""
+    """Return the groups with their committed offsets in `partitions`; groups without an answer are left out."""
     described = described_groups(asking, listed)
     known = {each: each for each in partitions}
     return {

@@ -1,4 +1,4 @@
-"""The ends of logs, and the first records since a time, in the form of the evaluation."""
+"""The start and end offsets of logs, and the first records since a time, for the evaluation."""
 
 from collections.abc import Mapping
 
@@ -42,7 +42,7 @@ def with_ends(asking: Asking, partitions: Partitions) -> dict[TopicPartition, Pa
 def answers(
     asking: Asking, partitions: Partitions, questions: Mapping[TopicPartition, Question]
 ) -> dict[TopicPartition, Found | None]:
-    """Return the first record at or after each time, None if there is none; leaders without an answer are left out."""
+    """Return the first record at or after each time, or None; partitions whose leader does not answer are left out."""
     asked = {each: int(question.time_s * 1000) for each, question in questions.items()}
     return {
         each: Found(found.offset, found.timestamp_ms / 1000) if found.offset != NO_OFFSET else None

@@ -8,7 +8,7 @@ from barnabas_lag.evaluation.readings import PartitionReading
 
 
 def partitions_of(metadata: Any, wanted: Names) -> dict[TopicPartition, PartitionReading]:
-    """Return the partitions of the wanted topics, in order, without the ends of their logs."""
+    """Return the partitions of the topics in `wanted`, sorted, without log start and log end offsets."""
     return {
         TopicPartition(topic.name, part.partition_index): PartitionReading(
             part.leader_id, tuple(part.replica_nodes), tuple(part.isr_nodes), topic_id=topic.topic_id
