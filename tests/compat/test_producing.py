@@ -64,7 +64,7 @@ def test_a_record_without_a_key_is_refused_by_a_compacted_topic(librdkafka: Libr
         (
             {"message.timestamp.before.max.ms": "60000"},
             [Message(b"v", timestamp_ms=at) for at in (None, 1_000_000_000_000, None, 1_000_000_000_000)],
-            "has the time 1000000000000",
+            "has the timestamp 1000000000000",
         ),
     ],
 )
