@@ -228,6 +228,14 @@ def test_many_gaps_hide_no_other_damage_of_the_segment(tmp_path: Path) -> None:
     assert (listed.count(kinds.OFFSET_GAP), listed.count(kinds.BAD_CRC)) == (101, 1)
 
 
+def test_many_batches_with_bad_records_are_one_hundred_problems_and_a_summary(tmp_path: Path) -> None:
+    folder = tmp_path / "flights-0"
+    folder.mkdir()
+    write_log_dir(tmp_path, 1, [])
+    write_segment(folder, [sealed(5 * number, 0, b"\xff" * 20, 5) for number in range(150)], 0)
+    assert [each[0] for each in told(tmp_path, deep=True)] == [kinds.BAD_RECORDS] * 101
+
+
 def test_a_folder_and_a_checkpoint_that_cannot_be_read_are_told_and_the_rest_is_read(tmp_path: Path) -> None:
     """Without high watermarks no replicas are compared: nobody must take that for fine."""
     write_log_dir(tmp_path, 1, [FLIGHTS])

@@ -237,7 +237,7 @@ class Partition:
 
         Raises ApiError if the sequence, timestamp or size is wrong or this replica does not lead, and StorageError.
         """
-        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:  # The inspection refuses old timestamps.
+        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:  # `must_inspect` refuses old timestamps.
             allowed = f"message.timestamp.after.max.ms={self.log.config.timestamp_after_max_ms}"
             message = (
                 f"the timestamp {header.max_timestamp_ms} exceeds the broker's time {now_ms} by more than {allowed}"

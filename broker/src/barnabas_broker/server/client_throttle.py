@@ -130,7 +130,9 @@ def _produce(
 def _fetch(
     answer: _Answer, limits: ClientLimits, connection: Connection, version: int, correlation_id: int
 ) -> GiveUp | None:
-    """Count the bytes of a Fetch response; if they exceed the quota, send an empty response, which is not counted.
+    """Run the Fetch handler and throttle the client; return the handler's callback for a closed connection.
+
+    A response above the byte quota is replaced by an empty one, which is not counted, unless the quota is unused.
 
     `handle` limits a response to the quota of a full window, because a larger one would never be allowed. Only a single
     batch may be larger.

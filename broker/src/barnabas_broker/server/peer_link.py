@@ -81,7 +81,10 @@ class PeerLink:
         self._connecting = loop.create_task(self._connect(address))
 
     def send(self, frame: bytes | bytearray, on_response: OnResponse) -> None:
-        """Send a request, or queue it until the link is connected."""
+        """Send a request, or queue it while the link is not connected or its socket is full.
+
+        `on_response` gets the response, and is not called if the link closes first.
+        """
         self._waiting.append(on_response)
         sent = 0
         if self._transport is not None and not self._unsent:

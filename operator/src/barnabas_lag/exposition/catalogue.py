@@ -119,7 +119,7 @@ RECORDS_LAG_MAX: Final = Metric(
 )
 RECORDS_LEAD_MIN: Final = Metric(
     "kafka_consumer_fetch_manager_records_lead_min",
-    "Smallest committed offset minus log start offset of the topic's partitions; below 0, offsets were deleted unread.",
+    "Smallest distance of a committed offset from the log start offset; below 0, records were deleted unread.",
     GROUP_TOPIC,
     f"{KAFKA_CONSUMER}records-lead-min",
 )

@@ -85,7 +85,7 @@ class FileSecrets(UserSecrets):
         shutil.rmtree(self._path(user), ignore_errors=True)
 
     async def brokers_authority(self, _cluster: Cluster) -> str:
-        """Return the certificate of the CA that signs the brokers' certificates."""
+        """Return the certificate of the CA that signs the brokers' certificates; empty if there is none."""
         return self._text(AUTHORITY)
 
     async def clients_authority(self, _cluster: Cluster) -> ClientsAuthority | None:

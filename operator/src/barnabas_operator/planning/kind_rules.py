@@ -23,7 +23,10 @@ class KindRules(NamedTuple):
     """The functions of one kind, called only with resources of that kind."""
 
     review: Callable[[Any, Any, AdmissionContext], Verdict] = _allowed
-    """Review the first argument, the wanted resource. The second is the stored resource, None if new or unreadable."""
+    """Return the verdict on the desired resource, the first argument, given the stored resource.
+
+    The stored resource is None if the resource is created, or if it cannot be read.
+    """
     warnings: Callable[[Json | None, Json | None], Iterable[str]] = _nothing
     """Return warnings about a change from an old object (None on creation) to a new object (None on deletion)."""
     events: Callable[[Any, Json], Iterable[Said]] = _nothing

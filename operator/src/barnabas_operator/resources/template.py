@@ -37,7 +37,7 @@ class Template(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
 
 
 class BrokerServiceTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Changes of the Service of one broker."""
+    """Overrides for the Service of one broker."""
 
     broker_id: Annotated[int, Meta(ge=0, le=BROKER_IDS_MAX - 1, description="the broker id, unique within the list")]
     metadata: TemplateMetadata = TemplateMetadata()
@@ -45,7 +45,7 @@ class BrokerServiceTemplate(Struct, frozen=True, kw_only=True, rename="camel", f
 
 
 class ListenerTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Changes of the Services of a listener of type nodeport or loadbalancer."""
+    """Overrides for the Services of a listener of type nodeport or loadbalancer."""
 
     bootstrap_service: Annotated[Template, Meta(description="the bootstrap Service, which connects to any broker")] = (
         Template()
@@ -58,7 +58,7 @@ class ListenerTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid
 
 
 class ClusterTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Changes of the Cluster's Kubernetes objects, each given as a partial object."""
+    """Overrides for the Cluster's Kubernetes objects, each given as a partial object."""
 
     metadata: Annotated[TemplateMetadata, Meta(description="labels and annotations of all objects, including pods")] = (
         TemplateMetadata()

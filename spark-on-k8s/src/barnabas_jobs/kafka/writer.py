@@ -30,7 +30,8 @@ LARGEST_MESSAGE: Final = 250_000_000
 PRODUCER: Final = {
     "enable.idempotence": True,
     "enable.gapless.guarantee": True,
-    # A record that times out would leave a gap. So 0 means no timeout, and the task ends after SILENT_S instead.
+    # 0 disables the timeout, because a record that timed out would leave a gap in the partition. Instead, the task
+    # fails after SILENT_S without an acknowledgement.
     "message.timeout.ms": 0,
     "acks": "all",
     "linger.ms": 20,

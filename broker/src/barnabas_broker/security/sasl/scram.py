@@ -85,7 +85,10 @@ class ScramDialogue:
         self._server_first = ""
 
     def respond(self, token: bytes) -> ServerToken:
-        """Handle the client's next message. Raise AuthenticationFailed if the client is refused."""
+        """Return the answer to the client's next message, the last time with the user.
+
+        Raise AuthenticationFailed if the client is refused.
+        """
         try:
             return self._challenge(token) if self._first is None else self._verdict(self._first, token)
         except MalformedScram as error:

@@ -158,7 +158,7 @@ class ReplicaMove:
         """
         log, files = self.log, self._environment.files
         self.copy(log.segments.size_bytes)
-        producers = log.producers  # The new log takes over the producers in memory.
+        producers = log.producers  # The new log takes over the producer state.
         write_pending(log)
         self._copy_indexes(log.segments.active)
         self._copy_file(log.known_producers.snapshots.latest_path.rsplit("/", 1)[1])

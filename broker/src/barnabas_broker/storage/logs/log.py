@@ -210,7 +210,7 @@ class Log:
                 if header.attributes & CONTROL_BIT:
                     controls = controls or control_batches(run, headers)
                     record_control(producers, self.segments.active, next(controls), header)
-                    producers.transactions.stable_until(high_watermark)  # This call also forgets ended transactions.
+                    producers.transactions.stable_until(high_watermark)  # This call forgets ended transactions.
                 else:
                     producers.record(header, header.base_offset, header.max_timestamp_ms)
 

@@ -315,7 +315,7 @@ class Segment:
         return self.indexes.size_bytes
 
     def largest_timestamp(self) -> tuple[int, int]:
-        """Return the largest timestamp in ms, and the last offset of the batch that has it; -1 without timestamps."""
+        """Return the largest timestamp in ms and the last offset of its batch, or -1 and the base offset."""
         _ = self._looked_into or self.file
         return self.indexes.max_timestamp_ms, self.indexes.max_timestamp_offset
 

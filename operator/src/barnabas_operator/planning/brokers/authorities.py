@@ -65,7 +65,7 @@ class _Keys(NamedTuple):
 def plan_authority(
     name: str, found: AuthoritySecrets, now: dt.datetime, new_password: Callable[[], str]
 ) -> AuthorityPlan | Refusal:
-    """Return the wanted state of an authority, or a refusal if its Secrets are broken; Secret `name` holds the key."""
+    """Return the desired state of the CA whose key is in the Secret `name`, or a Refusal if its Secrets are invalid."""
     asked = asked_by(found.marks, now)
     if found.key is None and found.certificate is None:
         keys = _Keys(Authority.create(name, now).pem)

@@ -121,7 +121,7 @@ def needs_password(cluster: Cluster) -> bool:
 
 
 def pod_security_problems(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield the field and message of each problem with the security of brokers in pods."""
+    """Yield the field and message of each problem with the TLS, users, rights and CAs of brokers in pods."""
     yield from _open_listeners(cluster)
     if not is_secured(cluster):
         for field, authority in (("clusterCa", cluster.spec.cluster_ca), ("clientsCa", cluster.spec.clients_ca)):

@@ -44,32 +44,51 @@ class SegmentFiles(NamedTuple):
     transaction_index: bytes | None = None
 
 
-def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batch | Problem]:
-    """Yield each batch and each problem of a segment.
+class _Named:
+    """The problems of a `.log` file, of which only the first PROBLEMS_NAMED_MAX of each kind are reported."""
 
-    Records are checked only with `decompress`. Indexes are checked only if the batches are sound.
+    def __init__(self) -> None:
+        self._counts = Counter[str]()
+        self._last: dict[str, Problem] = {}
+
+    def takes(self, problem: Problem) -> bool:
+        """Count a problem; return True if it is reported."""
+        self._last[problem.kind] = problem
+        self._counts[problem.kind] += 1
+        return self._counts[problem.kind] <= PROBLEMS_NAMED_MAX
+
+    def summaries(self) -> Iterator[Problem]:
+        """Yield one problem for each kind that has more problems than were reported."""
+        for kind, last in self._last.items():
+            more = self._counts[kind] - PROBLEMS_NAMED_MAX
+            if more > 0:
+                text = f"the file has {more} more problems of this kind; this is the last of them"
+                yield last._replace(detail=text)
+
+
+def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batch | Problem]:
+    """Yield each batch and the problems of a segment; from PROBLEMS_NAMED_MAX of a kind on, one summary.
+
+    Records are checked only with `decompress`. Indexes are checked only if the batches are sound but for offset gaps.
     """
     window, places, transactions = Window(files.read), BatchPlaces(), SegmentTransactions()
     index = _used(files, files.offset_index, OFFSET_ENTRY)
-    last: dict[str, Problem] = {}
-    counts, is_sound = Counter[str](), True
+    named, is_sound = _Named(), True
     for found in walk(window, files.extent, index_positions(index or b"")):
         if isinstance(found, Batch):
             places.add(found)
             yield found
             if found.crc == found.computed_crc:
-                yield from _wrong_inside(window.at(found.position, found.size_bytes), found, transactions, decompress)
+                data = window.at(found.position, found.size_bytes)
+                yield from filter(named.takes, _wrong_inside(data, found, transactions, decompress))
             continue
-        last[found.kind] = found
-        counts[found.kind] += 1
         is_sound = is_sound and found.kind == OFFSET_GAP
-        if counts[found.kind] <= PROBLEMS_NAMED_MAX:
+        if named.takes(found):
             yield found
-    for kind, more in (counts - Counter(dict.fromkeys(counts, PROBLEMS_NAMED_MAX))).items():
-        yield last[kind]._replace(detail=f"the file has {more} more problems of this kind; this is the last of them")
+    yield from named.summaries()
     if is_sound and places.positions:
         yield from _wrong_indexes(files, index, places)
-    if is_sound and not files.extent.has_gaps:  # Compaction may have removed a marker.
+    if is_sound and not files.extent.has_gaps:  # Compaction leaves gaps, and may have removed a transaction marker.
         yield from transactions.wrong_in_index(files.transaction_index or b"", is_active=files.extent.is_active)
 
 
