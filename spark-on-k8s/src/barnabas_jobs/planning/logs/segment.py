@@ -45,7 +45,7 @@ class SegmentFiles(NamedTuple):
 
 
 class _Named:
-    """The problems of a `.log` file, of which only the first PROBLEMS_NAMED_MAX of each kind are reported."""
+    """The counts of the problems of a `.log` file; PROBLEMS_NAMED_MAX of each kind are reported."""
 
     def __init__(self) -> None:
         self._counts = Counter[str]()
