@@ -176,7 +176,8 @@ def behind(secured: Secured) -> str:
     data = secured.secrets["one-admin"]
     certificate = {"ssl_certificate_pem": data["user.crt"].decode(), "ssl_key_pem": data["user.key"].decode()}
     client = secured.client("MACHINES", security_protocol="SSL", **certificate)
-    client.create_topics([NewTopic("behind", 1, 1)])["behind"].result(timeout=30)
+    kept = {"retention.ms": "-1"}  # The records of the tests are of 1970.
+    client.create_topics([NewTopic("behind", 1, 1, config=kept)])["behind"].result(timeout=30)
 
     def commit() -> bool:
         group = ConsumerGroupTopicPartitions("slow", [TopicPartition("behind", 0, 0)])
