@@ -101,7 +101,7 @@ def _right(topic: str, pattern: ResourcePatternType, operation: AclOperation) ->
 
 
 def tls_settings(authority: Authority) -> dict[str, str]:
-    """Return the settings of brokers that share one certificate, and trust whom the authority has signed."""
+    """Return the settings of brokers that share one certificate and trust all certificates of the authority."""
     return {
         "listener.security.protocol.map": PROTOCOLS,
         "ssl.keystore.type": "PEM",
