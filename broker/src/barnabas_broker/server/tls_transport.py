@@ -15,8 +15,8 @@ from barnabas_core.fair_turns import DECRYPTED_BYTES
 
 PEEKED_BYTES_MAX: Final = 16 * 1024
 """The maximum number of decrypted bytes that a connection holds before they are received."""
-READ_BYTES: Final = 128 * 1024
-"""The bytes that are read from a file before they are encrypted and sent."""
+WRITE_BYTES: Final = 128 * 1024
+"""The bytes that one call encrypts and sends, so that a large response does not extend a turn of the loop."""
 
 
 class TlsTransport:
@@ -73,7 +73,7 @@ class TlsTransport:
 
     def send(self, part: Sent) -> int:
         """Send the first bytes; after BlockingIOError, send the same bytes again."""
-        return self._stream.send(memoryview(part))
+        return self._stream.send(memoryview(part)[:WRITE_BYTES])
 
     send_before_more = send
 
@@ -81,7 +81,7 @@ class TlsTransport:
         """Read a file slice, which is in the page cache, then encrypt and send it."""
         if self._stream.is_blocked:
             return self._stream.send_blocked()
-        read = os.pread(part.file.fileno(), min(bytes_max, part.length, READ_BYTES), part.position)
+        read = os.pread(part.file.fileno(), min(bytes_max, part.length, WRITE_BYTES), part.position)
         return self._stream.send(memoryview(read)) if read else 0
 
     def call_when_readable(self, callback: Callable[[], object]) -> None:
