@@ -14,6 +14,8 @@ RECEIVED_BYTES: Final = 12 * 1024 - 3
 """The bytes of one receive. OpenSSL's buffer keeps the size of its largest content plus a third: here 16 KiB."""
 RECORD_BYTES: Final = 16 * 1024
 """The maximum plaintext of a TLS record. One record is encrypted at a time, so that the buffer needs only 22 KiB."""
+SENT_BYTES: Final = 64 * 1024
+"""The plaintext that one system call sends as four records, and the most that a blocked connection holds encrypted."""
 UNASKED_BYTES_MAX: Final = 64 * 1024
 """The limit for encrypted bytes that OpenSSL sends by itself, such as alerts, and the socket has not taken."""
 
@@ -35,8 +37,8 @@ class TlsStream:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side, server_hostname)
-        self._unsent = memoryview(b"")
-        """Encrypted bytes that the socket has not taken yet."""
+        self._unsent: list[bytes] = []
+        """Encrypted records that the socket has not taken yet."""
         self._accepted_bytes = 0
         """The plaintext bytes of a `send` that are encrypted, but not sent completely."""
 
@@ -125,7 +127,7 @@ class TlsStream:
             return self.send_blocked()
         sent = 0
         while sent < len(part):
-            self._accepted_bytes = accepted = self._tls.write(part[sent : sent + RECORD_BYTES])
+            self._accepted_bytes = accepted = self._encrypt(part[sent : sent + SENT_BYTES])
             if not self._flush():
                 break
             self._accepted_bytes = 0
@@ -133,6 +135,14 @@ class TlsStream:
         if not sent:
             raise BlockingIOError
         return sent
+
+    def _encrypt(self, piece: memoryview) -> int:
+        """Encrypt the piece for the next `_flush`; return its length in bytes."""
+        write, read, add = self._tls.write, self._outgoing.read, self._unsent.append
+        for start in range(0, len(piece), RECORD_BYTES):
+            write(piece[start : start + RECORD_BYTES])
+            add(read())
+        return len(piece)
 
     @property
     def is_blocked(self) -> bool:
@@ -153,11 +163,13 @@ class TlsStream:
         """Send encrypted bytes; return True if none is left."""
         while self._unsent or self._outgoing.pending:
             if not self._unsent:
-                self._unsent = memoryview(self._outgoing.read())
+                self._unsent = [self._outgoing.read()]
             try:
-                self._unsent = self._unsent[self._socket.send(self._unsent) :]
+                sent = self._socket.sendmsg(self._unsent)
             except BlockingIOError:
                 return False
+            is_all = sent == sum(map(len, self._unsent))
+            self._unsent = [] if is_all else [b"".join(self._unsent)[sent:]]
         return True
 
     def close(self) -> None:
