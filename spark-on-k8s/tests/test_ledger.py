@@ -79,11 +79,11 @@ def test_every_partition_moves_on_with_each_commit() -> None:
         ([entry(0, 0, 5), entry(2, 5, 9)], "ledger entry 1 has number 2, format 1"),
         (
             [entry(0, 0, 5), entry(1, 6, 9)],
-            "ledger entry 1 has partition 0 from offset 6 to 9, but the entry before ends at offset 5",
+            "ledger entry 1 has partition 0 from offset 6 to 9, but the previous entry ends at offset 5",
         ),
         (
             [entry(0, 0, 5), entry(1, 4, 9)],
-            "ledger entry 1 has partition 0 from offset 4 to 9, but the entry before ends at offset 5",
+            "ledger entry 1 has partition 0 from offset 4 to 9, but the previous entry ends at offset 5",
         ),
     ],
 )

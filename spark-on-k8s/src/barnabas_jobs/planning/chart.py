@@ -17,7 +17,7 @@ Point = tuple[int, float]
 
 
 def lines(title: str, series: Mapping[str, Sequence[Point]], bound: float | None = None) -> str:
-    """Return a chart with one line for each name, and a horizontal line at `bound`."""
+    """Return an SVG chart: a line for each name, and a dashed line at `bound`. Without points, return a sentence."""
     points = [point for each in series.values() for point in each]
     if not points:
         return f"<h2>{escape(title)}</h2><p>There is nothing to draw.</p>"

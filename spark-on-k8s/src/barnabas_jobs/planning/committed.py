@@ -1,10 +1,10 @@
-"""The sums of the commits of a run, because a run of months cannot keep all its entries in memory."""
+"""The totals of the ledger entries that a run committed; a run of months cannot keep the entries in memory."""
 
 from barnabas_jobs.planning.ledger import Entry, LostRange
 
 
 class Committed:
-    """The sums of a run's commits; before its first commit, `last_commit_ms` is that of an earlier run."""
+    """The totals of a run's commits; before its first commit, `last_commit_ms` is that of an earlier run."""
 
     def __init__(self, last_commit_ms: int | None = None) -> None:
         self.last_commit_ms = last_commit_ms
@@ -16,7 +16,7 @@ class Committed:
         self.lost: list[LostRange] = []
 
     def add(self, entry: Entry) -> None:
-        """Add a committed entry."""
+        """Count the records, bytes and lost ranges of a committed entry."""
         self.last_commit_ms = entry.committed_at_ms
         self.commits += 1
         self.records += entry.records

@@ -1,4 +1,4 @@
-"""The choice of commits to join and of replaced files to remove."""
+"""The choice of ledger entries whose files are joined, and of run folders with replaced files to remove."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -10,7 +10,10 @@ KEEP_MS: Final = 24 * 3_600_000
 
 
 def groups_to_join(generation: Generation, records_max: int) -> list[list[Entry]]:
-    """Return groups of two or more successive entries with one schema, and at most `records_max` records together."""
+    """Return groups of two or more entries to join, each group with one schema and at most `records_max` records.
+
+    Entries without files, and entries whose files were replaced, are in no group.
+    """
     joined, found, records = generation.joined, list[list[Entry]](), 0
     for entry in generation.entries:
         if not entry.files or entry.number in joined:

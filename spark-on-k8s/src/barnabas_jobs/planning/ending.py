@@ -28,8 +28,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def shortened(self) -> bytes:
         """Return JSON of at most BYTES_MAX bytes.
 
-        The largest lists and objects of the result are left out first, then the end of the message. Findings stay, up
-        to half of the bytes.
+        Findings beyond half of the bytes are left out first, then the largest lists and objects of the result, then
+        the whole result, and last the end of the message.
         """
         ending = self
         while len(written := msgspec.json.encode(ending)) > BYTES_MAX:

@@ -10,7 +10,7 @@ from barnabas_jobs.planning.ranges import OffsetRange
 
 FORMAT: Final = 1
 JOINED_FORMAT: Final = 2
-"""The format of joining entries; a reader that knows only FORMAT fails instead of reading records twice."""
+"""The format of entries with `joins`; a reader that knows only FORMAT fails instead of reading records twice."""
 
 
 class ArchivedRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,8 +90,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 class Generation(NamedTuple):
     """The archived entries of one topic id.
 
-    `later` has the entries that were committed after `entries` and join some of them. Files of `later` may also hold
-    records that no entry of `entries` has.
+    `later` has the entries that were committed after `entries`, and whose files replace files of `entries`. These files
+    may also hold records that were archived after `entries`.
     """
 
     topic: str
@@ -113,7 +113,7 @@ class Generation(NamedTuple):
 
     @property
     def records(self) -> int:
-        """The number of records of all entries."""
+        """The number of archived records in all entries."""
         return sum(entry.records for entry in self.entries)
 
     @property
@@ -127,11 +127,11 @@ class Generation(NamedTuple):
         return self.entries[-1].topic_config if self.entries else {}
 
     def ends(self) -> dict[int, int]:
-        """Return the offset after the last archived offset, by partition."""
+        """Return the offset after the last archived or lost offset, by partition."""
         return {each.partition: each.end for entry in self.entries for each in entry.ranges}
 
     def spans(self) -> list[OffsetRange]:
-        """Return a range for each partition, from its first archived offset to the offset after its last."""
+        """Return a range for each partition, from its first archived offset to its end in `ends`."""
         starts: dict[int, int] = {}
         for entry in self.entries:
             for each in entry.partitions:
@@ -149,7 +149,7 @@ class Generation(NamedTuple):
 
 
 class LedgerSums:
-    """The sums of a ledger, for runs that add entries; half a million entries would take too much memory."""
+    """The totals of a ledger, for runs that add entries; half a million entries would take too much memory."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -161,7 +161,7 @@ class LedgerSums:
         self._ends: dict[str, dict[int, int]] = {}
 
     def add(self, entry: Entry) -> None:
-        """Add the next entry."""
+        """Add the counts, offsets and folders of the next entry."""
         self.count += 1
         self.topic = self.topic or entry.topic
         self.last_commit_ms = entry.committed_at_ms if entry.ranges else self.last_commit_ms
@@ -174,12 +174,12 @@ class LedgerSums:
         return self._records.get(topic_id, 0)
 
     def ends(self, topic_id: str) -> dict[int, int]:
-        """Return the offset after the last archived offset, by partition."""
+        """Return the offset after the last archived or lost offset, by partition."""
         return dict(self._ends.get(topic_id, {}))
 
 
 def sums_of(entries: Iterable[Entry]) -> LedgerSums:
-    """Return the sums of entries, which are in the order of their numbers."""
+    """Return the totals of entries, which must be in the order of their numbers."""
     sums = LedgerSums()
     for entry in entries:
         sums.add(entry)
@@ -189,7 +189,7 @@ def sums_of(entries: Iterable[Entry]) -> LedgerSums:
 class Ledger(NamedTuple):
     """The entries in the order of their numbers: all, or only the first ones.
 
-    `later` has the entries that were committed after `entries` and join some of them.
+    `later` has the entries that were committed after `entries`, and whose files replace files of `entries`.
     """
 
     entries: tuple[Entry, ...]
@@ -265,7 +265,7 @@ def in_order(entries: Iterable[Entry], archive: str) -> Iterator[Entry]:
             if each.start != before or each.end < each.start:
                 raise JobFailed(
                     f"archive={archive}: ledger entry {number} has partition {each.partition} from offset {each.start} "
-                    f"to {each.end}, but the entry before ends at offset {before}"
+                    f"to {each.end}, but the previous entry ends at offset {before}"
                 )
             ends[entry.topic_id, each.partition] = each.end
         yield entry

@@ -76,7 +76,10 @@ def in_bucket(location: object) -> bool:
 
 
 def parse(kind: type[Options], words: Sequence[str]) -> Options:
-    """Parse `key=value` words into a Struct; commas separate the items of a list. Raises BadOption."""
+    """Parse `key=value` words into a Struct; commas separate the items of a list.
+
+    Raises BadOption if a word is no option of the Struct, is given twice or has a wrong value, or if one is missing.
+    """
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     given: dict[str, Any] = {}
     for word in words:

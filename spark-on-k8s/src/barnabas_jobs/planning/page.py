@@ -55,19 +55,19 @@ def page(title: str, about_it: str, *parts: str) -> str:
 
 
 def paragraph(text: str) -> str:
-    """Return a paragraph."""
+    """Return an HTML paragraph with the text, which it escapes."""
     return f"<p>{escape(text)}</p>"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table; numbers have thousands separators."""
+    """Return an HTML table; text is escaped, numbers have thousands separators, and None is an empty cell."""
     head = "".join(f"<th>{escape(each)}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{escape(_cell(each))}</td>' for each in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def bars(title: str, rows: Sequence[Bar], legend: str = "") -> str:
-    """Return a chart with a horizontal bar for each row; `legend` explains the red bars."""
+    """Return an SVG chart with a horizontal bar for each row, and with `legend` below if there are red bars."""
     largest = max((row.value for row in rows), default=0) or 1
     drawn = "".join(_bar(number, row, row.value / largest) for number, row in enumerate(rows))
     width, height = LABEL_WIDTH + BAR_WIDTH + TEXT_WIDTH, ROW_HEIGHT * len(rows)

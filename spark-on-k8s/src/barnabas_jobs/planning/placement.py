@@ -79,7 +79,7 @@ def dir_bytes(placement: Placement) -> dict[LogDir, int]:
 
 
 def by_broker(dirs: Mapping[LogDir, int], brokers: Iterable[int]) -> dict[int, int]:
-    """Return the bytes of the log dirs of each broker."""
+    """Return for each broker the sum of the bytes of its log dirs."""
     found = dict.fromkeys(brokers, 0)
     for log_dir, size in dirs.items():
         found[log_dir.broker] += size

@@ -30,7 +30,7 @@ class Bounds(NamedTuple):
 
 
 def offsets_behind(ends: Sequence[Mapping[int, int]], log: Mapping[int, Bounds]) -> int:
-    """Return how many offsets the log holds in all partitions, from the highest of the `ends` of each partition on."""
+    """Return the number of offsets that the log holds at or above the highest end of each partition in `ends`."""
     found = 0
     for partition, bounds in log.items():
         reached = max(each.get(partition, 0) for each in ends)
@@ -39,10 +39,10 @@ def offsets_behind(ends: Sequence[Mapping[int, int]], log: Mapping[int, Bounds])
 
 
 def pending(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[OffsetRange]:
-    """Return the range of each partition that the log holds beyond the archive.
+    """Return the ranges of offsets that the log holds and the archive does not, at most one for each partition.
 
-    If there is anything to archive, a partition that the archive does not know yet has a range even if it is empty,
-    because the archive records where the partition began.
+    If there is anything to archive, a partition that is new to the archive has a range even if the range is empty,
+    because the archive records at which offset the partition began.
     """
     starts = {partition: max(archived_ends.get(partition, 0), bounds.earliest) for partition, bounds in log.items()}
     ranges = [OffsetRange(partition, starts[partition], bounds.latest) for partition, bounds in sorted(log.items())]
@@ -67,7 +67,7 @@ def gone(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[Of
 
 
 def check_log_holds(topic: str, archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> None:
-    """Raise JobFailed if a partition does not exist, or if its log ends before the end of the archived offsets."""
+    """Raise JobFailed if an archived partition does not exist, or if its log ends before its archived offsets."""
     for partition, end in sorted(archived_ends.items()):
         latest = log[partition].latest if partition in log else None
         if latest is None or latest < end:

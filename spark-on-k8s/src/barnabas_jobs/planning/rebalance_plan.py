@@ -57,9 +57,9 @@ class _Move(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """Two log dirs; a move of s bytes between them reduces the sum of squares by s * (2 * pull - s * brake).
+    """Two log dirs; a move of s bytes from `giver` to `taker` reduces the sum of squares by s * (2 * pull - s * brake).
 
-    `bound` is the largest reduction that any size can give.
+    `bound` is the largest reduction for any s.
     """
 
     bound: float
@@ -90,9 +90,9 @@ def reassignment_json(placement: Placement, partitions: Sequence[Reassigned]) ->
 
 
 def bounded_json(placement: Placement, partitions: Sequence[Reassigned], bytes_max: int) -> tuple[str, int]:
-    """Return the plan of the first partitions, and their number.
+    """Return the file for as many of the first partitions as fit, and their number.
 
-    The plan has as many partitions as fit if the text, quoted as a JSON string, must not exceed `bytes_max` bytes.
+    The file, quoted as a JSON string, has at most `bytes_max` bytes, unless it has no partition.
     """
     count = len(partitions)
     while True:
@@ -121,7 +121,7 @@ class _Planning:
         self._moves: list[_Move] = []
 
     def best(self) -> _Move | None:
-        """Return the move with the largest gain, or None; pairs whose bound is not above the best gain are skipped."""
+        """Return the move with the largest gain, or None if no move reduces the sum of squares."""
         found: _Move | None = None
         for pair in sorted(self._pairs(), key=lambda pair: -pair.bound):
             if found is not None and pair.bound <= found.gain:
@@ -164,10 +164,10 @@ class _Planning:
         )
 
     def _pairs(self) -> Iterator[_Pair]:
-        """Yield the pairs of log dirs between which a replica should move.
+        """Yield the pairs of log dirs between which a move can reduce the sum of squares.
 
-        The squared bytes of a broker with n log dirs have the weight 1 - 1/n. Its evenly filled log dirs add the
-        missing 1/n, so every broker counts the same, whatever its number of log dirs.
+        The squared bytes of a broker with n log dirs have the weight 1 - 1/n, because the squares of n evenly filled
+        log dirs add up to the missing 1/n. So every broker counts the same, whatever its number of log dirs.
         """
         share = {broker: 1 - 1 / len(dirs) for broker, dirs in self._dirs_of.items() if dirs}
         for giver, more in self._dirs.items():

@@ -43,7 +43,10 @@ class Selected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The selected records of the first `entries` ledger entries, and the offsets at which they begin (`bases`)."""
+    """The records to restore, from the first `entries` ledger entries.
+
+    `bases` has the offset in the target at which the records of each partition begin, and `records` their number.
+    """
 
     into: str
     into_id: str
@@ -79,7 +82,7 @@ class TargetTopic(NamedTuple):
 
 
 def check_target(target: TargetTopic, selected: Iterable[Selected], now_ms: int) -> None:
-    """Raise Refused if the target would not store the records unchanged."""
+    """Raise Refused if the target would refuse, change or delete some of the records."""
     found = [each for each in selected if each.records]
     beyond = [each.partition for each in found if each.partition >= target.partitions]
     if beyond:
@@ -143,7 +146,7 @@ def _check_future(target: TargetTopic, ahead_ms: int) -> None:
 
 
 def check_same(plan: Plan, selection: Selection, name: str) -> None:
-    """Raise Refused if the stored plan is for other records."""
+    """Raise Refused if the stored plan has another selection of records."""
     if plan.selection != selection:
         begun, wanted = msgspec.json.encode(plan.selection).decode(), msgspec.json.encode(selection).decode()
         raise Refused(
@@ -153,7 +156,7 @@ def check_same(plan: Plan, selection: Selection, name: str) -> None:
 
 
 def check_selected(plan: Plan, selected: Iterable[Selected]) -> None:
-    """Raise JobFailed if the archive no longer holds the records of the plan."""
+    """Raise JobFailed if a partition now has more or fewer selected records than in the plan."""
     found = {each.partition: each.records for each in selected}
     if found != plan.records:
         raise JobFailed(
@@ -168,7 +171,7 @@ def is_complete(plan: Plan, ends: Mapping[int, int]) -> bool:
 
 
 def check_written(plan: Plan, ends: Mapping[int, int]) -> None:
-    """Raise JobFailed if the target does not end where the plan says."""
+    """Raise JobFailed if a partition of the target does not end where the plan says."""
     for partition, records in plan.records.items():
         wanted = plan.bases[partition] + records
         if ends[partition] != wanted:

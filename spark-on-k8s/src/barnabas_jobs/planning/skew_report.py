@@ -32,7 +32,7 @@ class PartitionLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """A key as text if it is UTF-8, otherwise in hexadecimal; None stands for records without a key."""
+    """The load of a key in a partition; `key` is as `key_text` returns it, and None for records without a key."""
 
     key: str | None
     partition: int
@@ -67,7 +67,7 @@ class Evenness(msgspec.Struct, frozen=True):
 
 
 def key_text(key: bytes | None) -> str | None:
-    """Return a key as readable text, or else in hexadecimal."""
+    """Return a key as text if it is printable UTF-8, otherwise in hexadecimal; None for no key."""
     if key is None:
         return None
     try:

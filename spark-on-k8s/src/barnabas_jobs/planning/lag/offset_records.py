@@ -77,7 +77,7 @@ def _commit(about: tuple[str, str, int], value: bytes) -> OffsetRecord:
 
 
 def _string(data: bytes, position: int) -> tuple[str, int]:
-    """Return the string with a length of 16 bits at a position, and its end."""
+    """Return the string whose length (16 bits) is at a position, and the position after the string."""
     (length,) = _INT16.unpack_from(data, position)
     end = position + 2 + length
     if length < 0 or end > len(data):
@@ -86,7 +86,7 @@ def _string(data: bytes, position: int) -> tuple[str, int]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return the unsigned varint at a position, and its end."""
+    """Return the unsigned varint at a position, and the position after it."""
     value = shift = 0
     while True:
         byte = data[position]

@@ -140,13 +140,15 @@ def _behind(records: int | None, seconds: float | None) -> str:
 
 
 def drawn(found: Iterable[GroupLag]) -> list[str]:
-    """Return the groups that get a chart: first those that missed the objective most often, then by largest lag."""
+    """Return the names of the groups that get a chart, at most GROUPS_DRAWN.
+
+    Groups that missed the objective most often come first, then those with the largest lag.
+    """
     worst = sorted(found, key=lambda each: (-each.missed, -(each.lag_max or 0), -(each.lag_now or 0), each.group))
     return [each.group for each in worst[:GROUPS_DRAWN]]
 
 
 def _by_group(rows: Iterable[OfGroup]) -> defaultdict[str, list[OfGroup]]:
-    """Return the rows by group, in one pass over all rows."""
     found: defaultdict[str, list[OfGroup]] = defaultdict(list)
     for row in rows:
         found[row.group].append(row)

@@ -62,7 +62,7 @@ class SegmentExtent(NamedTuple):
 
 
 class Window:
-    """A reader that reads ahead in chunks."""
+    """A reader of a file that reads ahead in chunks and keeps the last chunk in memory."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -79,7 +79,10 @@ class Window:
 
 
 def walk(window: Window, extent: SegmentExtent, index_positions: Sequence[int]) -> Iterator[Batch | Problem]:
-    """Yield the batches and their problems; after damage, continue at the next position that the offset index names."""
+    """Yield the batches and their problems, except for a torn end that is no damage.
+
+    After damage, continue at the next position in `index_positions`, or end if there is none.
+    """
     position, next_offset, epoch = 0, extent.base_offset, -1
     while position < extent.size_bytes:
         found = _batch_at(window, position, extent, next_offset)
@@ -110,7 +113,10 @@ def _batch_at(window: Window, position: int, extent: SegmentExtent, next_offset:
     if magic != MAGIC or length < LENGTH_MIN or delta < 0 or base_offset < 0:
         if not any(head) and _is_zero(window, position, extent.size_bytes):
             return _torn(position, extent, next_offset, f"the last {left} bytes of the file are zero")
-        detail = f"magic {magic}, length {length}, offset {base_offset}+{delta}; {left} bytes are left in the file"
+        detail = (
+            f"the header has the magic {magic}, the length {length} and the offset {base_offset}+{delta}; {left} "
+            "bytes are left in the file"
+        )
         return Problem(BAD_HEADER, LOG, position, None, detail)
     size_bytes = LENGTH_OFFSET + length
     data = window.at(position, size_bytes) if size_bytes <= left else b""

@@ -20,7 +20,7 @@ NAMED_MAX: Final = 10
 
 
 class Entry(NamedTuple):
-    """An entry of an index; `place` is its position in the index file."""
+    """The two numbers of an index entry; `place` is the entry's position in the index file."""
 
     place: int
     first: int
@@ -60,7 +60,7 @@ def index_positions(data: bytes) -> list[int]:
 
 
 def wrong_in_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Iterator[Problem]:
-    """Yield the first wrong entries of an offset index.
+    """Yield at most NAMED_MAX problems of an offset index: wrong entries, or a wrong size.
 
     In a correct entry a batch begins at the position, and its base offset is not above the entry's offset. The offset
     may be in a later batch, because Kafka's followers have written one entry for several batches.
@@ -71,7 +71,10 @@ def wrong_in_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Itera
 
 
 def wrong_in_time_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Iterator[Problem]:
-    """Yield the first wrong entries of a time index, whose entries hold the largest timestamp up to a batch."""
+    """Yield at most NAMED_MAX problems of a time index: wrong entries, or a wrong size.
+
+    A correct entry has the largest timestamp up to the batch with the entry's offset.
+    """
     found = _wrong_times(_entries(data, TIME_ENTRY), base_offset, batches)
     for place, offset, detail in islice(_with_size(data, TIME_ENTRY, found), NAMED_MAX):
         yield Problem(TIME_INDEX_DAMAGED, TIME_INDEX, place, offset, detail)
@@ -82,7 +85,7 @@ Wrong = tuple[int, int | None, str]
 
 
 def _entries(data: bytes, kind: struct.Struct) -> list[Entry]:
-    """Return the complete entries."""
+    """Return the entries of an index, without an incomplete entry at the end."""
     whole = data[: len(data) // kind.size * kind.size]
     return [Entry(number * kind.size, *pair) for number, pair in enumerate(kind.iter_unpack(whole))]
 
@@ -107,18 +110,24 @@ def _wrong_offsets(listed: Sequence[Entry], base_offset: int, batches: BatchPlac
             yield (
                 place,
                 offset,
-                f"offset {offset} at {position} follows offset {base_offset + before.first} at {before.second}",
+                (
+                    f"offset {offset} at byte {position} follows offset {base_offset + before.first}"
+                    f" at byte {before.second}"
+                ),
             )
         elif position >= batches.end_position or offset > batches.last_offset:
-            end = f"the segment ends with offset {batches.last_offset} at {batches.end_position}"
-            yield place, offset, f"the entry of offset {offset} at {position} is beyond the segment: {end}"
+            end = f"the segment ends with offset {batches.last_offset} at byte {batches.end_position}"
+            yield place, offset, f"the entry of offset {offset} at byte {position} is beyond the segment: {end}"
         elif number < 0 or batches.positions[number] != position:
             yield place, offset, f"the entry has the position {position}, but no batch begins there"
         elif offset < batches.base_offsets[number]:
             yield (
                 place,
                 offset,
-                f"offset {offset} is below the batch at {position}, which begins with {batches.base_offsets[number]}",
+                (
+                    f"offset {offset} is below the batch at byte {position}, whose base offset is"
+                    f" {batches.base_offsets[number]}"
+                ),
             )
         before = entry
 

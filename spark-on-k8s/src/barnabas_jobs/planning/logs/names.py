@@ -23,7 +23,7 @@ STRAY: Final = "-stray"
 _SEGMENT_FILE: Final = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex)")
 _PARTITION_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
 _MARKED_DIR: Final = re.compile(r"[a-zA-Z0-9._-]*-\d+\.[0-9a-f]{32}(-future|-delete|-stray)")
-# Producer snapshots, files during compaction and deletion, temporary files, and KRaft's own files.
+# Producer snapshots, files of a compaction or deletion, temporary files and KRaft's files are no damage.
 _OTHER_FILE: Final = re.compile(
     r"\d{20}\.snapshot|\d{20}\.[a-z]+\.(deleted|cleaned|swap)|leader-epoch-checkpoint|partition\.metadata|.+\.tmp"
     r"|\d{20}-\d{10}\.checkpoint(\.deleted|\.part)?|quorum-state"

@@ -52,7 +52,7 @@ def _xerial_blocks(data: bytes) -> list[bytes]:
 
 
 def _wrong(records: bytes, batch: Batch, base_timestamp_ms: int) -> str | None:
-    """Return the first problem with the length, timestamp or offset of a record; keys and values are skipped."""
+    """Return the first length, offset, count or timestamp that contradicts the header; keys and values are skipped."""
     position, delta_before, newest_ms, count = 0, -1, TIMESTAMP_MIN_MS, 0
     while position < len(records):
         length, position = varint(records, position)
@@ -63,7 +63,8 @@ def _wrong(records: bytes, batch: Batch, base_timestamp_ms: int) -> str | None:
         delta, position = varint(records, position)
         if not delta_before < delta <= batch.last_offset - batch.base_offset:
             return (
-                f"record {count} has the offset {batch.base_offset}+{delta}, but the record before has +{delta_before}"
+                f"record {count} has the offset {batch.base_offset}+{delta}, but the previous record has "
+                f"+{delta_before}"
             )
         newest_ms = max(newest_ms, base_timestamp_ms + time_delta_ms)
         delta_before, position, count = delta, end, count + 1
@@ -76,7 +77,7 @@ def _wrong(records: bytes, batch: Batch, base_timestamp_ms: int) -> str | None:
 
 
 def varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Return the zigzag varint at a position, and its end."""
+    """Return the zigzag varint at a position, and the position after it."""
     value = shift = 0
     while True:
         byte = data[position]

@@ -68,8 +68,9 @@ class SegmentRead(NamedTuple):
 
 
 class LogRead(NamedTuple):
-    """A replica as the audit read it, with the lower of the checkpointed offsets before and after the reading.
+    """A replica as the audit read it.
 
+    `recovery_point` and `high_watermark` are the lower of the checkpoints' offsets before and after the reading.
     `lost_sight` has the segments that vanished during the audit; the segments on both sides of a vanished one are not
     compared with each other. `stopped` has the segments that could not be read completely.
     """
@@ -124,7 +125,7 @@ def wrong_over_segments(log: LogRead) -> Iterator[Finding]:
 
 
 def ends_early(log: LogRead) -> Iterator[Finding]:
-    """Yield a finding if the log ends below its recovery point or its high watermark."""
+    """Yield a finding if a log whose end was read ends below its recovery point or its high watermark."""
     points = {"recovery point": log.recovery_point, "high watermark": log.high_watermark}
     lower = {name: offset for name, offset in points.items() if log.end < offset}
     if lower and not log.lost_its_end and log.last_segment not in log.stopped:
@@ -136,9 +137,9 @@ def ends_early(log: LogRead) -> Iterator[Finding]:
 def wrong_checkpoint(
     log: LogRead, checkpoint: Sequence[EpochStart] | str | None, batches: Sequence[EpochBatch]
 ) -> Iterator[Finding]:
-    """Yield findings where `leader-epoch-checkpoint` contradicts the batches.
+    """Yield findings where `leader-epoch-checkpoint` contradicts the batches, or one if the file cannot be read.
 
-    `checkpoint` is None if there is no such file, or a text with the reason if the file cannot be read.
+    `checkpoint` is None if there is no such file, or the reason as a text if the file cannot be read.
     """
     if isinstance(checkpoint, str):
         yield log.place.finding(CHECKPOINT_CONTRADICTS, LEADER_EPOCHS, checkpoint)
@@ -196,7 +197,7 @@ class HeldBatch(NamedTuple):
 def difference(offset: int, held: Mapping[Place, HeldBatch | None]) -> Finding:
     """Return a finding about a committed offset at which replicas hold different batches.
 
-    The finding names the file of the replica that differs from most others.
+    The finding names a replica without a sound batch there, or else the replica that differs from most others.
     """
     contents = [None if each is None else each[2:] for each in held.values()]
     odd = min(

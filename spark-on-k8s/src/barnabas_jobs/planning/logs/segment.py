@@ -58,7 +58,7 @@ class _Named:
         return self._counts[problem.kind] <= PROBLEMS_NAMED_MAX
 
     def summaries(self) -> Iterator[Problem]:
-        """Yield one problem for each kind that has more problems than were reported."""
+        """Yield a problem for each kind with unreported problems; its text has their number."""
         for kind, last in self._last.items():
             more = self._counts[kind] - PROBLEMS_NAMED_MAX
             if more > 0:
@@ -67,7 +67,7 @@ class _Named:
 
 
 def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batch | Problem]:
-    """Yield each batch and the problems of a segment; from PROBLEMS_NAMED_MAX of a kind on, one summary.
+    """Yield each batch and the problems of a segment; after PROBLEMS_NAMED_MAX of a kind, only their number.
 
     Records are checked only with `decompress`. Indexes are checked only if the batches are sound but for offset gaps.
     """

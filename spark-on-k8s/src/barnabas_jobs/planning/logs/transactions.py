@@ -51,7 +51,7 @@ class SegmentTransactions:
         return None if kind in (ABORT, COMMIT) else "a control batch of a transaction is neither a commit nor an abort"
 
     def wrong_in_index(self, data: bytes, *, is_active: bool) -> Iterator[Problem]:
-        """Yield the differences between index and markers; the index of an active segment may lack its last entries."""
+        """Yield at most NAMED_MAX problems of the index; the index of an active segment may lack its last entries."""
         for place, offset, detail in islice(self._wrong(data, is_active), NAMED_MAX):
             yield Problem(TRANSACTION_INDEX_DAMAGED, TRANSACTION_INDEX, place, offset, detail)
 
