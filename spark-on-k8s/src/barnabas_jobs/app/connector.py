@@ -20,7 +20,7 @@ CHUNK: Final = 1 << 20
 
 
 class Jar(NamedTuple):
-    """One artifact of Maven Central."""
+    """A jar of Maven Central, with its checksum in hexadecimal."""
 
     group: str
     name: str

@@ -97,7 +97,7 @@ def _spark(request: Request, *, s3: bool) -> Iterator[SparkSession]:
 
 
 def ending_of(result: Any, options: Any) -> Ending:
-    """Return exit code, message and result of a job.
+    """Return exit code, message and result of a job, and the ledger's folder if the job has an archive.
 
     The code of a continuous job that a signal ended is 128 plus the number of the signal, as for any program.
     """

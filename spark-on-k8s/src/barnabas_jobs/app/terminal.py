@@ -26,7 +26,7 @@ class Page(Protocol):
 
 
 def page(stream: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic) -> Page:
-    """Return bars if the stream is a terminal, and lines otherwise."""
+    """Return a display with bars if the stream is a terminal, otherwise a display with lines."""
     return BarsPage(Console(file=stream)) if stream.isatty() else LinesPage(stream, clock)
 
 
@@ -39,7 +39,7 @@ class LinesPage:
         self._printed_at_s = clock()
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """Print a line of progress every 10 s.
+        """Print a line of progress if the last line is at least 10 s old.
 
         Nothing is printed at the end, because the result follows.
         """
@@ -72,7 +72,7 @@ class BarsPage:
         self._bars.start()
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """Update the bar of the phase and the bar of all stages; `last` stops the display."""
+        """Update the bar of all stages and the bar of the phase, which is added if new; `last` stops the display."""
         if progress.phase not in self._phases:
             self._phases[progress.phase] = self._bars.add_task(progress.phase, total=None)
         self._show(self._phases[progress.phase], progress.records, _pace(progress))

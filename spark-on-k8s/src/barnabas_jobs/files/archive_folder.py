@@ -87,7 +87,10 @@ class ArchiveFolder:
 
     @contextmanager
     def written_by_us(self) -> Iterator[None]:
-        """Keep other writers out of the archive while the block runs, if the store has locks."""
+        """Create the folders of the archive, and lock the archive while the block runs, if the store has locks.
+
+        Raises JobFailed if another writer holds the lock.
+        """
         self.store.make(LEDGER, PACKS, DATA)
         with self.store.locked(LOCK, "is writing this archive, which can have only one writer at a time"):
             yield
@@ -129,7 +132,10 @@ class ArchiveFolder:
         return ledger, self._left(folders, sums_of(ledger.entries))
 
     def survey_sums(self) -> tuple[LedgerSums, Leftovers]:
-        """Return only the sums of the committed entries, to save memory, and the folders that interrupted runs left."""
+        """Return only the totals of the entries, to save memory, and the folders that interrupted runs left.
+
+        Raises JobFailed as `survey` does.
+        """
         folders = self._run_folders()
         sums = sums_of(in_order(self._entries(), str(self)))
         return sums, self._left(folders, sums)
@@ -182,7 +188,7 @@ class ArchiveFolder:
                 self.store.add(f"{PACKS}/{_file(first)}", b"[%b]" % b",".join(filter(None, contents)))
 
     def pack_all(self, entries: Sequence[Entry]) -> None:
-        """Make one pack of all entries, so that readers open one file."""
+        """Replace the first pack by a pack of all entries, so that readers open one file."""
         self.store.replace(f"{PACKS}/{_file(0)}", msgspec.json.encode(entries))
 
     def new_run(self, topic_id: str, number: int) -> str:
@@ -197,7 +203,7 @@ class ArchiveFolder:
         return [DataFile(name, size) for name, size in sizes.items() if name.endswith(".parquet")]
 
     def commit(self, entry: Entry) -> None:
-        """Add the entry to the ledger, durably, and a copy to its run folder.
+        """Add the entry to the ledger, durably, and a copy to its run folder; also make a pack after 1,000 entries.
 
         Raises JobFailed if another writer has added an entry with this number.
         """

@@ -114,7 +114,7 @@ def parse_log_dirs(words: Sequence[str]) -> list[LogDir]:
 
 
 def check(log_dirs: Sequence[LogDir]) -> None:
-    """Raise JobFailed unless each log dir belongs to its broker and all belong to one cluster."""
+    """Raise JobFailed unless each log dir is named once and is its broker's, and all are of one cluster."""
     first = None
     if twice := [each for each in log_dirs if log_dirs.count(each) > 1]:
         raise JobFailed(
@@ -178,7 +178,10 @@ def looked_at_again(log_dirs: Sequence[LogDir], listed: Sequence[Replica]) -> li
 
 
 def looked_at_alone(listed: Replica) -> Looks:
-    """Return the replica with a second listing of its segments. Raises OSError if its folder cannot be read."""
+    """Return the replica with a second listing of its segments and checkpointed offsets.
+
+    Raises OSError if the replica's folder cannot be read.
+    """
     offsets = offsets_of(listed.log_dir)(listed.partition)
     return Looks(listed, _replica(listed.log_dir, listed.partition, Path(listed.path), offsets))
 

@@ -44,7 +44,10 @@ def new_report(path: str, run: str | None) -> Iterator[Path]:
 
 @contextmanager
 def _folder_beside(final: Path) -> Iterator[Path]:
-    """Yield a folder beside the final one, locked by this process; remove it if the block fails."""
+    """Yield a folder beside the final one, locked by this process; remove it if the block fails.
+
+    Raises JobFailed if another run holds the lock.
+    """
     partial = final.with_name(f".{final.name}.partial")
     partial.mkdir(parents=True, exist_ok=True)
     with (partial / OF_RUN).open("a") as lock:

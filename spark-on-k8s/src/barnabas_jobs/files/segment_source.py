@@ -69,10 +69,10 @@ class SegmentTask(InputPartition):
 
 
 class SegmentSource(DataSource):
-    """The data source.
+    """The data source `kafka-segments`.
 
-    Its options: `log_dirs`, `topics`, `compacted` (topics that may have gaps), all three separated by commas, and
-    `deep`.
+    Its options are `log_dirs`, `topics` and `compacted` (topics that may lack offsets), each with commas between the
+    items, and `deep`, which is `true` if records are checked, too.
     """
 
     @classmethod
@@ -119,7 +119,10 @@ class SegmentReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
-        """Yield the rows of a segment: the batches in file order, and then the problems."""
+        """Yield the rows of a segment: the batches in file order, and then the problems.
+
+        If there are problems and the files have changed, the segment is read again for its problems.
+        """
         assert isinstance(partition, SegmentTask)
         rows = Rows(partition)
         decompress = _decompress if self._deep else None
@@ -165,7 +168,7 @@ def _identity(task: SegmentTask) -> Identity:
 
 
 def _audited(task: SegmentTask, decompress: Decompress | None) -> Iterator[Batch | Problem]:
-    """Yield the batches and problems of a segment.
+    """Yield the batches and problems of a segment, or a problem if the segment has vanished or cannot be read.
 
     Indexes are read first, so that the `.log`, which is read afterwards, holds everything to which they point.
     """

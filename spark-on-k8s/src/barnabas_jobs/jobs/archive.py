@@ -95,6 +95,8 @@ def run(
 ) -> Result:
     """Archive up to the present end of the topic; a continuous run goes on until a signal, or until `stopping` is set.
 
+    At the end, `delete_archived` compares archive and topic, and deletes the archived records from the topic.
+
     Raises JobFailed on failure; the commits made before the failure stay.
     """
     cluster = Cluster(options.bootstrap)
@@ -119,9 +121,9 @@ def run(
 
 
 class Begun(NamedTuple):
-    """The sums of the ledger at the beginning of the run; all of its entries would take too much memory.
+    """The totals of the ledger at the beginning of the run; all of its entries would take too much memory.
 
-    `ends` holds the offset after the last archived offset by partition; each commit of the run updates it.
+    `ends` holds the offset after the last archived or lost offset by partition; each commit of the run updates it.
     """
 
     entries: int
@@ -132,7 +134,7 @@ class Begun(NamedTuple):
 
 
 def _begun(job: Run, options: Options) -> Begun:
-    """Make sure that interrupted runs can no longer commit, remove their files, and return the sums of the ledger."""
+    """Make sure that interrupted runs can no longer commit, remove their files, and return the totals of the ledger."""
     ledger, left = job.folder.survey_sums()
     check_topic(ledger, options.topic, options.archive)
     entries = ledger.count

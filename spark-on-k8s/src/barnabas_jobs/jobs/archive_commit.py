@@ -72,7 +72,8 @@ def _check_all_found(run_folder: str, given: int, found: int) -> None:
 def commit(job: Run, number: int, written: Written, ranges: list[OffsetRange], lost: list[LostRange]) -> Entry:
     """Commit the files with a ledger entry, and return the entry.
 
-    Raises JobFailed if records in the files are outside the ranges, or if the topic was deleted and created again.
+    Raises JobFailed if records in the files are outside the ranges, if the topic was deleted and created again, or if
+    another writer has added an entry with this number.
     """
     partitions = [_archived(each, written.found.get(each.partition)) for each in ranges]
     made = entry(

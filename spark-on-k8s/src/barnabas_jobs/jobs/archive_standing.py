@@ -17,8 +17,8 @@ class ArchiveStanding:
     """The lag of an archive that a run writes.
 
     `ends` holds the offset after the last archived offset by partition; each commit of the run updates it. `read` holds
-    the offset up to which a continuous run has read each partition. It may be higher, because transaction markers are
-    read but not archived.
+    the offset up to which a continuous run has read each partition. `read` may be higher than `ends`, because
+    transaction markers are read but not archived.
     """
 
     def __init__(self, job: Run, ends: Mapping[int, int], committed: Committed) -> None:

@@ -20,11 +20,11 @@ from barnabas_jobs.spark.records import read_to, stream_of_topic
 
 POLL_S: Final = 0.2
 LATE_S: Final = 3600.0
-"""The seconds after which a failure uses up no retry of the Kubernetes Job, which adds up failures over months."""
+"""The seconds from which on a failure does not count against the backoffLimit of the Kubernetes Job."""
 
 
 class Stream:
-    """A streaming query.
+    """A streaming query that archives a topic.
 
     `ends` is the offset after the last archived offset by partition, and `number` is the number of the next ledger
     entry.

@@ -30,7 +30,7 @@ from barnabas_jobs.spark.records import PAGE_CHECKSUMS, counts, write_parquet
 
 
 class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of `compact`; `commit_records` is the largest number of records that joined commits have together."""
+    """The options of `compact`; `commit_records` is the largest number of records in a commit that joins others."""
 
     topic: TopicName
     archive: Location
@@ -70,7 +70,10 @@ class Compaction(NamedTuple):
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
-    """Join the commits of an archive. Raises JobFailed on failure; what was committed before the failure stays."""
+    """Join the commits of an archive, and remove files that an earlier run replaced a day ago or earlier.
+
+    Raises JobFailed on failure; what was committed before the failure stays.
+    """
     job = Compaction(spark, archive_at(spark, options.archive), clock)
     with job.folder.written_by_us():
         ledger = _begun(job, options)

@@ -200,7 +200,7 @@ def _restore(
     target: _Target,
     selected: list[Selected] | None,
 ) -> Result:
-    """Restore into the target.
+    """Start the restore into the target, or continue it if an earlier run has stored a plan.
 
     `selected` describes the records that were selected before this run created the target, or is None if the target
     existed.
@@ -274,7 +274,10 @@ def _check(
     options: Options,
     clock: Callable[[], float],
 ) -> None:
-    """Raise Refused if the target, or the topic that would be created, would not store the records unchanged."""
+    """Raise Refused if the target is missing, or would refuse, change or delete some of the records.
+
+    With `create=true`, a missing target is judged by the configs that it would have.
+    """
     now_ms = int(clock() * 1000)
     if cluster.has(name):
         target = TargetTopic(name, len(cluster.topic(name).partitions), cluster.settings(name))

@@ -205,7 +205,7 @@ def _partitions(by_key: DataFrame, topic: Topic, now_ms: int) -> list[PartitionL
 
 
 def _hot_keys(by_key: DataFrame, top: int, total: int) -> list[KeyLoad]:
-    """Return the keys with the most records; a key in two partitions counts as two keys."""
+    """Return the `top` keys with the most records; a key in two partitions counts as two keys."""
     rows = by_key.orderBy(F.desc("records"), "partition", "key").limit(top).collect()
     return [
         KeyLoad(

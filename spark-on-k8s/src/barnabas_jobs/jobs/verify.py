@@ -88,7 +88,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        """The differences in one line."""
+        """The differences in one line, or `equal`."""
         kinds = [f"{count} records {kind}" for kind, count in self.differing_records.items()]
         damaged = [
             f"partition {each} of the archive has another number of records than its ledger"
@@ -208,7 +208,7 @@ def _placed(records: DataFrame, side: str, match: Match) -> DataFrame:
 
 
 def _sums(sides: DataFrame) -> dict[int, dict[str, int]]:
-    """Return by partition the number of records on each side, and whether the checksums are equal."""
+    """Return by partition the number of compared records on each side, and whether numbers and checksums are equal."""
     columns = []
     for side in ("archive", "topic"):
         here = (F.col("side") == side) & F.col("inside")

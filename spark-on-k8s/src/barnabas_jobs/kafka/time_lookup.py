@@ -1,4 +1,4 @@
-"""ListOffsets for many partitions at once: the bounds of logs, and the first record since a time."""
+"""ListOffsets for many partitions at once: the bounds of logs, and the first record at or after a time."""
 
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
@@ -34,7 +34,7 @@ class TimeLookup:
         return {each: Ends(first[each], last[each]) for each in there}
 
     def first_since(self, questions: Sequence[tuple[TopicPartition, int]]) -> list[int | None]:
-        """Return for each pair of partition and time (ms) the offset of the first record since then, or None."""
+        """Return for each partition and time (ms) the offset of the first record at or after the time, or None."""
         turns: Counter[TopicPartition] = Counter()
         requests: dict[int, dict[TopicPartition, tuple[int, Any]]] = {}
         for number, (at, time_ms) in enumerate(questions):

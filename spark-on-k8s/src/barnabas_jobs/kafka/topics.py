@@ -81,7 +81,7 @@ class Cluster:
             raise self._failed(error, "") from error
 
     def bounds(self, topic: Topic) -> dict[int, Bounds]:
-        """Return the bounds by partition.
+        """Return the bounds by partition; during an election, ask again for TIMEOUT_S.
 
         The end is the last stable offset, because records of open transactions are not read.
         """

@@ -24,14 +24,13 @@ POLL_S: Final = 0.1
 REASON_S: Final = 1.0
 POLLED: Final = 5000
 """The number of records after which a task polls for acknowledgements, so that librdkafka's queue does not fill up."""
-# The memory for unsent records, and the largest message: so large that only max.message.bytes limits a record.
+# Both limits of librdkafka are so high that only the topic's max.message.bytes limits the size of a record.
 BUFFER_KBYTES: Final = 262_144
 LARGEST_MESSAGE: Final = 250_000_000
 PRODUCER: Final = {
     "enable.idempotence": True,
     "enable.gapless.guarantee": True,
-    # 0 disables the timeout, because a record that timed out would leave a gap in the partition. Instead, the task
-    # fails after SILENT_S without an acknowledgement.
+    # 0 means no timeout, because a timed-out record would leave a gap; instead, the task fails after SILENT_S.
     "message.timeout.ms": 0,
     "acks": "all",
     "linger.ms": 20,
@@ -107,7 +106,8 @@ class TopicWriter:
     def _skip_what_is_there(self, partition: int, records: Iterator[Record], is_again: bool) -> int:
         """Skip the records that are already written, and return their number.
 
-        Raises NotWritten if another client has written to the partition.
+        If an earlier task may still write, first wait until nobody writes. Raises NotWritten if another client has
+        written to the partition.
         """
         consumer = Consumer({"bootstrap.servers": self.bootstrap, **CONSUMER, **for_librdkafka()})
         try:
@@ -136,7 +136,7 @@ class TopicWriter:
             consumer.close()
 
     def _send(self, producer: Producer, partition: int, records: Iterable[Record]) -> int:
-        """Send the records, and return their number.
+        """Pass the records to librdkafka, waiting while its queue is full, and return their number.
 
         Arguments are positional, because keywords would double the time of a call.
         """

@@ -44,7 +44,10 @@ def chosen(records: DataFrame, groups: Sequence[str], topics: Sequence[str]) -> 
 
 
 def committed_names(records: DataFrame, column: str, wanted: Sequence[str]) -> list[str]:
-    """Return the wanted groups or topics that have commits or tombstones, and a few others for an error text."""
+    """Return the wanted groups or topics that have commits or tombstones, and up to NAMES_MAX unwanted ones.
+
+    The unwanted ones are for an error text. Return nothing if nothing is wanted.
+    """
     if not wanted:
         return []
     names = chosen(records, [], []).select(column).distinct()
@@ -54,7 +57,7 @@ def committed_names(records: DataFrame, column: str, wanted: Sequence[str]) -> l
 
 
 def newest(records: DataFrame) -> list[Row]:
-    """Return the last commit of each group and partition that no tombstone follows."""
+    """Return the last commit of each group and partition, unless a later tombstone has deleted it."""
     order = Window.partitionBy(*KEY).orderBy(F.desc("log_offset"))
     last = records.withColumn("number", F.row_number().over(order)).where("number = 1")
     return last.where(F.col("kind") == COMMIT).orderBy(*KEY).collect()
@@ -121,7 +124,7 @@ def group_days(rolled: DataFrame) -> list[Row]:
 
 
 def drawn_hours(rolled: DataFrame, groups: Sequence[str]) -> list[Row]:
-    """Return the largest lag of these groups by topic and hour, over all partitions, as far as charts show it.
+    """Return the largest lag of these groups by topic and hour, for the topics and hours that charts show.
 
     The topic "" stands for all topics together.
     """

@@ -1,4 +1,4 @@
-"""The sums of all Spark jobs of a session; ended jobs are kept only as sums, because a run may have millions."""
+"""The totals of stages and records of a session's Spark jobs; a run may have millions of jobs."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -24,7 +24,7 @@ class SparkJob(msgspec.Struct, frozen=True):
 
 
 class JobSums:
-    """The sums of one session."""
+    """The totals of one session; ended jobs are kept only as totals, to save memory."""
 
     def __init__(self) -> None:
         self._ended: set[int] = set()
@@ -33,15 +33,14 @@ class JobSums:
         self._newest = (False, -1, STARTING)
 
     def has(self, number: int) -> bool:
-        """True if the job has ended and is in the sums."""
+        """True if the job has ended and is in the totals."""
         return number in self._ended
 
     def seen(self, jobs: Sequence[SparkJob], listed: Collection[int]) -> Seen:
-        """Return the sums of all jobs of the session; the phase is that of the newest job with a phase.
+        """Return the stages of all jobs of the session, and the phase of the newest job with a phase and its records.
 
-        `jobs` are the jobs that are not yet in the sums; those that have ended are added to the sums. `listed` has the
-        numbers of the jobs that Spark still lists. Other numbers are forgotten, because Spark never lists such a job
-        again.
+        `jobs` are the jobs that are not yet in the totals; the ended ones are added. `listed` has the numbers of the
+        jobs that Spark still lists. Other numbers are forgotten, because Spark never lists such a job again.
         """
         running = [job for job in jobs if not job.ended]
         for job in jobs:

@@ -41,11 +41,11 @@ def epochs(batches: DataFrame) -> list[Row]:
 
 
 def differing(batches: DataFrame, spans: Sequence[Any]) -> DataFrame:
-    """Return partition and offset of each batch that differs between replicas.
+    """Return topic, partition and base offset of each batch that differs between replicas.
 
-    `is_committed` is true if two replicas differ in which the offset is committed. `spans` are rows of SPANS: the first
-    offset to compare in a replica, the offset up to which the replica is committed, and the list of these offsets of
-    all replicas of the partition. A replica that is not committed beyond an offset may lack the batch.
+    `is_committed` is true if replicas differ that have committed the offset: their batches differ, or one has none.
+    `spans` are rows of SPANS: the first offset to compare in a replica, the offset up to which the replica is
+    committed, and the list of the latter offsets of all replicas of the partition.
     """
     table = F.broadcast(batches.sparkSession.createDataFrame(list(spans), SPANS))
     offset = F.col("base_offset")

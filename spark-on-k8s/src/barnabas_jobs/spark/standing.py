@@ -1,4 +1,4 @@
-"""The lag of an archive behind its topic, reported by the run that writes the archive; Spark does not know the lag."""
+"""The lag of an archive behind its topic, which the run that writes the archive reports; Spark cannot know it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,11 +14,11 @@ class Standing(NamedTuple):
 
 UNKNOWN: Final = Standing()
 _asked: Final[list[Callable[[], Standing]]] = []
-"""The functions that report the lag in this process; the last function counts."""
+"""The functions that report the lag in this process; `standing` calls the last one."""
 
 
 def standing() -> Standing:
-    """Return the lag of the present run."""
+    """Return the last commit and the lag of the archive that this process writes; UNKNOWN if it writes none."""
     return _asked[-1]() if _asked else UNKNOWN
 
 

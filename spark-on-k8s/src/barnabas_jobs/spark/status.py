@@ -24,7 +24,7 @@ class SparkStatus:
         self._sums = JobSums()
 
     def seen(self) -> Seen:
-        """Return the present figures; the phase is that of the newest job with a phase."""
+        """Return the figures of the session and its archive; the phase is that of the newest job with a phase."""
         found = self._store.jobsList(None)
         jobs = {job.jobId(): job for job in (found.apply(index) for index in range(found.size()))}
         changed = [self._job(number, job) for number, job in jobs.items() if not self._sums.has(number)]
