@@ -112,7 +112,8 @@ def jars(folder: Path, wanted: Sequence[Jar] = JARS) -> list[Path]:
         found = _sha256(folder / jar.file)
         if found != jar.sha256:
             raise ConnectorMissing(
-                f"{folder / jar.file} has the SHA-256 {found}, but must have {jar.sha256}. Remove the file."
+                f"{folder / jar.file} has the SHA-256 {found}, but must have {jar.sha256}. "
+                "Remove the file; the next run fetches it again."
             )
     return [folder / jar.file for jar in wanted]
 

@@ -96,7 +96,7 @@ class ArchiveFolder:
             yield
 
     def ledger(self) -> Ledger:
-        """Return the committed entries. Raises JobFailed if they cannot be read."""
+        """Return the committed entries. Raises JobFailed if an entry is missing, wrong or cannot be read."""
         return checked(self._entries(), str(self))
 
     def _entries(self, first: int = 0) -> Iterator[Entry]:
@@ -125,7 +125,7 @@ class ArchiveFolder:
         """Return the committed entries, and the folders that interrupted runs left.
 
         Raises JobFailed if entries are missing. The folders are listed before the ledger is read, so a folder that is
-        committed between the two is no leftover.
+        committed meanwhile is no leftover.
         """
         folders = self._run_folders()
         ledger = self.ledger()

@@ -124,7 +124,8 @@ def check(log_dirs: Sequence[LogDir]) -> None:
         owner = _owner(each)
         if owner.node_id != each.broker:
             raise JobFailed(
-                f"log_dirs={each.broker}:{each.path}: the log dir's {META_PROPERTIES} has node.id={owner.node_id}"
+                f"log_dirs={each.broker}:{each.path}: the log dir's {META_PROPERTIES} has node.id={owner.node_id}; "
+                "name the log dir with this ID"
             )
         first = first or owner
         if owner.cluster_id != first.cluster_id:

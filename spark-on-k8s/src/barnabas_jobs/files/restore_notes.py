@@ -32,7 +32,10 @@ class RestoreNotes:
 
     @contextmanager
     def restored_by_us(self, into_id: str) -> Iterator[None]:
-        """Keep other runs from restoring into this topic id while the block runs, if the store has locks."""
+        """Keep other runs from restoring into this topic id while the block runs, if the store has locks.
+
+        Raises JobFailed if another run is restoring into the topic id.
+        """
         with self._store.locked(f"{RESTORES}/{into_id}.lock", "is restoring into the same topic"):
             yield
 

@@ -202,7 +202,7 @@ def _delete_archived(job: Run) -> dict[int, int]:
         job.folder,
         generation,
         verify.Live(job.cluster, job.topic, job.cluster.bounds(job.topic)),
-        only_shared=True,  # Every run compares, so it need not read archived records that the topic no longer has.
+        only_shared=True,  # Only records that the topic still has are deleted, so only these are compared.
     )
     if not compared.fine:
         raise JobFailed(

@@ -37,8 +37,8 @@ class Written(NamedTuple):
 def write(job: Run, number: int, records: DataFrame, offsets: int | None = None) -> Written:
     """Write records to a new folder, and count what the files hold.
 
-    `offsets` is the number of offsets in the whole run, for the progress. If writing fails, remove the folder and raise
-    JobFailed.
+    `offsets` is the number of offsets in the whole run, for the progress. A folder without records is removed. If
+    writing fails, remove the folder and raise JobFailed.
     """
     run_folder = job.folder.new_run(job.topic.topic_id, number)
     try:

@@ -71,7 +71,7 @@ class Cluster:
         return Topic(name, topic_id, sorted(part.id for part in found.partitions), tuple(leaderless))
 
     def has(self, name: str) -> bool:
-        """True if the topic exists."""
+        """True if the topic exists, or if this object created it in the last TIMEOUT_S seconds."""
         return self._is_new(name) or name in self._topics(TIMEOUT_S)
 
     def _topics(self, timeout_s: float) -> Collection[str]:
@@ -134,7 +134,8 @@ class Cluster:
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str], replicas: int | None = None) -> None:
         """Create a topic, and wait until it can be written and read.
 
-        Without `replicas` the brokers choose the number of replicas.
+        Without `replicas` the brokers choose the number of replicas. Raises JobFailed if the topic cannot be created,
+        or has no leaders after TIMEOUT_S.
         """
         new = NewTopic(name, num_partitions=partitions, replication_factor=replicas or -1, config=dict(config))
         self._answer(self._admin.create_topics([new])[name], name)

@@ -79,7 +79,8 @@ class TopicWriter:
     def __call__(self, records: Iterable[Record], *, is_again: bool = False) -> Iterator[tuple[int, int, int]]:
         """Write records, ordered by partition and offset; yield partition, records written, and records already there.
 
-        `is_again` is true if an earlier task had the same records and may have written some.
+        `is_again` is true if an earlier task had the same records and may have written some. Raises NotWritten if
+        another client has written to a partition, or if brokers refuse a record or do not answer.
         """
         producer = Producer({"bootstrap.servers": self.bootstrap, **PRODUCER, **for_librdkafka()})
         for partition, of_partition in groupby(records, key=itemgetter(0)):

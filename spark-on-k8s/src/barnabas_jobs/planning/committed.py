@@ -4,7 +4,7 @@ from barnabas_jobs.planning.ledger import Entry, LostRange
 
 
 class Committed:
-    """The totals of a run's commits; before its first commit, `last_commit_ms` is that of an earlier run."""
+    """The totals of a run's commits; until the run commits, `last_commit_ms` is the time of an earlier run's commit."""
 
     def __init__(self, last_commit_ms: int | None = None) -> None:
         self.last_commit_ms = last_commit_ms

@@ -51,7 +51,10 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, result={**(self.result or {}), "findings": [*kept, more]})
 
     def _without_largest(self) -> "Ending | None":
-        """Return the ending with the item count in place of the largest list or object, or None if there is none."""
+        """Return the ending with a number of items in place of the result's largest list or object except `findings`.
+
+        Return None if the result has no such list or object.
+        """
         parts = {
             name: value
             for name, value in (self.result or {}).items()

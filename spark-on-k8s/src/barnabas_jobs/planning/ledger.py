@@ -23,7 +23,7 @@ class ArchivedRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LostRange(msgspec.Struct, frozen=True):
-    """Offsets that the topic deleted before they were archived, with `fail_on_data_loss=false`."""
+    """A range of offsets that the topic deleted before they were archived, as `fail_on_data_loss=false` allows."""
 
     partition: int
     start: int
@@ -90,8 +90,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 class Generation(NamedTuple):
     """The archived entries of one topic id.
 
-    `later` has the entries that were committed after `entries`, and whose files replace files of `entries`. These files
-    may also hold records that were archived after `entries`.
+    `later` has the entries committed after `entries` whose files replace files of `entries`. The files of `later` may
+    also hold records that were archived after `entries`.
     """
 
     topic: str
@@ -189,7 +189,7 @@ def sums_of(entries: Iterable[Entry]) -> LedgerSums:
 class Ledger(NamedTuple):
     """The entries in the order of their numbers: all, or only the first ones.
 
-    `later` has the entries that were committed after `entries`, and whose files replace files of `entries`.
+    `later` has the entries committed after `entries` whose files replace files of `entries`.
     """
 
     entries: tuple[Entry, ...]
@@ -215,7 +215,7 @@ class Ledger(NamedTuple):
         return Generation(topic, topic_id, *of_id)
 
     def topic_ids(self) -> list[str]:
-        """Return the topic ids with archived offsets, in the order of first commits."""
+        """Return the topic ids with archived offsets, in the order of their first commits."""
         return list(dict.fromkeys(entry.topic_id for entry in self.entries if entry.ranges))
 
     def chosen(self, topic_id: str | None) -> Generation:
@@ -242,12 +242,15 @@ def check_topic(ledger: LedgerSums, topic: str, archive: str) -> None:
 
 
 def checked(entries: Iterable[Entry], archive: str) -> Ledger:
-    """Return the ledger of these entries. Raises JobFailed as `in_order` does."""
+    """Return the ledger of these entries, after a check of their numbers, formats and ranges.
+
+    Raises JobFailed as `in_order` does.
+    """
     return Ledger(tuple(in_order(entries, archive)))
 
 
 def in_order(entries: Iterable[Entry], archive: str) -> Iterator[Entry]:
-    """Yield the entries.
+    """Check the entries one by one, and yield each of them.
 
     Raises JobFailed if one is missing or has a newer format, or if offset ranges overlap or leave a gap.
     """

@@ -47,7 +47,7 @@ class Placement:
 
 
 class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """The load of a broker now and after the plan; `records_per_s` is that of the partitions that the broker leads."""
+    """The load of a broker now and after a rebalance; `records_per_s` is the rate of the partitions that it leads."""
 
     broker: int
     rack: str | None
@@ -59,7 +59,7 @@ class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogDirLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """The load of a log dir now and after the plan; the bytes of its disk are -1 if the broker does not report them."""
+    """The load of a log dir now and after a rebalance; the disk's bytes are -1 if the broker does not report them."""
 
     broker: int
     log_dir: str
@@ -89,7 +89,10 @@ def by_broker(dirs: Mapping[LogDir, int], brokers: Iterable[int]) -> dict[int, i
 def broker_loads(
     placement: Placement, after: Mapping[LogDir, int], rates: Mapping[TopicPartition, float]
 ) -> list[BrokerLoad]:
-    """Return the loads of all live brokers; `rates` are the records per second of each partition."""
+    """Return the loads of all live brokers.
+
+    `after` has the bytes of log dirs after the rebalance, and `rates` the records per second of each partition.
+    """
     now, then = (by_broker(dirs, placement.racks) for dirs in (dir_bytes(placement), after))
     held = Counter(replica.log_dir.broker for replica in _replicas(placement))
     led: dict[int, list[TopicPartition]] = {broker: [] for broker in placement.racks}
@@ -110,7 +113,7 @@ def broker_loads(
 
 
 def log_dir_loads(placement: Placement, after: Mapping[LogDir, int]) -> list[LogDirLoad]:
-    """Return the loads of all online log dirs."""
+    """Return the loads of all online log dirs; `after` has their bytes after the rebalance."""
     now, held = dir_bytes(placement), Counter(replica.log_dir for replica in _replicas(placement))
     return [
         LogDirLoad(

@@ -32,7 +32,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The figures with the records per second in this phase; its JSON is the annotation of a driver's pod."""
+    """The figures of a job and its records per second in this phase; a driver annotates its pod with the JSON."""
 
     phase: str
     stages: Amount
@@ -43,7 +43,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
     @property
     def seconds_left(self) -> int | None:
-        """The estimated seconds left in this phase, or None if unknown."""
+        """The estimated seconds left in this phase, or None without a total or a speed."""
         if self.records.total is None or not self.records_per_second:
             return None
         return max(0, self.records.total - self.records.done) // self.records_per_second
@@ -62,7 +62,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class Pace:
-    """The conversion of figures into progress; it keeps time and records at the start of the phase, for the speed."""
+    """A converter of figures into progress, which keeps time and records at the start of the phase for the speed."""
 
     def __init__(self) -> None:
         self._phase = ""

@@ -7,7 +7,7 @@ from barnabas_jobs.planning.errors import JobFailed
 
 
 class OffsetRange(NamedTuple):
-    """The offsets of a partition from `start` to before `end`."""
+    """The offsets of a partition from `start` (inclusive) to `end` (exclusive)."""
 
     partition: int
     start: int
@@ -23,7 +23,7 @@ class OffsetRange(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The first offset of a partition's log, and the offset after its last committed record."""
+    """The log start offset of a partition, and its last stable offset (`latest`)."""
 
     earliest: int
     latest: int

@@ -15,7 +15,7 @@ DAY_MS: Final = 86_400_000
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """The selected range: from (inclusive) and to (exclusive), in milliseconds since 1970 or offsets."""
+    """The selection of records: `from_*` (inclusive) and `to_*` (exclusive) are ms since 1970, or offsets."""
 
     topic_id: str
     from_ms: int | None = None

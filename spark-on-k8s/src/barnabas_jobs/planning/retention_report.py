@@ -38,7 +38,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def oldest_allowed_ms(self) -> int | None:
-        """The age in ms that a record may have, or None if the topic keeps all.
+        """The largest age in ms that a record may have, or None if the topic keeps all records.
 
         A segment is deleted only when its newest record is old enough, so `segment.ms` counts, too.
         """

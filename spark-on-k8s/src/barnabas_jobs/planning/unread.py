@@ -8,7 +8,7 @@ from barnabas_jobs.planning.page import paragraph, table
 
 
 class Unread(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic that could not be read, with the reason; `is_gone` is true if the topic was deleted meanwhile."""
+    """A topic that could not be read, with the reason; `is_gone` is true if the topic was deleted while the job ran."""
 
     topic: str
     why: str

@@ -49,7 +49,8 @@ class StageLost(JobFailed):
 def spark_failures(doing: str) -> Iterator[None]:
     """Raise JobFailed for failures of Spark, with `doing`, the meaning if it is known, and Spark's own words.
 
-    This includes failures because Spark's Java process has ended.
+    This includes failures because Spark's Java process has ended. The exception is StageLost if Spark gives up a stage
+    whose shuffle data was lost.
     """
     try:
         yield

@@ -58,7 +58,8 @@ def write_by_partition(records: DataFrame, sizes: Mapping[int, int], writer: Wri
     """Write records in one task for each partition, and return their COUNTS.
 
     `sizes` is the number of records of each partition. The largest partition begins first, so that no long task is left
-    to run alone at the end. A task has only records of one partition, so Spark sorts them by their offset alone.
+    to run alone at the end. A task has only records of one partition, so Spark sorts them by their offset alone. After
+    a failure, wait until no task runs any more.
     """
     tasks = {each: task for task, each in enumerate(sorted(sizes, key=lambda each: -sizes[each]))}
     by_partition = F.lit([tasks.get(each, 0) for each in range(max(sizes, default=0) + 1)])

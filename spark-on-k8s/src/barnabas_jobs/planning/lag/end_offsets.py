@@ -97,7 +97,7 @@ class _Search(NamedTuple):
 
 
 def _written(moments: Iterable[Moment], ask: Ask) -> list[int]:
-    """Return for each moment the time in ms at which the oldest record that was unread then was written."""
+    """Return for each moment the time in ms at which the oldest record unread at the moment was written."""
     searches = [_Search(each, None, each.time_ms) for each in moments]
     while open_ones := [number for number, each in enumerate(searches) if not each.is_done]:
         asked = [searches[number].next_ms for number in open_ones]

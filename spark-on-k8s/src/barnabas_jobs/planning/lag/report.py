@@ -54,7 +54,7 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupDay(msgspec.Struct, frozen=True, kw_only=True):
-    """A day of a group: the lag at its commits over all partitions, None if no lag is known."""
+    """A day of a group: the largest lag at its commits over all partitions, None if no lag is known."""
 
     group: str
     start_ms: int
