@@ -85,7 +85,7 @@ S3_JARS: Final = (
 
 
 class ConnectorMissing(JobFailed):
-    """A failure because jars or a Java runtime are missing and cannot be fetched; the text gives the reason."""
+    """A failure because a jar or the Java runtime is missing or wrong; the text gives the reason."""
 
 
 def default_folder() -> Path:

@@ -77,7 +77,7 @@ class DriverPod:
             print(f"barnabas jobs: {self._termination_log} cannot be written: {error.strerror}", file=sys.stderr)
 
     def _patch(self, change: object) -> None:
-        """Patch the pod with the present token of its service account, which Kubernetes replaces every hour."""
+        """Send a patch of the pod, with the present token of the service account: Kubernetes replaces it every hour."""
         token = (self._account / "token").read_text(encoding="ascii").strip()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"}
         request = urllib.request.Request(self._url, json.dumps(change).encode(), headers, method="PATCH")

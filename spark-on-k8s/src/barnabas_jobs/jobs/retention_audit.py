@@ -139,7 +139,7 @@ def _audit(records: DataFrame, topic: Topic, kept: Declared, options: Options, n
 
 
 def _age(age_ms: Column) -> Column:
-    """Return the index of the age in AGES."""
+    """Return the index of the age's group in AGES; records without a timestamp are in the last group."""
     found = F.lit(len(AGES) - 1)
     for index, (_, bound_ms) in reversed(list(enumerate(AGES[:-1]))):
         found = F.when(age_ms < bound_ms, index).otherwise(found)

@@ -189,7 +189,7 @@ def _by_key(records: DataFrame) -> DataFrame:
 
 
 def _partitions(by_key: DataFrame, topic: Topic, now_ms: int) -> list[PartitionLoad]:
-    """Return all partitions of the topic, including empty ones."""
+    """Return the load of each partition of the topic, also of empty ones."""
     rows = by_key.groupBy("partition").agg(
         F.sum("records").alias("records"),
         F.sum("bytes").alias("bytes"),
