@@ -52,7 +52,7 @@ class Trouble:
     under_min_isr: bool = False
 
     def __str__(self) -> str:
-        """Return the partition and its problem for a message."""
+        """Return the partition and its problem as text."""
         why = "without a leader" if self.offline else f"without broker {', '.join(map(str, self.missing))}"
         return f"{self.topic}-{self.partition} ({why})"
 
@@ -70,12 +70,12 @@ class StrayLog:
     offline: bool = False
 
     def __str__(self) -> str:
-        """Return the broker and the directory of the log for a message."""
+        """Return the broker and the directory of the log as text."""
         return f"broker {self.broker_id} {self.directory}" + (" (the log dir is offline)" if self.offline else "")
 
 
 class MetadataVersions(NamedTuple):
-    """The levels of `barnabas.metadata.version`: the finalized level, and the highest that one broker supports."""
+    """The levels of `barnabas.metadata.version`: the finalized level, and the highest that the broker supports."""
 
     finalized: int
     offered: int
@@ -85,11 +85,11 @@ class MetadataVersions(NamedTuple):
 class ClusterState:
     """Live brokers (id to rack), topics by name, and the defaults of the brokers for new topics.
 
-    `troubles` are the partitions that are not fully replicated. `declared` is the declared number of brokers, or 0.
-    `leaving` are the brokers to be removed. `registered` are all brokers that have ever joined, dead brokers included.
-    No replicas are placed while brokers are `awaited`, and no rebalance begins while brokers are `restarting` or have
-    to restart. `disks` is None unless replicas have to move. `metadata_versions` is None if the brokers do not support
-    `barnabas.metadata.version`.
+    `troubles` are the partitions that are not fully replicated. `declared` is the declared number of brokers, or 0
+    before `with_brokers` sets it. `leaving` are the brokers to be removed. `registered` are all brokers that have ever
+    joined, dead brokers included. No replicas are placed while brokers are `awaited`, and no rebalance begins while
+    brokers are `restarting` or have to restart. `disks` is None unless replicas have to move. `metadata_versions` is
+    None if the brokers do not support `barnabas.metadata.version`.
     """
 
     racks: Mapping[int, str | None]
@@ -115,15 +115,16 @@ class ClusterState:
         return replace(self, declared=count, leaving=frozenset(broker for broker in known if broker >= count))
 
     def with_overrides(self, overrides: Mapping[str, Mapping[str, str]]) -> Self:
-        """Return the state with the given configs of topics, by topic name."""
+        """Return the state with the configs in `overrides`, by topic name; other topics keep their configs."""
         changed = {name: replace(self.topics[name], overrides=found) for name, found in overrides.items()}
         return replace(self, topics={**self.topics, **changed})
 
     def awaiting(self, count: int, informed: Mapping[int, str | None]) -> Self:
-        """Return the state with its awaited brokers: brokers that have not joined, or lack their settings or rack.
+        """Return the state with its awaited brokers: brokers that have not joined, or whose rack is not in `informed`.
 
-        `informed` holds the declared rack of each broker that has its settings. Only a cluster without topics waits for
-        brokers to join (all ids below `count`), so that its first topics are spread over all brokers.
+        `informed` holds the rack of each broker's pod, or None if any rack is right; a broker that it does not contain
+        is awaited. Only a cluster without topics waits for brokers to join (all ids below `count`), so that its first
+        topics are spread over all brokers.
         """
         behind = (broker for broker, rack in self.racks.items() if informed.get(broker, "") not in (None, rack))
         new = frozenset[int]() if self.topics else frozenset(range(count)) - self.registered

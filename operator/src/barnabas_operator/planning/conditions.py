@@ -58,7 +58,7 @@ def condition(
 
 
 def with_problem(resource: ResourceT, problem: Refusal | None, now: str) -> ResourceT:
-    """Return the resource with `Ready` and `ReconciliationPaused` brought up to date; `now` is in RFC 3339."""
+    """Return the resource with the conditions for its `problem`, or without a problem if None; `now` is in RFC 3339."""
     before = resource.status or KINDS[resource.kind].status()
     conditions = merge_conditions(before.conditions, conditions_of(resource, problem, now))
     generation = resource.metadata.generation

@@ -25,7 +25,7 @@ def config_text(value: str | int | float) -> str:
 
 
 def declared_texts(config: Mapping[str, ConfigValue]) -> dict[str, str]:
-    """Return the configs to set as texts. A config that is declared as null is not changed."""
+    """Return the declared configs as texts, without the configs that are declared as null."""
     return {name: config_text(value) for name, value in config.items() if value is not None}
 
 

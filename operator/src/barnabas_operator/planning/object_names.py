@@ -14,7 +14,7 @@ STALE: Final = "barnabas.dev/stale-address"
 ACCOUNT: Final = "barnabas.dev/service-account-uid"
 """The annotation of pods with the uid of their ServiceAccount: tokens become invalid when the account is recreated."""
 SECURITY_STAGE: Final = "barnabas.dev/security-stage"
-"""The annotation of pods with the security stage of the brokers, absent in a Cluster without security."""
+"""The annotation of pods with the broker's `securityStage`, absent in a Cluster without security."""
 EMPTIED_LABEL: Final = "barnabas.dev/emptied"
 """The label of the claims of a removed broker that held no replicas."""
 NAME_LABEL: Final = "app.kubernetes.io/name"
@@ -31,7 +31,7 @@ LAG_EXPORTER_PORT: Final = 9308
 
 MAINTENANCE_JOB_LABEL: Final = "barnabas.dev/maintenance-job"
 MAINTENANCE_CLUSTER_LABEL: Final = "barnabas.dev/maintenance-cluster"
-"""The label of a MaintenanceJob's objects. With `CLUSTER_LABEL`, each of their changes would reconcile the Cluster."""
+"""The Cluster's label on a MaintenanceJob's objects. Changes to objects with `CLUSTER_LABEL` reconcile the Cluster."""
 MAINTENANCE_ROLE_LABEL: Final = "barnabas.dev/maintenance-role"
 SCHEDULE_LABEL: Final = "barnabas.dev/schedule"
 """The label of a CronJob and its MaintenanceJobs with the name of the entry in `spec.maintenance`."""
@@ -122,7 +122,7 @@ def claim_name(volume_id: int) -> str:
 
 
 def disk_of(claim: str, cluster: str) -> tuple[int, int] | None:
-    """Return the volume id and the broker id of a claim, or None if the claim belongs to another cluster."""
+    """Return the volume id and the broker id of a claim, or None if the claim is no broker's disk of this Cluster."""
     template, _, number = claim.partition(f"-{brokers_name(cluster)}-")
     volume = template.removeprefix("volume-")
     if not (number.isdecimal() and volume.isdecimal() and template == claim_name(int(volume))):
@@ -190,7 +190,7 @@ def schedule_name(cluster: str, entry: str) -> str:
 
 
 def shortened_name(name: str, length_max: int) -> str:
-    """Return the name, or a shortened name that ends in a digest of the full name, so that names stay distinct."""
+    """Return the name; above `length_max` characters, its beginning and a digest of the full name, to stay distinct."""
     if len(name) <= length_max:
         return name
     digest = blake2b(name.encode(), digest_size=DIGEST_BYTES).hexdigest()

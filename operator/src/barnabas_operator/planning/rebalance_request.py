@@ -70,7 +70,7 @@ def _run_of(annotations: Mapping[str, str]) -> str | None:
 
 
 def named_rebalance(name: str, run: MaintenanceJob | None) -> NamedRebalance:
-    """Return the plan of the MaintenanceJob `name`; `run` is None if the Cluster has no such MaintenanceJob."""
+    """Return the MaintenanceJob's plan or why it has no valid plan; `run` is None if no MaintenanceJob has the name."""
     if run is None:
         return _refused(name, "the Cluster has no MaintenanceJob with that name")
     if run.spec.job != SKEW:

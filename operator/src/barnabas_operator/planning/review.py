@@ -12,7 +12,10 @@ from barnabas_operator.resources.kinds import KINDS
 
 
 def review(old: Json | None, new: Json | None, context: AdmissionContext) -> Verdict:
-    """Review a change from `old` to `new`; `old` is None on creation, and `new` is None on deletion."""
+    """Return the verdict on a change from `old` (None on creation) to `new` (None on deletion).
+
+    An update that neither changes the spec nor names another rebalance plan only gets warnings.
+    """
     kind = (new or old or {})["kind"]
     rules = rules_of(kind)
     if new is None and _is_protected(old or {}):

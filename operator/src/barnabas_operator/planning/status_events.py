@@ -37,14 +37,14 @@ def status_events(resource: Resource, before: Json, now: str) -> list[dict[str, 
 def _not_ready(resource: Resource, before: Json) -> Iterator[Said]:
     """Yield an Event that says why the resource is not ready, if the reason or the message is new.
 
-    A new message with the same reason gets no Event if the reason is one of `UNDER_WAY`.
+    A reason in `QUIET` gets no Event. A reason in `UNDER_WAY` gets none if only the message is new.
     """
     conditions = resource.conditions
     ready = condition_of(conditions, READY)
     if ready is None or ready.status == "True" or ready.reason in QUIET:
         return
     if condition_of(conditions, ready.reason) is not None:
-        return  # The condition whose type equals the reason gets the Event instead.
+        return  # The condition of that type gets the Event instead.
     was = condition_before(before, READY)
     is_under_way = ready.reason in UNDER_WAY
     if was.get("reason") != ready.reason:

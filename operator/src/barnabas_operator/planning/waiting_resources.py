@@ -11,7 +11,7 @@ from barnabas_operator.resources.object_meta import READY, condition_of
 from barnabas_operator.resources.resource import Resource
 
 PASSING: Final = (None, CLUSTER_NOT_FOUND, CLUSTER_NOT_READY, INVALID_SPEC)
-"""The reasons of `Ready` that do not come from the brokers and may therefore be outdated."""
+"""The reasons of `Ready` that are overwritten while the Cluster cannot be reached; None if there is no `Ready`."""
 
 
 def may_go(resource: Resource) -> bool:
@@ -25,7 +25,7 @@ def with_waiting(resource: ResourceT, why: str, now: str) -> ResourceT:
 
 
 def has_news(resource: Resource) -> bool:
-    """True if the status of the resource has to change while it waits."""
+    """True if the status of the resource has to be written while the resource waits for its Cluster."""
     if resource.metadata.deletion_timestamp is not None or resource.status is None:
         return True
     ready = condition_of(resource.status.conditions, READY)
@@ -34,7 +34,7 @@ def has_news(resource: Resource) -> bool:
 
 
 def why_waiting(resource: Resource, why: str) -> Refusal | None:
-    """Return why a resource waits, or None if it is paused."""
+    """Return why a resource waits for its Cluster, or None if it is paused and not being deleted."""
     if resource.metadata.deletion_timestamp is None:
         return None if resource.is_paused else Refusal(CLUSTER_NOT_READY, why)
     thing, policy = KINDS[resource.kind].thing, resource.spec.deletion_policy

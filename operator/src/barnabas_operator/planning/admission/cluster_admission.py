@@ -14,7 +14,10 @@ from barnabas_operator.resources.json_types import Json
 
 
 def review_cluster(wanted: Cluster, before: Cluster | None, context: AdmissionContext) -> Verdict:
-    """Refuse settings that are invalid or may not change, and warn about settings without effect."""
+    """Return the verdict on a Cluster: its problems, and warnings about settings without effect.
+
+    Problems are invalid settings, forbidden changes, and a newly named rebalance plan that does not exist.
+    """
     problems = [message for _, message in pod_problems(wanted)]
     change = refuse_change(before, wanted, in_pods=True) if before is not None else None
     if change is not None:
@@ -58,7 +61,7 @@ def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
 
 
 def cluster_warnings(old: Json | None, new: Json | None) -> Iterator[str]:
-    """Yield warnings about disks that spec.storage does not declare, or that are deleted despite the policy Retain."""
+    """Yield a warning if a new Cluster has no spec.storage, or if disks are deleted despite the policy Retain."""
     if new is None:
         yield from _lost_disks(old or {})
     else:

@@ -35,7 +35,8 @@ _FIELDS: Final = {
 def in_declared_fields(kind: str, message: str) -> str:
     """Return the message with field paths of the Kubernetes object replaced by fields of the Barnabas resource.
 
-    Paths of fields that only the operator sets stay as they are.
+    The API server's introduction, such as `Job "a" is invalid:`, is removed. Paths of fields that only the operator
+    sets stay as they are.
     """
     said = _ABOUT.sub("", message)
     for theirs, ours in _FIELDS.get(kind, ()):

@@ -23,13 +23,13 @@ class _AppliedSpec(msgspec.Struct):
 
 
 class _Applied(msgspec.Struct):
-    """The last applied manifest, which `kubectl apply` stores in an annotation."""
+    """The configs in the manifest that `kubectl apply` stored in its annotation."""
 
     spec: _AppliedSpec = msgspec.field(default_factory=_AppliedSpec)
 
 
 def review_topic(wanted: Topic, before: Topic | None, context: AdmissionContext) -> Verdict:
-    """Review a Topic against the state of the cluster; brokers that are down count as alive.
+    """Return the first refusal of a Topic, or else warnings; brokers that are down count as alive.
 
     If no broker has answered yet, or the Topic is paused, only the rules that hold in every cluster are checked.
     """

@@ -38,7 +38,7 @@ MAINTENANCE_RIGHTS: Final[Rights] = {
 
 
 def companion_acls(cluster: Cluster) -> Mapping[str, frozenset[Acl]]:
-    """Return the ACLs of the lag exporter and of maintenance runs, by user.
+    """Return the ACLs of the lag exporter and of maintenance runs, by user; empty without `spec.authorization`.
 
     With `allowEveryoneIfNoAclFound` both are super users without ACLs, because any ACL on a resource would deny access
     to all users without an ACL.

@@ -35,7 +35,7 @@ class UserCertificate(NamedTuple):
 
 
 def clients_authority(key: str, trusted: str) -> ClientsAuthority:
-    """Return the authority with the certificate of the key first; `issue` refuses invalid certificates."""
+    """Return the authority with the certificate of `key` first; an invalid key or certificate is not reordered."""
     try:
         return ClientsAuthority(key, pem_of(signer_first(key, certificates_in(trusted))))
     except ValueError:
@@ -45,7 +45,8 @@ def clients_authority(key: str, trusted: str) -> ClientsAuthority:
 def is_due(certificate: str, username: str, authority: ClientsAuthority, now_ms: int) -> bool:
     """Return whether the user needs a new certificate.
 
-    A certificate is replaced at two thirds of its lifetime, and when the authority signs with a new key.
+    A certificate is replaced at two thirds of its lifetime, when the authority signs with a new key, and if it is
+    invalid or names another user.
     """
     try:
         (found,) = certificates_in(certificate)

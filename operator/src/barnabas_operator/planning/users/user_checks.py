@@ -22,7 +22,8 @@ NO_AUTHORIZER: Final = "NoAuthorizer"
 class UserContext(NamedTuple):
     """The Cluster's users, and the `reserved` names, such as those of brokers and administrators.
 
-    `has_rights` is True if the Cluster declares authorization, which brokers enforce from the last security stage on.
+    `has_rights` is True if the Cluster declares authorization, which brokers enforce once `status.securityStage` is
+    Secured.
     """
 
     found: ClusterUsers
@@ -40,7 +41,7 @@ def refuse(user: User, context: UserContext, checks: Sequence[UserCheck] | None 
 
 
 def same_user_as_before(user: User, _context: UserContext) -> Refusal | None:
-    """Refuse another username or Cluster, because the old user would be left behind."""
+    """Refuse a change of the username or Cluster in the status, because the old Kafka user would be left behind."""
     status, spec = user.status, user.spec
     if status is None or status.username is None:
         return None

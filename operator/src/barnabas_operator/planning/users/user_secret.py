@@ -60,7 +60,10 @@ def given_password_problem(user: User, given: GivenPassword) -> Refusal | None:
 
 
 def password_of(user: User, stored: StoredSecret | None, given: GivenPassword | None, new: NewPassword) -> str:
-    """Return the password for the Secret: the given password, the current password, or a new password."""
+    """Return the password for the Secret: the password that the User refers to, or else the stored password.
+
+    A new password is returned if none is stored, the stored one is invalid, or a rotation is requested.
+    """
     if given is not None:
         return given.text or ""
     kept = stored.data.get(PASSWORD, b"").decode(errors="replace") if stored is not None else ""
@@ -75,13 +78,13 @@ def asks_for_rotation(user: User, stored: StoredSecret | None) -> bool:
 
 
 def marks_of(user: User, stored: StoredSecret | None, new: NewPassword) -> dict[str, str]:
-    """Return the wanted annotations of the Secret."""
+    """Return the Secret's annotations: its salt, or a new one, and the User's last request for a rotation."""
     salt = stored.marks.get(SALT, "") if stored is not None else ""
     rotated = user.metadata.annotations.get(ROTATE)
     return {SALT: salt or new()} | ({ROTATE: rotated} if rotated is not None else {})
 
 
 def known_password(password: str, marks: Mapping[str, str]) -> KnownPassword:
-    """Return the password with its id, a salted hash."""
+    """Return the password with its id, a hash with the salt in `marks`."""
     digest = hashlib.sha256(f"{marks[SALT]}:{password}".encode()).hexdigest()
     return KnownPassword(password, digest[:_ID_LENGTH])
