@@ -65,7 +65,7 @@ class _Keys(NamedTuple):
 def plan_authority(
     name: str, found: AuthoritySecrets, now: dt.datetime, new_password: Callable[[], str]
 ) -> AuthorityPlan | Refusal:
-    """Return the desired state of the CA whose key is in the Secret `name`, or a Refusal if its Secrets are invalid."""
+    """Return the desired state of the CA `name`: a new CA without Secrets, or a Refusal if its Secrets are invalid."""
     asked = asked_by(found.marks, now)
     if found.key is None and found.certificate is None:
         keys = _Keys(Authority.create(name, now).pem)
@@ -130,7 +130,7 @@ def _plan(keys: _Keys, found: AuthoritySecrets, now: dt.datetime, new_password: 
 
 
 def for_clients(before: Data | None, certificates: Sequence[x509.Certificate], new_password: Callable[[], str]) -> Data:
-    """Return the content of the Secret for clients: the certificates as PEM and as PKCS12."""
+    """Return the content of the Secret for clients: the certificates as PEM and as PKCS12, whose password is kept."""
     found, trusted = before or {}, pem_of(certificates).encode()
     if found.get("ca.crt") == trusted and {"ca.p12", "ca.password"} <= found.keys():
         return found

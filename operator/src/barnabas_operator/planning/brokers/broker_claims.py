@@ -74,7 +74,7 @@ def claims_to_erase(cluster: Cluster, claims: Iterable[BrokerClaim]) -> list[Bro
 
 
 def named(claims: Sequence[BrokerClaim]) -> str:
-    """Return the name of the first claim and the number of other claims, for a message."""
+    """Return the name of the first claim by name, and the number of other claims, as text."""
     first = min(claim.name for claim in claims)
     return first if len(claims) == 1 else f"{first} and {len(claims) - 1} more"
 

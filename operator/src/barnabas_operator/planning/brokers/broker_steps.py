@@ -91,7 +91,7 @@ def next_step(
     down = next((broker.broker_id for broker in changed if broker.is_down), None)
     if down is not None:  # To restart a broker that is down interrupts nothing, and new settings may repair it.
         return nothing_ends(down, brokers, state) or RestartBroker(down)
-    if missing:  # These start only after restarts of brokers that are down, whose pods may use up the quota.
+    if missing:  # Missing brokers start second, because pods that are down may use up the namespace's quota.
         return StartBrokers(missing)
     if changed:
         return _one_of(changed, brokers, state)
@@ -169,7 +169,7 @@ def _balance(state: ClusterState | None) -> BalanceLeaders | Refusal:
 
 
 def nothing_ends(broker_id: int, brokers: Sequence[BrokerView], _state: ClusterState | None) -> Refusal | None:
-    """Refuse a restart while a pod or claim is being deleted, because a deleted claim is lost when its pod ends."""
+    """Refuse a restart while any broker's pod or claim is being deleted: a deleted claim is lost when its pod ends."""
     ending = [each.ending for each in brokers if each.ending]
     if not ending:
         return None

@@ -41,7 +41,7 @@ def refuse_disks(cluster: Cluster, volumes: Iterable[Volume], claims: Iterable[B
 
 
 def refuse_smaller(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | None:
-    """Refuse a declared size below the size of the claims, because Kubernetes never shrinks a claim."""
+    """Refuse a declared size below the smallest claim of the volume, because Kubernetes never shrinks a claim."""
     for index, volume, of_volume in _volumes_with_claims(cluster, claims):
         least = min(of_volume, key=lambda claim: quantity_value(claim.size)).size
         if quantity_value(volume.size) < quantity_value(least):
@@ -85,7 +85,7 @@ def _volumes_with_claims(
 
 
 def _left_behind(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | None:
-    """Refuse volumes that leave out claims with records, even claims of an earlier Cluster of the same name."""
+    """Refuse storage without the volume of a claim with records, even of an earlier Cluster of the same name."""
     declared = {volume.id for volume in cluster.spec.storage.volumes}
     left = [claim for claim in claims if claim.volume_id not in declared and not claim.is_emptied]
     if not left:
@@ -97,7 +97,7 @@ def _left_behind(cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | N
 
 
 def claims_to_grow(cluster: Cluster, claims: Iterable[BrokerClaim]) -> dict[str, str]:
-    """Return the size to request for each claim that is too small, by claim name."""
+    """Return the size to request for each bound claim that is smaller than its volume declares, by claim name."""
     sizes = {volume.id: str(volume.size) for volume in cluster.spec.storage.volumes}
     return {
         claim.name: sizes[claim.volume_id]

@@ -73,7 +73,7 @@ def _volumes_of_both(before: Cluster, after: Cluster) -> Iterator[tuple[Volume, 
 
 
 def no_lower_metadata_version(before: Cluster, after: Cluster) -> Refusal | None:
-    """Refuse a metadata version below the version in the status.
+    """Refuse a change of `spec.metadataVersion` to a version below the version in the status.
 
     A paused Cluster is not checked, because its status may be outdated.
     """

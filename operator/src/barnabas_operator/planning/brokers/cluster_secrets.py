@@ -179,7 +179,7 @@ def broker_hosts(cluster: Cluster, external: ExternalAccess, node_addresses: Set
 def _of_brokers(
     cluster: Cluster, hosts: Set[str], of_cluster: AuthorityPlan, of_clients: AuthorityPlan, moment: Moment
 ) -> Data:
-    """Return the Secret with the certificate that all brokers share, and the authorities that the brokers trust."""
+    """Return the content of the brokers' Secret: the certificate that they share, and the CAs that they trust."""
     before = moment.found.get(broker_certificates_name(cluster.metadata.name), {})
     common_name, _ = own_names(cluster)
     keystore = before.get(BROKER_PEM, b"")

@@ -43,7 +43,7 @@ def _rack(cluster: Cluster, pod: BrokerPod) -> Settings:
 
 
 def _hosts(cluster: Cluster, pods: PodsState, pod: BrokerPod) -> Settings:
-    """Return `advertised.hosts`, with the value None if no listener has an address other than the pod's host IP."""
+    """Return `advertised.hosts`, with the value None if all listeners at nodes advertise the pod's host IP."""
     hosts = {
         each.name: pods.external.node_hosts[each.name, pod.broker_id]
         for each in cluster.spec.listeners

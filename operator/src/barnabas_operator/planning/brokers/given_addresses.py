@@ -12,7 +12,7 @@ from barnabas_operator.resources.cluster import Cluster, Listener
 
 
 def given_addresses(cluster: Cluster, external: ExternalAccess) -> dict[str, str]:
-    """Return the assigned addresses of all external listeners, by the name of the Service."""
+    """Return the node port or load balancer's host of each external listener's Services, by the name of the Service."""
     name, found = cluster.metadata.name, {}
     for listener in cluster.spec.listeners:
         if listener.type == "nodeport" and (port := external.bootstrap_ports.get(listener.name)):

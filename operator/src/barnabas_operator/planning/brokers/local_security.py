@@ -95,7 +95,7 @@ def users_of(cluster: Cluster) -> Sequence[str]:
 
 
 def security_settings(cluster: Cluster, addresses: Mapping[str, str], secrets: BrokerSecrets) -> dict[str, str]:
-    """Return a broker's settings for listeners and authorization; `addresses` holds the address of each listener."""
+    """Return a broker's settings for its two listeners, TLS and authorization; `addresses` is by listener name."""
     (listener,) = cluster.spec.listeners
     name = listener.name.upper()
     protocols = {name: protocol_of(listener), REPLICATION: "SSL"}

@@ -9,7 +9,7 @@ from barnabas_operator.resources.yaml_documents import ManifestError, Place
 
 
 def manifest_problems(manifests: Manifests, directory: str) -> tuple[ManifestError, ...]:
-    """Return all errors with their places. If a manifest is invalid by itself, checks across manifests are left out."""
+    """Return all errors. If a manifest is invalid by itself, checks across manifests are left out."""
     if manifests.errors:
         return manifests.errors
     clusters = [item for item in manifests.declared if isinstance(item.resource, Cluster)]

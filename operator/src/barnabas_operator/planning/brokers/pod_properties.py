@@ -187,7 +187,7 @@ def _is_dynamic(name: str) -> bool:
 
 
 def _listeners_in_conflict(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield listeners whose name or port is taken by another listener or by the brokers."""
+    """Yield listeners whose name or port is taken by another listener or by the brokers, and ports below `PORT_MIN`."""
     taken: dict[int, str] = {REPLICATION_PORT: "the replication port", HTTP_PORT: "the metrics port"}
     names = set(LISTENERS_OF_BROKERS)
     for index, listener in enumerate(cluster.spec.listeners):

@@ -110,7 +110,7 @@ class PodsState:
         return max(brokers_claimed(self.claims), max(self.pods, default=-1) + 1)
 
     def views(self) -> list[BrokerView]:
-        """Return a view of every broker for the decision about the next step."""
+        """Return the `BrokerView` of every broker, with which `next_step` decides, also of brokers without a pod."""
         return [self._view(number) for number in range(self.count)]
 
     def _view(self, number: int) -> BrokerView:

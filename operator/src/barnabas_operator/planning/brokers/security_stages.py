@@ -19,7 +19,7 @@ REPLICATION_TLS: Final = "REPLICATION-TLS"
 
 
 class SecurityStage(IntEnum):
-    """The security stage of a broker, or of all brokers of a Cluster."""
+    """The use of TLS between brokers: none, offered, used, or required; SECURED also turns on authorization."""
 
     OPEN = 0
     OFFERED = 1

@@ -7,7 +7,10 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup, LagObjecti
 
 
 def review_group(wanted: ConsumerGroup, before: ConsumerGroup | None, context: AdmissionContext) -> Verdict:
-    """Return the verdict on a change; a paused resource may name a group that another resource manages."""
+    """Refuse another Cluster and a group that another resource manages, or return warnings.
+
+    A paused resource may name a group that another resource manages.
+    """
     if not wanted.is_paused and context.taken_by is not None:
         taken = f"group {wanted.group_id} is already managed by the ConsumerGroup {context.taken_by}"
         return Verdict(f"{taken}; only one ConsumerGroup may manage a group")

@@ -28,7 +28,7 @@ def of_the_oldest(group: ConsumerGroup, owner: ConsumerGroup, _seen: GroupSeen) 
 
 
 def same_group_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
-    """Refuse another group id, because Kafka cannot rename a group."""
+    """Refuse a group id other than that in the status, because Kafka cannot rename a group."""
     had = (group.status or ConsumerGroupStatus()).group_id
     if had in (None, group.group_id):
         return None
@@ -38,7 +38,7 @@ def same_group_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: Gro
 
 
 def same_cluster_as_before(group: ConsumerGroup, _owner: ConsumerGroup, _seen: GroupSeen) -> Refusal | None:
-    """Refuse another Cluster, because a group cannot move to another cluster."""
+    """Refuse a Cluster other than that in the status, because a group cannot move to another cluster."""
     has_it = (group.status or ConsumerGroupStatus()).cluster
     if has_it is None or group.spec.cluster in (None, has_it):
         return None

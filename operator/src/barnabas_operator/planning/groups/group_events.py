@@ -16,7 +16,7 @@ STALLED: Final[Mapping[str, tuple[str, str]]] = {
     "STOP": ("GroupStopped", "the group has lag and no members"),
     "REWIND": ("GroupRewound", "the group's committed offsets moved backwards"),
 }
-"""The reason and the message of the Event for each word of Burrow's evaluation."""
+"""The reason and the message of the Event for each of Burrow's statuses that is worth a warning."""
 GONE: Final = "GroupGone"
 RESET: Final = "OffsetsReset"
 

@@ -22,11 +22,11 @@ class GroupSeen:
     members: int | None = None
     consumers: tuple[Consumer, ...] = ()
     lags: GroupLags
-    """The lag in all partitions of topics with committed offsets whose leaders report the ends of the log."""
+    """The lag of the partitions whose leader reports the ends of the log, in topics with committed offsets."""
     silent: tuple[TopicPartition, ...] = ()
-    """The partitions of topics with committed offsets whose lag is unknown because no leader answers."""
+    """The partitions whose lag is unknown because no leader answers, in topics with committed offsets."""
     partition_counts: Mapping[str, int] = field(default_factory=dict)
-    """The number of partitions of each topic that has committed offsets or members assigned."""
+    """The number of partitions of each topic with committed offsets or with partitions assigned to members."""
     held_back: int = 0
     """The number of lagging records behind open transactions, hidden from read_committed consumers."""
     topics_read: frozenset[str] | None = None

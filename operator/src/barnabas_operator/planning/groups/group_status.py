@@ -26,7 +26,7 @@ from barnabas_operator.resources.consumer_group import (
 from barnabas_operator.resources.object_meta import READY, WITHIN_OBJECTIVE, Condition, merge_conditions
 
 OF_LOOKS: Final = frozenset({READY, WITHIN_OBJECTIVE})
-"""The types of the conditions that follow from the current observation, so that earlier ones are not kept."""
+"""The types of the conditions that only a current observation gives, so that `unheard` keeps no earlier ones."""
 HOUR_S: Final = 3_600
 DAY_S: Final = 24 * HOUR_S
 WORDS: Final[Mapping[Status, Evaluated]] = {

@@ -37,7 +37,8 @@ def final_condition(group: ConsumerGroup) -> Condition | None:
 def is_unfinished(group: ConsumerGroup) -> bool:
     """True if a reset that is no longer declared may have left the target scaled down.
 
-    The result is also True for a new generation of the resource, because a paused group has no condition about a reset.
+    The result is also True right after a change of the spec: the change may end a pause, and a paused group has no
+    condition about a reset.
     """
     if group.spec.scaling is None or group.status is None:
         return False

@@ -69,7 +69,7 @@ class ResetPlan(NamedTuple):
         return tuple(each for each in self.moves if each.to != each.wanted)
 
     def status(self, reset_id: str, done_at: str | None = None) -> ResetStatus:
-        """Return the plan as `status.reset`."""
+        """Return the plan as `status.reset`, which lists at most `SHOWN_PLAN_MAX` partitions."""
         shown = (
             PlannedOffset(topic=each.partition.topic, partition=each.partition.partition, from_=each.before, to=each.to)
             for each in self.moves[:SHOWN_PLAN_MAX]
@@ -162,7 +162,7 @@ def refuse_size(plan: ResetPlan, group_id: str, mark: str) -> Refusal | None:
 
 
 def reset_partitions(reset: Reset, group_id: str, described: GroupDescriptions) -> Collection[TopicPartition] | Refusal:
-    """Return the partitions to reset: all partitions of the named topics, or those with committed offsets."""
+    """Return the partitions of `to.offsets`, `to.group` or `topics`, or all with committed offsets, or a refusal."""
     missing = [each for each in named_topics(reset) if each not in described.partitions]
     if missing:
         field = "to.offsets" if reset.to.offsets else "topics"

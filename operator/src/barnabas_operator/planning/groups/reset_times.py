@@ -19,7 +19,7 @@ def utc_time(now_ms: int) -> datetime:
 
 
 def reset_time_ms(to: ResetTo, now: datetime) -> int | Refusal | None:
-    """Return the time of the reset in milliseconds since 1970, at least 0, or None if the reset names no time."""
+    """Return the reset's time in ms since 1970, a refusal if it is invalid or in the future, or None without a time."""
     if to.by_duration is not None:
         return max(0, _milliseconds(now) - int(duration_s(to.by_duration) * 1000))
     if to.datetime is None:

@@ -147,7 +147,8 @@ def _up(scaling: Scaling, demand: Demand, wanted: int, memory: Memory, now_s: fl
     is_beyond = (demand.lag or 0) > _threshold(scaling) * before * (1 + TOLERANCE)
     if not is_beyond or now_s - memory.changed_s < JOINING_S:
         return _stay(memory)
-    if memory.went_down or now_s - memory.changed_s > WINDOW_S:  # Else a recent scale-up may not have cut the lag yet.
+    # Just after a scale-up, lag does not show that the replicas are too few.
+    if memory.went_down or now_s - memory.changed_s > WINDOW_S:
         too_few = grown_beyond(memory.too_few, before, rate_of(memory.looks), now_s, was_try=memory.went_down)
         memory = memory._replace(too_few=too_few)
     return _at(memory, wanted, now_s, _why(scaling, demand))

@@ -64,7 +64,7 @@ def gone_down(before: TooFew | None, replicas: int, now_s: float) -> TooFew | No
 
 
 def with_look(before: tuple[Written, ...], look: Written) -> tuple[Written, ...]:
-    """Return the observations of the last `RATE_S` seconds, or only `look` if the set of partitions has changed."""
+    """Return the observations of the last `RATE_S` seconds, or only `look` if `places` changed or `total` fell."""
     if before and (before[-1].places != look.places or before[-1].total > look.total):
         return (look,)
     return (*(each for each in before if look.now_s - each.now_s <= RATE_S), look)
