@@ -89,9 +89,9 @@ class ObservedRun(NamedTuple):
     live_pods: int = 0
     """The number of drivers and executors that have not ended."""
     unmade: str = ""
-    """The reason why Kubernetes creates no driver pod, as Kubernetes reports it."""
+    """The reason that Kubernetes reports for creating no driver pod, or ""."""
     executor_trouble: str = ""
-    """The name of an executor that does not run, and the reason."""
+    """The name of an executor that does not run, and the reason, or "" if there is none."""
     unknown: str = ""
     """The reason why the state of the run could not be read, or ""."""
 

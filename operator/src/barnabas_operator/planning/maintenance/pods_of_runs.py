@@ -13,7 +13,7 @@ def is_driver(pod: Json) -> bool:
 def is_of_run(pod: Json, run: str, job_uid: str | None) -> bool:
     """True if the controller of a pod is the Job, the SparkApplication or a driver of the MaintenanceJob `run`.
 
-    `job_uid` is None if there is no Job. Kubernetes deletes pods whose controller does not exist. A driver whose
+    `job_uid` is None if there is no Job; pods of a deleted Job then count until Kubernetes deletes them. A driver whose
     controller is neither a Job nor a SparkApplication is recognized by its name.
     """
     owners = (each for each in pod["metadata"].get("ownerReferences", ()) if each.get("controller"))

@@ -77,7 +77,7 @@ def ended(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) ->
 
 
 def recalled(run: MaintenanceJob, cluster: str, mark: str, now: str) -> MaintenanceJob:
-    """Return the MaintenanceJob with the status that `mark` implies, if its previous status or its Job was lost."""
+    """Return the MaintenanceJob with the status for `mark`, the state in its annotation; its status or Job was lost."""
     if mark in FINISHED:
         truth: Truth = "True" if mark == SUCCEEDED else "False"
         phase: Phase = "Succeeded" if mark == SUCCEEDED else "Failed"

@@ -28,7 +28,7 @@ EXECUTOR_TEMPLATE_PATH: Final = "/etc/barnabas"
 EXECUTOR_TEMPLATE: Final = "executor-pod.yaml"
 """The file in the driver's pod with the pod template of the executors."""
 POD_NAME: Final = "$(BARNABAS_POD_NAME)"
-"""The environment variable of the driver's container with the pod name."""
+"""The reference to a variable with the pod name, which Kubernetes expands in the driver's container."""
 KUBERNETES: Final = "k8s://https://kubernetes.default.svc:443"
 RUN: Final = "spark.barnabas.run"
 """The setting with the uid of the run, by which a driver finds the state of an earlier attempt."""
@@ -75,7 +75,7 @@ def is_set_by_operator(name: str) -> bool:
 
 
 def master_of(run: MaintenanceJob) -> str:
-    """Return Spark's master. `local[*]` would use all cores of the node, but the pod's memory limits the tasks."""
+    """Return Spark's master: Kubernetes, or without executors `local[N]`, as `local[*]` counts the node's cores."""
     return KUBERNETES if run.spec.executors else f"local[{whole_cores(run.spec.driver.resources)}]"
 
 
@@ -144,7 +144,7 @@ def _volume(volume: RunVolume) -> Iterator[tuple[str, str]]:
 
 
 def memory_mib(resources: PodResources) -> int:
-    """Return the memory of a pod in MiB."""
+    """Return the memory of a pod in MiB: the limit, or else the request, or else `MEMORY_DEFAULT`."""
     memory = resources.limits.get("memory", resources.requests.get("memory", MEMORY_DEFAULT))
     return int(quantity_value(memory)) // MIB
 
@@ -155,6 +155,6 @@ def heap_mib(resources: PodResources) -> int:
 
 
 def whole_cores(resources: PodResources) -> int:
-    """Return the number of tasks that Spark runs in a pod at the same time."""
+    """Return the number of tasks that Spark runs in a pod at the same time: its whole cores, at least 1."""
     cpu = resources.limits.get("cpu", resources.requests.get("cpu", 1))
     return max(1, int(quantity_value(cpu)))

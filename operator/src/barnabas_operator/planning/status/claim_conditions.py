@@ -16,7 +16,10 @@ IN_USE: Final = "InUse"
 
 
 def claim_conditions(cluster: Cluster, now: str, pods: PodsState | None) -> Iterator[Condition]:
-    """Yield the conditions about deleted and resizing claims, if there are such claims; `now` is in RFC 3339."""
+    """Yield the conditions about deleted and resizing claims, if there are such claims; `now` is in RFC 3339.
+
+    While the pods cannot be read (None), the earlier conditions are kept.
+    """
     if pods is None:
         yield from as_before(cluster, CLAIMS_DELETED)
         yield from as_before(cluster, VOLUMES_RESIZING)

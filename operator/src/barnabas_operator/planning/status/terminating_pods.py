@@ -25,7 +25,7 @@ class TerminatingPod(NamedTuple):
 
 
 def terminating_pod(found: Json) -> TerminatingPod:
-    """Return the pod in an object from the API server."""
+    """Return the `TerminatingPod` for a pod's JSON from the API server."""
     meta = found["metadata"]
     return TerminatingPod(meta["name"], found.get("spec", {}).get("nodeName", ""), meta.get("deletionTimestamp", ""))
 

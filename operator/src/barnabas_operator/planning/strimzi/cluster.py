@@ -30,7 +30,7 @@ _ALIKE: Final = "all brokers of a Cluster get the settings of the KafkaNodePool 
 
 
 def converted_cluster(kafka: StrimziResource, pools: Sequence[StrimziResource]) -> JsonObject:
-    """Return the Cluster for a Kafka and its node pools, and add notes and errors about their fields to them."""
+    """Return the Cluster for a Kafka and its node pools, and add notes and errors to their sources."""
     spec = kafka.spec.section("kafka")
     with_brokers = [pool for pool in pools if _has_brokers(pool)]
     first = with_brokers[0].spec if with_brokers else spec
@@ -77,14 +77,14 @@ def _replicas(spec: Section) -> int:
 
 
 def _say_of_others(pools: Sequence[StrimziResource], first: str) -> None:
-    """Add a note to each other node pool, because its brokers get the settings of the first node pool."""
+    """Add a note to each node pool but the first, because its brokers get the settings of the first node pool."""
     for pool in pools:
         pool.spec.skip_rest()
         pool.source.hint(f"only the field replicas is converted, because {_ALIKE.format(first)}")
 
 
 def _template_of_pool(first: Section, spec: Section) -> Section | None:
-    """Return the template of the node pool, which replaces the entries for pods in the template of the Kafka."""
+    """Return the node pool's template, or None; entries in the Kafka's template that it replaces get no note."""
     if first is spec or "template" not in first:
         return None
     spec.section("template").skip(*OF_POOLS)

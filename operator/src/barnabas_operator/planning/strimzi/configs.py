@@ -26,7 +26,7 @@ def broker_config(kafka: Section) -> JsonObject:
 
 
 def topic_config(spec: Section) -> JsonObject:
-    """Return `spec.config` of a Topic."""
+    """Return `spec.config` of a Topic, and add a note about each invalid config, which is left out."""
     config = spec.take("config", dict[str, ConfigValue]) or {}
     problems = {name: config_problems({name: value}) for name, value in config.items()}
     for name, found in problems.items():

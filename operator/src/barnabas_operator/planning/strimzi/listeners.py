@@ -88,7 +88,7 @@ def _why_not(section: Section, context: ListenerContext) -> str | None:
 
 
 def _proof_type(section: Section) -> str | None:
-    """Return the type of a listener's authentication, which is plain for a custom one that has PLAIN alone."""
+    """Return the type of a listener's authentication, or plain if it is custom and allows only the mechanism PLAIN."""
     proof = section.take("authentication", dict[str, Any]) or {}
     config = proof.get("listenerConfig")
     mechanisms = config.get("sasl.enabled.mechanisms") if isinstance(config, Mapping) else None
@@ -129,7 +129,7 @@ def _is_there(broker: Section, context: ListenerContext) -> bool:
 
 
 def _advertised(brokers: list[Section], kind: str | None, context: ListenerContext) -> str | None:
-    """Return the advertised host if it is the same for all brokers; different hosts have no counterpart."""
+    """Return the advertised host that all brokers can share, or None and a note about each host that is left out."""
     hosts = {each.take("advertisedHost", str) for each in brokers}
     if len(hosts) == 1 and (kind == "nodeport" or context.brokers == 1):
         return hosts.pop()

@@ -27,7 +27,7 @@ _WITHOUT_EFFECT: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class StrimziResource:
-    """A resource of Strimzi."""
+    """A Strimzi resource as read from YAML; its `source` collects notes and errors."""
 
     source: Source
     namespace: str | None
@@ -67,7 +67,7 @@ class StrimziResource:
 
 
 def read_resource(source: Source, fields: Mapping[str, Any]) -> StrimziResource:
-    """Return the resource with the given fields, and add problems as errors to its source."""
+    """Return the resource with the given fields, and add notes and errors about its metadata to its source."""
     whole = Section(source, fields, ())
     whole.skip("apiVersion", "kind", "status")
     metadata = whole.section("metadata")

@@ -19,7 +19,7 @@ _QUOTAS: Final[Mapping[str, type[float]]] = {
 
 
 def converted_user(user: StrimziResource) -> JsonObject:
-    """Return the User. Its name is the same for all authentication types; a certificate has the name as CN."""
+    """Return the User, which has the name of the KafkaUser, without `CN=`, for all types of authentication."""
     spec = user.spec
     return user.as_kind(
         "User",

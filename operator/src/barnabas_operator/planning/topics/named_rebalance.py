@@ -132,7 +132,7 @@ class _Left:
         if self._room is None or self._state.disks is None:
             return None
         for broker in sorted({*planned.replicas, *planned.before}):
-            if broker not in self._state.disks.spaces:  # Such a broker reports no replica sizes either.
+            if broker not in self._state.disks.spaces:  # The sizes of its replicas are unknown, too.
                 return f"broker {broker} does not report its free space"
         size = self._state.disks.sizes.get(partition, 0)
         for broker in sorted(takers):

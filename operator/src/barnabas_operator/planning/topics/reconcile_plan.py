@@ -111,7 +111,7 @@ def _paused(wanted: DesiredState) -> set[str]:
 
 
 def _rebalance(wanted: DesiredState, state: ClusterState, named: NamedProgress | None) -> Rebalance | None:
-    """Return the rebalance by the plan that the Cluster names, or else one to carry out or propose, or None."""
+    """Return the rebalance by the plan that the Cluster names, or else a rebalance to carry out or propose, or None."""
     cluster = wanted.cluster
     if named is not None and not named.refusal:
         return _described(named.moves, state, is_approved=True)

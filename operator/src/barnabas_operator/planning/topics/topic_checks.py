@@ -61,7 +61,7 @@ def not_internal(topic: Topic, _cluster: ClusterState) -> Refusal | None:
 
 
 def same_name_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
-    """Refuse another name, because Kafka cannot rename a topic."""
+    """Refuse a topic name other than that in the status, because Kafka cannot rename a topic."""
     before = topic.status.topic_name if topic.status else None
     if before is None or before == topic.topic_name:
         return None
@@ -72,7 +72,7 @@ def same_name_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
 
 
 def same_cluster_as_before(topic: Topic, _cluster: ClusterState) -> Refusal | None:
-    """Refuse another Cluster for a topic that already exists in a Cluster."""
+    """Refuse a Cluster other than that in the status, because the topic exists there."""
     has_it = topic.status.cluster if topic.status else None
     if has_it is None or topic.spec.cluster in (None, has_it):
         return None
@@ -146,7 +146,7 @@ def _places_replicas(topic: Topic, found: TopicState, cluster: ClusterState) -> 
 
 
 def reachable_min_insync(topic: Topic, cluster: ClusterState) -> Refusal | None:
-    """Refuse `min.insync.replicas` above the number of replicas, because every write with acks=all would fail."""
+    """Refuse fewer replicas than `min.insync.replicas` of Topic or Cluster: every write with acks=all would fail."""
     text = declared_texts(topic.spec.config).get("min.insync.replicas")
     replicas = replicas_of(topic, cluster)
     if text is not None and int(text) > replicas:
