@@ -38,7 +38,7 @@ class Disks:
         object.__setattr__(self, "sizes", sizes)
 
     def to_come_bytes(self, broker: int, partition: TopicPartition) -> int:
-        """Return the bytes of a partition that a broker still has to copy."""
+        """Return the bytes of a partition that a broker still has to copy, up to the size of the largest replica."""
         held = self.replicas.get(broker, {}).get(partition, 0)
         return max(0, self.sizes.get(partition, 0) - held)
 

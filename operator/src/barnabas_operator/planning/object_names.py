@@ -31,7 +31,7 @@ LAG_EXPORTER_PORT: Final = 9308
 
 MAINTENANCE_JOB_LABEL: Final = "barnabas.dev/maintenance-job"
 MAINTENANCE_CLUSTER_LABEL: Final = "barnabas.dev/maintenance-cluster"
-"""The Cluster's label on a MaintenanceJob's objects. Changes to objects with `CLUSTER_LABEL` reconcile the Cluster."""
+"""The label of a MaintenanceJob's objects with the Cluster; changes to objects with `CLUSTER_LABEL` reconcile it."""
 MAINTENANCE_ROLE_LABEL: Final = "barnabas.dev/maintenance-role"
 SCHEDULE_LABEL: Final = "barnabas.dev/schedule"
 """The label of a CronJob and its MaintenanceJobs with the name of the entry in `spec.maintenance`."""
@@ -150,7 +150,7 @@ def lag_exporter_selector(cluster: str) -> Mapping[str, str]:
 
 
 def labels(cluster: str) -> Mapping[str, str]:
-    """Return the labels that every object of a Cluster has."""
+    """Return the labels that a Cluster's objects have by default."""
     return {**selector(cluster), "app.kubernetes.io/instance": cluster, MANAGED_BY_LABEL: MANAGED_BY}
 
 

@@ -44,7 +44,7 @@ def _not_ready(resource: Resource, before: Json) -> Iterator[Said]:
     if ready is None or ready.status == "True" or ready.reason in QUIET:
         return
     if condition_of(conditions, ready.reason) is not None:
-        return  # The condition of that type gets the Event instead.
+        return  # Ready repeats another condition, which gets the Event.
     was = condition_before(before, READY)
     is_under_way = ready.reason in UNDER_WAY
     if was.get("reason") != ready.reason:

@@ -19,7 +19,7 @@ def micro_time_text(now_ms: int) -> str:
 
 
 def seconds_between(first: str, last: str) -> int:
-    """Return the seconds from `first` to `last`, both in RFC 3339; negative if `last` is earlier."""
+    """Return the rounded seconds from `first` to `last`, both in RFC 3339; negative if `last` is earlier."""
     return round((datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds())
 
 

@@ -16,7 +16,7 @@ from barnabas_operator.resources.json_types import Json
 def review_cluster(wanted: Cluster, before: Cluster | None, context: AdmissionContext) -> Verdict:
     """Return the verdict on a Cluster: its problems, and warnings about settings without effect.
 
-    Problems are invalid settings, forbidden changes, and a newly named rebalance plan that does not exist.
+    Problems are invalid settings, forbidden changes, and a newly named rebalance plan that is missing or invalid.
     """
     problems = [message for _, message in pod_problems(wanted)]
     change = refuse_change(before, wanted, in_pods=True) if before is not None else None

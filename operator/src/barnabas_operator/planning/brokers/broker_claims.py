@@ -49,7 +49,7 @@ def claims_to_empty(claims: Iterable[BrokerClaim], broker_id: int) -> list[Broke
 
 
 def claims_in_use_again(claims: Iterable[BrokerClaim], places: int) -> list[BrokerClaim]:
-    """Return the claims marked as emptied whose broker exists again, because its id is below `places`."""
+    """Return the claims marked as emptied whose broker exists again; `places` is the number of brokers."""
     return [claim for claim in claims if claim.is_emptied and claim.broker_id < places]
 
 
@@ -74,7 +74,7 @@ def claims_to_erase(cluster: Cluster, claims: Iterable[BrokerClaim]) -> list[Bro
 
 
 def named(claims: Sequence[BrokerClaim]) -> str:
-    """Return the name of the first claim by name, and the number of other claims, as text."""
+    """Return the first name of a claim, in alphabetical order, and the number of other claims, as text."""
     first = min(claim.name for claim in claims)
     return first if len(claims) == 1 else f"{first} and {len(claims) - 1} more"
 

@@ -46,9 +46,9 @@ class ExternalAccess:
         return (listener.advertised_host or "", port) if port else None
 
     def address_outside(self, listener: Listener, broker_id: int) -> Address | None:
-        """Return the address at which clients reach the broker, or None until Kubernetes assigns one.
+        """Return the broker's address for clients, or None until Kubernetes assigns one.
 
-        If the host is the address of the node, it is empty until the pod is scheduled.
+        The address of the node replaces an empty host of `advertised`; the host stays empty until the pod is scheduled.
         """
         found = self.advertised(listener, broker_id)
         if found is None:

@@ -42,7 +42,7 @@ class StorageClasses(NamedTuple):
         return bool(volume.storage_class) and volume.storage_class not in self.by_name
 
     def with_names(self, names: Iterable[str]) -> "StorageClasses":
-        """Return the classes; each unknown name gets a class that binds claims at once and cannot expand volumes."""
+        """Return the classes, and for each unknown name a class that binds claims at once and cannot expand volumes."""
         return self._replace(by_name={**dict.fromkeys(names, StorageClass(False, False)), **self.by_name})
 
     @property

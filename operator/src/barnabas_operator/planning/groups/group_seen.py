@@ -28,7 +28,7 @@ class GroupSeen:
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     """The number of partitions of each topic with committed offsets or with partitions assigned to members."""
     held_back: int = 0
-    """The number of lagging records behind open transactions, hidden from read_committed consumers."""
+    """The number of lagging records that read_committed consumers cannot read yet, because a transaction is open."""
     topics_read: frozenset[str] | None = None
     """The topics that the members read, or None if the group has no members or the members report no topics."""
 

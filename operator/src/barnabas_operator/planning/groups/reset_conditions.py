@@ -68,7 +68,7 @@ def on_hold(group: ConsumerGroup, refusal: Refusal | None, why: str, now: str) -
 
 
 def reset_done(group: ConsumerGroup, work: WorkStatus, done: ResetStatus, now: str) -> WorkStatus:
-    """Return the results `work` with the condition of a reset that was carried out; `now` is in RFC 3339."""
+    """Return `work` with the condition of a reset that was carried out; `now` is in RFC 3339."""
     before = condition_of(group.conditions, OFFSETS_RESET)
     is_known = before is not None and before.status == "True" and known_reset(group) is not None
     message = before.message if before is not None and is_known else done_message(done)
@@ -87,7 +87,7 @@ def done_message(done: ResetStatus) -> str:
 
 
 def reset_planned(group: ConsumerGroup, work: WorkStatus, plan: ResetPlan, now: str) -> WorkStatus:
-    """Return the results `work` with the plan of a dry run, as a condition and as `status.reset`."""
+    """Return `work` with the plan of a dry run, as a condition and as `status.reset`."""
     reset = group.spec.offsets.reset
     assert reset is not None
     message = f"spec.offsets.reset.dryRun is true; the plan at {now} is: {plan}"
@@ -95,7 +95,7 @@ def reset_planned(group: ConsumerGroup, work: WorkStatus, plan: ResetPlan, now: 
 
 
 def reset_refused(group: ConsumerGroup, work: WorkStatus, why: Refusal, now: str, *, holds_target: bool) -> WorkStatus:
-    """Return the results `work` with the condition of a reset that was refused or has to wait.
+    """Return `work` with the condition of a reset that was refused or has to wait.
 
     `holds_target` is True if the target is scaled down for the reset, so that the next observation follows soon.
     """

@@ -146,7 +146,7 @@ def named_members(members: Iterable[Member]) -> str:
 
 
 def _scale_up_again(look: ResetLook) -> ResetStep | None:
-    """Return the next step after a reset has ended: scale the target up, and then remove or update its annotation."""
+    """Return the next step, or None, after a reset has ended: scale the target up, then change its annotation."""
     before, scale = look.before, look.scale
     if before is None or not isinstance(scale, TargetScale) or before.group != look.name:
         return None

@@ -41,7 +41,10 @@ class TooFew(NamedTuple):
 
 
 def grown_beyond(before: TooFew | None, replicas: int, rate: float | None, now_s: float, *, was_try: bool) -> TooFew:
-    """Return a memory of `replicas` as too few for `rate`; `was_try` is True if a scale-down led to `replicas`."""
+    """Return the `TooFew` for `replicas` that did not keep up with a load of `rate`.
+
+    `was_try` is True if a scale-down led to `replicas`; `hold_s` is then doubled if the load is like that in `before`.
+    """
     hold_s = HOLD_MIN_S
     if before is not None and _is_alike(before.rate, rate):
         hold_s = min(before.hold_s * (2 if was_try else 1), HOLD_MAX_S)

@@ -23,4 +23,7 @@ def place_problems(run: RunSpec, at: str) -> Iterator[str]:
                 ", ".join(f"{mount}/..." for mount in mounts)
                 or "the run has no volume yet; add a volume to the field volumes"
             )
-            yield f"{at}.options.{name} is {value}; allowed: a folder on one of the run's volumes ({below})"
+            yield (
+                f"{at}.options.{name} is {value}; allowed: a folder on one of the run's volumes ({below}), "
+                "or a URL that begins with s3a://"
+            )

@@ -77,7 +77,7 @@ def ended(run: MaintenanceJob, cluster: str, observed: ObservedRun, now: str) ->
 
 
 def recalled(run: MaintenanceJob, cluster: str, mark: str, now: str) -> MaintenanceJob:
-    """Return the MaintenanceJob with the status for `mark`, the state in its annotation; its status or Job was lost."""
+    """Return the MaintenanceJob, whose status or Job was lost, with a status by `mark`, the state in its annotation."""
     if mark in FINISHED:
         truth: Truth = "True" if mark == SUCCEEDED else "False"
         phase: Phase = "Succeeded" if mark == SUCCEEDED else "Failed"
@@ -88,7 +88,7 @@ def recalled(run: MaintenanceJob, cluster: str, mark: str, now: str) -> Maintena
 
 
 def ended_at(run: MaintenanceJob) -> str | None:
-    """Return the completion time of the run, or else the last transition time of its condition `Ready`."""
+    """Return the completion time of the run, or else the last transition time of `Ready`, or None without a status."""
     if run.status is None:
         return None
     ready = condition_of(run.status.conditions, READY)

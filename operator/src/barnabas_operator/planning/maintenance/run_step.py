@@ -55,7 +55,7 @@ Step = Wait | MakeJob | MarkStarted | ResumeJob | Watch | End | Recall
 
 
 def mark_of(run: MaintenanceJob) -> str | None:
-    """Return the state in the annotation `MARK`, or None if the annotation is missing or has another name."""
+    """Return the state in the annotation `MARK`, or None if it is missing or names another MaintenanceJob."""
     named, _, mark = run.metadata.annotations.get(MARK, "").partition(" ")
     return mark if named == run.metadata.name else None
 

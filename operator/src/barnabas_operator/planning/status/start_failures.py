@@ -25,7 +25,7 @@ def why_not_made(pods: Collection[str], events: Iterable[Json]) -> str:
 
 
 def why_not_bound(claims: Collection[str], events: Iterable[Json]) -> str:
-    """Return the last warning about the first claim, by name, whose name begins with one of `claims`, or ""."""
+    """Return the last warning about the first claim whose name begins with one of `claims`, or "" without warnings."""
     about = [event for event in events if event["involvedObject"]["name"].startswith(tuple(claims))]
     if not about:
         return ""

@@ -42,7 +42,7 @@ def is_asked_for(cluster: Cluster) -> bool:
 
 
 def is_uneven(state: ClusterState) -> bool:
-    """True if a broker has so much less load than the average that a rebalance should be planned."""
+    """True if `is_calm`, and a broker's load is below `UNEVEN_SHARE` of the average, so that a rebalance is useful."""
     counted = loads(state)
     mean = sum(counted[broker] for broker in state.homes) / max(1, len(state.homes))
     return is_calm(state) and min(counted[broker] for broker in state.homes) < UNEVEN_SHARE * mean
@@ -105,7 +105,7 @@ class _Plan:
         return tuple(MoveReplicas(topic, rows) for topic, rows in sorted(changed.items()))
 
     def _give(self, broker: int, partition: TopicPartition) -> None:
-        """Move a replica to the least loaded broker that can take it, unless its load would reach that of `broker`."""
+        """Move a replica from `broker` to the least loaded broker that can take it, if this evens out their loads."""
         row, weight = self._rows[partition], self._weight(partition)
         fit = [each for each in self._homes if self._fits(each, broker, partition)]
         taker = min(fit, key=lambda each: (self.loads[each], each), default=None)

@@ -43,7 +43,7 @@ class ReconcilePlan(NamedTuple):
     named: NamedProgress | None = None
     """The progress of the rebalance plan that the Cluster names."""
     log_dir_moves: tuple[LogDirMove, ...] = ()
-    """The moves between log dirs that begin now, only while no replica moves between brokers."""
+    """The moves between log dirs that begin now; empty while replicas move between brokers."""
 
 
 def plan_reconcile(wanted: DesiredState, state: ClusterState) -> ReconcilePlan:

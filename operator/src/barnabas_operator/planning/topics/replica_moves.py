@@ -40,7 +40,7 @@ class ReplicaMoves:
         return MoveReplicas(name, changed) if changed else None
 
     def _row(self, now: ReplicaIds, factor: int, partition: TopicPartition) -> ReplicaIds:
-        """Return the new replicas of a partition, or `now` if no broker has enough space.
+        """Return the new replicas of a partition, or `now` if lack of space would leave out a replica or a rack.
 
         Surplus replicas are removed first, replicas on leaving brokers are replaced, and missing replicas are appended.
         """

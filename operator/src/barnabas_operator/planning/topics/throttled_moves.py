@@ -32,7 +32,7 @@ def throttles(topics: Iterable[Topic], begin: Iterable[MoveReplicas], state: Clu
 
 
 def _lists(moves: Mapping[int, ReplicaIds], topic: TopicState) -> dict[str, str | None]:
-    """Return the throttle configs: leaders are all current and new replicas, followers are all new replicas.
+    """Return the throttle configs: `LEADERS` lists all current and new replicas, `FOLLOWERS` all new replicas.
 
     None means no replica. The values do not change between the beginning and the end of a move.
     """

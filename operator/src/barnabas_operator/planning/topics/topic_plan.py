@@ -61,8 +61,8 @@ def plan_evacuation(
 ) -> tuple[MoveReplicas, ...]:
     """Return the moves of all remaining replicas away from brokers that will be removed, even of undeclared topics.
 
-    Topics in `factors`, the internal topics, also get that number of replicas. A topic that needs more brokers than
-    are available is not moved. `moves` plans the moves of replicas.
+    Topics in `factors`, the internal topics, also get the number of replicas that `factors` holds. A topic that needs
+    more brokers than are available is not moved. `moves` plans the moves of replicas.
     """
     moved = {step.topic for plan in plans for step in plan.steps if isinstance(step, MoveReplicas)}
     moves, followed = moves or ReplicaMoves(cluster), {} if cluster.awaited else factors

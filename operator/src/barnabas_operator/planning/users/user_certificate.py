@@ -35,7 +35,7 @@ class UserCertificate(NamedTuple):
 
 
 def clients_authority(key: str, trusted: str) -> ClientsAuthority:
-    """Return the authority with the certificate of `key` first; an invalid key or certificate is not reordered."""
+    """Return the authority with the certificate of `key` first in `trusted`, or unchanged if a text is invalid."""
     try:
         return ClientsAuthority(key, pem_of(signer_first(key, certificates_in(trusted))))
     except ValueError:
