@@ -24,7 +24,7 @@ class DeleteOffsets(NamedTuple):
 
 
 def needs_finalizer(group: ConsumerGroup) -> bool:
-    """True if the deletion policy requires a step, or a reset may have scaled the target down."""
+    """True if the deletion policy requires a step, or a reset may scale or have scaled the target down."""
     reset = group.spec.offsets.reset
     scales = reset is not None and reset.when_active == "ScaleDown"
     return scales or was_resetting(group) or group.spec.deletion_policy != "Retain"

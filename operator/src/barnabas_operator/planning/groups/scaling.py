@@ -155,7 +155,7 @@ def _up(scaling: Scaling, demand: Demand, wanted: int, memory: Memory, now_s: fl
 
 
 def _down(scaling: Scaling, demand: Demand, memory: Memory, now_s: float) -> Decision:
-    """Return the decision to scale down to the most replicas that lag required during `WINDOW_S`, or to stay."""
+    """Return the decision to scale down, by at most half, to what the lag required during `WINDOW_S`, or to stay."""
     calm = memory.calm
     if calm is None or now_s - calm.since_s < WINDOW_S:
         return _stay(memory)

@@ -65,7 +65,7 @@ def _env_problems(run: RunSpec, at: str) -> Iterator[str]:
 
 
 def _volume_problems(run: RunSpec, at: str) -> Iterator[str]:
-    """Yield volumes with a reserved name, and volumes that share a mount path."""
+    """Yield volumes with a reserved name, and volumes whose mount path is reserved or used by another volume."""
     taken = OWN_FOLDERS | ({run.event_logs.mount_path} if run.event_logs is not None else set())
     for each in run.volumes:
         if each.name in OWN_VOLUMES:

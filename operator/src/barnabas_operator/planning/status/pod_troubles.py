@@ -70,7 +70,7 @@ def _at_limit(pod: Json) -> str:
 
 
 def _last_words(log: str) -> str:
-    """Return the last line of a log that reports an error, or else the last line."""
+    """Return the last line of a log that reports an error, or else the last line, without the time at its beginning."""
     lines = [line for line in log.strip().splitlines() if line.strip()]
     severe = [line for line in lines if _SEVERE.search(line)]
     return _TIME_OF_DAY.sub("", (severe or lines or [""])[-1]).strip()

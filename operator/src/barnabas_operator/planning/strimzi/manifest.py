@@ -57,7 +57,7 @@ class StrimziResource:
         return {name: text for name, text in self.labels.items() if not name.startswith(_LABELS_OF_TOOLS)}
 
     def as_kind(self, kind: str, spec: JsonObject) -> JsonObject:
-        """Return the Barnabas resource that replaces the Strimzi resource."""
+        """Return the Barnabas resource that replaces the Strimzi resource, without Strimzi's labels and annotations."""
         annotations = {name: text for name, text in self.annotations.items() if not name.startswith("strimzi.io/")}
         annotations = {name: text for name, text in annotations.items() if name not in _WITHOUT_EFFECT}
         metadata = given(

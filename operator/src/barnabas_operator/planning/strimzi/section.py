@@ -84,7 +84,10 @@ class Section:
         return not self._fields
 
     def take(self, name: str, kind: type[T]) -> T | None:
-        """Return the value of a field, or None if it is missing; add an error and return None if its type is wrong."""
+        """Return the value of a field, which then counts as read, or None if it is missing.
+
+        If its type is wrong, add an error and return None.
+        """
         self._read.add(name)
         value = self._fields.get(name)
         if value is None:
@@ -145,6 +148,6 @@ class Section:
 
 
 def given(**fields: object) -> JsonObject:
-    """Return the fields that are neither None nor empty."""
+    """Return the fields that are neither None nor empty, with lists for tuples."""
     there = {name: value for name, value in fields.items() if value is not None and value not in ({}, (), [])}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in there.items()}

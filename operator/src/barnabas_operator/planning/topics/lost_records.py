@@ -45,7 +45,7 @@ def records_lost(lost: Sequence[Trouble], which: str) -> Refusal:
 
 
 def named(texts: Sequence[str]) -> str:
-    """Return the first `NAMED_MAX` texts, and the number of other texts."""
+    """Return the first `NAMED_MAX` texts and the number of other texts, as one text."""
     more = f" and {len(texts) - NAMED_MAX} more" if len(texts) > NAMED_MAX else ""
     return ", ".join(texts[:NAMED_MAX]) + more
 

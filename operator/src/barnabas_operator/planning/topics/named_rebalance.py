@@ -96,7 +96,7 @@ class _Left:
         return self._state.topics[planned.topic].partitions[planned.partition] == planned.replicas
 
     def why_not(self, planned: PlannedPartition) -> str | None:
-        """Return why the partition is left out, or None if it has moved, is moving or can move."""
+        """Return why the partition is left out, or reserve its space and return None if it can move or has moved."""
         topic = self._state.topics.get(planned.topic)
         if topic is None:
             return "the topic was deleted"

@@ -49,7 +49,7 @@ def is_uneven(state: ClusterState) -> bool:
 
 
 def is_calm(state: ClusterState) -> bool:
-    """True if no broker is down, restarting or to be removed, and all replicas are in sync.
+    """True if no broker is down, awaited, restarting or to be removed, and all replicas are in sync.
 
     Partitions that are being reassigned may have replicas out of sync, but need a leader.
     """
