@@ -45,7 +45,7 @@ def _of_claim(volume: Section) -> JsonObject:
 
 
 def _of_folder(volume: Section) -> JsonObject:
-    """Return a volume on a claim that replaces an ephemeral volume; the size limit becomes the size."""
+    """Return the volume on a claim that replaces an ephemeral volume of that size limit, and add a note."""
     volume.skip("kraftMetadata")
     size = volume.take("sizeLimit", str) or NO_LIMIT
     why = f"becomes a claim of {size} that is deleted with the Cluster, because brokers keep records only on claims"
