@@ -5,7 +5,7 @@ from barnabas_core.errors import ApiError
 
 
 class AppendWaits:
-    """The waiting appends: those with acks=all in `commits`, and others that wait for a sync (`flush.messages`)."""
+    """The waiting appends: with acks=all they wait for replication, otherwise for a sync (`flush.messages`)."""
 
     __slots__ = ("_syncs", "commits")
 
@@ -23,12 +23,12 @@ class AppendWaits:
             self._syncs.wait(end_offset, done)
 
     def synced(self, ack_end_offset: int) -> None:
-        """Complete the appends below `ack_end_offset` that wait for a sync."""
+        """Complete the appends that wait for a sync of the log up to `ack_end_offset` or less."""
         if self._syncs is not None:
             self._syncs.committed(ack_end_offset)
 
     def fail(self, error: ApiError) -> None:
-        """Fail all waiting appends."""
+        """Fail all waiting appends with `error`."""
         self.commits.fail(error)
         if self._syncs is not None:
             self._syncs.fail(error)

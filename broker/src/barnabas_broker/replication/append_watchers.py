@@ -1,10 +1,10 @@
-"""The observers of a partition's changes, on behalf of its followers."""
+"""The observers that a partition notifies of changes, so that waiting fetches of followers are answered."""
 
 from typing import Protocol
 
 
 class AppendWatcher(Protocol):
-    """The observer of a partition's changes, on behalf of a follower's fetch session; the calls are cheap."""
+    """An observer that a partition notifies of changes, for one follower. The calls must be cheap."""
 
     def changed(self) -> None:
         """Record that records were appended or the leadership changed."""
@@ -24,10 +24,10 @@ class AppendWatchers:
         self.by_follower: dict[int, AppendWatcher] = {}
 
     def watch(self, follower_id: int, watcher: AppendWatcher) -> None:
-        """Notify the watcher of all changes, instead of the follower's previous watcher."""
+        """Register the watcher of a follower, instead of the follower's previous watcher."""
         self.by_follower[follower_id] = watcher
 
     def unwatch(self, follower_id: int, watcher: AppendWatcher) -> None:
-        """Stop notifying the watcher, unless another watcher has replaced it."""
+        """Unregister the watcher of a follower, unless another watcher has replaced it."""
         if self.by_follower.get(follower_id) is watcher:
             del self.by_follower[follower_id]

@@ -37,7 +37,7 @@ class CommitQueue:
         waiting = self.waiting
         if not waiting or waiting[-1][0] <= end_offset:
             waiting.append((end_offset, done))
-        else:  # A client has retried a batch that is already in the log.
+        else:  # A retried batch is already in the log, below later batches.
             waiting.insert(sum(1 for other, _ in waiting if other <= end_offset), (end_offset, done))
 
     def committed(self, high_watermark: int) -> None:

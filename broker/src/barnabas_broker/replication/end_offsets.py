@@ -28,9 +28,9 @@ CONSUMER: Final = -1
 LATEST: Final = -1
 EARLIEST: Final = -2
 ANSWER_S: Final = 2.0
-"""The request timeout in seconds, after which the partitions of a broker are left out."""
+"""The maximum time in seconds for all requests to one broker; the result lacks partitions not answered by then."""
 PARTITIONS_A_REQUEST: Final = 500
-"""The maximum number of partitions in a request, which occupy the event loop of each broker for a few milliseconds."""
+"""The maximum number of partitions in a request, so that no event loop is blocked for more than a few ms."""
 
 Topic = ListOffsetsRequest.ListOffsetsTopic
 
@@ -48,7 +48,7 @@ class EndOffsets:
         """Return the high watermarks of partitions, or their log start offsets if `end` is EARLIEST.
 
         The result lacks partitions without a leader, partitions that this broker leads, and partitions whose leader
-        does not answer.
+        does not answer or returns an error.
         """
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         async for topic_partition in in_turns(partitions, PARTITIONS_A_REQUEST):

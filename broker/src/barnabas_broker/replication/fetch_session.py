@@ -50,7 +50,7 @@ class FetchEnvironment(NamedTuple):
     timers: Timers
     config: Callable[[], BrokerConfig]
     storage_failed: Callable[[Partition, StorageError], object]
-    """Take the partition or its whole log dir offline."""
+    """Take the partition or its whole log dir offline, unless the error is temporary, such as a full disk."""
     on_suspect: Callable[[int], object]
     """Report that the connection to a broker failed, so that the controller checks whether the broker is alive."""
 
@@ -120,7 +120,7 @@ class FetchSession:
         return bool(self._changed or self._forgotten)
 
     def follow(self, partition: Partition) -> None:
-        """Fetch a partition from its log end offset, in its current leader epoch."""
+        """Add the partition if the session lacks it; end its pause, and name it in the next request."""
         key = _key(partition)
         followed = self._followed.setdefault(key, Followed(partition))
         followed.partition = partition
@@ -130,7 +130,7 @@ class FetchSession:
         self._changed[key] = followed
 
     def unfollow(self, partition: Partition) -> None:
-        """Remove a partition from the session."""
+        """Remove a partition; if a request has named it, the next request tells the leader to forget it."""
         key = _key(partition)
         followed = self._followed.pop(key, None)
         if followed is None:
@@ -146,7 +146,10 @@ class FetchSession:
             self.unfollow(followed.partition)
 
     def restart(self, next_number: int) -> None:
-        """Begin a new session whose first request has the number `next_number` and names all unpaused partitions."""
+        """Begin a new session whose first request has the number `next_number` and names all unpaused partitions.
+
+        The results that have not been applied yet are dropped.
+        """
         self.session_id, self.session_epoch = NO_SESSION, 0
         self._first_number = next_number
         self._forgotten.clear()
@@ -156,7 +159,10 @@ class FetchSession:
         self._changed = {key: each for key, each in self._followed.items() if each.pause is None}
 
     def news(self, number: int) -> tuple[dict[bytes, list[FetchPartition]], dict[bytes, list[int]]]:
-        """Remove the queued changes; return the partitions to name and to forget in the next request, by topic id."""
+        """Empty the queue of changes; return the partitions to name and to forget in a request, by topic id.
+
+        A partition is not named if the throttle pauses it, or if its log has to be synced first.
+        """
         changed, self._changed = self._changed, {}
         forgotten, self._forgotten = self._forgotten, {}
         max_bytes = self._environment.config().replica_fetch_max_bytes
@@ -175,7 +181,7 @@ class FetchSession:
         return named, indexes
 
     def _position(self, key: Key, followed: Followed) -> FetchPosition | None:
-        """Return the fetch position; None if the partition is no longer followed, or its log has to be synced first.
+        """Return the fetch position, None if the partition was removed, its log failed or has to be synced first.
 
         A fetch confirms to the leader that all earlier records are on the follower's disk.
         """
@@ -206,7 +212,10 @@ class FetchSession:
         self.session_epoch = self.session_epoch % SESSION_EPOCH_MAX + 1
 
     def arrived(self, number: int, response: ReplicaFetchResponse) -> bool:
-        """Queue the results in the response to a request; return False if the leader refused the whole request."""
+        """Queue the results of a response; return False if the leader refused the request.
+
+        A response to a request of an earlier session is ignored.
+        """
         if number < self._first_number:
             return True
         if response.error or response.session_id == NO_SESSION:

@@ -1,7 +1,8 @@
-"""The fetcher of partitions from one leader, which always has a request in flight.
+"""The fetcher of partitions from one leader.
 
-The leader delays a response until it has records. A partition that is added in the meantime does not wait: the fetcher
-names the partition in a second request, and the leader then answers the first request at once.
+The fetcher always has a request in flight, and the leader delays the response until records arrive. A partition that is
+added in the meantime does not wait: the fetcher names the partition in a second request, and the leader then answers
+the first request at once.
 """
 
 import logging
@@ -53,7 +54,7 @@ class Fetcher:
         self.bytes_in = 0
 
     def follow(self, partition: Partition) -> None:
-        """Fetch a partition in its current leader epoch."""
+        """Begin to fetch a partition, or continue in its current leader epoch without a pause."""
         self.session.follow(partition)
         self._wake()
 
@@ -75,7 +76,7 @@ class Fetcher:
             self._retry = None
 
     def _wake(self) -> None:
-        """Send one request in the next turn of the event loop, after a change that may concern many partitions."""
+        """Call `_ask` once in the next turn of the event loop, even after changes of many partitions."""
         if not self._is_woken:
             self._is_woken = True
             self._environment.timers.call_soon(self._woken)
@@ -85,7 +86,7 @@ class Fetcher:
         self._ask()
 
     def _ask(self) -> None:
-        """Send a request if no request is in flight, or a second request to name or forget partitions."""
+        """Connect if needed; send a request if none is in flight, or a second request to name or forget partitions."""
         if self.session.is_empty:
             self._rest()
             return
@@ -145,7 +146,7 @@ class Fetcher:
 
     @timed("append of fetched records")
     def _take_over(self) -> None:
-        """Apply queued results in several turns of the event loop, so that a large response does not block the loop."""
+        """Apply queued results in several turns of the event loop, then send the next request."""
         self._is_taking_over = self.session.take_over(APPENDED_BYTES)
         if self._is_taking_over:
             self._environment.timers.call_soon(self._take_over)

@@ -30,7 +30,7 @@ class Fetchers:
         self._fetched_from: dict[tuple[UUID, int], Fetcher] = {}
 
     def follow(self, partition: Partition) -> None:
-        """Fetch a partition from its current leader, in its current leader epoch."""
+        """Fetch a partition from its current leader in its current leader epoch, and no longer from another leader."""
         key = partition.topic_id, partition.topic_partition.partition
         leader_id = partition.state.leader
         previous = self._fetched_from.get(key)
@@ -43,7 +43,7 @@ class Fetchers:
         fetcher.follow(partition)
 
     def go_on(self, partition: Partition) -> None:
-        """Continue to fetch a followed partition after a sync of its log."""
+        """Continue to fetch a partition after a sync of its log, if the partition is being fetched."""
         fetcher = self._fetched_from.get((partition.topic_id, partition.topic_partition.partition))
         if fetcher is not None:
             fetcher.follow(partition)

@@ -34,24 +34,24 @@ class FollowerPartition:
     def __init__(self, session: Session, topic: FetchTopic, partition: Partition, wanted: FetchPartition) -> None:
         self._session = session
         self._told = (NO_OFFSET, NO_OFFSET)
-        """The high watermark and the log start offset in the last result for the follower."""
+        """The high watermark and the log start offset in the last result, NO_OFFSET if both must be sent again."""
         self.topic = topic
         self.partition = partition
         self.wanted = wanted
         self.is_waiting = False
 
     def changed(self) -> None:
-        """Notify the session that records were appended or the leadership changed."""
+        """Notify the session, if the follower waits, that records were appended or the leadership changed."""
         if self.is_waiting:
             self._session.has_records(self)
 
     def high_watermark_advanced(self) -> None:
-        """Notify the session that the high watermark or the log start offset advanced."""
+        """Notify the session, if the follower waits, that the high watermark or the log start offset advanced."""
         if self.is_waiting:
             self._session.has_news(self)
 
     def named(self, wanted: FetchPartition, broker_epoch: int, now_ms: int) -> FetchResult | None:
-        """Record the fetch offset of a follower; return a result if the follower's log diverges from the leader's.
+        """Record the fetch offset in a request; return a result if the follower's log diverges, otherwise None.
 
         Raises ApiError if this broker does not lead, the follower is no replica, or the log lacks the fetch offset, and
         StorageError.
@@ -108,7 +108,7 @@ class FollowerPartition:
         return self._session.follower_id in self.partition.state.isr
 
     def sent(self, records: FileSlice) -> FetchResult:
-        """Return the result with these records.
+        """Return the result with these records, and count the bytes.
 
         The partition gets no further result until the follower names it again.
         """

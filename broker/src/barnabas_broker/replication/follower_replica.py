@@ -52,7 +52,7 @@ class FollowerReplica:
         """
         own_epoch, own_end_offset = self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
         if end_offset < 0:
-            kept = self.log.high_watermark  # The leader's log has no leader epochs to compare.
+            kept = self.log.high_watermark  # The leader has no leader epoch to compare.
         elif own_epoch < 0:
             kept = end_offset
         else:

@@ -185,14 +185,14 @@ class FollowerSession:
             self._environment.timers.call_soon(self._woken)
 
     def has_news(self, partition: FollowerPartition) -> None:
-        """Mark a partition whose high watermark and log start offset the next response has to include."""
+        """Include the partition's high watermark and log start offset in the next response, but do not hasten it."""
         self._news[partition] = None
 
     def fetch(self, request: FetchRequest, respond: Respond) -> None:
         """Answer the previous request if it still waits; then answer this request, at once or later.
 
         This request is answered at once if its results have `min_bytes` bytes, an error or a diverging epoch, if it is
-        the first of the session, or if its `max_wait_ms` is 0. Its fetch offsets show which records the follower has.
+        the first of the session, or if its `max_wait_ms` is 0. Its fetch offsets are the follower's progress.
         """
         self.end_wait()
         attempt = _Attempt(is_urgent=self.next_epoch == 0 or request.max_wait_ms <= 0)
@@ -271,7 +271,7 @@ class FollowerSession:
         self._answer_if_due(_Attempt(is_urgent=True))
 
     def _answer_if_due(self, attempt: _Attempt) -> bool:
-        """Read the ready partitions; answer and return True if they have `min_bytes` or an urgent result."""
+        """Read the ready partitions; answer and return True if they have `min_bytes` or the attempt is urgent."""
         for each in list(self._ready):
             if not self._read(each, attempt):
                 break

@@ -45,7 +45,7 @@ class IsrProposer(Protocol):
         ...
 
     def isr_change(self, *, confirms: bool) -> IsrChange | None:
-        """Return the pending proposal, or with `confirms` the known ISR; None if no proposal is pending."""
+        """Return the proposed ISR, or with `confirms` the ISR in the metadata; None if no proposal is pending."""
         ...
 
     def isr_change_refused(self, change: IsrChange) -> None:
@@ -76,7 +76,7 @@ class IsrChanges:
         """The number of attempts to write a proposal that were refused or whose outcome is unknown."""
 
     def propose(self, proposer: IsrProposer) -> None:
-        """Write a proposal in the next turn of the event loop, or within `JOINS_TOGETHER_S` if it is not urgent."""
+        """Queue a proposal, to be written in the next turn of the event loop, or later if it is not urgent."""
         which = proposer.topic_partition
         if _may_wait(proposer) and which not in self._urgent:
             self._joining[which] = proposer

@@ -23,13 +23,13 @@ from barnabas_core.topic_partition import TopicPartition
 log = logging.getLogger(__name__)
 
 VERSION: Final = 8
-"""The version of the Metadata request, whose responses have leader epochs from version 7 on."""
+"""The version of the Metadata requests; responses of version 7 and higher have leader epochs."""
 NEWS_S: Final = 3.0
 """The maximum wait in seconds for another broker to learn the new leaders."""
 PAUSE_S: Final = 0.05
 """The pause in seconds between two requests to a broker; a change takes 0.1 to 0.2 s to arrive on Kubernetes."""
 TOPICS_A_REQUEST: Final = 200
-"""The maximum number of topics in a request, which occupy the other broker's event loop for a few milliseconds."""
+"""The maximum number of topics in a request, which the other broker answers in a few milliseconds."""
 
 ExpectedEpochs = Mapping[TopicPartition, int]
 
@@ -53,7 +53,10 @@ class LeaderPropagation:
         self._timeout = timeout
 
     async def until_heard(self, topics: Collection[str]) -> None:
-        """Return once all other live brokers know the current leaders of these topics, or after `NEWS_S` seconds."""
+        """Return once all other live brokers know the current leaders of these topics, or after `NEWS_S` seconds.
+
+        A broker whose connection fails is not waited for.
+        """
         others = [broker_id for broker_id in self._image.live_brokers() if broker_id != self._broker_id]
         expected = self._leader_epochs(topics)
         if expected:

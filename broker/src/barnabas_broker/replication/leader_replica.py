@@ -40,7 +40,7 @@ class FollowerProgress:
         self.fetched_ms = NEVER_MS
         self.leader_end_at_fetch = UNKNOWN_OFFSET
         self.left_at = UNKNOWN_OFFSET
-        """The log end offset at which the follower was found to lag; beyond it, the follower may rejoin the ISR."""
+        """The follower's log end offset when it was found to lag; beyond that offset, it may rejoin the ISR."""
 
     def fetched(
         self, broker_epoch: int, fetch_offset: int, log_start_offset: int, leader_end_offset: int, now_ms: int
@@ -172,7 +172,7 @@ class LeaderReplica:
     def isr_without_laggards(self, log_end_offset: int, now_ms: int, lag_ms_max: int) -> frozenset[int] | None:
         """Return the ISR without replicas that lag too long, None if no replica lags or a proposal is pending.
 
-        From now on, replicas may join again after a refused proposal.
+        The call also ends the effect of a refused proposal, so that replicas may join again.
         """
         self.is_refused = False
         if self.pending_isr is not None:
@@ -192,9 +192,9 @@ class LeaderReplica:
         self.pending_isr = isr
 
     def proposal(self, own_broker_epoch: int, *, confirms: bool) -> dict[int, int] | None:
-        """Return the members of the proposed ISR, or with `confirms` of the known ISR; None if no proposal is pending.
+        """Return the proposed ISR, or with `confirms` the ISR in the metadata; None if no proposal is pending.
 
-        Each member has its broker epoch, as of its last fetch (KIP-903).
+        The result maps each broker id to its broker epoch, as of the last fetch (KIP-903).
         """
         if self.pending_isr is None:
             return None

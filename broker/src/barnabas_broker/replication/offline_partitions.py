@@ -42,7 +42,7 @@ class OfflinePartitions:
         self._resign = resign
         self._rounds = FairRounds(clock, timers, lookup.partitions, self._follow_log_dir)
         self._full: set[str] = set()
-        """The log dirs that are full according to the last log line about each of them."""
+        """The full log dirs, each logged once until the log dir has free space again."""
 
     @contextmanager
     def using(self, name: str | None, index: int, topic_id: bytes | None = None) -> Iterator[Partition]:
@@ -111,7 +111,7 @@ class OfflinePartitions:
             self.log_dir_failed(error)
 
     def log_dir_failed(self, error: StorageError) -> None:
-        """Take all partitions of a log dir offline."""
+        """Mark a log dir as failed, and begin to take its partitions offline."""
         affected = self._logs.fail_dir(error)
         if affected:
             log.error("log dir %s is offline with %d partitions: %s", error.log_dir, len(affected), error)

@@ -119,7 +119,7 @@ class Partition:
         return min(self.log.config.min_insync_replicas, len(self.state.replicas))
 
     def configure(self, config: LogConfig) -> None:
-        """Apply the settings of the topic."""
+        """Apply the settings of the topic; a lower `min.insync.replicas` may advance the high watermark."""
         self.log.configure(config)
         self.inspects_records = inspects_records(config)
         self.batch_bytes_max = config.message_bytes_max
@@ -145,7 +145,7 @@ class Partition:
         self._wake_all()
 
     def come_back(self, log: Log) -> None:
-        """Serve a log that was loaded again, once the metadata no longer relies on the failed log."""
+        """Serve a reloaded log; the caller has checked that the metadata no longer relies on the failed log."""
         config, self.failure = self.log.config, None
         log.commit_to(min(self.log.high_watermark, log.log_end_offset))
         self._use(log)
@@ -199,11 +199,11 @@ class Partition:
 
     def _lead(self, state: PartitionState, now_ms: int) -> None:
         broker_id, is_eligible = self._environment.broker_id, self._environment.is_eligible
-        self.log.compaction.lower_to(self.log.log_end_offset)  # The bounds may stem from a leader with a longer log.
+        self.log.compaction.lower_to(self.log.log_end_offset)  # An earlier leader may have had a longer log.
         self.leader = LeaderReplica(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
 
     def check_readable(self, current_leader_epoch: int) -> None:
-        """Raise ApiError unless this replica leads in the client's leader epoch (KIP-320); -1 means any epoch."""
+        """Raise ApiError if this replica is offline, or does not lead in this leader epoch (KIP-320; -1 for any)."""
         if self.failure is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failure))
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
@@ -233,11 +233,11 @@ class Partition:
             )
 
     def append_as_leader(self, batch: memoryview, header: BatchHeader, now_ms: int) -> LogAppend:
-        """Append a checked batch and wake waiting requests; `now_ms` is the wall-clock time.
+        """Append a validated batch unless it is a duplicate; wake waiting requests. `now_ms` is the wall-clock time.
 
         Raises ApiError if the sequence, timestamp or size is wrong or this replica does not lead, and StorageError.
         """
-        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:  # `must_inspect` refuses old timestamps.
+        if header.max_timestamp_ms > now_ms + self._timestamp_after_max_ms:
             allowed = f"message.timestamp.after.max.ms={self.log.config.timestamp_after_max_ms}"
             message = (
                 f"the timestamp {header.max_timestamp_ms} exceeds the broker's time {now_ms} by more than {allowed}"
@@ -256,7 +256,7 @@ class Partition:
         self.messages_in += header.record_count
         self.bytes_in += size_bytes
         since_boot_ms = 0
-        if leader.followers:  # Only the lag of followers depends on the time.
+        if leader.followers:  # Without followers, the time is not needed.
             since_boot_ms = monotonic_ms(self._environment.clock)
             leader.appended(appended.base_offset, since_boot_ms)
         self._advance_high_watermark(since_boot_ms)
@@ -317,7 +317,10 @@ class Partition:
             watcher.changed()
 
     def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
-        """Return batches from `offset` to `offset_max`, None if there are none. Raises ApiError and StorageError."""
+        """Return batches from `offset` to `offset_max`, None if there are none; count their bytes as sent to clients.
+
+        Raises ApiError and StorageError.
+        """
         records = self.log.read(offset, length_max, offset_max, at_least_one_batch=at_least_one_batch)
         if records is not None:
             self.bytes_out += records.length
@@ -342,7 +345,7 @@ class Partition:
     def fetched_by(
         self, follower_id: int, broker_epoch: int, fetch_offset: int, log_start_offset: int, now_ms: int
     ) -> None:
-        """Record a fetch, which confirms that all records below `fetch_offset` are on the follower's disk."""
+        """Record that a follower has all records below `fetch_offset`; update the high watermark and the ISR."""
         leader, log = self.leader, self.log
         follower = None if leader is None else leader.followers.get(follower_id)
         if leader is None or follower is None:
@@ -366,7 +369,7 @@ class Partition:
             self._environment.propose_isr(self)
 
     def isr_change(self, *, confirms: bool) -> IsrChange | None:
-        """Return the pending proposal, or with `confirms` the known ISR; None if no proposal is pending."""
+        """Return the proposed ISR, or with `confirms` the ISR in the metadata; None if no proposal is pending."""
         leader, state = self.leader, self.state
         own_epoch = self._environment.own_broker_epoch()
         epochs = None if leader is None else leader.proposal(own_epoch, confirms=confirms)

@@ -13,7 +13,7 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class PartitionLookup:
-    """The lookup of partitions; `is_awake` returns False while this broker has to check which brokers lead."""
+    """The lookup of partitions; `is_awake` returns False while a resumed process checks which brokers lead."""
 
     def __init__(
         self, broker_id: int, image: MetadataImage, states: ReplicaStates, is_awake: Callable[[], bool]
@@ -29,7 +29,7 @@ class PartitionLookup:
     def find(self, name: str | None, topic_id: bytes | None, index: int) -> Partition:
         """Return a partition by topic name or, without a name, by topic id.
 
-        Raises ApiError if this broker does not have the partition.
+        Raises ApiError if this broker does not have the partition, or has to check which brokers lead.
         """
         if not self._is_awake():
             raise ApiError(

@@ -83,9 +83,9 @@ class Purgatory:
         return WaitList(self)
 
     def watch(self, operation: DelayedOperation, lists: Iterable[WaitList], timeout_s: float) -> Callable[[], None]:
-        """Try an operation after each change of its partitions, until `timeout_s`.
+        """Try an operation after each change of its partitions; after `timeout_s` seconds, call its `expire`.
 
-        Returns a function that ends the wait.
+        Returns a function that ends the wait without an answer.
         """
         waiting = _Waiting(operation, tuple(lists))
         for wait_list in waiting.lists:

@@ -102,7 +102,7 @@ class RecordLog:
 def _read_in_thread(
     hosted: Partition, records: FileSlice, on_ready: Callable[[], object]
 ) -> Generator[None, None, bytes]:
-    """Read records in a thread, so that a slow disk does not block the event loop; return the bytes."""
+    """Read records in a thread, because a disk may be slow; yield None until the thread ends, then return the bytes."""
     loop = asyncio.get_running_loop()
     reading = loop.run_in_executor(hosted.log.threads, records.file.read_at, records.position, records.length)
 

@@ -15,11 +15,11 @@ class Fetching(Protocol):
     """The fetchers of the followers on this broker."""
 
     def follow(self, partition: Partition) -> None:
-        """Fetch a partition from its current leader, in its current leader epoch."""
+        """Fetch a partition from its current leader in its current leader epoch, and no longer from another leader."""
         ...
 
     def go_on(self, partition: Partition) -> None:
-        """Continue to fetch a followed partition after a sync of its log."""
+        """Continue to fetch a partition after a sync of its log, if the partition is being fetched."""
         ...
 
     def unfollow(self, partition: Partition) -> None:
@@ -44,4 +44,4 @@ class ReplicaEnvironment(NamedTuple):
     is_awake: Callable[[], bool]
     """Return False if the process was suspended and has not checked since then which brokers lead."""
     turned_away: Callable[[], object]
-    """Record a request that was refused because another broker leads, or because of its leader epoch."""
+    """Record the time of a request that was refused because another broker leads, or for its leader epoch."""

@@ -127,7 +127,7 @@ class ReplicaManager:
             log.info("%s is online again", topic_partition)
 
     def offline(self) -> list[TopicPartition]:
-        """Return the assigned partitions that cannot be served, because of a failed disk or a damaged log."""
+        """Return the assigned partitions whose logs failed, or could not be found, loaded or created."""
         return [each for each in self._assigned() if not (self.states.is_unmade(each) or self._is_served(each))]
 
     def out_of_sync(self) -> list[TopicPartition]:
@@ -155,7 +155,10 @@ class ReplicaManager:
         return partition is not None and partition.failure is None
 
     async def start(self) -> None:
-        """Create the assigned partitions, some in each turn of the event loop, and follow changes of the image."""
+        """Create the assigned partitions, follow changes of the image, and remove logs of unassigned partitions.
+
+        The work is spread over many turns of the event loop.
+        """
         self.checkpointed = self._logs.checkpointed_high_watermarks()
         are_online = all(each.is_online for each in self._logs.log_dirs)
         absent = set() if are_online else set(self._assigned()) - self._logs.logs.keys()
@@ -175,10 +178,10 @@ class ReplicaManager:
         while (unmade := self.states.first(ReplicaState.UNMADE)) is not None and not self._has_stopped:
             self._make(unmade)
             await turn.give_way()
-        await self._policy.sweep(turn)  # Replicas may have been removed since the first sweep.
+        await self._policy.sweep(turn)  # Replicas may have been unassigned since the first sweep.
 
     async def sweep(self, *, is_due: bool = True) -> None:
-        """Remove the logs of unassigned partitions, if `is_due` or if an earlier removal failed."""
+        """Delete or keep the logs of unassigned partitions, if `is_due` or if an earlier removal failed."""
         if is_due or self._policy.is_sweep_due:
             await self._policy.sweep(FairTurn(self._environment.clock))
 
@@ -219,10 +222,10 @@ class ReplicaManager:
         self._removals.begin()
         self._make_some()
         if change.brokers:
-            self.check_isr()  # A follower that was unfenced joins the ISR by this check if no records come.
+            self.check_isr()  # Without new records, only this check lets an unfenced follower join the ISR.
 
     def _host(self, document: TopicDocument) -> None:
-        """Apply the leaders and settings of a topic to its partitions; schedule the creation of missing partitions."""
+        """Apply a topic's leaders and settings to its partitions; schedule the creation and removal of replicas."""
         config, topic = self.settings.of(document).config, self._topic(document)
         is_configured, topic.config = topic.config is config, config
         for index, state in enumerate(document.partitions):
@@ -232,7 +235,7 @@ class ReplicaManager:
             elif partition is not None:
                 if not is_configured:
                     partition.configure(config)
-                if partition.state is not state or partition.failure is not None:  # Skip unchanged partitions.
+                if partition.state is not state or partition.failure is not None:
                     self._take_over(partition, state)
             else:
                 self._want(topic, index)
@@ -319,7 +322,7 @@ class ReplicaManager:
             self._look_after(partition)
 
     def _follow(self, partition: Partition) -> None:
-        """Fetch the partition from its current leader if another broker leads; otherwise stop fetching it."""
+        """Fetch the partition if another broker leads and this replica can follow; otherwise stop fetching it."""
         fetching = self._environment.fetching
         fetching.unfollow(partition)
         record = self.states.hosted(partition.topic_partition)

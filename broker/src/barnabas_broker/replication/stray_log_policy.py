@@ -111,7 +111,7 @@ class StrayLogPolicy:
         return {each for each in found if each is not None}
 
     def _damaged_epoch(self, topic_partition: TopicPartition) -> int:
-        """Return the latest leader epoch in the damaged logs with this name, sys.maxsize if a log is unreadable."""
+        """Return the latest leader epoch in damaged logs of a partition: sys.maxsize if unreadable, -1 if none."""
         dirs = [each for each in self._logs.log_dirs if topic_partition in each.damaged]
         epochs = [self._logs.strays.damaged_epoch(each, topic_partition) for each in dirs]
         return max((sys.maxsize if each is None else each for each in epochs), default=-1)
@@ -124,7 +124,7 @@ class StrayLogPolicy:
         return topic_id in self._damaged_ids(topic_partition)
 
     def remove_untaken(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        """Remove the log of an unassigned partition, if this broker has one."""
+        """Delete or keep the log of an unassigned partition, if this broker has one."""
         if self.is_untaken(topic_partition, topic_id):
             self.remove(topic_partition, topic_id)
 

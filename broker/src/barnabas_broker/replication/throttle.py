@@ -32,7 +32,7 @@ class Throttle:
         return self._rate() < UNLIMITED
 
     def take(self, size_bytes: int) -> None:
-        """Take tokens for bytes that were sent or fetched for throttled replicas."""
+        """Count bytes that were sent or fetched for throttled replicas, and take as many tokens."""
         self.bytes_total += size_bytes
         self._fill()
         self._left_bytes -= size_bytes
