@@ -62,7 +62,7 @@ class Admission:
         return min((1.0 - self._creations_left) / rate, FULL_LOOK_S) if rate else FULL_LOOK_S
 
     def opened(self, address: str) -> None:
-        """Count an accepted connection; a connection above the limit of its address still counts for the rate."""
+        """Count an accepted connection, which also reduces the number of connections that may be created now."""
         self.total += 1
         self._creations_left -= 1.0
         self._by_address[address] += 1

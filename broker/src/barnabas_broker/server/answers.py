@@ -19,7 +19,7 @@ from barnabas_broker.server.transport import Transport
 from barnabas_broker.wire.parts import Part
 
 LATE_ANSWERS_MAX: Final = 64
-"""The maximum number of outstanding responses with which a connection still reads requests."""
+"""The number of outstanding responses at which a connection stops reading requests."""
 LATE_BYTES_MAX: Final = 1024 * 1024
 """The limit for the bytes of finished responses that wait for an earlier response; reading pauses at the limit."""
 
@@ -109,7 +109,7 @@ class Answers:
         return self._mutes > 0 or self._has_enough_late or self._throttle is not None or bool(self._outbox.unsent)
 
     def respond(self, parts: list[Part]) -> None:
-        """Send a response after the outstanding ones; stop reading until the response is sent.
+        """Send a response after the outstanding ones; stop reading while it is not sent completely.
 
         Nothing happens if the connection is closed.
         """
@@ -148,7 +148,7 @@ class Answers:
         self._asker.pause_reading()
 
     def _send_rest(self) -> None:
-        """Send the unsent parts when the socket is writable, or when the cold slice has been read."""
+        """Send the unsent parts once the socket is writable, or once uncached records have been read from the disk."""
         if self._outbox.cold is None:
             self._transport.call_when_writable(self._writable)
         else:

@@ -110,7 +110,7 @@ _Answer = Callable[[Channel], GiveUp | None]
 def _produce(
     answer: _Answer, limits: ClientLimits, connection: Connection, version: int, size_bytes: int
 ) -> GiveUp | None:
-    """Count the bytes of a Produce request, and write the throttle time into the response, if acks is not 0."""
+    """Run the Produce handler and throttle the client; return the handler's callback for a closed connection."""
     if limits.produced_bytes is not None:
         limits.produced_bytes.count(size_bytes)
     throttle_ms = max(_wait_ms(limits.produced_bytes), _wait_ms(limits.request_share))
@@ -156,7 +156,7 @@ def _fetch(
 
 
 def _consumed(limited: Limited | None, size_bytes: int) -> tuple[int, bool]:
-    """Return the throttle time in ms for `size_bytes`, and True if the records may not be sent yet."""
+    """Count `size_bytes` unless they are refused; return the throttle time in ms, and True if they are refused."""
     if limited is None:
         return 0, False
     is_first = limited.is_unused
@@ -189,10 +189,10 @@ class _ThrottledChannel:
         self._connection.trust = trust
 
     def respond(self, parts: list[Part]) -> None:
-        """Send the response now."""
+        """Send the response now, with the throttle time."""
         self._connection.respond(self._telling(parts))
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
-        """Return a callback for the response; an empty list means that no response is sent."""
+        """Return a callback that sends the response with the throttle time; it sends nothing for an empty list."""
         respond = self._connection.defer(reads_on=reads_on)
         return lambda parts: respond(self._telling(parts) if parts else parts)

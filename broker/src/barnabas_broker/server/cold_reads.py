@@ -38,7 +38,7 @@ class ColdReads:
         """The buffer, shared by all connections, that gathers the parts of a small response for one `send`."""
 
     def fetch(self, piece: FileSlice, done: Callable[[int], None]) -> None:
-        """Read at most PIECE_BYTES of the slice; then call `done` with the byte count, even if reading failed."""
+        """Read up to PIECE_BYTES of a slice in a thread; then call `done` with the byte count, even after an error."""
         self.reads_total += 1
         device = os.fstat(piece.file.fileno()).st_dev
         if device not in self._devices:

@@ -99,7 +99,7 @@ class Connection:
         return self.has_ended() and self.is_closed
 
     def has_ended(self) -> bool:
-        """True if the client has closed its side, as far as the socket shows this without consuming bytes."""
+        """True if the client has closed its side, tested without consuming bytes; close a connection that was reset."""
         try:
             return self.is_closed or self._transport.has_ended()
         except OSError as error:

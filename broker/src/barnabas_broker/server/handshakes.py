@@ -84,7 +84,7 @@ class Handshakes:
         done: Callable[[TlsTransport, str], object],
         failed: Callable[[], object],
     ) -> None:
-        """Begin a handshake over a non-blocking socket."""
+        """Begin a handshake over a non-blocking socket; end the oldest handshake if there are HANDSHAKES_MAX."""
         if len(self._under_way) >= HANDSHAKES_MAX:
             self.close_oldest(1)
         tls = TlsStream(connected, server.context, server_side=True)

@@ -33,7 +33,7 @@ IDLE_LOOK_S_MIN: Final = 0.1
 IDLE_LOOK_S: Final = 60.0
 """The period of idle checks in seconds if connections.max.idle.ms sets no limit."""
 BETWEEN_BROKERS_BYTES: Final = 64 * 1024 * 1024
-"""The limit in bytes for buffers with requests of other brokers, if only brokers use the listener between them."""
+"""The limit in bytes for buffers with requests on a listener that only brokers use."""
 TURNED_AWAY_MAX: Final = 32
 """The maximum number of refused sockets that wait to be closed.
 
@@ -265,7 +265,7 @@ class Listener:
         self._accept_later(listening, ACCEPT_RETRY_S)
 
     def _accept_later(self, listening: socket.socket, wait_s: float) -> None:
-        """Pause accepting; new clients wait in the backlog of the kernel, as in Kafka."""
+        """Pause accepting for `wait_s` or until a connection closes; new clients wait in the kernel's backlog."""
         self._not_accepting.add(listening)
         self._loop.remove_reader(listening.fileno())
         self._loop.call_later(wait_s, self._accept_again, listening)
@@ -312,7 +312,10 @@ class Listener:
         self._close_excess()
 
     def _close_excess(self) -> None:
-        """Close the connections that are idle for longest, as in Kafka, except those of a protected listener."""
+        """Close connections above max.connections: first the oldest handshakes, then those that are idle for longest.
+
+        As in Kafka, the open connections of a protected listener remain.
+        """
         limits = self._limits()
         excess = min(self._admission.excess(limits), ACCEPTED_CONNECTIONS)
         excess -= self.handshakes.close_oldest(excess)

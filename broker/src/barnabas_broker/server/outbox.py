@@ -57,7 +57,7 @@ class Outbox:
         self._held_bytes += memory_bytes(parts)
 
     def put(self, parts: list[Part]) -> bool:
-        """Send `parts` when no other part is unsent; return True if they are sent completely."""
+        """Send `parts` when no other part is unsent; keep what is not sent, and return True if nothing is left."""
         part = parts[0] if len(parts) == 1 else self._gathered(parts)
         if part is None or part.__class__ is FileSlice:
             self.unsent.extend(parts)
@@ -83,7 +83,7 @@ class Outbox:
         return self._buffer[:total] if total <= len(self._buffer) and _fill(self._buffer, parts) else None
 
     def flush(self) -> bool:
-        """Send at most about SENT_BYTES, as far as the socket takes them; return True if nothing is left."""
+        """Send about SENT_BYTES, or less if the socket is full or a slice is `cold`; return True if nothing is left."""
         budget = SENT_BYTES
         try:
             while self.unsent and budget > 0 and self.cold is None:

@@ -69,7 +69,7 @@ def is_cached(file: SendableFile, position: int, length: int) -> bool:
 
 
 def _is_read(descriptor: int, position: int) -> bool:
-    """True if the page of the byte is cached.
+    """True if the page with the byte at `position` is cached, or the file system cannot tell.
 
     Since Linux 6.10 this check makes the kernel read a missing page, so the check requests only one byte.
     """

@@ -213,7 +213,7 @@ class PeerLink:
             self._buffer[:rest] = bytes(memoryview(buffer)[position:have])
 
     def _another_buffer(self, needed: int) -> bytearray:
-        """Return the spare buffer if it is free and large enough, because allocating is slow; else a new buffer."""
+        """Return the spare buffer if it is free and large enough, or a new one; make the current buffer the spare."""
         spare, self._spare = self._spare, self._buffer
         if spare is not None and len(spare) >= needed and not _is_held(spare):
             return spare

@@ -27,7 +27,7 @@ async def shake_hands(
 
 
 async def _step(loop: asyncio.AbstractEventLoop, tls: TlsStream) -> bool:
-    """Continue the handshake until it waits for the socket; return True at its end."""
+    """Continue the handshake; return True at its end, or False once the socket is ready for the next step."""
     try:
         tls.shake_hands()
     except ssl.SSLWantReadError:

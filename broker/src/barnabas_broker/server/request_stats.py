@@ -3,7 +3,7 @@
 from typing import Final
 
 _UNITS_A_SECOND: Final = 4000
-"""The units of 0.25 ms in a second; a bound is a power of two of a unit, so that a bit length selects the bucket."""
+"""The number of 0.25 ms units in a second; bounds are powers of two, so the bit length of a time is its bucket."""
 _BUCKETS: Final = 18
 _BIT_LENGTHS: Final = 64
 """The number of bit lengths that a time in units of 0.25 ms can have."""

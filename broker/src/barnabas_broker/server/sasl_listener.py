@@ -20,7 +20,7 @@ NO_MECHANISM: Final = "none"
 
 
 Conclusion = Callable[[Callable[[], bytes]], None]
-"""A function that is called after a computation, with a function that returns its result or raises its error."""
+"""A function that is called after a computation; its argument returns the computed value or raises the error."""
 InThread = Callable[[Callable[[], bytes], Conclusion, Callable[[], bool]], None]
 """A function that runs a computation in a thread, and its conclusion on the event loop.
 

@@ -108,7 +108,7 @@ class SlowClients:
         self._began_s.pop(client, None)
 
     def holds_answers(self, client: SlowClient) -> None:
-        """Update the memory of a client's unsent responses; `check` updates it for partly sent responses."""
+        """Record the memory of a client's unsent responses; restart the time for which the client has read nothing."""
         before = self._unread.pop(client, None)
         if before is not None:
             self.answer_bytes -= before.held_bytes
