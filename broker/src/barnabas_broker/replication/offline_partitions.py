@@ -99,7 +99,7 @@ class OfflinePartitions:
         return self._rounds.is_under_way
 
     def give_up(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
-        """Resign from partitions whose logs failed on this broker in these leader epochs."""
+        """Resign from partitions whose logs failed; `failed_epochs` has the leader epochs of the failures."""
         self._resign(failed_epochs)
 
     def log_failed(self, topic_partition: TopicPartition, error: StorageError) -> None:

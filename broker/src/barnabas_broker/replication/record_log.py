@@ -72,7 +72,7 @@ class RecordLog:
         hosted.waits.wait(offset + 1, done, hosted.log.high_watermark)
 
     def when_committed(self, partition: int, done: Callable[[ApiError | None], object]) -> None:
-        """Call `done(None)` once all present records are committed, or `done(error)` if the outcome is unknown."""
+        """Call `done(None)` once all records now in the log are committed, or `done(error)` if this is unknown."""
         try:
             hosted = self._replicas.lookup.find(self._topic, None, partition)
             hosted.check_readable(-1)

@@ -36,7 +36,7 @@ class ReplicaEnvironment(NamedTuple):
     fetching: Fetching
     propose_isr: Callable[[IsrProposer], object]
     give_up: Callable[[Mapping[TopicPartition, int]], object]
-    """Report partitions whose logs failed on this broker in these leader epochs, so that other brokers lead them."""
+    """Report partitions whose logs failed, with the leader epochs of the failures, so that other brokers lead."""
     lost: Callable[[Mapping[TopicPartition, int]], object]
     """Report logs on this broker that lack committed records, with the current leader epochs."""
     ahead: Callable[[Mapping[TopicPartition, LogAhead]], object]

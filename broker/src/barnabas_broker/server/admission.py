@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 MAPPED_IPV4: Final = "::ffff:"
 FULL_LOOK_S: Final = 1.0
-"""The longest wait in seconds before a full listener accepts again; each closed connection ends the wait."""
+"""The longest pause of accepting in seconds at a connection limit; each closed connection ends the pause."""
 
 
 class ConnectionLimits(NamedTuple):

@@ -40,7 +40,7 @@ class LateAnswer:
 
 
 class Asker(SlowClient, Protocol):
-    """The methods of a connection that its responses call."""
+    """The methods of a connection that `Answers` calls."""
 
     def pause_reading(self) -> None:
         """Stop reading requests."""

@@ -42,7 +42,7 @@ class BufferPool:
 
     @property
     def is_short(self) -> bool:
-        """True if an owner waits, or the next owner would have to wait."""
+        """True if an owner waits for a buffer, or the next owner would have to wait."""
         return self.is_exhausted or bool(self._waiting)
 
     @property

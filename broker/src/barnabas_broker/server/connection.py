@@ -74,11 +74,11 @@ class Connection:
         self.request_bytes_max = request_bytes_max
         self._on_closed = on_closed
         self._start = bytearray()
-        """The received bytes of the next requests, while they are at most KEPT_BYTES_MAX."""
+        """The received bytes that are not processed yet, if they are at most KEPT_BYTES_MAX."""
         self._partial: bytearray | None = None
         self._partial_have = 0
         self._whole_bytes = 0
-        """The number of bytes from which the socket reports that it is readable; 0 for any number."""
+        """The number of received bytes below which the socket does not count as readable; 0 for no limit."""
         self._starved = False
         self._others_first = False
         self._reading = True
@@ -143,7 +143,7 @@ class Connection:
 
     @property
     def waits_for_client(self) -> bool:
-        """True if the broker waits for the client to send the rest of a request."""
+        """True if the broker reads from the connection, so that only the client can delay a request."""
         return self._reading
 
     def looked_at(self) -> None:
@@ -260,7 +260,7 @@ class Connection:
         self._slow_clients.began(self)
 
     def _take(self, size_bytes: int) -> None:
-        """Receive bytes that were already processed after a peek, so that they leave the kernel's buffer."""
+        """Receive bytes that a peek has already returned, so that they leave the kernel's buffer."""
         if size_bytes:
             self._receive(self._scratch[:size_bytes])
 

@@ -90,8 +90,8 @@ class Dispatcher:
     def _answer_message(self, connection: Connection, header: RequestHeader, body: memoryview) -> GiveUp | None:
         """Decode and handle a request; return a callback that cancels the response if the connection closes earlier.
 
-        The callback is None unless the handler has returned a future, as for JoinGroup. Cancelling the future stops no
-        work, because other code sets its result.
+        The callback is None unless the handler has returned a future, as for JoinGroup. A coroutine is not
+        cancelled, because this would interrupt its work.
         """
         if not API_SPECS[header.api_key].supports(header.api_version):
             self._refuse_version(connection, header)

@@ -42,7 +42,7 @@ class ServerTls(NamedTuple):
 
 
 class Handshake:
-    """One unfinished handshake, which calls `done` with the transport and the principal, or calls `failed`."""
+    """One unfinished handshake; `done` is called at its end with the transport and the principal, or else `failed`."""
 
     __slots__ = ("began_s", "done", "failed", "peer", "principal_of", "tls")
 
@@ -93,7 +93,7 @@ class Handshakes:
         self._loop.add_reader(tls.fileno(), self._is_ready, handshake)
 
     def close_oldest(self, count: int) -> int:
-        """End the oldest handshakes; return the number that were ended."""
+        """End up to `count` of the oldest handshakes; return their number."""
         oldest = list(islice(self._under_way, count))
         for handshake in oldest:
             self._end(handshake, "there were too many unfinished handshakes")

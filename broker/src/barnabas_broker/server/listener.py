@@ -139,7 +139,7 @@ class Listener:
                 listening.setsockopt(socket.SOL_SOCKET, option, size)
 
     def start(self) -> None:
-        """Begin to accept connections."""
+        """Begin to accept connections, and to check for idle and slow clients."""
         for listening in self._sockets:
             listening.listen(max(self._settings.backlog, BACKLOG_MIN))
             self._loop.add_reader(listening.fileno(), self._accept, listening)

@@ -38,7 +38,7 @@ class Outbox:
         self.bytes_sent = 0
         self._held_bytes = 0
         self._warm_bytes = 0
-        """The number of bytes at the start of the first part, a file slice, that are in the page cache."""
+        """The number of bytes at the start of the first file slice that are known to be in the page cache."""
         self.cold: FileSlice | None = None
         """The file slice that must be read from the disk before anything more is sent."""
 

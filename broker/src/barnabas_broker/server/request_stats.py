@@ -28,12 +28,12 @@ class RequestStats:
         """The number of responses by the bit length of their time, in units of 0.25 ms."""
 
     def answered(self, took_s: float) -> None:
-        """Count a request whose response the handler has sent, and its time in seconds."""
+        """Count a request that the handler answered itself, and add the time of the handler in seconds."""
         self.busy_s += took_s
         self._answers[int(took_s * _UNITS_A_SECOND).bit_length()] += 1
 
     def deferred(self, busy_s: float) -> None:
-        """Count a request whose response is deferred, and the time of the handler in seconds."""
+        """Count a request whose response is deferred, and add the time of the handler in seconds."""
         self.busy_s += busy_s
         self._waited_s -= busy_s
         self._unanswered += 1

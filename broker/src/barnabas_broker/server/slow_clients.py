@@ -148,7 +148,7 @@ class SlowClients:
     def _is_late(self, client: SlowClient, age_s: float) -> bool:
         """True if a request took too long.
 
-        While it waits for the broker, a request is late only if it holds a buffer when memory is short.
+        A request that waits for the broker is late only if it holds a buffer when memory is short.
         """
         is_costly = self._pool.is_short and client.holds_buffer
         if not client.waits_for_client:
@@ -157,7 +157,7 @@ class SlowClients:
         return age_s > allowed_s + client.begun_bytes / rate
 
     def _look_who_reads(self, now_s: float) -> None:
-        """Restart the time of clients that have read since the last check.
+        """Restart the time without reading for clients that have read since the last check.
 
         Check all clients if the unsent responses exceed ANSWER_BYTES_MAX, otherwise only clients older than PATIENCE_S.
         """

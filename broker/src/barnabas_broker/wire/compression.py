@@ -38,7 +38,7 @@ _GROWTH: Final = 16
 
 
 def decompress(codec: int, data: Buffer, bytes_max: int) -> Buffer:
-    """Decompress `data` to at most `bytes_max` bytes. Raises BrokenCompression."""
+    """Return the decompressed data. Raises BrokenCompression if it is invalid, or larger than `bytes_max` bytes."""
     decompressor = _DECOMPRESSORS.get(codec)
     if decompressor is None:
         raise BrokenCompression(f"codec {codec} is unknown; allowed are 0 to 4")

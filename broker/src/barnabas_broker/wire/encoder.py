@@ -26,7 +26,7 @@ _NO_ID: Final = bytes(16)
 
 
 class Encoded(bytes):
-    """An element of an array that is already encoded."""
+    """An already encoded element of an array."""
 
 
 class UnencodableMessage(ValueError):

@@ -47,16 +47,16 @@ class KeyValueReader:
     """The reader of the complete batches in `data`, in order; an incomplete batch at the end is ignored."""
 
     def __init__(self, data: bytes, batch_bytes_max: int) -> None:
-        """Read `data`; a batch that decompresses to more than `batch_bytes_max` is invalid."""
+        """Create a reader of `data`; a batch that decompresses to more than `batch_bytes_max` is invalid."""
         self.next_offset: int | None = None
         """The offset after the last batch that was read; None without a complete batch."""
         self._data = data
         self._batch_bytes_max = batch_bytes_max
 
     def slices(self) -> Iterator[KeyValueSlice]:
-        """Yield all records with a key, in slices that take about a millisecond each. Raises BrokenRecords.
+        """Yield slices that take about a millisecond each, with the last value of each key. Raises BrokenRecords.
 
-        Transactional records and markers are in separate slices.
+        Records without a key are left out. Transactional records and markers are in separate slices.
         """
         data, position = self._data, 0
         found: _Found = {}

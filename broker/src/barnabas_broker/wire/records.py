@@ -68,7 +68,8 @@ def first_record_since(
 ) -> tuple[int, int] | None:
     """Return timestamp and offset delta of the first record from `offset_delta_min` on with at least `timestamp_ms`.
 
-    Keys, values, headers, and later records are not checked. Raises BrokenRecords.
+    Return None if there is no such record. Keys, values, headers, and later records are not checked. Raises
+    BrokenRecords.
     """
     data = bytes(_records_data(batch, 0, header, bytes_max))
     append_time_ms = header.max_timestamp_ms if header.attributes & LOG_APPEND_TIME_BIT else None
@@ -122,7 +123,7 @@ def _decode_records(data: bytes, header: BatchHeader) -> Iterator[Record]:
 
 
 def _as_int64(value: int) -> int:
-    """Return a number that overflows at 64 bits, as a long of Java does."""
+    """Return the number as a Java long, which overflows at 64 bits."""
     return value if -(2**63) <= value < 2**63 else (value + 2**63) % 2**64 - 2**63
 
 

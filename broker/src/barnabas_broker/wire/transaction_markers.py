@@ -44,7 +44,7 @@ def encode_marker(marker: Marker, now_ms: int) -> bytearray:
 
 
 def decode_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
-    """Return the marker in a control batch; None for other control batches, or if compaction removed the marker."""
+    """Return the marker in a control batch; None for other control batches, or if the marker is removed or invalid."""
     if header.producer_id < 0 or not header.record_count:
         return None
     try:

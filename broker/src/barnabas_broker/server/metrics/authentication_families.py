@@ -22,7 +22,7 @@ def authentication_families(by_listener: Mapping[str, AuthenticationCounts]) -> 
     return [
         family(
             "successful_authentication_total",
-            "Number of first authentications that succeeded",
+            "Number of successful authentications, without re-authentications",
             lambda counts: counts.succeeded_first,
         ),
         family(

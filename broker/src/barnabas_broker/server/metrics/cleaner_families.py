@@ -76,7 +76,7 @@ def _round_families(cleaner: LogCleaner) -> list[Family]:
         ),
         _gauge(
             f"{_CLEANER}max_clean_time_secs",
-            "Duration of the longest round of compaction in seconds",
+            "Duration in seconds of the longest round of compaction since the start of the broker",
             lambda: stats.longest_round_s,
         ),
         _gauge(

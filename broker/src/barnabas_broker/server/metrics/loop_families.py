@@ -8,7 +8,7 @@ from barnabas_broker.server.metrics.exposition import Family, Sample, labels
 
 
 class LongTurn(Protocol):
-    """A turn of the event loop with its duration, its CPU time, and the code that took most of it."""
+    """A turn of the event loop with its duration, its CPU time, and the code that took most of the time."""
 
     @property
     def seconds(self) -> float:
@@ -58,7 +58,7 @@ def loop_families(
         Family(
             "barnabas_loop_longest_turn_cpu_seconds",
             "gauge",
-            "CPU seconds of the event loop's longest turn in the last minute, without the time in which it waited",
+            "CPU seconds that the event loop used in its longest turn of the last minute",
             lambda: of_longest(lambda turn: turn.cpu_s),
         ),
     ]

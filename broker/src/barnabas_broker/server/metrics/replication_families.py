@@ -92,8 +92,12 @@ def _traffic(fetchers: Fetchers, followers: FollowerSessions, totals: Totals) ->
 def _in_sync(isr_changes: IsrChanges, totals: Totals) -> list[Family]:
     prefix = "kafka_server_replicamanager_"
     return [
-        single(f"{prefix}isrshrinks_total", "counter", "Number of replicas removed from an ISR", totals.isr_shrinks),
-        single(f"{prefix}isrexpands_total", "counter", "Number of replicas added to an ISR", totals.isr_expands),
+        single(
+            f"{prefix}isrshrinks_total", "counter", "Number of ISR changes that removed a replica", totals.isr_shrinks
+        ),
+        single(
+            f"{prefix}isrexpands_total", "counter", "Number of ISR changes that added a replica", totals.isr_expands
+        ),
         Family(
             f"{prefix}failedisrupdates_total",
             "counter",

@@ -56,7 +56,10 @@ async def _look_at_ids(environment: HandlerEnvironment) -> _Ids:
 
 
 def _overdue_ms(transaction: Transaction, now_ms: int) -> int:
-    """Return the ms since the transaction's timeout; a decided transaction is overdue until its markers are written."""
+    """Return the ms since the timeout of an open transaction, negative before the timeout; 0 if no transaction is open.
+
+    A decided transaction is open until its markers are written.
+    """
     is_open = transaction.state is ONGOING or transaction.state in PREPARED
     return now_ms - transaction.started_ms - transaction.timeout_ms if is_open else 0
 
