@@ -23,7 +23,7 @@ class AppendWaits:
             self._syncs.wait(end_offset, done)
 
     def synced(self, ack_end_offset: int) -> None:
-        """Complete the appends that wait for a sync of the log up to `ack_end_offset` or less."""
+        """Complete the appends that wait for a sync and end at `ack_end_offset` or before."""
         if self._syncs is not None:
             self._syncs.committed(ack_end_offset)
 

@@ -12,7 +12,7 @@ from typing import Final
 from barnabas_core.clock import Clock
 
 QUIET_S: Final = 0.5
-"""The time in seconds without a refused request that shows that all clients have moved: they retry within 0.5 s."""
+"""The seconds without a refused request after which all clients count as moved; clients retry within 0.5 s."""
 DRAIN_S: Final = 3.0
 """The maximum wait in seconds, because a client may never stop sending requests."""
 PAUSE_S: Final = 0.05
@@ -27,7 +27,7 @@ class ClientDrain:
         self._turned_away_s = clock.monotonic_s()
 
     def turned_away(self) -> None:
-        """Record the time of a request that was refused because another broker leads, or for its leader epoch."""
+        """Record the time of a request that was refused because of its leader epoch or because another broker leads."""
         self._turned_away_s = self._clock.monotonic_s()
 
     async def until_all_left(self) -> None:

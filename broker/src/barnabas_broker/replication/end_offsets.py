@@ -28,7 +28,7 @@ CONSUMER: Final = -1
 LATEST: Final = -1
 EARLIEST: Final = -2
 ANSWER_S: Final = 2.0
-"""The maximum time in seconds for all requests to one broker; the result lacks partitions not answered by then."""
+"""The time limit in seconds for all requests to one broker; partitions without an answer by then are left out."""
 PARTITIONS_A_REQUEST: Final = 500
 """The maximum number of partitions in a request, so that no event loop is blocked for more than a few ms."""
 

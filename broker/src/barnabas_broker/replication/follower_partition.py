@@ -108,7 +108,7 @@ class FollowerPartition:
         return self._session.follower_id in self.partition.state.isr
 
     def sent(self, records: FileSlice) -> FetchResult:
-        """Return the result with these records, and count the bytes.
+        """Return a result with `records`, and count their bytes as sent to followers.
 
         The partition gets no further result until the follower names it again.
         """
@@ -161,7 +161,7 @@ def refusal(index: int, error: ApiError) -> FetchResult:
 
 
 def diverging_epoch(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
-    """Return the epoch and end offset at which a follower's log diverges, None if the logs agree (KIP-595)."""
+    """Return the leader's epoch and end offset at which a follower's log diverges, None if the logs agree (KIP-595)."""
     if wanted.last_fetched_epoch < 0:
         return None
     epoch, end_offset = partition.end_offset_for_epoch(wanted.last_fetched_epoch)

@@ -52,7 +52,7 @@ class FollowerReplica:
         """
         own_epoch, own_end_offset = self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
         if end_offset < 0:
-            kept = self.log.high_watermark  # The leader has no leader epoch to compare.
+            kept = self.log.high_watermark  # Without a leader epoch to compare, only committed records are safe.
         elif own_epoch < 0:
             kept = end_offset
         else:
@@ -70,7 +70,7 @@ class FollowerReplica:
     def _truncate_to(self, offset: int) -> None:
         try:
             truncate_to(self.log, offset)
-        finally:  # A truncation that fails may have removed records.
+        finally:  # Even a failed truncation may have removed records.
             if self.log.log_end_offset < self.log.high_watermark:
                 self.log.commit_to(self.log.log_end_offset)
                 self.log.await_checkpoint()

@@ -185,7 +185,7 @@ class FollowerSession:
             self._environment.timers.call_soon(self._woken)
 
     def has_news(self, partition: FollowerPartition) -> None:
-        """Include the partition's high watermark and log start offset in the next response, but do not hasten it."""
+        """Include the partition's high watermark and log start offset in the next response, without sending it now."""
         self._news[partition] = None
 
     def fetch(self, request: FetchRequest, respond: Respond) -> None:

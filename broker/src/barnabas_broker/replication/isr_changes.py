@@ -5,7 +5,8 @@ time. The addition of a replica to an ISR that is large enough waits `JOINS_TOGE
 causes few writes for each topic. The writes of additions and the urgent writes do not wait for each other.
 
 A partition learns of a written proposal from the metadata image, and of a refused proposal from `isr_change_refused`.
-If the outcome of a write is unknown, the known ISR is written again, so that the proposal can no longer take effect.
+If the outcome of a write is unknown, the ISR in the metadata is written again, so that the proposal can no longer take
+effect.
 """
 
 import logging
@@ -129,7 +130,7 @@ class IsrChanges:
     async def _attempt(
         self, proposers: Mapping[TopicPartition, IsrProposer], *, confirms: bool
     ) -> dict[TopicPartition, IsrProposer]:
-        """Write the proposals, or with `confirms` the known ISRs; return the proposers with an unknown outcome."""
+        """Write the proposals, or with `confirms` the metadata's ISRs; return the proposers with an unknown outcome."""
         made = {each: proposers[each].isr_change(confirms=confirms) for each in proposers}
         changes = {each: change for each, change in made.items() if change is not None}
         if not changes:

@@ -26,7 +26,7 @@ def why_missing(
     if is_unmade:
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is being created on this broker")
     if broker_id in document.partitions[index].replicas:
-        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log dir of {name}-{index} is offline")
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name}-{index} is offline, damaged or missing")
     return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} has no replica on this broker")
 
 

@@ -183,7 +183,7 @@ class Partition:
             self.leader.committed(state, now_ms)
         self._update_accepted_acks()
         self._advance_high_watermark(now_ms)
-        if self.leader is not None:  # A caught-up follower may not send another fetch for some time.
+        if self.leader is not None:  # Check now, as a caught-up follower may fetch only later.
             self._propose(self.leader, self.leader.isr_with_joining(self.log.high_watermark))
         self._wake_all()
 
@@ -199,7 +199,7 @@ class Partition:
 
     def _lead(self, state: PartitionState, now_ms: int) -> None:
         broker_id, is_eligible = self._environment.broker_id, self._environment.is_eligible
-        self.log.compaction.lower_to(self.log.log_end_offset)  # An earlier leader may have had a longer log.
+        self.log.compaction.lower_to(self.log.log_end_offset)  # An earlier leader may have had more records.
         self.leader = LeaderReplica(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
 
     def check_readable(self, current_leader_epoch: int) -> None:

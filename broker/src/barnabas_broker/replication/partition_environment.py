@@ -34,4 +34,4 @@ class PartitionEnvironment(NamedTuple):
     propose_isr: Callable[[IsrProposer], object]
     own_broker_epoch: Callable[[], int]
     turned_away: Callable[[], object]
-    """Record the time of a request that was refused because another broker leads, or for its leader epoch."""
+    """Record the time of a request that was refused because of its leader epoch or because another broker leads."""

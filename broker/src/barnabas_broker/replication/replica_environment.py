@@ -44,4 +44,4 @@ class ReplicaEnvironment(NamedTuple):
     is_awake: Callable[[], bool]
     """Return False if the process was suspended and has not checked since then which brokers lead."""
     turned_away: Callable[[], object]
-    """Record the time of a request that was refused because another broker leads, or for its leader epoch."""
+    """Record the time of a request that was refused because of its leader epoch or because another broker leads."""

@@ -124,7 +124,7 @@ class ReplicaManager:
             partition.come_back(loaded)
             self.states.change(record, Trigger.RETURNED)
             self._follow(partition)
-            log.info("%s is online again", topic_partition)
+            log.info("the replica of %s is online again", topic_partition)
 
     def offline(self) -> list[TopicPartition]:
         """Return the assigned partitions whose logs failed, or could not be found, loaded or created."""

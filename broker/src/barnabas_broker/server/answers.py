@@ -80,7 +80,7 @@ class Answers:
 
     @property
     def bytes_sent(self) -> int:
-        """The bytes handed to the kernel so far."""
+        """The number of bytes handed to the kernel so far."""
         return self._outbox.bytes_sent
 
     @property

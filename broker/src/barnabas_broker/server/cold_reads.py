@@ -16,7 +16,7 @@ from barnabas_broker.server.page_cache import PageCache
 from barnabas_broker.wire.parts import FileSlice
 
 PIECE_BYTES: Final = 1024 * 1024
-"""The bytes read for one client before the next client's turn."""
+"""The number of bytes read for one client before another client's records are read."""
 THREADS_PER_DEVICE: Final = 4
 """The number of threads of each device; devices share no threads, so a hanging disk does not block other disks."""
 READ_BYTES: Final = 128 * 1024

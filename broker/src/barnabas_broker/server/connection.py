@@ -118,7 +118,7 @@ class Connection:
 
     @property
     def bytes_sent(self) -> int:
-        """The bytes handed to the kernel so far."""
+        """The number of bytes handed to the kernel so far."""
         return self.answers.bytes_sent
 
     @property
@@ -133,7 +133,7 @@ class Connection:
 
     @property
     def begun_bytes(self) -> int:
-        """The received bytes of the incomplete request."""
+        """The number of bytes received of the incomplete request."""
         return self._partial_have if self._partial is not None else len(self._start)
 
     @property

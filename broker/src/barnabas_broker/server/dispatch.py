@@ -121,7 +121,7 @@ class Dispatcher:
         if header.api_key != API_VERSIONS:
             spec = API_SPECS[header.api_key]
             allowed = f"{spec.min_version} to {spec.max_version}"
-            raise MalformedRequest(f"{spec.name} version {header.api_version} is not supported; versions {allowed} are")
+            raise MalformedRequest(f"{spec.name} version {header.api_version} is not supported; allowed are {allowed}")
         connection.respond([encode_unsupported_api_versions(header.correlation_id)])
 
     def _answer_later(self, connection: Connection, header: RequestHeader, response: Awaitable[Any]) -> None:

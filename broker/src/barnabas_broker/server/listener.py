@@ -104,7 +104,7 @@ class Listener:
 
     @property
     def bytes_sent(self) -> int:
-        """The bytes sent to clients since the start."""
+        """The number of bytes sent to clients since the start."""
         return self._bytes_sent_by_closed + sum(connection.bytes_sent for connection in self.connections)
 
     def bind(self, listener_name: str, host: str, port: int) -> int:

@@ -190,7 +190,7 @@ class PeerLink:
             (size,) = _SIZE.unpack_from(buffer, position)
             if not 0 < size <= RESPONSE_BYTES_MAX or not self._waiting:
                 self._break(
-                    f"a frame of {size} bytes, with {len(self._waiting)} requests not answered, is not a valid response"
+                    f"a frame of {size} bytes is not a valid response; {len(self._waiting)} requests wait for one"
                 )
                 return
             needed = SIZE_BYTES + size

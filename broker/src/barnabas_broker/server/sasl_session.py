@@ -321,7 +321,7 @@ def _decoded(buffer: memoryview, start: int, end: int) -> tuple[RequestHeader, A
     spec = API_SPECS[header.api_key]
     if not spec.supports(header.api_version):
         allowed = f"{spec.min_version} to {spec.max_version}"
-        raise MalformedRequest(f"{spec.name} version {header.api_version} is not supported; versions {allowed} are")
+        raise MalformedRequest(f"{spec.name} version {header.api_version} is not supported; allowed are {allowed}")
     return header, decode_request(header.api_key, header.api_version, buffer[header.body_start : end])
 
 

@@ -39,7 +39,7 @@ class SlowClient(Protocol):
 
     @property
     def begun_bytes(self) -> int:
-        """The received bytes of an incomplete request."""
+        """The number of bytes received of an incomplete request."""
         ...
 
     @property
@@ -64,7 +64,7 @@ class SlowClient(Protocol):
 
     @property
     def bytes_sent(self) -> int:
-        """The bytes that the connection has sent since it was opened."""
+        """The number of bytes that the connection has sent since it was opened."""
         ...
 
     def close(self, reason: str | None = None) -> None:
@@ -77,7 +77,7 @@ class Unread(NamedTuple):
 
     since_s: float
     bytes_sent: int
-    """The bytes sent on the connection at the last check; if more have been sent since, the client reads."""
+    """The number of bytes sent until the last check; if more have been sent since, the client reads."""
     held_bytes: int
 
 

@@ -65,7 +65,8 @@ class KeyValueReader:
             base_offset, length, magic, attributes, last_delta, count = _HEADER.unpack_from(data, position)
             if magic != MAGIC or length < HEADER_BYTES - LENGTH_OFFSET:
                 raise BrokenRecords(
-                    f"the batch at offset {base_offset} has magic {magic} and length {length}, which are not both valid"
+                    f"the batch at offset {base_offset} has magic {magic} and length {length}, "
+                    f"but magic 2 and a length of at least 49 are needed"
                 )
             start, position = position + HEADER_BYTES, position + LENGTH_OFFSET + length
             if position > len(data):
