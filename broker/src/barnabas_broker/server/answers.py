@@ -95,7 +95,7 @@ class Answers:
 
     @property
     def unsent_bytes(self) -> int:
-        """The bytes of memory that finished but unsent responses hold."""
+        """The memory in bytes that finished but unsent responses hold."""
         return self._outbox.held_bytes + self._late_bytes
 
     @property

@@ -17,7 +17,7 @@ STEP_BYTES: Final = 64 * 1024
 POOLED_BYTES_MAX: Final = 16 * 1024 * 1024
 """The limit in bytes for free buffers; the smallest are dropped first, because large ones cost the most to create."""
 RESERVE_BYTES: Final = 32 * 1024 * 1024
-"""The bytes above the limit that only small requests may use, so that they do not wait for large ones."""
+"""The number of bytes above the limit that only small requests may use, so that they need not wait."""
 
 CallSoon = Callable[[Callable[[], None]], object]
 

@@ -123,7 +123,7 @@ class Connection:
 
     @property
     def unsent_bytes(self) -> int:
-        """The bytes of memory that finished but unsent responses hold."""
+        """The memory in bytes that finished but unsent responses hold."""
         return self.answers.unsent_bytes
 
     @property

@@ -44,7 +44,7 @@ class Outbox:
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of memory that the unsent parts hold; file slices hold none."""
+        """The memory in bytes that the unsent parts hold; file slices hold none."""
         return self._held_bytes if self.unsent else 0
 
     def clear(self) -> None:
@@ -129,7 +129,7 @@ class Outbox:
 
 
 def memory_bytes(parts: Iterable[Part]) -> int:
-    """Return the bytes of memory that the parts hold; file slices hold none."""
+    """Return the memory in bytes that the parts hold; file slices hold none."""
     return sum(_size_in_memory(part) for part in parts if not isinstance(part, FileSlice))
 
 

@@ -39,7 +39,7 @@ class RequestStats:
         self._unanswered += 1
 
     def answered_late(self, took_s: float) -> None:
-        """Count a deferred response, and the time since its request in seconds."""
+        """Count a deferred response, and add the time since its request in seconds."""
         self._waited_s += took_s
         self._unanswered -= 1
         self._answers[int(took_s * _UNITS_A_SECOND).bit_length()] += 1
@@ -51,7 +51,7 @@ class RequestStats:
 
     @property
     def total_s(self) -> float:
-        """The seconds from requests to their responses, including waiting."""
+        """The sum of the seconds from each request to its response."""
         return self.busy_s + self._waited_s
 
     @property

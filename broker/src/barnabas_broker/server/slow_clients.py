@@ -54,7 +54,7 @@ class SlowClient(Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """The bytes of memory that finished but unsent responses hold."""
+        """The memory in bytes that finished but unsent responses hold."""
         ...
 
     @property
@@ -95,7 +95,7 @@ class SlowClients:
         self._unread: dict[SlowClient, Unread] = {}
         self._checks_soon = False
         self.answer_bytes = 0
-        """The bytes of memory that all unsent responses hold."""
+        """The memory in bytes that all unsent responses hold."""
         self.closed_total = 0
 
     def began(self, client: SlowClient) -> None:
