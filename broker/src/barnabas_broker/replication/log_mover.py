@@ -70,7 +70,7 @@ class LogMover:
         self._logs.moves.interrupted.clear()
 
     def move(self, topic_partition: TopicPartition, log_dir: str) -> None:
-        """Begin to move the log of a partition to `log_dir`.
+        """End a current move of the log, and begin to move the log to `log_dir`, unless it is there already.
 
         Raises ApiError if the partition or the log dir is missing or offline. If this broker does not have the
         partition yet, the partition will be created in `log_dir`, but ApiError is raised as in Kafka.

@@ -279,7 +279,7 @@ class SaslSession:
         self._dispatch(connection, buffer, start, end)
 
     def _refuse(self, connection: Connection, answer: list[Part], why: str, respond: SendAnswer | None = None) -> None:
-        """Wait without reading, so that guessing passwords takes time; then send the response and close."""
+        """Count a refusal; after a delay that makes guessing passwords slow, send the response and close."""
         self._note_refusal(connection, why)
         send = respond or _deferred(connection)
 

@@ -80,7 +80,7 @@ def _of_topic(environment: HandlerEnvironment, topic: str) -> Iterator[TopicPart
 
 
 async def _lag(environment: HandlerEnvironment) -> OffsetValue:
-    """Return a function for a group's lag in a partition; the lag is None if the partition's offsets are unknown."""
+    """Ask other brokers for offsets; return a function for a group's lag in a partition, None if it is unknown."""
     elsewhere: set[TopicPartition] = set()
     without_commit: set[TopicPartition] = set()
     async for each in in_turns(_places(environment), GROUP_OFFSETS):

@@ -64,7 +64,7 @@ class Hosted(NamedTuple):
 
 
 async def look_at_all(partitions: Iterable[Partition]) -> Hosted:
-    """Sum up all partitions in slices, between which other work runs."""
+    """Return a copy of the partitions with their sums, computed in slices, between which other work runs."""
     hosted = Hosted(list(partitions), Totals())
     async for partition in in_turns(hosted.partitions, COUNTED_PARTITIONS):
         hosted.totals.add(partition)
