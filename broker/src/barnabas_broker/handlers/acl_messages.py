@@ -11,7 +11,7 @@ Word = TypeVar("Word", bound=IntEnum)
 
 
 def acl_filter(message: Any) -> AclFilter:
-    """Return the filter of a DescribeAcls or DeleteAcls request. Raises ApiError for an unknown code."""
+    """Return the filter of a DescribeAcls or DeleteAcls request. Raises ApiError if a field has an unknown code."""
     return AclFilter(
         known(ResourceType, message.resource_type_filter, "resource_type_filter"),
         message.resource_name_filter,
@@ -24,7 +24,7 @@ def acl_filter(message: Any) -> AclFilter:
 
 
 def new_acl(message: Any) -> tuple[AclPattern, AclEntry]:
-    """Return one ACL of a CreateAcls request. Raises ApiError for an unknown code."""
+    """Return one ACL of a CreateAcls request. Raises ApiError if a field has an unknown code."""
     pattern = AclPattern(
         known(ResourceType, message.resource_type, "resource_type"),
         message.resource_name,
@@ -40,7 +40,7 @@ def new_acl(message: Any) -> tuple[AclPattern, AclEntry]:
 
 
 def known(words: type[Word], code: int, field: str) -> Word:
-    """Return the enum member of a code. Raises ApiError for UNKNOWN (0) and undefined codes."""
+    """Return the member of the enum `words` with this code. Raises ApiError for UNKNOWN (0) and undefined codes."""
     if code not in {int(word) for word in words if word.name != "UNKNOWN"}:
         allowed = ", ".join(f"{int(word)} ({word.name})" for word in words if word.name != "UNKNOWN")
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{field}={code} is not valid in an ACL; allowed: {allowed}")

@@ -25,7 +25,8 @@ from barnabas_core.topic_partition import TopicPartition
 FENCED_SINCE: Final = 2
 BATCHED_SINCE: Final = 4
 EXPLICIT_VERSION: Final = 0
-"""The transaction.version of clients that send AddPartitionsToTxn or AddOffsetsToTxn themselves."""
+"""The transaction.version for clients that send AddPartitionsToTxn or AddOffsetsToTxn instead of letting the broker add
+partitions."""
 
 Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 
@@ -33,7 +34,10 @@ Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    """Add all partitions to the transaction, or none; return an error code for each partition."""
+    """Add all partitions to the transaction, or none; return an error code for each partition.
+
+    From v4 on, a request adds or only verifies the partitions of many transactions.
+    """
     if context.api_version >= BATCHED_SINCE:
         codes = await asyncio.gather(*(_decided(environment, each) for each in request.transactions))
         results = [

@@ -17,7 +17,7 @@ EntryData = AlterClientQuotasResponse.EntryData
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
-    """Change the quotas of each entity, and return an error code for each."""
+    """Change the quotas, or only check the changes with validate_only; return an error code for each entity."""
     if not rights_of(environment, context.client).may(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER):
         refusal = ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return AlterClientQuotasResponse(

@@ -18,7 +18,7 @@ ResourceResult = AlterConfigsResponse.AlterConfigsResourceResponse
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
-    """Replace the configs of each resource, and return an error code for each."""
+    """Replace the configs, or only check them with validate_only; return an error code for each resource."""
     configs = [
         (each.resource_type, each.resource_name, {one.name: one.value for one in each.configs})
         for each in request.resources

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (34), v1 to v2: moves replicas to other log dirs of this broker while in use (KIP-113)."""
+"""AlterReplicaLogDirs (34), v1 to v2: moves replicas in use to other log dirs of this broker (KIP-113)."""
 
 from typing import Final
 
@@ -19,8 +19,8 @@ def handle(
 ) -> AlterReplicaLogDirsResponse:
     """Begin to move replicas to other log dirs; DescribeLogDirs shows the progress.
 
-    A replica that this broker does not have yet is answered with REPLICA_NOT_AVAILABLE, as in Kafka, and is created in
-    the requested log dir later.
+    The error for a replica that this broker does not have yet is REPLICA_NOT_AVAILABLE, as in Kafka; the replica will
+    be created in the requested log dir.
     """
     topics: dict[str, list[PartitionResult]] = {}
     for log_dir in request.dirs:

@@ -1,6 +1,7 @@
 """The construction of large responses in several turns of the event loop.
 
-Each element of an array is encoded in the turn that creates it, because encoding all elements takes a long time, too.
+Each element of an array is encoded in the turn that creates it, because encoding all elements in the last turn would
+block the event loop.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -26,8 +27,7 @@ class AnswerInTurns:
         self._response = response.__name__
         self._version = context.api_version
         self.turn = responses.turn(context.is_gone)
-        """The turns of the event loop for this response; the construction of one large element may take several
-        turns."""
+        """The turns of the event loop for this response, for callers that create one large element in several turns."""
         self._outer_bytes = 0
         self._inner_bytes = 0
         """The total size of the encoded inner elements whose outer element is not encoded yet."""
@@ -37,7 +37,7 @@ class AnswerInTurns:
         return self.turn.over(things)
 
     def encoded(self, array: Path, element: Element) -> Element:
-        """Encode an element of an array; the encoded element replaces the element in the response."""
+        """Return an element of an array in encoded form, which the caller puts into the response instead."""
         encoded = encode_element(self._response, array, self._version, element)
         if len(array) == 1:
             self._outer_bytes += len(encoded)

@@ -1,7 +1,7 @@
 """The table of the rights that each API needs.
 
-`guard` checks `needs` before a handler runs. Rights that `in_handler` describes are checked by the handler itself,
-because the handler lists resources, or because the rights depend on more than the request.
+`guard` checks the rights in `ApiRights.needs` before a handler runs. The handler itself checks the rights that
+`ApiRights.in_handler` describes, because it lists resources, or because the rights depend on more than the request.
 """
 
 from collections.abc import Mapping
@@ -57,8 +57,8 @@ class ApiRights(NamedTuple):
 
     needs: tuple[Need, ...] = ()
     answers: Mapping[str, str] = {}
-    """The name of an array in the response, and the name of the array in the request whose elements it answers, if the
-    two names differ. `outer.inner` is an inner array, and `a+b` stands for two arrays."""
+    """The name of the array in the request by the name of the array in the response, if the two names differ.
+    `outer.inner` is an array in the elements of another array, and `a+b` stands for two arrays."""
     names_each: bool = False
     """True if a response that refuses the whole request also lists every element."""
     refused: Mapping[str, object] = {}
@@ -72,7 +72,7 @@ def _cluster(operation: AclOperation, or_on_cluster: AclOperation | None = None)
 
 
 _CONFIG_KINDS: Final = ((_TOPIC, (2,)), (_GROUP, (32,)), (_CLUSTER, (4, 8, 16)))
-"""The resource types of configs for each ACL resource type."""
+"""Each resource type of ACLs, with the resource types of config requests to which its ACLs apply."""
 
 
 def _configs(operation: AclOperation) -> tuple[Need, ...]:

@@ -37,7 +37,7 @@ def handle(
     body_start: int,
     end: int,
 ) -> None:
-    """Return every API with its versions; INVALID_REQUEST for an invalid name or version of the client (KIP-511)."""
+    """Respond with every API and its versions; INVALID_REQUEST for an invalid client name or version (KIP-511)."""
     request = decode_request(API_VERSIONS, version, buffer[body_start:end])
     if version < NAMED_SINCE:
         answer = bytearray(_answer_without_features(version))

@@ -52,7 +52,7 @@ further batches."""
 
 
 class Appender(msgspec.Struct):
-    """The appender of one request's batches, in order; `late` collects the results if a batch has to wait."""
+    """The appender of one request's batches, in order; `late` responds if a batch or its result has to wait."""
 
     environment: HandlerEnvironment
     channel: Channel
@@ -66,7 +66,7 @@ class Appender(msgspec.Struct):
     late: PendingProduce | None = None
 
     def append_all(self) -> list[ProduceResult] | None:
-        """Append all batches; return the results in order, or None if `late` answers the request later."""
+        """Append or refuse each batch; return the results in order, or None if `late` responds later."""
         try:
             results: ProduceResults = list(map(self._append, self.request.batches, count()))
         except BaseException:  # The connection is closed, so the batches that still wait must not be appended.
@@ -159,13 +159,13 @@ class Appender(msgspec.Struct):
         return None
 
     def answer_later(self) -> PendingProduce:
-        """Return the PendingProduce that collects the results and answers the request later."""
+        """Return the request's PendingProduce, which responds later; the first call creates it."""
         if self.late is None:
             self.late = PendingProduce(self.environment, self.channel, self.request, self.version, self.correlation_id)
         return self.late
 
     def _check_allowed(self, partition: Partition) -> None:
-        """Raise ApiError unless the client may write to the partition with the acks of the request."""
+        """Raise ApiError if the acks are invalid, the topic is internal, or the partition cannot be written now."""
         if self.request.acks not in ANY_ACKS:
             raise ApiError(
                 ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self.request.acks} is invalid; allowed are -1, 0 and 1"
@@ -191,7 +191,7 @@ class Appender(msgspec.Struct):
     def _look_into(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int, records_max: int
     ) -> ProduceResult | None:
-        """Check the records of a small batch in the event loop, and of a large batch in the helper process."""
+        """Check the records of a batch, and append it; return the result, or None if the result comes later."""
         config, inspector = partition.log.config, self.environment.inspector
         if self.looked_at < LOOKED_AT_MAX and is_quick(config, header, records_max):
             self.looked_at += header.record_count
@@ -208,7 +208,7 @@ class Appender(msgspec.Struct):
     def _append_inspected(
         self, partition: Partition, batch: memoryview, header: BatchHeader, inspected: Inspected, place: int
     ) -> ProduceResult | None:
-        """Append a checked batch; its max timestamp becomes the largest timestamp of its records, as in Kafka."""
+        """Append a checked or recompressed batch, with the largest timestamp of its records as the max timestamp."""
         said_ms, true_ms = header.max_timestamp_ms, inspected.max_timestamp_ms
         if inspected.batch is not None:
             batch = memoryview(bytearray(inspected.batch))
@@ -237,7 +237,10 @@ class Appender(msgspec.Struct):
 
     @contextmanager
     def using_again(self, partition: Partition, place: int) -> Iterator[Partition]:
-        """Find the partition again after a wait, and yield it. Raises ApiError if the batch must not be appended."""
+        """Find the partition again after a wait, and yield it.
+
+        Raises ApiError if the batch must not be appended, or if the block raises StorageError.
+        """
         topic, number, _, _ = self.request.batches[place]
         with self.environment.replicas.failures.using(topic.name, number, topic.topic_id) as current:
             if current.topic_id != partition.topic_id:

@@ -27,7 +27,7 @@ class AuthorizedFetch(ConsumerFetch):
     __slots__ = ()
 
     def begin(self) -> GiveUp | None:
-        """Refuse the topics that the client may not read, and read all others."""
+        """Refuse the topics that the client may not read, and begin the fetch of all others."""
         environment, client = self._environment, self._channel.client
         assert environment.authorizer is not None, "AuthorizedFetch requires an authorizer"
         rights = environment.authorizer.rights(client.principal, client.host)
@@ -38,12 +38,12 @@ class AuthorizedFetch(ConsumerFetch):
         return ConsumerFetch.begin(self)
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Read the changed partition again; return True if the fetch is complete. The purgatory calls this method."""
+        """Check rights again, and read the changed partition; if there are enough records, respond and return True."""
         self._take_back()
         return super().try_complete(changed)
 
     def expire(self) -> None:
-        """Answer with the records read so far. The purgatory calls this method when max_wait_ms is over."""
+        """Check rights again, and respond with the records read so far, because max_wait_ms is over."""
         self._take_back()
         super().expire()
 

@@ -18,8 +18,7 @@ from barnabas_broker.wire.record_batch import BatchHeader
 log = logging.getLogger(__name__)
 
 FIRST_BATCHES: Final = 4
-"""The number of batches with one record that are checked when a connection begins; one batch with several records is
-enough."""
+"""The number of batches that are checked when a connection begins; a batch with several records counts as this many."""
 ALL_BATCHES: Final = 1 << 62
 """A number larger than the number of batches on any connection, so that all batches are checked."""
 CLIENTS_MAX: Final = 100
@@ -79,11 +78,11 @@ class ConnectionTrust:
         """The number of further batches that are checked even if their header is plausible."""
 
     def may_pass(self, header: BatchHeader, now_ms: int) -> bool:
-        """True if the batch may be appended unchecked, because a later batch can be checked instead."""
+        """True if the batch is one of the first and its header is plausible; a later batch can be checked instead."""
         return 0 < self.doubted <= FIRST_BATCHES and not is_implausible(header, now_ms)
 
     def looks_into(self, header: BatchHeader) -> None:
-        """Count a checked batch as one of the first batches of the connection."""
+        """Subtract a checked batch from `doubted`; a batch with several records counts as FIRST_BATCHES."""
         self.doubted = max(self.doubted - (1 if header.record_count == 1 else FIRST_BATCHES), 0)
 
     def refused(self, topic: str, reason: str) -> None:

@@ -21,11 +21,11 @@ LEVELS: Final[Mapping[str, int]] = {
     "TRACE": TRACE,
     "WARN": logging.WARNING,
 }
-"""The Python log level by Kafka's level name, in the order of Kafka's messages."""
+"""The Python log level by Kafka's name, in the order in which Kafka's error message lists the names."""
 
 
 class BrokerLoggers:
-    """The root logger and all loggers below it."""
+    """The log levels of the root logger and of all loggers below it."""
 
     def __init__(self, root: logging.Logger) -> None:
         self._root = root

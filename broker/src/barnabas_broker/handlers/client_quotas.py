@@ -179,7 +179,7 @@ class ClientQuotas:
         return list(self._counters.values())
 
     def connection_wait_ms(self, address: str) -> int:
-        """Return the time in ms that a new connection of an address must wait; if 0, count the connection."""
+        """Return the ms that a new connection from `address` must wait; if it need not wait, count it and return 0."""
         limit = self._connection_rates.get(address, self._connection_rates.get(None))
         if limit is None:
             return 0

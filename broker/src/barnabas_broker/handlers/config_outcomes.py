@@ -22,9 +22,10 @@ async def alter_each(
     requests: Sequence[tuple[int, str, Wanted | str]],
     alter: Callable[[Mapping[ConfigResource, Wanted]], Awaitable[Mapping[ConfigResource, ApiError | None]]],
 ) -> list[ConfigOutcome]:
-    """Alter all resources together, and return an outcome for each.
+    """Alter all valid resources in one call of `alter`, and return an outcome for each resource, in order.
 
-    A resource with a text in place of a change is refused; the text is the error message.
+    A resource is refused if its type is unknown, if an earlier request names it, or if it has an error message in place
+    of a change.
     """
     known = {int(kind) for kind in ConfigResourceType}
     refused: dict[int, str] = {}

@@ -13,7 +13,7 @@ TopicResult = CreatePartitionsResponse.CreatePartitionsTopicResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Add partitions, and return an error code for each topic."""
+    """Add partitions, or only check the request with validate_only; return an error code for each topic."""
     wanted = [_new_partitions(topic) for topic in request.topics]
     costs = {each.name: _added(environment, each) for each in wanted}
     charge = MutationCharge(environment, context, costs, is_free=request.validate_only)

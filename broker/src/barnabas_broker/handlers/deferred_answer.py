@@ -1,4 +1,4 @@
-"""The adapters that turn the argument of a callback into a value or an awaitable."""
+"""The conversion of functions that take a callback into functions that return the argument of the callback."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ Answer = TypeVar("Answer")
 
 
 async def awaited(start: Callable[[Callable[[Answer], object]], object]) -> Answer:
-    """Call `start` with a callback, and return the argument of the callback."""
+    """Call `start` with a callback, wait until the callback is called, and return its argument."""
     answer: Answer | Awaitable[Answer] = answer_of(start)
     return await answer if isinstance(answer, asyncio.Future) else answer  # type: ignore[return-value]
 

@@ -43,7 +43,7 @@ async def handle(
 
 
 class _PartitionDeletion:
-    """The deletion of records in one partition."""
+    """The deletion of records in one partition; the constructor deletes the records on this broker, the leader."""
 
     def __init__(self, environment: HandlerEnvironment, name: str, index: int, offset: int) -> None:
         self.index = index
@@ -69,7 +69,7 @@ class _PartitionDeletion:
         self._result = PartitionResult(partition_index=self.index, low_watermark=low_watermark, error_code=error)
 
     def look(self) -> bool:
-        """Check whether all live replicas have deleted the records, and return True if the result is known."""
+        """Check the log start offsets of all live replicas; return True if the result, or an error, is known."""
         if self._result is None:
             assert self.partition is not None
             try:
@@ -117,7 +117,7 @@ class _Wait:
 
     @property
     def lists(self) -> list[WaitList]:
-        """The wait lists of the partitions whose followers have not deleted the records yet."""
+        """The lists of waiting requests of the partitions whose followers may still have the records."""
         return list(self._unknown)
 
     def try_complete(self, changed: WaitList) -> bool:
@@ -141,7 +141,7 @@ class _Wait:
 async def _delete_in_turns(
     environment: HandlerEnvironment, request: DeleteRecordsRequest
 ) -> list[tuple[str, list[_PartitionDeletion]]]:
-    """Delete the records of all partitions, even if the client disconnects."""
+    """Delete the records on this broker, even if the client disconnects; return the deletions by topic."""
     turn = environment.answers.turn()
     return [
         (

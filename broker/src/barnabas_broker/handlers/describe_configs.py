@@ -36,7 +36,7 @@ WITHOUT_CONFIGS: Final[Mapping[int, str]] = {
     ConfigResourceType.CLIENT_METRICS: "Client metrics subscription",
     ConfigResourceType.GROUP: "Group",
 }
-"""The resource types that never have configs, with the names in Kafka's messages."""
+"""The resource types that never have configs, with the names that Kafka's error messages use."""
 
 ResourceResult = DescribeConfigsResponse.DescribeConfigsResult
 EntryResult = ResourceResult.DescribeConfigsResourceResult
@@ -47,7 +47,7 @@ Resource = DescribeConfigsRequest.DescribeConfigsResource
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """Return the requested configs of each resource (without names all configs), or an error."""
+    """Return for each resource the requested configs, all configs if the request names none, or an error."""
     answer = AnswerInTurns(DescribeConfigsResponse, context, environment.answers)
     results = await answer.elements(("results",), request.resources, partial(_describe, environment, request))
     return DescribeConfigsResponse(throttle_time_ms=0, results=results)

@@ -20,7 +20,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 FIRST_WITH_NOT_FOUND: Final = 6
 NOT_ASKED: Final = frozenset({31})
-"""The authorized operations for a client that did not ask for them; this set encodes as the smallest int32."""
+"""The authorized operations for a client that did not ask for them: as a bit field, the smallest int32."""
 
 Described = DescribeGroupsResponse.DescribedGroup
 

@@ -75,7 +75,7 @@ class _Sizes:
         self.by_dir[log_dir][which.topic].append(self._answer.encoded(("results", "topics", "partitions"), result))
 
     def report_move(self, which: TopicPartition) -> None:
-        """Add the unfinished copy of a partition that moves to another log dir."""
+        """Add the unfinished copy of a partition, if the partition moves to another log dir."""
         move = self._moves.under_way.get(which)
         if move is not None:  # The lag is in bytes, because an unfinished copy has no log end offset.
             self.report(move.log_dir, which, move.log.segments.size_bytes - move.lag_bytes, move.lag_bytes)

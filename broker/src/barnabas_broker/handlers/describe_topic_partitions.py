@@ -25,7 +25,7 @@ NO_OPERATIONS: Final = -(2**31)
 
 
 class Place(NamedTuple):
-    """A partition in the order of the pages. A topic that does not exist counts as one partition, with index 0."""
+    """A partition; pages are sorted by topic name and index. A topic that does not exist counts as partition 0."""
 
     name: str
     partition: int

@@ -21,7 +21,7 @@ BYTES_MAX: Final = 32 * 1024 * 1024
 """The maximum size of all cached topics; the oldest are dropped first. A partition with three replicas takes 50
 bytes."""
 NOT_ASKED: Final = frozenset({31})
-"""The authorized operations for a client that did not ask for them; this set encodes as the smallest int32."""
+"""The authorized operations for a client that did not ask for them: as a bit field, the smallest int32."""
 MESSAGE: Final = "MetadataResponse"
 
 TopicResponse = MetadataResponse.MetadataResponseTopic
@@ -81,7 +81,7 @@ class EncodedTopics:
         return kept if kept is not None and is_as(kept, document, form) else None
 
     def encode(self, document: TopicDocument, form: Form) -> EncodedTopic:
-        """Return the encoding of a topic, and cache it."""
+        """Return the cached encoding of a topic; if it is missing or outdated, encode the topic and cache it."""
         found = self.find(document, form)
         if found is None:
             partitions = [self._partition(document, form, index) for index in range(len(document.partitions))]
@@ -90,7 +90,7 @@ class EncodedTopics:
         return found
 
     async def prepare(self, names: Iterable[str], look_up: LookUp, turn: FairTurn) -> dict[str, EncodedTopic]:
-        """Return the existing topics in encoded form, by name; encode them in several turns of the event loop."""
+        """Return the existing topics in encoded form, by name; encode uncached topics in turns of the event loop."""
         prepared: dict[str, EncodedTopic] = {}
         for name in names:
             await turn.give_way()
@@ -109,7 +109,7 @@ class EncodedTopics:
         return begun.whole
 
     def _go_on(self, begun: _BegunTopic, look_up: LookUp) -> None:
-        """Encode the next partition; after the last partition cache the topic, unless the topic has changed."""
+        """Encode the next partition; after the last one set `whole`, and cache the topic unless it has changed."""
         document, form, partitions = begun.document, begun.form, begun.partitions
         if len(partitions) < len(document.partitions):
             partitions.append(self._partition(document, form, len(partitions)))

@@ -18,7 +18,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 FENCED_SINCE: Final = 2
 BUMPS_SINCE: Final = 5
 BUMPING_VERSION: Final = 2
-"""The transaction.version in which every transaction has an epoch of its own."""
+"""The transaction.version in which every transaction has a producer epoch of its own."""
 
 
 async def handle(environment: HandlerEnvironment, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:

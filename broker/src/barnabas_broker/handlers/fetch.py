@@ -87,7 +87,7 @@ class ConsumerFetch:
             self._reader = _RefusingReader(self._reader, topics)
 
     def begin(self) -> GiveUp | None:
-        """Read the partitions of the request. If the answer must wait, return a callback that drops the request."""
+        """Read the partitions and respond; if the response must wait, return a callback that drops the request."""
         if sum(len(topic.partitions) for topic in self._request.topics) > FETCHED_PARTITIONS:
             self._respond = self._channel.defer()
             self._environment.attempt(self._read_in_slices())
@@ -126,7 +126,7 @@ class ConsumerFetch:
         return result
 
     def _read_what_changed(self) -> None:
-        """Read again the partitions that changed in earlier turns; the purgatory reports later changes."""
+        """Read those partitions again that have changed since they were read; the purgatory reports later changes."""
         for places in self._places.values():
             partition, number, index = places[0]
             result = self._results[number][1][index]
@@ -153,7 +153,7 @@ class ConsumerFetch:
         return reader.is_urgent or not self._places or reader.bytes_read >= self._request.min_bytes
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Read the changed partition again; return True if the fetch is complete. The purgatory calls this method."""
+        """Read the changed partition again; if there are enough records, respond and return True."""
         self._read_again(self._places[changed])
         if not self._is_enough:
             return False
@@ -161,7 +161,7 @@ class ConsumerFetch:
         return True
 
     def expire(self) -> None:
-        """Answer with the records read so far. The purgatory calls this method when max_wait_ms is over."""
+        """Respond with the records read so far, because max_wait_ms is over."""
         self._answer()
 
     def _answer(self) -> None:
@@ -206,7 +206,7 @@ class _Reader:
             return self._refused(topic, wanted.partition, refusal), partition
 
     def put_back(self, result: FetchResult) -> None:
-        """Do not count the bytes of a result against the byte limits any more, because its partition is read again."""
+        """Add the bytes of a result to the byte limits again, because its partition is read again."""
         if result.records is not None:
             self.bytes_read -= result.records.length
             self._bytes_left += result.records.length

@@ -100,7 +100,7 @@ class HandlerEnvironment:
         return controller_id if controller_id in self.image.live else self.broker_id
 
     def nodes(self, listener_name: str, *, with_fenced: bool = False) -> Iterable[tuple[BrokerRegistration, Endpoint]]:
-        """Yield the brokers that clients may see, each with its advertised address on the listener."""
+        """Yield the `visible_brokers` that have the listener, each with its advertised address."""
         for registration in visible_brokers(self.image.brokers.values(), with_fenced=with_fenced):
             for endpoint in registration.listeners:
                 if endpoint.name == listener_name:
@@ -110,7 +110,7 @@ class HandlerEnvironment:
 def visible_brokers(
     registrations: Collection[BrokerRegistration], *, with_fenced: bool = False
 ) -> Collection[BrokerRegistration]:
-    """Return the live brokers, or all brokers if none is alive.
+    """Return the live brokers, or all brokers if none is alive or `with_fenced` is True.
 
     After a restore of the metadata store no broker is alive until it has registered again. A client that gets no
     brokers forgets those that it knows, and never connects again (librdkafka 2.16).

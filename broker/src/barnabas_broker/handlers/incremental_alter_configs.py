@@ -29,7 +29,10 @@ Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Change the configs of each resource, all or none, and return an error code for each resource."""
+    """Change the configs, or only check the changes with validate_only; return an error code for each resource.
+
+    If one change of a resource is invalid, no config of that resource changes.
+    """
     changes = [(each.resource_type, each.resource_name, _changes(each)) for each in request.resources]
     outcomes = await alter_each(changes, partial(_alter, environment, validate_only=request.validate_only))
     results = [
@@ -60,7 +63,7 @@ async def _alter(
 
 
 def _with_changes(overrides: Mapping[str, str], changes: list[ConfigChange]) -> dict[str, str]:
-    """Return the overrides after the changes that set or delete a value."""
+    """Return the overrides after the changes, as if APPEND and SUBTRACT set the value."""
     removed = {change.name for change in changes if change.operation is ConfigOperation.DELETE}
     set_now = {change.name: change.value for change in changes if change.value is not None}
     return {name: text for name, text in {**overrides, **set_now}.items() if name not in removed}

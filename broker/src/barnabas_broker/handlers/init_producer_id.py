@@ -25,7 +25,7 @@ FENCED_SINCE: Final = 4
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
-    """Return a producer id and epoch that no other producer has."""
+    """Return an unused producer id and epoch; with a transactional id, fence its earlier producers."""
     expected = ProducerEpoch(request.producer_id, request.producer_epoch)
     try:
         _check_right(rights_of(environment, context.client), request.transactional_id)

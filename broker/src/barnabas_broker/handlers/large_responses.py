@@ -21,7 +21,7 @@ While all responses together exceed this size, only the oldest response gets tur
 
 
 class SharedTurn(FairTurn):
-    """A FairTurn that waits until the other large responses have had their turns."""
+    """The turns of one large response on the event loop; between two turns the other large responses have theirs."""
 
     def __init__(
         self,
@@ -111,7 +111,10 @@ class LargeResponses:
         self._wake_soon()
 
     def _chosen(self, *, holds_too_much: bool) -> _Waiting | None:
-        """Return the response that has waited longest, or the oldest one if all responses together are too large."""
+        """Remove and return the response that has waited longest, or the oldest one if `holds_too_much` is True.
+
+        Return None if no response waits. Responses of disconnected clients end with CloseConnection.
+        """
         while self._waiting:
             chosen = self._waiting.pop(self._oldest() if holds_too_much else 0)
             if not chosen.turn.is_gone():

@@ -85,10 +85,10 @@ async def _look_up(
 
 
 async def find_offset(partition: Partition, timestamp_ms: int, offset_max: int, turn: FairTurn) -> Found:
-    """Return the first offset below `offset_max` whose record has the given timestamp or a later timestamp.
+    """Return the first offset below `offset_max` whose record has this timestamp or a later one; NOTHING without one.
 
     Special timestamps, such as -1 (latest), select an offset directly. Raises ApiError for an undefined special
-    timestamp.
+    timestamp, and while the high watermark of a new leader may be too low.
     """
     special = SPECIAL_TIMESTAMPS.get(timestamp_ms)
     if special is not None:

@@ -33,7 +33,7 @@ async def handle(
 
 
 def _asked(environment: HandlerEnvironment, request: ListPartitionReassignmentsRequest) -> dict[str, Iterable[int]]:
-    """Return the requested partitions of each topic, without duplicates."""
+    """Return the requested partitions of each topic without duplicates, or all partitions if the topics are null."""
     if request.topics is None:
         return {name: range(len(topic.partitions)) for name, topic in environment.image.topics.items()}
     asked: dict[str, dict[int, None]] = {}

@@ -1,4 +1,4 @@
-"""The removal from Metadata requests of the topics that the client may not see or create."""
+"""The removal of topics that the client may not see or create from Metadata requests."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -16,7 +16,10 @@ Wanted = MetadataRequest.MetadataRequestTopic
 
 
 def narrow(environment: HandlerEnvironment, rights: Rights, request: MetadataRequest) -> list[TopicResponse]:
-    """Remove the topics that the client may not see or create; return refusals of topics that the request names."""
+    """Remove from `request` the topics that the client may not see or create; return a refusal for each of them.
+
+    A request for all topics then names the visible topics, and gets no refusals.
+    """
     if request.topics is None:
         names = [
             name for name in environment.image.topics if rights.may_see(AclOperation.DESCRIBE, ResourceType.TOPIC, name)

@@ -17,7 +17,7 @@ from barnabas_core.errors import ErrorCode
 def handle(
     environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int, request: FetchRequest
 ) -> None:
-    """Respond with new records for the follower, as soon as there are some."""
+    """Respond to a follower as soon as there are new records, or refuse a request on the wrong listener."""
 
     def respond(answer: FollowerAnswer) -> None:
         error, session_id, topics = answer

@@ -32,7 +32,7 @@ _TRY_AGAIN: Final[Mapping[ErrorCode, ErrorCode]] = dict.fromkeys(
     ),
     ErrorCode.NOT_ENOUGH_REPLICAS,
 )
-"""The errors of the coordinator that Produce does not return, each with an error that makes the producer retry."""
+"""The error that the producer gets instead of an error of the coordinator, so that the producer tries again."""
 
 
 class BatchAppender(Protocol):
@@ -43,7 +43,7 @@ class BatchAppender(Protocol):
     version: int
 
     def answer_later(self) -> PendingProduce:
-        """Return the PendingProduce that collects the results and answers the request later."""
+        """Return the request's PendingProduce, which responds later; the first call creates it."""
         ...
 
     def append_checked(
@@ -53,7 +53,10 @@ class BatchAppender(Protocol):
         ...
 
     def using_again(self, partition: Partition, place: int) -> AbstractContextManager[Partition]:
-        """Find the partition again after a wait, and yield it. Raises ApiError if the batch must not be appended."""
+        """Find the partition again after a wait, and yield it.
+
+        Raises ApiError if the batch must not be appended, or if the block raises StorageError.
+        """
         ...
 
     def refused(self, place: int, error: ApiError) -> ProduceResult:

@@ -30,7 +30,7 @@ PartitionResponse = TopicResponse.TxnOffsetCommitResponsePartition
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
-    """Store the offsets until the transaction ends, and return an error code for each partition."""
+    """Store offsets that take effect if the transaction is committed, and return an error code for each partition."""
     offsets = _offsets(environment, request)
     try:
         errors = await _commit(environment, context, request, offsets)

@@ -51,17 +51,17 @@ def _told(error: ErrorCode) -> ErrorCode:
 
 
 class _Writing:
-    """The markers of one request that are not committed yet."""
+    """The markers of one request, each with a future for its error code."""
 
     def __init__(self, environment: HandlerEnvironment) -> None:
         self.turn = environment.answers.turn()
         self._environment = environment
         self._codes: dict[int, dict[str, list[tuple[int, asyncio.Future[ErrorCode]]]]] = {}
-        """The error codes of all partitions, by producer id and topic."""
+        """The index and the error code of each partition, by producer id and topic."""
         self._timer = environment.timers.call_later(COMMIT_TIMEOUT_S, self._expire)
 
     def append(self, topic: str, index: int, marker: Marker, transaction_version: int) -> None:
-        """Append one marker to one partition."""
+        """Append one marker to one partition; the group coordinator does so for `__consumer_offsets`."""
         code: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         self._codes.setdefault(marker.producer_id, {}).setdefault(topic, []).append((index, code))
 
@@ -83,7 +83,7 @@ class _Writing:
             done(error)
 
     async def results(self) -> list[MarkerResult]:
-        """Return the results, after all markers are committed or the timeout is over."""
+        """Wait until all markers are committed or the timeout is over, and return the results."""
         return [
             MarkerResult(
                 producer_id=producer_id,
