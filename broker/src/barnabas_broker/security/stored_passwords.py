@@ -24,7 +24,7 @@ _NONCE_BYTES: Final = 12
 
 
 class StoredPasswords:
-    """The encryption of passwords in dynamic configs, with one key for the cluster, read at its first use."""
+    """The encryption of passwords in dynamic configs, with one key of the cluster, created or read at its first use."""
 
     def __init__(
         self, open_secrets: Callable[[], Awaitable[SecretStore]], random_bytes: Callable[[int], bytes]

@@ -146,7 +146,7 @@ class MetadataStore(Protocol):
         ...
 
     async def followed_leases(self, prefix: str) -> Sequence[Lease]:
-        """Return the leases as the events of the watch have shown them last.
+        """Return the leases whose name begins with `prefix`, as a watch has last shown them.
 
         The result is cheap, but may be stale: callers use it to see whether there is work, never to decide.
         """

@@ -25,7 +25,7 @@ _BY_PREFERENCE: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 
 
 class SaslEnvironment(NamedTuple):
-    """The dependencies of the mechanisms besides their settings."""
+    """The values and functions that mechanisms need besides the settings of their listener."""
 
     credentials: Mapping[tuple[str, str], ScramCredential]
     """The current SCRAM verifiers by user and mechanism."""

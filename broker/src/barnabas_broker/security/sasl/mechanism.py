@@ -22,7 +22,7 @@ class Identity(NamedTuple):
     expires_at_ms: int | None = None
     """The wall-clock time at which the credential expires; None if it does not expire."""
     credential: str = ""
-    """The SASL mechanism of the checked credential; empty if this is the mechanism that the client chose."""
+    """The SASL mechanism of the credential if it differs from the mechanism that the client chose; otherwise empty."""
 
 
 class ServerToken(NamedTuple):
@@ -31,7 +31,7 @@ class ServerToken(NamedTuple):
     token: bytes
     identity: Identity | None = None
     refusal: str | None = None
-    """The reason of a refusal that is sent after the client's next token (OAUTHBEARER), for the broker's log."""
+    """The reason for the broker's log if the client will be refused after its next token (OAUTHBEARER); else None."""
 
 
 class SlowCheck(NamedTuple):

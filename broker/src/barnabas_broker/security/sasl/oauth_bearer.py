@@ -46,7 +46,10 @@ class OAuthBearer:
         return OAuthBearerDialogue(self)
 
     def identity_of(self, token: str) -> Identity:
-        """Return the user of a token. Raise InvalidToken if a check of the token fails."""
+        """Return the user of a token. Raise InvalidToken if a check of the token fails.
+
+        If the key of the token is unknown, the keys are fetched again soon.
+        """
         try:
             return identity_of(token, self._keys.current, self._rules, self._now_ms())
         except UnknownKey:
@@ -62,7 +65,10 @@ class OAuthBearerDialogue:
         self._refusal: str | None = None
 
     def respond(self, token: bytes) -> ServerToken:
-        """Handle the client's next message. Raise AuthenticationFailed if the client is refused."""
+        """Return the user of a valid token; after an invalid token, return an error, and raise at the next message.
+
+        Raise AuthenticationFailed if the message is malformed, or follows an invalid token.
+        """
         if self._refusal is not None:
             raise AuthenticationFailed(self._refusal, INVALID_TOKEN)
         message = parse_client_message(token)

@@ -26,7 +26,7 @@ class OAuthSettings(NamedTuple):
 def oauth_settings(
     security: ListenerSecurity, options: Mapping[str, str], problems: list[ConfigProblem]
 ) -> OAuthSettings | None:
-    """Return the OAUTHBEARER settings of a listener and of its JAAS options; append errors to `problems`."""
+    """Return the OAUTHBEARER settings of a listener and its JAAS options; None after adding errors to `problems`."""
     values = {name: security.value(name, MECHANISM) for name in names.OAUTH_CONFIGS}
     found = [*_problems(security, values), *_refused_options(security, options)]
     problems += found

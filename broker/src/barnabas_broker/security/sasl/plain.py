@@ -26,7 +26,8 @@ class Plain:
     def respond(self, token: bytes) -> ServerToken:
         """Check a token of the form `authzid NUL user NUL password`.
 
-        Raise AuthenticationFailed if the token is malformed, or if the user or the password is wrong.
+        Raise AuthenticationFailed if the token is malformed, if the user or the password is wrong, or if authzid is
+        another user.
         """
         authorized_as, user, password = parse_plain(token)
         known = self._digests.get(user, _NOBODY)

@@ -66,7 +66,7 @@ class Scram:
     def made_up(self, user: str) -> ScramCredential:
         """Return a credential for an unknown user, which no proof matches.
 
-        The name selects one of the shapes; adding a shape changes the selection for few names.
+        The user's name selects one of the salt shapes of known users; a new shape changes the selection for few names.
         """
         seed = digest(self._secret, f"{self.name} {user}".encode(), "sha512")
         key = digest(self._secret, seed, self.kind.function)

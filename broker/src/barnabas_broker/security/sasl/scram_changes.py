@@ -35,7 +35,7 @@ class Deletion(NamedTuple):
 
 
 class ScramDecision(NamedTuple):
-    """The changes to store, and the error of each user in the request; None for a user without an error."""
+    """The changes to store, and the outcome for each user in the request: an error, or None."""
 
     changes: Mapping[tuple[str, str], ScramCredential | None]
     outcomes: Mapping[str, ApiError | None]

@@ -44,7 +44,7 @@ class SaltShape(NamedTuple):
     """The length of a salt and the iterations, which may reveal the tool that set the password."""
 
     salt_bytes: int
-    """The number of bytes; TEXT for the salts of Kafka's tools, which are numbers of 130 bits in base 36."""
+    """The number of bytes, or TEXT for a text: the salts of Kafka's tools are numbers of 130 bits in base 36."""
     iterations: int
 
 

@@ -55,7 +55,7 @@ class VerifiedPlain:
         return self
 
     def respond(self, token: bytes) -> ServerToken | SlowCheck:
-        """Accept a password that was right before; check any other password against the user's verifier.
+        """Accept a password that was right before; for any other password return the check that a thread computes.
 
         Raise AuthenticationFailed if the token is malformed, or asks to act as another user.
         """

@@ -210,7 +210,7 @@ def _changed(
     definitions: Mapping[str, ConfigDefinition],
     inherited: Inherited,
 ) -> dict[str, str]:
-    """Return `current` with all changes applied. Raises ApiError if a setting is named twice, or is unknown."""
+    """Return `current` with all changes applied. Raises ApiError if a setting is named twice or a change is invalid."""
     twice = [name for name, count in Counter(change.name for change in changes).items() if count > 1]
     if twice:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")

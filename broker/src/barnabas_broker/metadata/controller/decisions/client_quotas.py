@@ -17,7 +17,10 @@ BYTES_MAX: Final = 768 * 1024
 def decide_client_quotas(
     known: AnyDocument | None, changes: Mapping[QuotaEntity, Sequence[QuotaChange]]
 ) -> tuple[ClientQuotasDocument, dict[QuotaEntity, ApiError]]:
-    """Return the changed quotas, and an error for each entity whose change is refused."""
+    """Return the changed quotas, and an error for each entity whose change is refused.
+
+    If all quotas together become too large, every change is refused.
+    """
     before = known if isinstance(known, ClientQuotasDocument) else ClientQuotasDocument(entities=())
     found = {tuple(sorted(each.entity.items(), key=lambda part: part[0])): each for each in before.entities}
     failures: dict[QuotaEntity, ApiError] = {}

@@ -24,10 +24,10 @@ def remove_fenced(state: PartitionState, rules: Rules) -> PartitionState:
 
 
 def remove_dead(state: PartitionState, rules: Rules) -> PartitionState:
-    """Return the result of `remove_fenced`, or `state` itself if all members of the ISR are alive.
+    """Return the result of `remove_fenced`, but `state` itself if the leader and ISR are alive and the ELR is empty.
 
-    A broker in a controlled shutdown moves its partitions itself, so a write by the controller would only cause
-    conflicts.
+    A broker in a controlled shutdown moves its partitions itself, and a write by the controller could only conflict
+    with the writes of that broker.
     """
     if state.leader in state.isr and not state.elr and all(map(rules.is_alive, state.isr)):
         return state
@@ -37,12 +37,13 @@ def remove_dead(state: PartitionState, rules: Rules) -> PartitionState:
 def begin_incarnation(
     state: PartitionState, broker: int, lacks_records: bool, rules: Rules, *, is_past: bool = False
 ) -> PartitionState:
-    """Return the partition for a restarted broker that is about to be unfenced: the broker begins as a follower.
+    """Return the partition for a restarted broker that is about to be unfenced: a follower outside the ISR.
 
     The partition epoch rises, so that an earlier decision about the previous incarnation, such as adding the broker
-    to the ISR, cannot take effect. The epoch need not rise if `is_past` is True and the broker is neither leader nor
-    in the ISR: every broker that can write this state knows that the previous incarnation has ended. A partition
-    whose only replica is this broker stays unchanged, unless the broker's log lacks records.
+    to the ISR, cannot take effect. `is_past` means that every broker that can write the partition knows that the
+    previous incarnation has ended; then the partition stays unchanged if this broker is neither its leader nor in its
+    ISR. A partition whose only replica is this broker stays unchanged, too. If `lacks_records` is True, the result is
+    that of `lose`.
     """
     if lacks_records:
         return lose(state, broker, rules)

@@ -11,7 +11,7 @@ _MIN_ISR: Final = "transaction.state.log.min.isr"
 
 
 def is_compacted(configs: Mapping[str, str]) -> bool:
-    """True if the configs compact the topic, which coordinators require."""
+    """True if cleanup.policy is `compact` without `delete`, as coordinators require."""
     return configs.get("cleanup.policy") == "compact"
 
 

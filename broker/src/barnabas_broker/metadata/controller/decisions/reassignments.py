@@ -21,7 +21,7 @@ def decide_reassignment(
 
     A reassignment in progress is replaced: replicas that it added are dropped unless they are in `targets`. Raises
     ApiError if `targets` is not a valid set of replicas, if the replication factor would change although it must not,
-    or if no reassignment is in progress that could be cancelled.
+    if only dropped replicas have all records, or if no reassignment is in progress that could be cancelled.
     """
     original = [replica for replica in state.replicas if replica not in state.adding_replicas]
     if targets is None:

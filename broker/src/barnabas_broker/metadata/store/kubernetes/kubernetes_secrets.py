@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 WATCH_S: Final = 40
 """The seconds after which a watch ends and its Secret is read again, so that a deletion is seen within a minute."""
 LATE_S: Final = 5.0
-"""The seconds after WATCH_S at which a server that sends nothing counts as unavailable."""
+"""The seconds by which a silent server may exceed WATCH_S before it counts as unavailable."""
 ATTEMPTS_MAX: Final = 20
 
 
@@ -35,7 +35,7 @@ class KubernetesSecrets:
     """A SecretStore in Kubernetes."""
 
     def __init__(self, cluster: KubernetesCluster, access: Access) -> None:
-        """Create the store within a running loop, without a request yet."""
+        """Create the store within a running event loop; this sends no request."""
         self._api = ApiRequests(access)
         self._collection = f"/api/v1/namespaces/{cluster.namespace}/secrets"
         self._names = credential_secrets(cluster.cluster)
@@ -109,7 +109,7 @@ class KubernetesSecrets:
                     yield secret_objects.secret_after(line)
 
     def _see(self, shard: int, found: SecretObject | None) -> Secrets:
-        """Return the secrets that have changed since this process last saw the Secret."""
+        """Remember the content of a Secret, and return the secrets that have changed since the Secret was last seen."""
         before, after = self._known[shard], {} if found is None else _secrets_in(found)
         self._known[shard] = after
         gone: dict[str, bytes | None] = dict.fromkeys(before.keys() - after.keys())

@@ -49,7 +49,7 @@ class KubernetesStore:
     """A MetadataStore in Kubernetes. The clock of this process measures how long leases last."""
 
     def __init__(self, cluster: KubernetesCluster, access: Access, clock: Clock, pod_uid: str = "") -> None:
-        """Create the store within a running loop, without a request yet. `pod_uid` is "" outside of pods."""
+        """Create the store within a running event loop; this sends no request. `pod_uid` is "" outside of pods."""
         self._cluster = cluster.cluster
         self._clock = clock
         self._pod_uid = pod_uid
@@ -103,7 +103,7 @@ class KubernetesStore:
         )
 
     async def _create(self, key: str, value: bytes) -> int | None:
-        """Create a document; return its version, or None if the document exists already."""
+        """Create a document, or `_adopt` an object; return the version, or None if the document exists already."""
         answer = await self._request("POST", self._documents, body=objects.creation(self._cluster, key, value))
         return await self._adopt(key, value) if answer.status == HTTPStatus.CONFLICT else _version(answer)
 
@@ -179,7 +179,7 @@ class KubernetesStore:
         return results
 
     async def _outcome(self, write: Write) -> int | VersionConflict:
-        """Return the version written, the conflict, or 0 for a deletion, whose revision is not known yet."""
+        """Make one write; return the new version, the conflict, or 0 for a deletion, whose revision is unknown."""
         try:
             if write.value is not None:
                 return await self.put(write.key, write.value, write.expected_version)
@@ -244,7 +244,7 @@ class KubernetesStore:
         is_left_over = before is not None and lease_objects.is_left_over(before, self._pod_uid)
         if lease is not None and lease.expires_at_ms > now_ms and not is_left_over:
             return None
-        token = self._observations.revision  # The watch may know a later holder than the list.
+        token = self._observations.revision  # The watch may have seen a later revision than the list.
         return await self._take(Lease(name, holder, token, duration_ms, now_ms + duration_ms), before)
 
     async def _take(self, lease: Lease, before: LeaseObject | None) -> Lease | None:

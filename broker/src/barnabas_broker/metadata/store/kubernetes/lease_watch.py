@@ -32,9 +32,9 @@ _LEASES: Final = msgspec.json.Decoder(LeaseObject)
 
 
 class LeaseWatch:
-    """The watch of a cluster's leases, which begins when the observations are first needed.
+    """The watch of a cluster's leases, which the first call of `is_current` starts.
 
-    `see` lists all leases into `observations`, or raises StoreUnavailable.
+    `see` lists all leases and puts them into `observations`, or raises StoreUnavailable.
     """
 
     def __init__(

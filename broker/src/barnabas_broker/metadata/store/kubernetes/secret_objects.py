@@ -42,7 +42,7 @@ def shard_of(key: str) -> int:
 
 
 def change(secrets: Secrets, expected_version: str = "") -> bytes:
-    """Return a merge patch of these secrets alone, which fails if the Secret is not at the expected version."""
+    """Return a merge patch of these secrets; with `expected_version`, it fails if the Secret has another version."""
     data = {
         _name(key): None if value is None else msgspec.json.encode(_Entry(key, msgspec.Raw(value)))
         for key, value in secrets.items()

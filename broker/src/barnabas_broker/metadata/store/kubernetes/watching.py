@@ -29,7 +29,7 @@ _EVENTS: Final = msgspec.json.Decoder(_Event)
 
 
 def changes_in(lines: Sequence[bytes], cluster: str, prefix: str) -> Changes | None:
-    """Return the changes in lines of a watch, or None if the lines have no event.
+    """Return the changes below `prefix` in lines of a watch, or None if the lines have no event.
 
     Raises HistoryCompacted if the API server no longer keeps the watched revision, and StoreUnavailable for other
     errors.

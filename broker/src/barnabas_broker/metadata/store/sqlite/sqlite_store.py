@@ -144,7 +144,8 @@ class SqliteStore:
     def _wake_watches(self) -> None:
         """Wake all watches of this process.
 
-        Each watch waits for the event object that it took before its last poll, so a new object replaces the set one.
+        Each watch waits for the event object that it took before its last poll; later polls need an object that is not
+        set yet.
         """
         self._rung.set()
         self._rung = asyncio.Event()

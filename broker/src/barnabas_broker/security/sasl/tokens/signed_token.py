@@ -73,7 +73,7 @@ def _key_for(header: Mapping[str, Any], keys: Sequence[TokenKey]) -> TokenKey:
 
 
 def _checked_times(claims: Mapping[str, Any], skew_s: int, now_ms: int) -> int:
-    """Return the end of the token's validity in wall-clock ms, including the allowed clock skew."""
+    """Check a token's times; return the end of its validity in wall-clock ms, including the allowed clock skew."""
     expires_s, not_before_s = _seconds(claims, "exp"), _seconds(claims, "nbf") if "nbf" in claims else 0
     _seconds(claims, "iat")
     now_s = now_ms / 1000

@@ -21,7 +21,10 @@ class KeysUnavailable(Exception):
 
 
 class FetchTimes(NamedTuple):
-    """The delays in seconds before the next fetch: after a success, after one failure, and the longest after more."""
+    """The delays before the next fetch: `refresh_s` after a success, `backoff_s` after a failure.
+
+    The delay doubles with each further failure, up to `backoff_s_max`.
+    """
 
     refresh_s: float
     backoff_s: float
@@ -43,7 +46,7 @@ class TokenKeys:
         self._failures = 0
 
     def miss(self) -> None:
-        """Fetch the keys early, because a token names an unknown key."""
+        """Make `follow` fetch the keys early, because a token names an unknown key."""
         self._missed.set()
 
     async def load(self) -> None:
