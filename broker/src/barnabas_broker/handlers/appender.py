@@ -47,8 +47,8 @@ NO_ERROR: Final = 0
 ZSTD_SINCE: Final = 7
 """The first version of Produce that accepts zstd (KIP-110)."""
 LOOKED_AT_MAX: Final = 1000
-"""The maximum number of records of one request that the event loop checks (1 to 2 ms); the helper process checks
-further batches."""
+"""The maximum number of records of one request that the event loop checks, which takes 1 to 2 ms; the helper process
+checks further batches."""
 
 
 class Appender(msgspec.Struct):
@@ -144,7 +144,7 @@ class Appender(msgspec.Struct):
         offset, number = appended.base_offset, partition.topic_partition.partition
         result = (number, NO_ERROR, offset, appended.log_append_time_ms, log.log_start_offset, None)
         end_offset = offset + header.last_offset_delta + 1
-        if end_offset <= log.high_watermark:  # Committed batches need no further sync.
+        if end_offset <= log.high_watermark:  # The batch is committed, so its result need not wait.
             return result
         acks = self.request.acks
         if not acks or (acks != ACKS_ALL and end_offset <= log.syncs.ack_end_offset(end_offset)):

@@ -77,7 +77,7 @@ class _Sizes:
     def report_move(self, which: TopicPartition) -> None:
         """Add the unfinished copy of a partition, if the partition moves to another log dir."""
         move = self._moves.under_way.get(which)
-        if move is not None:  # The lag is in bytes, because an unfinished copy has no log end offset.
+        if move is not None:  # An unfinished copy has no log end offset, so its lag is in bytes.
             self.report(move.log_dir, which, move.log.segments.size_bytes - move.lag_bytes, move.lag_bytes)
 
 

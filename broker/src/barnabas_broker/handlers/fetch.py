@@ -99,7 +99,7 @@ class ConsumerFetch:
         return self._give_up if self._end_wait is not None else None
 
     def _give_up(self) -> None:
-        """Drop the request of a closed connection, because max_wait_ms may be weeks."""
+        """Drop the request of a closed connection; otherwise the request could wait for weeks (max_wait_ms)."""
         self._is_given_up = True
         end_wait, self._end_wait = self._end_wait, None  # Break the reference cycle of request and callback.
         if end_wait is not None:

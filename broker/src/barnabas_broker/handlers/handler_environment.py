@@ -85,7 +85,7 @@ class HandlerEnvironment:
     loggers: BrokerLoggers = field(default_factory=lambda: BrokerLoggers(logging.getLogger()))
     """The loggers of the process."""
     passwords: StoredPasswords | None = None
-    """The encryption of password configs; None without a store for secrets, as in the simulation."""
+    """The encryption of password configs; None if the broker has no store for secrets."""
     check_certificates: Callable[[BrokerConfig], Awaitable[None]] | None = None
     """A check that raises InvalidConfig if a listener cannot use the certificates of the config."""
     quotas: ClientQuotas = field(init=False)

@@ -21,7 +21,7 @@ CLASSIC: Final = "classic"
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse:
-    """List the groups that match the filters; an empty filter matches all groups."""
+    """List the groups that match the filters and that the client may see; an empty filter matches all groups."""
     try:
         groups = environment.groups.list_groups()
     except ApiError as error:

@@ -76,7 +76,8 @@ async def handle(
         has_group_error = context.api_version >= FIRST_WITH_GROUP_ERROR
         topics = [] if has_group_error else [_refused(topic, error) for topic in wanted or ()]
     encoded = [await _encoded(answer, OLD_TOPICS, topic) async for topic in answer.over(topics)]
-    old_topics = cast("list[OffsetFetchResponse.OffsetFetchResponseTopic]", encoded)  # Both types have the same fields.
+    # The topics of responses before v8 have the same fields as the topics of later responses.
+    old_topics = cast("list[OffsetFetchResponse.OffsetFetchResponseTopic]", encoded)
     return OffsetFetchResponse(throttle_time_ms=0, error_code=error, topics=old_topics)
 
 

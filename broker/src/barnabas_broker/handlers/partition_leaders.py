@@ -14,7 +14,10 @@ LEADER_ERRORS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FE
 def current_leader(
     image: MetadataImage, listener_name: str, name: str | None, topic_id: bytes | None, index: int
 ) -> CurrentLeader | None:
-    """Return the leader of a partition, or None without a leader. The topic id is used if `name` is None."""
+    """Return the leader of a partition; None if the partition is unknown or has no leader.
+
+    The topic id is used only if `name` is None.
+    """
     if name is None and topic_id is not None:
         name = image.topic_name(UUID(bytes=topic_id))
     document = image.topics.get(name) if name is not None else None

@@ -22,7 +22,7 @@ Result = UpdateFeaturesResponse.UpdatableFeatureResult
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
-    """Change all feature levels; if there is an error, change none."""
+    """Change all feature levels, or none if there is an error; with validate_only, only check the changes."""
     try:
         updates = [_update(context.api_version, each) for each in request.feature_updates]
         lowers = lowers_transactions(environment.image.features, updates)

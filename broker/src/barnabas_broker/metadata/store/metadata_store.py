@@ -126,7 +126,10 @@ class MetadataStore(Protocol):
         ...
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
-        """Acquire a lease; return None if another holder has it. `holder` names one run of one process."""
+        """Acquire a lease, or renew a lease of `holder`, which names one run of one process.
+
+        Return None if another holder has the lease.
+        """
         ...
 
     async def renew_lease(self, lease: Lease) -> Lease:

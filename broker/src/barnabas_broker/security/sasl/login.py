@@ -90,8 +90,8 @@ class ScramLogin:
             raise LoginFailed(str(error)) from error
         if not server.nonce.startswith(self._nonce) or not ITERATIONS_MIN <= server.iterations <= ITERATIONS_MAX:
             raise LoginFailed(
-                f"the server's first message has a wrong nonce, or {server.iterations} iterations, which "
-                f"is out of range"
+                "the server's first message has a nonce that does not begin with the nonce of this broker, or a number "
+                f"of iterations that is not allowed: {server.iterations}"
             )
         function = self._kind.function
         salted = salted_password(self._kind, self._password, server.salt, server.iterations)

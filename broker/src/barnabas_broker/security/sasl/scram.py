@@ -75,7 +75,7 @@ class Scram:
 
 
 class ScramDialogue:
-    """One attempt: the client's first message with its name and nonce, then the message with its proof."""
+    """One attempt: the client's first message with user and nonce, then the final message with its proof."""
 
     def __init__(self, mechanism: Scram) -> None:
         self._mechanism = mechanism
@@ -97,7 +97,7 @@ class ScramDialogue:
     def _challenge(self, token: bytes) -> ServerToken:
         self._first = first = parse_client_first(token)
         self._known = self._mechanism.credential_of(first.user)
-        made_up = self._mechanism.made_up(first.user)  # This work makes known users take as long as unknown users.
+        made_up = self._mechanism.made_up(first.user)  # Known users need this work, too: times must be equal.
         self._asked = self._known or made_up
         self._nonce = first.nonce + self._mechanism.new_nonce()
         salt = b64encode(self._asked.salt).decode()

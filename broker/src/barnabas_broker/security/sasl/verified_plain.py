@@ -40,7 +40,7 @@ _NO_SEAL: Final = Seal(ScramCredential(b"", b"", b"", 0), b"")
 class VerifiedPlain:
     """The mechanism PLAIN for the users of `scrams`; of a user with several verifiers the first one counts.
 
-    `key` is a random key of this process, so that seals reveal nothing outside of it.
+    `key` is a random key of this process; without the key the hashes of passwords reveal nothing.
     """
 
     name = "PLAIN"
@@ -82,7 +82,7 @@ class VerifiedPlain:
         return _accepted(asked, verifier)
 
     def _verifier(self, user: str) -> Verifier:
-        made_up = self._made_up(user)  # This work makes known users take as long as unknown users.
+        made_up = self._made_up(user)  # Known users need this work, too: times must be equal.
         for scram in self._scrams:
             credential = scram.credential_of(user)
             if credential is not None:

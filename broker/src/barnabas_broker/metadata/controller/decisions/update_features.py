@@ -36,7 +36,7 @@ class FeatureUpdate(NamedTuple):
 
 
 def with_implied(finalized: Mapping[str, int], updates: Sequence[FeatureUpdate]) -> Sequence[FeatureUpdate]:
-    """Return the updates, with the `transaction.version` that a change of the metadata level implies.
+    """Return the updates, plus an update of `transaction.version` if a change of the metadata level implies one.
 
     An explicit update of `transaction.version` has precedence. A broker version that does not support transactions
     cannot start while any level of `transaction.version` is finalized.

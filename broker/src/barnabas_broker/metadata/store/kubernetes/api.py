@@ -15,7 +15,7 @@ from barnabas_kube.access import Access
 from barnabas_kube.client import SILENCE_S, Answer, ApiClient, NoAnswer, StreamRefused, parse_status
 
 REQUEST_S: Final = 3.0
-"""The timeout of a request in seconds, shorter than a session, so that a lease renewal can be repeated in time."""
+"""The timeout of a request in seconds, so short that a lease renewal can be repeated before the lease expires."""
 BULK_S: Final = 20.0
 """The timeout in seconds of listings, whose answers may have tens of MB."""
 RETRY_AFTER_S: Final = 1.0

@@ -235,7 +235,7 @@ class KubernetesStore:
             )
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
-        """Acquire a lease; return None if another holder has it."""
+        """Acquire or renew a lease for `holder`; return None if another holder has it."""
         now_ms = monotonic_ms(self._clock)
         await self._list_leases()
         before, lease = self._observations.object(name), self._observations.leases().get(name)

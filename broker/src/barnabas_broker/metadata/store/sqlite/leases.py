@@ -18,7 +18,7 @@ _COLUMNS = "name, holder, token, duration_ms, expires_at_ms"
 def acquire(
     connection: sqlite3.Connection, name: str, holder: str, duration_ms: int, now_ms: int, address: str
 ) -> Lease | None:
-    """Acquire a lease for `holder`, or return None if another holder has it.
+    """Acquire or renew a lease for `holder`; return None if another holder has it.
 
     `address` is the address at which the process of the holder receives signals.
     """

@@ -108,7 +108,7 @@ class SqliteStore:
                 await _wait(rung, SAFETY_LOOK_S)
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
-        """Acquire a lease; return None if another holder has it."""
+        """Acquire or renew a lease for `holder`; return None if another holder has it."""
         now_ms, address = monotonic_ms(self._clock), self._change_signal.address
         return await self._run(leases.acquire, name, holder, duration_ms, now_ms, address)
 
