@@ -30,8 +30,7 @@ class Need(NamedTuple):
     when: tuple[str, tuple[int, ...]] | None = None
     """A field of the element or of the request, and the values of the field for which the right is needed."""
     or_on_cluster: AclOperation | None = None
-    """An operation on the cluster; a client that may perform it does not need the right. None means no such
-    operation."""
+    """A client that may perform this operation on the cluster does not need the right; None means no such operation."""
 
     @property
     def code(self) -> ErrorCode:
@@ -60,7 +59,7 @@ class ApiRights(NamedTuple):
     """The name of the array in the request by the name of the array in the response, if the two names differ.
     `outer.inner` is an array in the elements of another array, and `a+b` stands for two arrays."""
     names_each: bool = False
-    """True if a response that refuses the whole request also lists every element."""
+    """True if a response that refuses the whole request also lists every element of the request."""
     refused: Mapping[str, object] = {}
     """The fields of a refused element whose values differ from the protocol's defaults."""
     in_handler: str = ""

@@ -117,7 +117,7 @@ class Appender(msgspec.Struct):
     def append_checked(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
-        """Check the records of a batch if necessary, and append it; return the result, or None if it comes later."""
+        """Append a batch, if necessary after a check of its records; return None if the result comes later."""
         if partition.inspects_records and must_inspect(partition.log.config, header):
             return self._look_into(partition, batch, header, place, RECORDS_HERE_MAX)
         if self.trust.doubted or is_implausible(header, self.now_ms):

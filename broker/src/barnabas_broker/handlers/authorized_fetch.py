@@ -1,4 +1,4 @@
-"""Fetch with an authorizer: refuses topics that the consumer may not read, and followers that are not brokers."""
+"""Fetch with an authorizer: refuses topics that the consumer may not read, and followers without ClusterAction."""
 
 from barnabas_broker.handlers import replica_fetch
 from barnabas_broker.handlers.channel import Channel, GiveUp
@@ -22,7 +22,7 @@ def answer_follower(
 
 
 class AuthorizedFetch(ConsumerFetch):
-    """A ConsumerFetch that checks Read on each topic when the fetch begins, and again before an answer after a wait."""
+    """A ConsumerFetch that checks Read on each topic when the fetch begins, and again after each wait."""
 
     __slots__ = ()
 

@@ -15,7 +15,7 @@ _LISTENER_PREFIX: Final = "listener.name."
 async def check_certificates(
     environment: HandlerEnvironment, resource: ConfigResource, overrides: Mapping[str, str], changed: Iterable[str]
 ) -> None:
-    """Raise ApiError if a listener setting is `changed`, and this broker cannot use the certificates in `overrides`.
+    """Raise ApiError if `changed` names a listener setting, and this broker cannot use the certificates in `overrides`.
 
     Configs of other brokers are not checked, because this broker cannot read the certificate files of other brokers.
     """

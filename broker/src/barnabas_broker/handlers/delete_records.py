@@ -121,7 +121,7 @@ class _Wait:
         return list(self._unknown)
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Check the changed partition; return True if all results are known. The purgatory calls this method."""
+        """Check the changed partition; if all results are known, call `over` and return True."""
         unknown = [each for each in self._unknown.pop(changed, ()) if not each.look()]
         if unknown:
             self._unknown[changed] = unknown

@@ -243,7 +243,7 @@ class _Reader:
 
 
 class _CommittedReader(_Reader):
-    """A reader up to the last stable offset, which also returns the aborted transactions among the records."""
+    """A reader for READ_COMMITTED: up to the last stable offset, with the aborted transactions among the records."""
 
     __slots__ = ()
 

@@ -45,7 +45,7 @@ async def handle(
 async def _alter(
     environment: HandlerEnvironment, wanted: Mapping[ConfigResource, list[ConfigChange]], *, validate_only: bool
 ) -> dict[ConfigResource, ApiError | None]:
-    """Change the log levels on this broker, and write all other configs to the metadata store."""
+    """Change log levels on this broker, and all other configs in the metadata store; return the errors."""
     stored = {each: changes for each, changes in wanted.items() if each.type is not ConfigResourceType.BROKER_LOGGER}
     refused: dict[ConfigResource, ApiError | None] = {}
     accepted: dict[ConfigResource, list[ConfigChange]] = {}

@@ -51,6 +51,6 @@ def _listed(group: Group) -> ListGroupsResponse.ListedGroup:
 
 
 def _filter(wanted: list[str] | None) -> Callable[[str], bool]:
-    """Return a function that is true for the values in `wanted`, ignoring case, or for all values if there are none."""
+    """Return a function that is true for the values in `wanted`, ignoring case, or for all if `wanted` is empty."""
     lowered = {value.lower() for value in wanted or ()}
     return lambda value: not lowered or value.lower() in lowered

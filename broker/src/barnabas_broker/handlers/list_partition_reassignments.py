@@ -16,7 +16,7 @@ PartitionResult = TopicResult.OngoingPartitionReassignment
 async def handle(
     environment: HandlerEnvironment, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """Return the ongoing reassignments of the requested partitions; all other partitions are left out."""
+    """Return the ongoing reassignments of the requested partitions; partitions without one are left out."""
     answer = AnswerInTurns(ListPartitionReassignmentsResponse, context, environment.answers)
     topics = []
     async for name, numbers in answer.over(_asked(environment, request).items()):

@@ -46,7 +46,7 @@ class _Wanted(NamedTuple):
 
 
 class _Topic(NamedTuple):
-    """A topic of the response, with the functions that look up the offset of a partition."""
+    """A topic of the response, with functions that return a partition's offset, and whether the offset is unstable."""
 
     name: str
     topic_id: UUID

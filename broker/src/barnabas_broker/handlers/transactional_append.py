@@ -49,7 +49,7 @@ class BatchAppender(Protocol):
     def append_checked(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
-        """Check the records of a batch if necessary, and append it; return the result, or None if it comes later."""
+        """Append a batch, if necessary after a check of its records; return None if the result comes later."""
         ...
 
     def using_again(self, partition: Partition, place: int) -> AbstractContextManager[Partition]:

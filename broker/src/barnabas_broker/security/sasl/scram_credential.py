@@ -74,7 +74,7 @@ def credential_of(kind: ScramHash, salted: bytes, salt: bytes, iterations: int) 
 
 
 def hashed(kind: ScramHash, key: bytes) -> bytes:
-    """Return RFC 5802's H(key)."""
+    """Return the hash of a key: H(key) in RFC 5802."""
     return new(kind.function, key).digest()
 
 

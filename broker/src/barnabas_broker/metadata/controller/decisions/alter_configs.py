@@ -165,7 +165,7 @@ def _usable(view: ClusterView, broker: str, overrides: Overrides) -> UsableConfi
 
 
 def _check_usable(view: ClusterView, broker: str, after: Overrides) -> None:
-    """Raise InvalidConfig if the configs in `after` make a setting of the broker unusable that is usable now."""
+    """Raise InvalidConfig if a setting of the broker is usable in the view, but not with the configs `after`."""
     known = _usable(view, broker, view.overrides).ignored
     problems = [problem for problem in _usable(view, broker, after).ignored if problem not in known]
     if problems:
@@ -173,7 +173,7 @@ def _check_usable(view: ClusterView, broker: str, after: Overrides) -> None:
 
 
 def _check_topics(view: ClusterView, configs: Iterable[BrokerConfig]) -> None:
-    """Raise InvalidConfig if the configs of a topic contradict one of these broker configs."""
+    """Raise InvalidConfig if the configs of a topic contradict one of the broker configs in `configs`."""
     topics = {name: topic.configs for name, topic in view.topics.items() if topic.configs}
     for config in configs:
         check_topics_under(topics, config)

@@ -81,7 +81,7 @@ class KubernetesStore:
         return Listing(int(found.metadata.resource_version), below)
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
-        """Write one document; return its version. Raises VersionConflict."""
+        """Write one document; return its version. Raises VersionConflict if its version was not the expected one."""
         if expected_version is None:
             return await self._put_whatever_is_there(key, value)
         if expected_version == ABSENT:
@@ -142,7 +142,10 @@ class KubernetesStore:
         return VersionConflict(key, expected_version, actual)
 
     async def delete(self, key: str, expected_version: int | None = None) -> int:
-        """Delete one document, if it exists; return the revision of the deletion. Raises VersionConflict."""
+        """Delete one document, if it exists; return the revision of the deletion.
+
+        Raises VersionConflict if the document does not have the expected version.
+        """
         await self._delete(key, expected_version)
         return await self.latest_revision()
 
@@ -196,7 +199,7 @@ class KubernetesStore:
         return await self._put_whatever_is_there(objects.MARK_KEY, next(self._marks))
 
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
-        """Yield every change after `from_revision`, in order. Raises HistoryCompacted.
+        """Yield every change after `from_revision`, in order. Raises HistoryCompacted if some are no longer kept.
 
         The watch is resumed when the API server ends a request after WATCH_S.
         """

@@ -1,4 +1,4 @@
-"""The watch of a cluster's leases, with which an idle broker sends the API server only its own renewals."""
+"""The watch of a cluster's leases, so that an idle broker sends the API server only its own renewals."""
 
 import asyncio
 import logging

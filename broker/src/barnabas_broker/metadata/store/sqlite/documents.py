@@ -42,7 +42,7 @@ def listing(connection: sqlite3.Connection, prefix: str) -> Listing:
 
 
 def changes_since(connection: sqlite3.Connection, prefix: str, seen: int) -> Changes:
-    """Return the changes below `prefix` after revision `seen`. Raises HistoryCompacted."""
+    """Return the changes below `prefix` after revision `seen`. Raises HistoryCompacted if some are no longer kept."""
     latest = latest_revision(connection)
     if latest == seen:
         return Changes(seen, [])

@@ -74,11 +74,14 @@ class SqliteStore:
         return await self._run(documents.listing, prefix)
 
     async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
-        """Write one document; return its version. Raises VersionConflict."""
+        """Write one document; return its version. Raises VersionConflict if its version was not the expected one."""
         return await self._write_one(Write(key, value, expected_version))
 
     async def delete(self, key: str, expected_version: int | None = None) -> int:
-        """Delete one document, if it exists; return the revision of the deletion. Raises VersionConflict."""
+        """Delete one document, if it exists; return the revision of the deletion.
+
+        Raises VersionConflict if the document does not have the expected version.
+        """
         return await self._write_one(Write(key, None, expected_version))
 
     async def _write_one(self, write: Write) -> int:
@@ -96,7 +99,7 @@ class SqliteStore:
         return await self._run(documents.latest_revision)
 
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Changes]:
-        """Yield every change after `from_revision`, in order. Raises HistoryCompacted."""
+        """Yield every change after `from_revision`, in order. Raises HistoryCompacted if some are no longer kept."""
         seen = from_revision
         while not self._closed:
             rung = self._rung

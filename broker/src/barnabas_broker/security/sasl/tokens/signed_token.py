@@ -59,7 +59,10 @@ def identity_of(token: str, keys: Sequence[TokenKey], rules: TokenRules, now_ms:
 
 
 def _key_for(header: Mapping[str, Any], keys: Sequence[TokenKey]) -> TokenKey:
-    """Return the key that the token names; without a key id, exactly one key must permit the algorithm."""
+    """Return the key that permits the token's algorithm and has the token's key id, if the token names one.
+
+    Raise InvalidToken unless there is exactly one such key.
+    """
     algorithm, key_id = header.get("alg"), header.get("kid")
     named = [key for key in keys if key_id is None or key.key_id == key_id]
     if not named:

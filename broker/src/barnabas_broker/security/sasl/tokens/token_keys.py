@@ -59,7 +59,7 @@ class TokenKeys:
         self._failures = 0
 
     async def follow(self) -> None:
-        """Fetch the keys again and again until the task is cancelled."""
+        """Fetch the keys periodically, and early after a call of `miss`, until the task is cancelled."""
         while True:
             await self._rest()
             try:
