@@ -37,7 +37,7 @@ class AnswerInTurns:
         return self.turn.over(things)
 
     def encoded(self, array: Path, element: Element) -> Element:
-        """Return an element of an array in encoded form, which the caller puts into the response instead."""
+        """Encode an element of an array; the caller puts the result into the response in place of the element."""
         encoded = encode_element(self._response, array, self._version, element)
         if len(array) == 1:
             self._outer_bytes += len(encoded)

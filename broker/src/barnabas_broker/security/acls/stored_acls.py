@@ -70,7 +70,7 @@ def entries_of(document: AclsDocument) -> list[AclEntry]:
 
 
 def adding(pattern: AclPattern, entries: Iterable[AclEntry]) -> Callable[[AclsDocument | None], AclsDocument]:
-    """Return a function that returns a document with more entries, without duplicates; None is an empty document."""
+    """Return a function that adds entries to a document, without duplicates; for None it returns a new document."""
     added = [_stored(each) for each in entries]
 
     def change(document: AclsDocument | None) -> AclsDocument:
@@ -83,7 +83,7 @@ def adding(pattern: AclPattern, entries: Iterable[AclEntry]) -> Callable[[AclsDo
 
 
 def removing(pattern: AclPattern, entries: Iterable[AclEntry]) -> Callable[[AclsDocument | None], AclsDocument]:
-    """Return a function that returns a document without the entries; None is an empty document."""
+    """Return a function that removes entries from a document; for None it returns an empty document."""
     removed = {_stored(each) for each in entries}
     no_more = adding(pattern, ())
 
