@@ -165,7 +165,7 @@ class Appender(msgspec.Struct):
         return self.late
 
     def _check_allowed(self, partition: Partition) -> None:
-        """Raise ApiError for invalid acks, an internal topic without ADMIN_CLIENT_ID, or a partition not writable now."""
+        """Raise ApiError for invalid acks, an internal topic without ADMIN_CLIENT_ID, or an unwritable partition."""
         if self.request.acks not in ANY_ACKS:
             raise ApiError(
                 ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self.request.acks} is invalid; allowed are -1, 0 and 1"
