@@ -38,7 +38,9 @@ def echo(connection: Connection, buffer: memoryview, start: int, end: int) -> No
 
 
 @asynccontextmanager
-async def listening(authority: Authority, **settings: str) -> AsyncIterator[tuple[Listener, int]]:
+async def listening(
+    authority: Authority, max_connections: int = 10_000, **settings: str
+) -> AsyncIterator[tuple[Listener, int]]:
     broker = authority.issue("broker")
     texts = {
         "ssl.keystore.type": "PEM",
@@ -49,11 +51,10 @@ async def listening(authority: Authority, **settings: str) -> AsyncIterator[tupl
     }
     tls = tls_of_listener(ListenerSecurity("SSL", SecurityProtocol.SSL, texts)).server
     counts = {"SSL": AuthenticationCounts()}
-    limits = ConnectionLimits(10_000, 10_000, {}, 10_000)
+    limits = ConnectionLimits(max_connections, 10_000, {}, 10_000)
     loop = asyncio.get_running_loop()
-    listener = Listener(
-        loop, echo, SocketSettings(8 << 20, 64 << 20, None), lambda: limits, lambda _: tls, counts=counts
-    )
+    sockets = SocketSettings(8 << 20, 64 << 20, None, protected_listener="BROKERS")
+    listener = Listener(loop, echo, sockets, lambda: limits, lambda _: tls, counts=counts)
     port = listener.bind("SSL", "127.0.0.1", 0)
     listener.start()
     try:
@@ -265,3 +266,45 @@ def test_half_open_handshakes_keep_nobody_out(
 
     asyncio.run(run())
     assert " more\n" in caplog.text
+
+
+async def ask_as_broker(listener: Listener, authority: Authority, clients_port: int, clients: int) -> bytes:
+    """Connect as a broker, let `clients` begin handshakes, and finish the broker's one with a request."""
+    brokers_port = listener.bind("BROKERS", "127.0.0.1", 0)
+    listener.start()
+    async with asyncio.timeout(PATIENCE_S):
+        reader, writer = await asyncio.open_connection("localhost", brokers_port)
+        while not listener.handshakes:
+            await asyncio.sleep(0)
+        opened = [writer, *[(await asyncio.open_connection("localhost", clients_port))[1] for _ in range(clients)]]
+        listener.handshakes.check()
+        await writer.start_tls(client_context(authority), server_hostname="localhost")
+        writer.write(struct.pack(">i", 1) + b"x")
+        answer = await reader.readexactly(5)
+    for each in opened:
+        each.close()
+    return answer[4:]
+
+
+def test_a_flood_of_handshakes_does_not_end_that_of_a_broker(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes, "HANDSHAKES_MAX", 20)
+
+    async def run() -> None:
+        async with listening(authority) as (listener, port):
+            assert await ask_as_broker(listener, authority, port, clients=30) == b"x"
+
+    asyncio.run(run())
+
+
+def test_a_broker_shakes_hands_while_clients_have_all_connections(authority: Authority) -> None:
+    async def run() -> None:
+        async with listening(authority, max_connections=1) as (listener, port):
+            context = client_context(authority)
+            reader, writer = await asyncio.open_connection("localhost", port, ssl=context, server_hostname="localhost")
+            assert await ask_as_broker(listener, authority, port, clients=0) == b"x"
+            assert await reader.read() == b""
+            writer.close()
+
+    asyncio.run(run())

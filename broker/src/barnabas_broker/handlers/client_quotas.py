@@ -133,8 +133,8 @@ class ClientQuotas:
         try:
             return self._limits[key] if listener_name != self._brokers_listener else None
         except KeyError:
-            kept_id = (client_id or "")[:CLIENT_ID_CHARS_MAX]
-            limits = self._decide(principal.removeprefix("User:"), kept_id)
+            kept_id = client_id and client_id[:CLIENT_ID_CHARS_MAX]
+            limits = self._decide(principal.removeprefix("User:"), kept_id or "")
             if len(self._limits) >= COUNTERS_MAX:
                 self._limits.clear()
             self._limits[principal, kept_id] = limits

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 HANDSHAKE_S_MAX: Final = 10.0
 HANDSHAKES_MAX: Final = 1024
 """The maximum number of unfinished handshakes; each takes about 20 KiB."""
+TOO_MANY: Final = "there were too many unfinished handshakes"
 NAMED_MAX: Final = 3
 """The maximum number of failures that one log line names."""
 
@@ -44,7 +45,7 @@ class ServerTls(NamedTuple):
 class Handshake:
     """One unfinished handshake; `done` is called at its end with the transport and the principal, or else `failed`."""
 
-    __slots__ = ("began_s", "done", "failed", "peer", "principal_of", "tls")
+    __slots__ = ("began_s", "done", "failed", "is_protected", "peer", "principal_of", "tls")
 
     def __init__(
         self,
@@ -54,6 +55,8 @@ class Handshake:
         done: Callable[[TlsTransport, str], object],
         failed: Callable[[], object],
         began_s: float,
+        *,
+        is_protected: bool,
     ) -> None:
         self.tls = tls
         self.peer = peer
@@ -61,6 +64,7 @@ class Handshake:
         self.done = done
         self.failed = failed
         self.began_s = began_s
+        self.is_protected = is_protected
 
 
 class Handshakes:
@@ -83,20 +87,26 @@ class Handshakes:
         peer: str,
         done: Callable[[TlsTransport, str], object],
         failed: Callable[[], object],
+        *,
+        is_protected: bool = False,
     ) -> None:
-        """Begin a handshake over a non-blocking socket; end the oldest handshake if there are HANDSHAKES_MAX."""
-        if len(self._under_way) >= HANDSHAKES_MAX:
-            self.close_oldest(1)
+        """Begin a handshake over a non-blocking socket; end the oldest handshake if there are HANDSHAKES_MAX.
+
+        A protected handshake, which is that of a broker, ends for another one only if all handshakes are protected.
+        """
+        if len(self._under_way) >= HANDSHAKES_MAX and not self.close_oldest(1):
+            self._end(next(iter(self._under_way)), TOO_MANY)
         tls = TlsStream(connected, server.context, server_side=True)
-        handshake = Handshake(tls, peer, server.principal_of, done, failed, self._loop.time())
+        began_s = self._loop.time()
+        handshake = Handshake(tls, peer, server.principal_of, done, failed, began_s, is_protected=is_protected)
         self._under_way[handshake] = None
         self._loop.add_reader(tls.fileno(), self._is_ready, handshake)
 
     def close_oldest(self, count: int) -> int:
-        """End up to `count` of the oldest handshakes; return their number."""
-        oldest = list(islice(self._under_way, count))
+        """End up to `count` of the oldest handshakes that are not protected; return their number."""
+        oldest = list(islice((each for each in self._under_way if not each.is_protected), count))
         for handshake in oldest:
-            self._end(handshake, "there were too many unfinished handshakes")
+            self._end(handshake, TOO_MANY)
         return len(oldest)
 
     def check(self) -> None:
@@ -111,7 +121,8 @@ class Handshakes:
 
     def close(self) -> None:
         """End all handshakes."""
-        self.close_oldest(len(self._under_way))
+        for handshake in list(self._under_way):
+            self._end(handshake, "the broker stops")
 
     def _is_ready(self, handshake: Handshake) -> None:
         """Remove the callbacks of the socket, and queue the handshake for its next step."""

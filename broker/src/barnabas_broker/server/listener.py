@@ -222,6 +222,7 @@ class Listener:
             client.address,
             lambda transport, principal: self._serve(transport, client._replace(principal=principal), host),
             partial(self._handshake_failed, listener_name, host),
+            is_protected=self._admission.is_protected(listener_name),
         )
 
     def _handshake_failed(self, listener_name: str, host: str) -> None:

@@ -206,7 +206,7 @@ class PeerLink:
             self._buffer = self._another_buffer(needed)
         elif not position:
             return
-        elif self._small_in_a_row == SMALL_UNTIL_SHRUNK and needed <= FIRST_BUFFER_BYTES:
+        elif self._small_in_a_row >= SMALL_UNTIL_SHRUNK and needed <= FIRST_BUFFER_BYTES:
             self._buffer, self._spare = bytearray(FIRST_BUFFER_BYTES), None
         self._have = rest = have - position
         if rest:
