@@ -41,7 +41,9 @@ COMMANDS: Final = {
         "barnabas_operator.app.abort_transaction", "operator", "abort a hanging transaction in one partition"
     ),
     "restore-metadata": Command(
-        "barnabas_broker.app.restore_metadata", "broker", "restore topics that the metadata has lost from brokers' logs"
+        "barnabas_broker.app.restore_metadata",
+        "broker",
+        "restore topics from brokers' logs after the metadata has lost them",
     ),
     "forget-topic": Command(
         "barnabas_broker.app.forget_topic", "broker", "delete the logs of a topic that the metadata has lost"
@@ -57,7 +59,7 @@ COMMANDS: Final = {
     "start-maintenance": Command(
         "barnabas_operator.app.start_maintenance",
         "operator",
-        "start one maintenance run of a Cluster; its CronJobs use this command",
+        "start one maintenance run of a Cluster; the Cluster's CronJobs use this command",
     ),
     "status": Command(
         "barnabas_operator.app.status", "operator", "print topics, partitions, groups and lag of a cluster"
@@ -72,7 +74,7 @@ def usage() -> str:
 
 
 def main() -> int:
-    """Run the subcommand that the first argument names; return 2 if the name is unknown."""
+    """Run the subcommand of the first argument, and return its exit code; 2 for an unknown name or missing packages."""
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
         print(f"barnabas {importlib.metadata.version('barnabas')}")
@@ -95,7 +97,7 @@ def main() -> int:
 
 
 def end_at_once(name: str) -> NoReturn:
-    """Exit without waiting for half-finished imports; the subcommand has not begun, so nothing needs a clean end."""
+    """Report SIGTERM on stderr and exit with code 143; no subcommand runs yet, so there is nothing to clean up."""
     try:
         os.write(sys.stderr.fileno(), f"barnabas {name}: stopped by SIGTERM\n".encode())
     finally:  # The exit code must be right even if stderr is closed.
@@ -103,7 +105,7 @@ def end_at_once(name: str) -> NoReturn:
 
 
 def not_here(name: str, extra: str, error: ModuleNotFoundError) -> str:
-    """Return the message that the packages of a subcommand are not installed, as in the image of another subcommand."""
+    """Return the message that the packages of a subcommand are not installed, and how to install them."""
     image = "" if extra in ("local", "jobs") else f"; the {extra}'s image contains them"
     return (
         f"barnabas {name}: {error}; `pip install 'barnabas[{extra}]'` installs the packages that the "

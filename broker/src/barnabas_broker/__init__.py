@@ -1,1 +1,1 @@
-"""The broker, in floors; each imports only what is below it. broker/DESIGN.md is the map."""
+"""The broker, in layers that import only the layers below. broker/DESIGN.md describes the layers, as "floors"."""

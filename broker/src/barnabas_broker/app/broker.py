@@ -96,7 +96,7 @@ class Broker:
         """The calls that undo the steps of the start, in the order of the steps; `stop` calls them in reverse order."""
 
     async def start(self) -> bool:
-        """Start the broker; return True if it serves clients, False after a stop signal. Raises CannotStart."""
+        """Start the broker; return False if a stop signal or a failure ended the start. Raises CannotStart."""
         for number in STOP_SIGNALS:
             self._loop.add_signal_handler(number, self._stopping.set)
         self._loop.set_exception_handler(self._callback_failed)
@@ -165,7 +165,7 @@ class Broker:
                 await pending
 
     async def abandon(self) -> None:
-        """Release the leases after a failure, and write nothing else."""
+        """Release this broker's leases after a failure, without the other steps of `stop`."""
         try:
             async with asyncio.timeout(ABANDON_S):
                 if self._node is not None:
@@ -216,7 +216,7 @@ class Broker:
         self._stopping.set()
 
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Close the connection if its callback failed; a failure of any other callback ends the broker."""
+        """Close the connection to which the failed callback belongs; end the broker if it belongs to none."""
         error, handle = context.get("exception"), context.get("handle")
         owner = getattr(getattr(handle, "_callback", None), "__self__", None)
         if error is None or handle is None or self._node is None:
@@ -236,7 +236,7 @@ class Broker:
         return store
 
     async def _open_scram(self) -> ScramUsers | None:
-        """Return the SCRAM credentials; None if no listener has a SCRAM mechanism."""
+        """Load the SCRAM users; return None if no listener has a SCRAM mechanism."""
         if scram_listener(self._config) is None:
             return None
         try:
@@ -337,7 +337,7 @@ class Broker:
                 )
 
     async def _start_http(self) -> None:
-        """Start the HTTP listener before all else, so that probes see the progress of the start."""
+        """Start the HTTP listener, if one is set, before all else, so that probes see the progress of the start."""
         host, _, port = self._config.http_listener.rpartition(":")
         if not port:
             return

@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 
 
 class Chore(NamedTuple):
-    """A task that is run every `period_s`, and for the first time after `first_s`.
+    """A task that runs after `first_s` (by default `period_s`), and again `period_s` after the end of each run.
 
-    While `lasts` returns True, a single step of the task may take any time.
+    While `lasts` returns True, the task does not count as hanging.
     """
 
     name: str

@@ -42,8 +42,8 @@ def make_cleaner(
 ) -> LogCleaner:
     """Make the cleaner of all logs; `config` returns the current settings.
 
-    The cleaner compacts only below the high watermark in the checkpoint file, so that the next start of the broker
-    knows which segments compaction may have replaced.
+    The cleaner compacts no record at or above the last stable offset or the high watermark in the checkpoint file.
+    After a crash, the start of the broker thus knows which segments compaction may have replaced.
     """
 
     def stable_offset(topic_partition: TopicPartition) -> int:

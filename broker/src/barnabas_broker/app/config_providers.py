@@ -26,7 +26,10 @@ class LookupFailed(Exception):
 
 
 def resolved(properties: Texts, environment: Mapping[str, str]) -> dict[str, str | Property]:
-    """Replace placeholders; remove the settings of providers. Raises InvalidConfig if a placeholder has no value."""
+    """Return the properties with placeholders replaced, and without the settings of `config.providers`.
+
+    Raises InvalidConfig if the class of a provider is unknown, or a placeholder has no value.
+    """
     lookups = _lookups(properties, environment)
     problems: list[ConfigProblem] = []
     found: dict[str, str | Property] = {}

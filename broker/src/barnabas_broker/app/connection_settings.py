@@ -1,4 +1,4 @@
-"""The conversion of broker settings to the settings of `server`."""
+"""The conversion of broker settings to the settings of the package `server`."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from barnabas_core.web_files import WebFiles
 log = logging.getLogger(__name__)
 
 QUEUED_BYTES: Final = 128 * 1024 * 1024
-"""The limit for queued.max.request.bytes=-1, which means no limit in Kafka."""
+"""The limit in bytes if queued.max.request.bytes=-1, which means no limit in Kafka."""
 
 
 def socket_settings(config: BrokerConfig) -> SocketSettings:
@@ -37,7 +37,7 @@ def _given(size_bytes: int) -> int | None:
 
 
 def web_files(config: BrokerConfig) -> WebFiles:
-    """Return the files that protect the HTTP listener."""
+    """Return the paths of the certificate, the key and the bearer token that protect the HTTP listener."""
     return WebFiles(
         config.http_ssl_certificate_location, config.http_ssl_key_location, config.http_bearer_token_location
     )
@@ -77,7 +77,7 @@ class AddressOverrides:
         self._asking: set[asyncio.Task[None]] = set()
 
     def by_address(self, given: Mapping[str, int]) -> Mapping[str, int]:
-        """Return the limit of each address, also of those to which the host names have been resolved so far."""
+        """Return the limits by address; a host name's limit is missing until a background task has resolved it."""
         if given != self._given:
             self._given = given
             self._by_address = {str(ip_address(host)): limit for host, limit in given.items() if _is_address(host)}

@@ -10,7 +10,7 @@ from barnabas_broker.metadata.model import TopicDocument
 
 
 def follow_topic(topic: str, runtime: Runtime[Any], broker_id: int, image: MetadataImage) -> None:
-    """Load the partitions of the topic that this broker leads, close all other partitions, and follow changes."""
+    """Make `runtime` load the topic's partitions that this broker leads and close all others, now and after changes."""
 
     def lead(document: TopicDocument) -> None:
         runtime.partition_count = len(document.partitions)

@@ -4,7 +4,8 @@ import resource
 from typing import Final, NamedTuple
 
 RESERVE_MIN: Final = 64
-"""The minimum number in reserve, for the metadata store, helper processes, checkpoints and links to other brokers."""
+"""The minimum number of file descriptors in reserve, for the metadata store, helper processes, checkpoints and links to
+other brokers."""
 RESERVE_SHARE: Final = 8
 SEGMENTS_SHARE: Final = 4
 UNLIMITED: Final = 1 << 20
@@ -19,7 +20,7 @@ class Descriptors(NamedTuple):
 
 
 def share_out(total: int) -> Descriptors:
-    """Return a quarter for segments, and the rest for connections, less an eighth (at least RESERVE_MIN) of `total`."""
+    """Divide `total`: a quarter for segments, an eighth (at least RESERVE_MIN) in reserve, the rest for connections."""
     segments = max(total // SEGMENTS_SHARE, 1)
     reserve = max(total // RESERVE_SHARE, RESERVE_MIN)
     return Descriptors(total, segments, max(total - segments - reserve, 1))

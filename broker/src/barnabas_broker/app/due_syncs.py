@@ -30,7 +30,7 @@ class DueSyncs:
         logs.on_sync_due = self._begin
 
     def try_again(self) -> None:
-        """Retry the syncs that failed because the disk was full; a follower appends nothing until its log is synced."""
+        """Retry the syncs that failed on a full disk, because a follower appends nothing until its log is synced."""
         refused, self._refused = self._refused, set()
         for log in refused:
             self._begin(log)
@@ -41,7 +41,7 @@ class DueSyncs:
             self._spawn(self._sync(log))
 
     async def _sync(self, log: UnsyncedLog) -> None:
-        """Sync a log, then complete the waiting requests, even if the log has moved to another log dir."""
+        """Sync a log until its records are synced or another log replaces it; then complete the waiting requests."""
         topic_partition = log.topic_partition
         try:
             while log.syncs.unsynced_from is not None and self._logs.get(topic_partition) is log:

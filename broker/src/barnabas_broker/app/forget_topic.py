@@ -14,7 +14,7 @@ from barnabas_core import kafka_uuid
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return the exit code: 0, or 1 if no topic or several topics have the name."""
+    """Run the command; return the exit code: 0, or 1 if the topic cannot be deleted or several topics have the name."""
     parser = parser_of("forget-topic", __doc__)
     parser.add_argument(
         "topic", metavar="NAME|ID", help="the name of the topic, or its topic id if several topics had the same name"
@@ -61,7 +61,7 @@ def _row(topic: StrayTopic) -> tuple[object, ...]:
 def documents_that_forget(
     metadata: OpenMetadata, wanted: str, found: Sequence[StrayTopic]
 ) -> dict[str, AnyDocument | None]:
-    """Return the documents to write for a topic: its tombstones, and None to delete an unreadable document."""
+    """Return the documents to write by key: tombstones of the topic, and None to delete its unreadable document."""
     image, now_ms = metadata.image, metadata.now_ms
     heads = [head for head in image.incomplete.values() if wanted in (head.name, kafka_uuid.to_text(head.topic_id))]
     topics = {(each.name, each.topic_id) for each in found} | {(each.name, each.topic_id) for each in heads}

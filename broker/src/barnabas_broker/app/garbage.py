@@ -31,7 +31,7 @@ class Collections:
         """The end and the duration of the last full collection, in seconds of `perf_counter`."""
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
-        """Measure a collection; the garbage collector calls this method at the start and the end of the collection."""
+        """Measure a collection, and freeze all objects after a long full collection; called at its start and end."""
         is_full = info["generation"] == OLDEST
         if phase == "start":
             self._began_s = perf_counter()
@@ -47,7 +47,7 @@ class Collections:
 
 
 def freeze() -> None:
-    """Freeze all current objects, before a broker loads its logs and before it serves clients.
+    """Collect garbage, then freeze all objects; called before a broker loads its logs and before it serves clients.
 
     Python delays a full collection until the new objects are a quarter of the objects that survived the previous full
     collection. The second collection here visits no objects, so the next full collection is not delayed.

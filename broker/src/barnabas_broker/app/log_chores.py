@@ -98,7 +98,7 @@ class LogChores:
         return self._logs.disk_threads.of(log_dir.path)
 
     async def flush(self, log_dir: LogDir) -> None:
-        """Flush rolled segments and advance the logs' recovery points; retry the work that a full disk has delayed."""
+        """Flush rolled segments and advance the logs' recovery points; retry failed truncations and syncs."""
         self._truncations.begin()
         self._due_syncs.try_again()
         now_ms = self._clock.now_ms()
@@ -163,10 +163,10 @@ class LogChores:
             each.known_producers.expire(self._clock.now_ms())
 
     def high_watermark_of(self, each: Log) -> int | None:
-        """Return the high watermark of a log for its checkpoint; called in a thread.
+        """Return the high watermark to store in the checkpoint file for a log; called in a thread.
 
-        If the start was interrupted before the partition was hosted, the checkpoint keeps the high watermark that was
-        read at the start.
+        Until the partition is hosted, this is the high watermark that the start read from the checkpoint file. None if
+        there is none, or if another log has replaced this log.
         """
         partition = self._replicas.lookup.hosted(each.topic_partition)
         if partition is None:

@@ -18,7 +18,7 @@ _WAY_ON: Final = (
 
 
 def cluster_of_log_dirs(config: BrokerConfig, files: FileSystem) -> str:
-    """Return the cluster id in `meta.properties`; an empty text if all log dirs are new or offline.
+    """Return the cluster id in `meta.properties`, and log that the store lacks it; empty if no log dir has one.
 
     Raises LogDirRefused if a log dir belongs to another broker or cluster, before anything is written to the store.
     """

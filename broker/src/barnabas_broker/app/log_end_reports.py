@@ -63,7 +63,7 @@ class LogEndReports:
         return frozenset(n for n, state in states if state.leader == NO_LEADER and self._broker_id in state.replicas)
 
     async def tell_of_leaderless(self) -> None:
-        """Report the log ends if further partitions have lost their leader, or the number of stray logs has changed."""
+        """Report the log ends if a partition lost its leader or the count of stray logs changed since the last call."""
         if self._is_due or self._strays_told != len(self._strays):
             self._strays_told = len(self._strays)
             self._is_due = False
@@ -80,7 +80,8 @@ class LogEndReports:
 def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
     """Yield the state of all online logs.
 
-    A log without a stored topic id belongs to the current topic with its name.
+    A log without a stored topic id counts as a log of the current topic with its name; without such a topic, it is left
+    out.
     """
     for where in logs.logs:
         held, document = logs.get(where), image.topics.get(where.topic)

@@ -40,8 +40,8 @@ class LoopTurns:
         """The number of turns by upper bound of the duration; the last count is for turns above all bounds."""
         self.total_s = 0.0
         self.noted_s = 0.0
-        """The duration up to which a turn need not be reported to `ended`, but can be added to `counts[0]` and
-        `total_s`."""
+        """The duration in seconds up to which a turn may skip `ended`, and be added to `counts[0]` and `total_s`
+        directly."""
         self._longest: deque[Turn] = deque()
         """The longest turns of the last minute, each longer than all later turns."""
         self._cpu_s = thread_time()
@@ -54,12 +54,12 @@ class LoopTurns:
         gc.callbacks.append(self._collections)
 
     def began(self, now_s: float) -> None:
-        """Note that a turn begins; the call may be skipped within CPU_CHECK_S of `cpu_at_s`."""
+        """Read the CPU time at the start of a turn, at most once in CPU_CHECK_S."""
         if now_s - self.cpu_at_s >= CPU_CHECK_S:
             self._cpu_s, self.cpu_at_s = thread_time(), now_s
 
     def ended(self, seconds: float, now_s: float) -> None:
-        """Count a finished turn, when the event loop waits again."""
+        """Count a turn that ended at `now_s`, keep it for `longest` if it was not short, and log it above LONG_S."""
         self.total_s += seconds
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1
         if seconds > self.noted_s:
@@ -84,7 +84,7 @@ class LoopTurns:
             )
 
     def _what(self, seconds: float, now_s: float) -> str:
-        """Return the name of the call that took more than half of a turn; full garbage collections take precedence."""
+        """Return what took over half of the turn: a full garbage collection, a call marked with `timed`, or nothing."""
         collections = self._collections
         if collections.full_ended_s > now_s - seconds and collections.full_s > seconds / 2:
             return GARBAGE
@@ -96,5 +96,5 @@ class LoopTurns:
             self._longest.popleft()
         if self._longest:
             return self._longest[0]
-        self.noted_s = 0.0  # All turns of the last minute were short.
+        self.noted_s = 0.0  # No turn is left in `_longest`, so even a short turn has to be kept.
         return None

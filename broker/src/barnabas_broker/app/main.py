@@ -73,7 +73,7 @@ def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def read_config(path: Path, overrides: Sequence[str], connections: int) -> BrokerConfig:
-    """Return the settings of the properties file, changed by the overrides.
+    """Return the settings of the properties file, changed by the overrides and with placeholders replaced.
 
     `connections` is the default of `max.connections`, which depends on the limit of open files. Raises OSError,
     MalformedProperties and InvalidConfig.

@@ -18,7 +18,7 @@ _logger = logging.getLogger(__name__)
 
 
 def watch_mistaken_topic(environment: HandlerEnvironment) -> None:
-    """Delete `__transaction_state`, now or after a change, if it is empty and not compacted.
+    """Delete a `__transaction_state` without compaction, now or when it changes; log an error if it may have records.
 
     This function must be called after the partitions are hosted.
     """

@@ -62,7 +62,8 @@ from barnabas_core.steps import Steps
 log = logging.getLogger(__name__)
 
 HANG_S: Final = 120.0
-"""The seconds without progress after which a periodic task counts as hanging; requests to the store fail sooner."""
+"""The seconds without progress after which a periodic task counts as hanging; longer than the timeouts of requests to
+the metadata store."""
 DISK_HANG_S: Final = 600.0
 """The seconds after which a step of disk work, such as the sync of a segment, counts as hanging."""
 PROBE_S: Final = 30.0
@@ -122,10 +123,10 @@ class Node:
         on_progress: Callable[[LoadProgress], None] = lambda _: None,
         in_thread: Callable[[Callable[[], object]], Awaitable[object]] = asyncio.to_thread,
     ) -> None:
-        """Load the current metadata and logs.
+        """Load the current metadata and the logs, then construct the parts of the node.
 
-        Raises StoreUnavailable, LogDirRefused and MalformedDocument, and ApiError if the metadata needs a newer
-        broker version. The image does not change while a thread loads the logs.
+        Raises StoreUnavailable, LogDirRefused and MalformedDocument, and ApiError if the metadata needs a newer broker
+        version. The image does not change while a thread loads the logs.
         """
         await image_feed.load(self.image, self._store)
         why_not = unsupported(self.image.features)
@@ -344,7 +345,7 @@ class Node:
             await self._hand_over.run()
 
     async def stop(self) -> None:
-        """Undo the steps of the start in reverse order."""
+        """Stop the chores, undo the steps of the start in reverse order, and cancel the other tasks."""
         self.supervisor.stopping()
         await self._chores.stop()
         while self._takedown:
@@ -354,7 +355,7 @@ class Node:
         await self.supervisor.cancel()
 
     async def abandon(self) -> None:
-        """Release the leases after a failure, so that other brokers take over at once.
+        """Cancel all tasks and release the leases after a failure, so that other brokers take over at once.
 
         The logs stay as after a crash, and the next start recovers them.
         """

@@ -34,8 +34,8 @@ def registration_of(
 def last_incarnation(registered: BrokerRegistration | None, boot_id: str) -> LastIncarnation:
     """Return the previous incarnation of this broker, as its registration describes it.
 
-    A clean shutdown writes a file into each log dir, which counts only if it has the broker epoch of the previous
-    incarnation. Old broker versions, which registered no features, wrote the file without a broker epoch.
+    The file that a clean shutdown writes into each log dir counts only if it has the broker epoch of the previous
+    incarnation. The file of an old broker version, which registered no features, has no broker epoch and counts, too.
     """
     if registered is None:
         return NO_INCARNATION

@@ -51,7 +51,7 @@ async def _open_sqlite(file: SqliteFile, clock: Clock, boot_id: str) -> Metadata
 
 
 async def open_secrets(metadata_store: str, clock: Clock, boot_id: str) -> SecretStore:
-    """Return the store for secrets, beside an open metadata store. Raises StoreUnavailable."""
+    """Open the store for secrets: a SQLite file beside that of the metadata, or Kubernetes. Raises StoreUnavailable."""
     match location(metadata_store):
         case SqliteFile(path):
             from barnabas_broker.metadata.store.sqlite.sqlite_secrets import SqliteSecrets

@@ -134,7 +134,10 @@ def _rules(security: ListenerSecurity) -> tuple[PrincipalRule, ...]:
 
 
 def principal_of(certificate: bytes | None, rules: tuple[PrincipalRule, ...]) -> str:
-    """Return the principal of a client certificate. Raises CertificateRefused if no mapping rule matches."""
+    """Return the principal of a client certificate, ANONYMOUS without one.
+
+    Raises CertificateRefused if no mapping rule matches.
+    """
     if certificate is None:
         return ANONYMOUS
     dn = rfc2253(subject_of(certificate))
@@ -218,7 +221,7 @@ def _mark(security: ListenerSecurity) -> object:
 
 
 def check_replacement(before: bytes, after: bytes, security: ListenerSecurity) -> None:
-    """Raise InvalidConfig if the new certificate has another subject or lacks alternative names (KIP-978)."""
+    """Raise InvalidConfig if the subject changes or alternative names are lost, unless settings allow it (KIP-978)."""
     try:
         old, new = map(x509.load_pem_x509_certificate, (before, after))
     except ValueError as error:
