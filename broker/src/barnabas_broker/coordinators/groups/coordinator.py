@@ -73,14 +73,14 @@ class GroupCoordinator:
         self.runtime.sweep_every(self.config.offsets_retention_check_interval_ms / 1000, self._expire)
 
     def expire_offsets(self) -> None:
-        """Remove the expired offsets of all loaded groups now."""
+        """Begin to remove the expired offsets of all loaded groups, slice by slice."""
         self.runtime.sweep(self._expire)
 
     def _expire(self, shard: GroupShard) -> Iterator[None]:
         return expire(shard, self._warned)
 
     def on_topics_deleted(self, topics: Mapping[UUID, str]) -> None:
-        """Remove the offsets of deleted topics; `topics` maps the id of each deleted topic to its name."""
+        """Begin to remove the offsets of deleted topics; `topics` maps the id of each deleted topic to its name."""
         self.runtime.sweep(lambda shard: removal.forget_topics(shard, topics))
 
     def join(self, request: JoinRequest, answer: Callable[[JoinReply], object]) -> None:
@@ -139,7 +139,7 @@ class GroupCoordinator:
         return results
 
     def commit(self, request: CommitRequest, answer: Callable[[list[ErrorCode]], object]) -> None:
-        """Handle an OffsetCommit or TxnOffsetCommit; once the offsets are stored, answer an error code for each."""
+        """Handle an OffsetCommit or TxnOffsetCommit; answer with an error code for each offset once they are stored."""
         try:
             shard = self.runtime.find(request.group_id)
         except ApiError as error:

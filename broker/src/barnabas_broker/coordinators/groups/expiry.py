@@ -45,7 +45,10 @@ class _Found:
 
 
 def expire(shard: GroupShard, warned: set[str]) -> Iterator[None]:
-    """Remove expired offsets and Empty groups without offsets; warn once for each group whose offsets expire soon."""
+    """Remove expired offsets and Empty groups without offsets, slice by slice.
+
+    Log one warning for each group whose offsets expire soon.
+    """
     pace = Pace()
     for group in list(shard.tables.groups.values()):
         found = _Found(shard.now(), shard.environment.config.offsets_retention_ms)

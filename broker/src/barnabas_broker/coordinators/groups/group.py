@@ -59,7 +59,8 @@ class JoinDeadline:
     remaining_ms: int = 0
     new_member_added: bool = False
     paused_until_ms: int = 0
-    """The time in ms until which the join phase lasts even if all members have joined; 0 if it may end at once."""
+    """The monotonic time in ms until which the join phase lasts even if all members have joined; 0 if it may end at
+    once."""
 
     def end_pause(self) -> None:
         """Allow the join phase to end as soon as all members have joined."""
@@ -166,8 +167,9 @@ class Group:
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Return UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or NONE for the ids in a member's request.
 
-        FENCED_INSTANCE_ID shuts a client down. The log may hold an older member id than the client, so the group
-        returns UNKNOWN_MEMBER_ID until it has received a request with the member id in the log.
+        If another member id has the instance id, the code is FENCED_INSTANCE_ID, which shuts the client down. If the
+        group has only read that member id from its record, and received no request with it, the id may be outdated, so
+        the code is UNKNOWN_MEMBER_ID.
         """
         if instance_id is not None:
             current = self.static_members.get(instance_id)
@@ -191,7 +193,7 @@ class Group:
         return votes.most_common(1)[0][0]
 
     def learn_subscribed_topics(self) -> None:
-        """Read the subscribed topics from the members' metadata for the chosen protocol."""
+        """Set `subscribed_topics` from the members' metadata for the chosen protocol."""
         self.subscribed_topics = self._read_subscribed_topics()
 
     def _read_subscribed_topics(self) -> frozenset[str] | None:
@@ -212,7 +214,7 @@ class Group:
         return topic in self.subscribed_topics
 
     def begin_join_phase(self, deadline: JoinDeadline, now: Now) -> None:
-        """Enter the join phase; clear the assignments if the previous generation never became stable."""
+        """Enter the join phase until `deadline`; clear the assignments if the previous generation was never stable."""
         if self.state is GroupState.COMPLETING_REBALANCE:
             for member in self.members.values():
                 member.assignment = b""
@@ -283,7 +285,7 @@ class Group:
         return self.state in PREVIOUS_STATES[GroupState.PREPARING_REBALANCE]
 
     def expect(self, deadline_ms: int) -> int:
-        """Return the deadline, and set `wake_ms` to the deadline if the deadline is earlier."""
+        """Set `wake_ms` to the deadline, unless `wake_ms` is earlier; return the deadline."""
         if self.wake_ms is None or deadline_ms < self.wake_ms:
             self.wake_ms = deadline_ms
         return deadline_ms

@@ -81,7 +81,7 @@ def _expire_members(group: Group, step: Step) -> None:
 
 
 def _some_went(group: Group, step: Step, size_before: int, reason: str) -> None:
-    """Begin a rebalance if members were removed, or end the current join phase if all other members have joined."""
+    """Begin a rebalance if members were removed; in a join phase, end the phase if all remaining members joined."""
     if len(group.members) < size_before and group.can_rebalance:
         rebalance.begin(group, step, reason)
     else:

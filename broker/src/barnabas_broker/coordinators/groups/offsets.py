@@ -92,7 +92,8 @@ def expiries(group: Group, offsets: Offsets, retention_ms: int) -> Iterator[tupl
 
     In an Empty group the retention begins when the group becomes Empty. In a Stable consumer group the retention begins
     with the commit, and applies only to topics to which no member subscribes. In a group without a protocol type the
-    retention begins with the commit, too. All other offsets are in use and do not expire.
+    retention begins with the commit, too. All other offsets are in use and do not expire. An expiry time in the commit
+    replaces the retention.
     """
     if not _may_expire(group):
         return

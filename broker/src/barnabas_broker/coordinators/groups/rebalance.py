@@ -141,13 +141,16 @@ def _rejoin(group: Group, member: Member, request: JoinRequest, token: Token, st
 
 
 def _update(group: Group, member: Member, request: JoinRequest, token: Token, step: Step) -> None:
-    """Update a member from its JoinGroup; answer an older JoinGroup that waits, because its connection was lost."""
+    """Update a member from its JoinGroup; answer an earlier JoinGroup that still waits with REBALANCE_IN_PROGRESS."""
     answer_join(member, step, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id))
     group.await_generation(member, request, token)
 
 
 def _replace_static(group: Group, old_member_id: str, request: JoinRequest, token: Token, step: Step) -> None:
-    """Replace and fence the member id of a restarted static member; rebalance if its assignment may change."""
+    """Replace and fence the member id of a restarted static member; rebalance if its assignment may change.
+
+    Otherwise, answer the JoinGroup once the group's record has the new member id.
+    """
     old_leader = group.leader
     member = group.replace_static(old_member_id, request)
     fenced = ErrorCode.FENCED_INSTANCE_ID
@@ -178,7 +181,7 @@ def _assignments(group: Group) -> dict[str, bytes]:
 def _static_rejoin(group: Group, member: Member, request: JoinRequest, old_leader: str | None) -> StaticRejoin:
     """Return the reply for a static member that must not compute an assignment, not even as the leader (KIP-814).
 
-    Before JoinGroup version 9 the reply names the old member id of the leader for this purpose.
+    Before JoinGroup version 9, the reply therefore names the old member id as the leader.
     """
     assert member.awaiting_join is not None
     reply = group.join_reply(member)
@@ -202,7 +205,10 @@ def begin_or_complete(group: Group, step: Step, reason: str) -> None:
 
 
 def begin(group: Group, step: Step, reason: str) -> None:
-    """Enter the join phase. An Empty group waits `group.initial.rebalance.delay.ms` for more members (KIP-134)."""
+    """Enter the join phase; end it at once if all members have joined.
+
+    An Empty group waits `group.initial.rebalance.delay.ms` for more members (KIP-134).
+    """
     step.notes.append(f"a rebalance begins in state {group.state.value}, generation {group.generation}: {reason}")
     _enter(group, step)
     complete_if_joined(group, step)
@@ -240,7 +246,7 @@ def _enter(group: Group, step: Step, pause_ms: int = 0) -> None:
 
 
 def complete_if_joined(group: Group, step: Step) -> None:
-    """End the join phase if all members have joined and the phase may end before its deadline."""
+    """End the join phase if it may end before its deadline, and all members and pending member ids have joined."""
     deadline = group.join_deadline
     if deadline is None or deadline.is_initial or deadline.paused_until_ms > step.now.steady_ms:
         return

@@ -77,7 +77,7 @@ def delete_offsets(
     partitions: Sequence[TopicPartition],
     answer: Callable[[ErrorCode, list[ErrorCode]], object],
 ) -> None:
-    """Delete the offsets of topics to which no member subscribes.
+    """Delete the offsets of those `partitions` to whose topics no member subscribes.
 
     The answer has an error code for the request, and one for each partition.
     """
@@ -97,7 +97,7 @@ def delete_offsets(
 
 
 def _about_to_be_committed(shard: GroupShard, group_id: str) -> dict[TopicPartition, None]:
-    """Return the partitions for which the group has no committed offset, but is committing an offset."""
+    """Return the partitions without a committed offset whose offset is being written or in an open transaction."""
     committed = shard.tables.offsets.get(group_id, {})
     pending = (key for key, _ in shard.writer.pending(group_id))
     keys = [TopicPartition(key.topic, key.partition) for key in pending if isinstance(key, OffsetKey)]

@@ -142,7 +142,7 @@ class GroupShard:
             each.refuse(ErrorCode.NOT_COORDINATOR)
 
     def unstable(self, group_id: str) -> frozenset[TopicPartition]:
-        """Return the partitions for which the group has offsets in open transactions, appended or in flight."""
+        """Return the partitions for which the group has offsets in open transactions, written or being written."""
         being_written = self.writer.pending(group_id, of_transactions_only=True)
         keys = (record.key for record in chain(self.writer.transactions, being_written))
         of_group = (key for key in keys if isinstance(key, OffsetKey) and key.group_id == group_id)

@@ -56,7 +56,7 @@ class PendingRecords(Generic[ValueT]):
         self._producers.setdefault(key, set()).add(producer_id)
 
     def replaced(self, key: bytes) -> None:
-        """Record that a later record with this key, outside of transactions, has taken effect."""
+        """Note that a record with this key has taken effect, so that earlier pending records with the key never do."""
         if key in self._producers:
             self._last += 1
             self._counting[key] = self._last

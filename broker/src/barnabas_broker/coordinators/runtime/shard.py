@@ -132,7 +132,7 @@ class Shard(Generic[MachineT]):
         self._complaint = ""
 
     def close(self) -> None:
-        """Stop serving, because this broker no longer leads the partition."""
+        """Stop serving and answer the waiting requests, because this broker no longer leads the partition."""
         self.state = ShardState.CLOSED
         self._writer.close()
         self.machine.close()
@@ -157,7 +157,7 @@ class Shard(Generic[MachineT]):
         return more
 
     def _read(self) -> Iterator[bool]:
-        """Read the log, one slice for each item; yield False if the next slice has to wait for a call of `load`."""
+        """Read and apply the log, one slice for each item; yield False if the next slice waits for a call of `load`."""
         self.machine = self._new_machine(self._writer)
         self.left_out = LeftOut()
         self._keys = 0

@@ -1,4 +1,4 @@
-"""Long jobs that run in slices, a few milliseconds in each turn of the event loop, so that they do not block it."""
+"""Long jobs that run in slices, a few milliseconds in each turn of the event loop, so that other work need not wait."""
 
 import logging
 from collections import deque

@@ -150,8 +150,8 @@ class PartitionWriter(Generic[RecordT]):
     ) -> None:
         """Append records in the next turn of the event loop; call `answer(NONE)` once they are committed and applied.
 
-        The records of a `producer` are applied when its transaction commits. Records that fit into one batch are
-        appended atomically.
+        After a failure or the write timeout, `answer` gets an error. The records of a `producer` are applied when its
+        transaction commits. Records that fit into one batch are appended atomically.
         """
         if self.is_closed or not records:
             answer(ErrorCode.NOT_COORDINATOR if self.is_closed else ErrorCode.NONE)
@@ -194,7 +194,7 @@ class PartitionWriter(Generic[RecordT]):
             callback()
 
     def close(self) -> None:
-        """Answer all pending writes with NOT_COORDINATOR, apply no more records, and end the waits of `when_idle`."""
+        """Answer pending writes with NOT_COORDINATOR, apply no more records, and call the callbacks of `when_idle`."""
         self.is_closed = True
         parts = [part for batch in self._batches for part in batch.parts] + self._queue
         for batch in self._batches:

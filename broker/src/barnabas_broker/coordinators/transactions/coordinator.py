@@ -133,13 +133,13 @@ class TransactionCoordinator:
         return found
 
     def transactions(self) -> Iterator[tuple[str, Transaction]]:
-        """Iterate over all transactional ids of this coordinator. Raises ApiError while a partition is loading."""
+        """Return all transactional ids with their transactions. Raises ApiError while a partition is loading."""
         if self.runtime.partition_counts()["loading"]:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return self.loaded_transactions()
 
     def loaded_transactions(self) -> Iterator[tuple[str, Transaction]]:
-        """Iterate over the transactional ids of the loaded partitions. Transactions may change during the iteration."""
+        """Yield the transactional ids of the loaded partitions and their transactions, which may change meanwhile."""
         for shard in self.runtime.loaded():
             yield from list(shard.transactions.items())
 

@@ -47,7 +47,7 @@ class _Asked(NamedTuple):
 
 
 class TransactionGate:
-    """The check before transactional appends, which asks the coordinator on this broker or another broker."""
+    """The gate before transactional appends: it asks the transactional id's coordinator, on this or another broker."""
 
     response = "AddPartitionsToTxnResponse"
     version = 5
@@ -84,7 +84,8 @@ class TransactionGate:
     ) -> ErrorCode:
         """Return NONE if the partition is in the producer's open transaction, else an error code.
 
-        If `adds` is True, the coordinator adds the partition to the transaction first.
+        If `adds` is True, the coordinator adds the partition to the transaction first. CONCURRENT_TRANSACTIONS is
+        returned only after several attempts.
         """
         question = _Question(transactional_id, by, adds)
         answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()

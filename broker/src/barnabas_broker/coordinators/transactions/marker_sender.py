@@ -106,11 +106,11 @@ class MarkerSender:
             self._timers.call_later(_RETRY_S, partial(self._route, ending, partitions))
 
     def request(self, items: Sequence[_Item]) -> WriteTxnMarkersRequest:
-        """Return one request with all markers for a broker."""
+        """Return one request with all markers for a broker, except those that are not wanted any more."""
         return WriteTxnMarkersRequest(markers=[_wanted(*item) for item in items if item.ending.is_wanted()])
 
     def answered(self, items: Sequence[_Item], answer: WriteTxnMarkersResponse | None) -> None:
-        """Record which partitions need no marker any more, and send all other markers again later.
+        """Record which partitions need no marker any more, and schedule another attempt for the remaining partitions.
 
         When no partition of a transaction needs a marker any more, the `done` of the transaction is called.
         """

@@ -133,7 +133,8 @@ class TransactionShard:
             return
         is_last = written.state in PREPARED and written.epoch == FENCING_EPOCH
         if (written.next_producer_id if is_last else written.producer_id) == NO_PRODUCER_ID:
-            answer(Decision(ErrorCode.CONCURRENT_TRANSACTIONS))  # The client retries until a producer id is free.
+            # The decision needs a new producer id, but none was requested; the client retries.
+            answer(Decision(ErrorCode.CONCURRENT_TRANSACTIONS))
             return
         self._write(transactional_id, written, lambda error: answer(Decision(error) if error else decision))
 
