@@ -74,7 +74,7 @@ class MalformedDocument(ValueError):
 
 
 def topic_key(name: str) -> str:
-    """Return the key of a topic's document, which lacks the partitions of the topic's parts, if any."""
+    """Return the key of a topic's own document; more partitions of the topic may be under keys of `topic_part_key`."""
     return f"topics/{name}"
 
 

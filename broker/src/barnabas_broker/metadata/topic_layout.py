@@ -1,4 +1,4 @@
-"""The documents of a topic in the store: a head, and beyond 100 partitions a part for each 100 more.
+"""The documents of a topic in the store: a head, and above 100 partitions one part for each further 100 partitions.
 
 A change of one partition therefore writes a small document. The documents of a topic may be written one after the
 other, because each partition is in exactly one document and does not depend on other partitions. The head alone decides
@@ -128,7 +128,7 @@ def _stored_pieces(head: TopicDocument, stored: Stored) -> Iterator[tuple[int, i
 
 
 def with_part(topic: TopicDocument, part: TopicPartDocument) -> TopicDocument:
-    """Return a whole topic with the partitions of a part; unchanged if the part belongs to another topic."""
+    """Return the topic with the states of the part's partitions; unchanged if the part belongs to another topic."""
     if part.topic_id != topic.topic_id:
         return topic
     end = part.first + len(part.partitions)

@@ -280,7 +280,8 @@ class Controller:
     async def _update_partitions(self) -> None:
         """Remove dead brokers from ISRs and elect leaders, first in topics that have a partition without a live leader.
 
-        When a broker joins or dies, all topics are checked, but only the topics that change are written.
+        When a broker joins or dies, all topics are checked, but only the topics that change are written. Then
+        partitions that have lost records are logged.
         """
         changed, self._changed_topics = self._changed_topics, set()
         turn, topics, decide = FairTurn(self._clock), sorted(changed), for_each(remove_dead)

@@ -18,7 +18,8 @@ from barnabas_core.clock import Clock, monotonic_ms
 from barnabas_core.errors import ApiError
 
 FINISHED_AFTER_MS: Final = 5_000
-"""The age of a tombstone at which the controller deletes the topic, because the tombstone's writer has not done so."""
+"""The age of a tombstone in ms at which the controller deletes the topic, because the tombstone's writer has not done
+so."""
 KEPT_MS: Final = 600_000
 """The minimum age of a tombstone in ms at its removal; all brokers must have been alive together for this time, too."""
 KEPT_MAX: Final = 10_000
@@ -29,7 +30,7 @@ log of the topic aside, instead of deleting the log.
 """
 
 PARTS_LOOKED_AT_EVERY_MS: Final = 60_000
-"""The interval between searches for topic parts that no topic document refers to.
+"""The interval in ms between searches for topic parts that no topic document refers to.
 
 Such a part is kept for KEPT_MS, because its writer may be about to write the topic document. A part of an unknown topic
 is kept until all brokers have been alive together for KEPT_MS, because a broker that is away may know the topic's lost
@@ -69,7 +70,7 @@ class Deletions:
         self._clock = clock
         self._all_alive_since_ms: int | None = None
         self._unnamed_since_ms: dict[str, int] = {}
-        """The keys of parts that no topic document refers to, with the time at which each was found."""
+        """The keys of parts that no topic document refers to, with the monotonic time in ms at which each was found."""
         self._parts_seen_at_ms = 0
 
     def begin(self) -> None:

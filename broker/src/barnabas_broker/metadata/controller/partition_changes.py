@@ -28,7 +28,7 @@ DecideState = Callable[[PartitionState, Rules], PartitionState]
 
 
 def for_each(decide: DecideState) -> DecidePartition:
-    """Return a decision that uses only the state of a partition and the rules."""
+    """Return a DecidePartition that passes only the partition's state and the rules to `decide`."""
     return lambda which, topic, rules: decide(topic.partitions[which.partition], rules)
 
 

@@ -65,7 +65,10 @@ class PartitionStateWriter:
                 )
 
     async def lose(self, leader_epochs: Mapping[TopicPartition, int]) -> None:
-        """Record that this broker's logs of these partitions lack records, unless the leader epochs have changed."""
+        """Record that this broker's logs of these partitions lack records.
+
+        A partition stays unchanged if its leader epoch is no longer that in `leader_epochs`.
+        """
 
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]

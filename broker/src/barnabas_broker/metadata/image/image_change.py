@@ -19,7 +19,8 @@ class ImageChange:
     deleted: tuple[TopicDocument, ...] = ()
     brokers: frozenset[int] = frozenset()
     seen_alive: frozenset[int] = frozenset()
-    """The changed brokers that were alive after a change, or may have been, because a listing hides earlier states."""
+    """The changed brokers that were alive after one of the changes. After a listing, these are all changed brokers,
+    because a listing hides the states in between."""
     configs: frozenset[str] = frozenset()
     """The ids, as text, of brokers whose dynamic configs changed; "" stands for the defaults of all brokers."""
     acls: frozenset[str] = frozenset()

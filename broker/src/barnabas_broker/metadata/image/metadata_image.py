@@ -164,7 +164,7 @@ class MetadataImage(ShownDocuments):
 
     @timed("metadata image")
     def apply_listed(self, documents: Iterable[Document]) -> None:
-        """Apply some documents of a listing, which has only the last state of each document."""
+        """Apply some documents of a listing; `apply_listing` follows, and removes documents that the listing lacks."""
         pending = Pending()
         for key, value, version in documents:
             self._put(key, value, version, pending)
@@ -183,15 +183,16 @@ class MetadataImage(ShownDocuments):
         self._finish(changes.revision, pending)
 
     def vanished(self, key: str) -> None:
-        """Remove a document that the store lacks, although the watch has not reported its deletion."""
+        """Treat a document as deleted or lost, because the store lacks it, although the watch has not reported that."""
         pending = Pending()
         self._remove(key, pending)
         self._finish(self.revision, pending)
 
     def wrote(self, document: AnyDocument | None) -> None:
-        """Note a document that this broker has written, once the image has caught up with the write.
+        """Mark a topic as lost if the image has an older state of it than this broker has just written.
 
-        If the image then has an older state of a topic, the store was put back, so the document is lost.
+        The caller waits until the image has caught up with the write, so an older state means that the store was put
+        back.
         """
         if isinstance(document, TopicPartDocument) and document.name in self.topics:
             topic, end = self.topics[document.name], document.first + len(document.partitions)
@@ -209,7 +210,7 @@ class MetadataImage(ShownDocuments):
         self._finish(self.revision, pending)
 
     def stored(self, key: str) -> AnyDocument | None:
-        """Return the document that the store has under `key`, or None."""
+        """Return the document that the store has under `key`, or None if there is none or it is unreadable."""
         found = self._stored.get(key)
         return None if found is None else found.document
 

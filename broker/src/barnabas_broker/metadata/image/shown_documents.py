@@ -38,7 +38,7 @@ class ShownDocuments:
         """The ACL documents by key."""
 
     def show(self, key: str, document: AnyDocument, pending: Pending) -> None:
-        """Add a document, or replace its previous state."""
+        """Add a document, or replace its previous state, and record the difference in `pending`."""
         match document:
             case BrokerRegistration():
                 self.brokers[document.broker_id] = document
@@ -66,7 +66,7 @@ class ShownDocuments:
                 pending.acls.add(key)
 
     def hide(self, key: str, document: AnyDocument, pending: Pending) -> None:
-        """Remove a deleted document."""
+        """Remove a deleted registration, tombstone or ACL document, and record the difference in `pending`."""
         match document:
             case BrokerRegistration(broker_id=broker_id):
                 self.brokers.pop(broker_id, None)

@@ -7,7 +7,7 @@ _MENDED_BY: Final[Mapping[str, str]] = {
     "topics": "`barnabas restore-metadata` restores the topic from the brokers' logs",
     "partitions": "`barnabas restore-metadata` restores the partitions from the brokers' logs",
     "tombstones": "`barnabas forget-topic` writes the tombstone again",
-    "brokers": "the next start of this broker writes its registration again",
+    "brokers": "the broker with this id writes its registration again at its next start",
     "log-ends": "the broker writes its log ends again",
     "broker-configs": "`kafka-configs.sh --alter` writes the configs again",
     "controller": "the next controller writes the document again",

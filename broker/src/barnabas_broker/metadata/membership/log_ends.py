@@ -78,7 +78,7 @@ class KnownEnds:
         return {broker_id: end for broker_id, end in found.items() if end is not None}
 
     def of_incarnations(self, topic_id: UUID, partition: int, replicas: Iterable[int]) -> dict[int, LogEnd]:
-        """Return the log ends that these replicas have reported in their registered incarnations."""
+        """Return the log ends that these replicas have reported with their registered broker epochs."""
         registered = self._image.brokers
         found = {
             each: self._of_incarnation(registered[each], topic_id, partition) for each in replicas if each in registered
@@ -122,7 +122,7 @@ def _decoded(raw: msgspec.Raw) -> tuple[LogEnd, ...]:
 
 
 def reported_ends(image: MetadataImage) -> dict[UUID, dict[int, dict[int, LogEnd]]]:
-    """Return the log ends of all registered brokers, by topic id, partition and broker id."""
+    """Return the log ends of all registered brokers, by topic id, partition and broker id, without missing logs."""
     found: dict[UUID, dict[int, dict[int, LogEnd]]] = {}
     for key, document in image.log_ends.items():
         broker_id = log_ends_owner(key)
@@ -208,7 +208,7 @@ class LogEnds:
                 await self._store.write(writes)
 
     def _news(self, part: int, topics: Mapping[UUID, list[LogEnd]]) -> Write | None:
-        """Return the write of a log-end document, or None if the image has a document with the same content."""
+        """Return the write or deletion of a log-end document, or None if the image has the same content already."""
         key = log_ends_key(self._broker_id, part)
         known = self._image.log_ends.get(key)
         unknown = {each: name for each, name in self._unknown_topics.items() if part_of(each, 0) == part}

@@ -53,9 +53,10 @@ log = logging.getLogger(__name__)
 
 
 async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: str = "") -> str:
-    """Return the cluster id. The first broker generates the id, or takes it from its log dirs (`of_log_dirs`).
+    """Return the cluster id, which the first broker generates or takes from its log dirs (`of_log_dirs`).
 
-    Raises StoreUnavailable, and MalformedDocument if the stored cluster id is unreadable and no log dir has one.
+    The first broker also stores the feature levels of a new cluster. Raises StoreUnavailable, and MalformedDocument if
+    the stored cluster id is unreadable and no log dir has one.
     """
     while True:
         found = await store.get(CLUSTER_KEY)
@@ -195,7 +196,7 @@ class Membership:
                     log.warning("the leases cannot be renewed, because the metadata store does not answer: %s", error)
 
     async def try_for_controller(self) -> None:
-        """Take the controller lease at once if the lease is free. Raises StoreUnavailable."""
+        """Take the controller lease at once if it is free; renew it if this broker has it. Raises StoreUnavailable."""
         async with self._turns:
             if self._lease is not None:
                 await self._hold_control()

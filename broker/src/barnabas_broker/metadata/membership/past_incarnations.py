@@ -1,7 +1,7 @@
 """The partitions that were written after a broker was fenced or began to shut down.
 
 A writer changes a partition by compare-and-set, so its image must have the latest state of the partition, and
-everything that was written before. Therefore every writer that can change one of these partitions knows that the
+everything that was written before. Therefore every broker that changes such a partition afterwards knows that the
 broker was fenced or began to shut down.
 """
 
@@ -13,7 +13,7 @@ from barnabas_broker.metadata.topic_layout import key_of
 
 
 class PastIncarnations:
-    """The past incarnations of brokers, from the changes of the metadata image since `start`."""
+    """The revisions since which brokers are fenced or shutting down, from the changes of the image since `start`."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
