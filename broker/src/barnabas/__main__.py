@@ -31,7 +31,11 @@ COMMANDS: Final = {
         "local",
         "convert manifests for Strimzi to manifests for Barnabas, and print them",
     ),
-    "operator": Command("barnabas_operator.app.operator", "operator", "run the Kubernetes operator (in its image)"),
+    "operator": Command(
+        "barnabas_operator.app.operator",
+        "operator",
+        "run the Kubernetes operator; the operator's image runs this command",
+    ),
     "accept-loss": Command(
         "barnabas_operator.app.accept_loss",
         "operator",

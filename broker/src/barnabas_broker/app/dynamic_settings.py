@@ -23,7 +23,7 @@ class DynamicSettings:
         """The stored configs that are ignored because they are invalid."""
 
     def over(self, config: BrokerConfig) -> BrokerConfig:
-        """Return the current config: `config` overridden by the dynamic configs."""
+        """Return `config` overridden by the dynamic configs; log new warnings and set `ignored` to the invalid ones."""
         own = self._image.configs_of_broker(str(config.broker_id))
         everybodys = self._image.configs_of_broker(ALL_BROKERS)
         in_force, ignored = config.with_usable(own, everybodys)

@@ -1,6 +1,6 @@
 """`barnabas forget-topic`: deletes the logs of a topic that the metadata has lost, on all brokers.
 
-The command writes to the metadata that the topic is deleted. Brokers that are down delete their logs when they start.
+The command records in the metadata that the topic was deleted. Brokers that are down delete their logs when they start.
 """
 
 from collections.abc import Sequence

@@ -27,7 +27,7 @@ class KeySets:
         self.all: list[TokenKeys] = []
 
     def open(self, settings: OAuthSettings) -> TokenKeys:
-        """Return the token keys of a listener, which are not fetched yet. Raises InvalidConfig."""
+        """Return the token keys of a listener, which `load` fetches later. Raises InvalidConfig."""
         # This import slows the start, and only OAUTHBEARER needs it.
         from barnabas_broker.app.key_set_reader import read_key_set, trusting
 

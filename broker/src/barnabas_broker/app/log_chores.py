@@ -27,7 +27,7 @@ FLUSH_CHECK_S: Final = 1.0
 TRASH_CHECK_S: Final = 1.0
 DISK_CHECK_S: Final = 1.0
 REMOVED_AT_ONCE: Final = 100
-"""The maximum number of files that one call in a thread removes, so that a long round shows progress."""
+"""The maximum number of files that one call in a thread removes, so that the supervisor sees progress in between."""
 
 
 class LogChores:

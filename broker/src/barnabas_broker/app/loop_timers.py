@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 KEPT_MIN: Final = 100
-"""The number of deadlines up to which cancelled deadlines are never removed."""
+"""The number of deadlines up to which the heap is not searched for cancelled deadlines."""
 
 
 class Deadline:
@@ -43,7 +43,7 @@ class LoopTimers:
         """The deadlines as a heap, ordered by time and then by creation."""
         self._numbers = count()
         self._kept_max = KEPT_MIN
-        """The number of deadlines above which cancelled deadlines are removed, at least KEPT_MIN."""
+        """The number of deadlines above which the heap is searched for cancelled deadlines, at least KEPT_MIN."""
         self._wake_s = inf
         self._wake: asyncio.TimerHandle | None = None
         self._soon: list[Callable[[], object]] = []

@@ -233,9 +233,10 @@ class Node:
         return self.config
 
     async def join(self, endpoints_of: Callable[[Listeners], tuple[Endpoint, ...]], incarnation_id: UUID) -> None:
-        """Register the broker, and wait until the controller has unfenced it. Raises ApiError and StoreUnavailable.
+        """Register the broker, start its tasks for metadata, and wait until the controller has unfenced the broker.
 
         `endpoints_of` returns the advertised endpoints of listeners, whose ports are known once the sockets are bound.
+        Raises ApiError and StoreUnavailable.
         """
         self._endpoints_of = endpoints_of
         config, logs, environment = self.config, self.handler_environment.logs, self._environment
@@ -295,7 +296,7 @@ class Node:
             self.supervisor.fail(str(error))
 
     async def host(self) -> None:
-        """Host the partitions of the image, and follow changes of the image. Clients are served only afterwards."""
+        """Host the partitions of the image, and start coordinators and chores. Clients are served only afterwards."""
         environment = self.handler_environment
         self.pause_detection.start()
         log_chores = LogChores(environment.logs, environment.replicas, self._environment.clock, self.supervisor.spawn)
@@ -331,7 +332,7 @@ class Node:
             self.supervisor.spawn(self._tell_place())
 
     async def _tell_place(self) -> None:
-        """Register the rack and the listeners again, after dynamic configs have changed them."""
+        """Register the rack and listeners that dynamic configs have changed; retry until the metadata store answers."""
         while True:
             try:
                 await self.membership.move(self.config.broker_rack, self._endpoints_of(self.config.listeners))

@@ -32,7 +32,10 @@ class OpenMetadata(NamedTuple):
     now_ms: int
 
     async def write(self, documents: Mapping[str, AnyDocument | None]) -> bool:
-        """Write or delete (None) documents, except any that have changed since the read; return False if any has."""
+        """Write the documents by key, and delete those that are None; return False if any of them was left unchanged.
+
+        A document is left unchanged if it has changed since the metadata was read.
+        """
         plans = [writes_of(key, document, self.image) for key, document in documents.items()]
         results = await write_in_order(plans, self.store)
         return all(isinstance(each, int) for each in results.values())

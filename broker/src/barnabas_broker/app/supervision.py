@@ -74,13 +74,13 @@ class Supervisor:
             self.raised(f"the task {task.get_name()} failed", error)
 
     def raised(self, what: str, error: BaseException) -> None:
-        """End the process because of an unexpected exception."""
+        """Log an unexpected exception and end the process, unless it is already stopping."""
         if not self._is_stopping:
             log.error("%s", what, exc_info=error)
         self.fail(f"{what}: {type(error).__name__}: {error}")
 
     def fail(self, reason: str) -> None:
-        """End the process, unless it is already stopping."""
+        """End the process with `on_failure`, unless it is already stopping or has failed before."""
         if self.failure is None and not self._is_stopping:
             self.failure = reason
             self._on_failure(reason)

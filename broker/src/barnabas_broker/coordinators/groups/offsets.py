@@ -58,7 +58,7 @@ def check_unknown_group_commit(generation: int, api_version: int) -> ErrorCode:
 
 
 def following(offset: CommittedOffset, before: CommittedOffset | None, member_id: str, now_ms: int) -> CommittedOffset:
-    """Return the offset to store for a commit that replaces the offset `before`.
+    """Return the offset to store, with its commit timestamp, for a commit that replaces the offset `before`.
 
     The Kubernetes operator marks each reset of an offset in the metadata of the offset, so that the reset is not
     repeated. The stored offset keeps the mark unless the client commits metadata of its own.

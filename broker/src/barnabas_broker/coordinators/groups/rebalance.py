@@ -181,7 +181,7 @@ def _assignments(group: Group) -> dict[str, bytes]:
 def _static_rejoin(group: Group, member: Member, request: JoinRequest, old_leader: str | None) -> StaticRejoin:
     """Return the reply for a static member that must not compute an assignment, not even as the leader (KIP-814).
 
-    Before JoinGroup version 9, the reply therefore names the old member id as the leader.
+    Before JoinGroup version 9, the reply therefore names the leader by the leader's old member id.
     """
     assert member.awaiting_join is not None
     reply = group.join_reply(member)
@@ -274,7 +274,7 @@ def deadline_passed(group: Group, step: Step) -> None:
 
 
 def complete(group: Group, step: Step) -> None:
-    """End the join phase, and begin a generation with the members that joined.
+    """End the join phase, begin a generation with the members that joined, and answer their JoinGroups.
 
     Dynamic members that did not join are removed. If only static members are left and none has joined, the join phase
     continues. A group without members becomes Empty.

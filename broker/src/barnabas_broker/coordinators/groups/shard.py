@@ -170,7 +170,7 @@ class GroupShard:
         self.run(group, partial(decide, token))
 
     def run(self, group: Group, decide: Callable[[Step], object]) -> None:
-        """Run a step of a group, and carry out the effects of the step.
+        """Run a step of a group, carry out its effects, and remove the group if nothing of it is left.
 
         An exception in a step is a bug. The group may then be inconsistent, so its members have to join again.
         """
@@ -209,7 +209,7 @@ class GroupShard:
             self.tables.groups.pop(group.group_id, None)
 
     def _append_finished(self, group: Group, append: Append, error: ErrorCode) -> None:
-        """Run the step that handles the outcome of appending a group's record."""
+        """Run the step that handles the outcome of appending a group's record; count completed rebalances."""
         if self.writer.is_closed or self.tables.groups.get(group.group_id) is not group:
             return
         before = group.state

@@ -42,7 +42,10 @@ def _refusal(group: Group, request: SyncRequest) -> ErrorCode:
 
 
 def _wait(group: Group, member: Member, request: SyncRequest, token: Token, step: Step) -> None:
-    """Let the request wait; append the assignment if this is the leader's first SyncGroup of the generation."""
+    """Let the request wait; append the assignment if this is the leader's first SyncGroup of the generation.
+
+    An earlier SyncGroup of the member that still waits is answered with REBALANCE_IN_PROGRESS.
+    """
     rebalance.answer_sync(member, step, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
     if group.await_assignment(member, token):
         step.append = Append(metadata(group, request.assignments))

@@ -80,7 +80,7 @@ class Runtime(Generic[MachineT]):
     def at(self, partition: int) -> MachineT:
         """Return the state machine of a partition.
 
-        Raises ApiError with NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
+        Raises ApiError with NOT_COORDINATOR, also after a suspension of the process, or COORDINATOR_LOAD_IN_PROGRESS.
         """
         shard = self._shards.get(partition)
         if shard is None or not self._environment.is_awake():

@@ -72,7 +72,7 @@ class Pace:
         self._spent = 0
 
     def spent(self, items: int) -> bool:
-        """Add items to the count; return True if the slice has to end."""
+        """Add items to the count; if the slice has to end, return True and begin to count the next slice."""
         self._spent += items
         if self._spent < _ITEMS_A_SLICE:
             return False

@@ -31,7 +31,7 @@ class LinkEnvironment(NamedTuple):
 
 
 class Exchange(Protocol[AskedT]):
-    """The creator of the requests that a queue sends, and the receiver of the answers."""
+    """The interface of the object that makes the requests of a queue and handles the answers."""
 
     @property
     def response(self) -> str:

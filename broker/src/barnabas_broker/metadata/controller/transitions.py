@@ -101,7 +101,10 @@ class Transitions:
         outcomes |= dict.fromkeys(left, failure)
 
     async def _write(self, planned: Mapping[Item, Planned], outcomes: dict[Item, Planned | ApiError]) -> Sequence[Item]:
-        """Write decisions; return the items whose writes conflicted, once the image holds the conflicting writes."""
+        """Write decisions, and add the successful ones to `outcomes`; return the items whose writes conflicted.
+
+        The image holds the conflicting writes when the call returns.
+        """
         if not planned:
             return ()
         plans = {item: writes_of(*decision, self._image) for item, decision in planned.items()}

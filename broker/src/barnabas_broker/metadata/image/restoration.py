@@ -10,7 +10,7 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 
 
 def with_newer_partitions(known: TopicDocument, found: TopicDocument) -> TopicDocument:
-    """Return `found` with the newer state of each partition, or `found` itself if it is not older than `known`.
+    """Return `found` with the newer state of each partition and the newer configs; `found` itself if it lacks none.
 
     Both arguments are states of the same topic. If the older state of a partition has the higher leader epoch, the
     merged state gets a leader epoch above both.

@@ -160,10 +160,10 @@ class LogEnds:
         self._turns = asyncio.Lock()
 
     async def begin_incarnation(self, broker_epoch: int, *, undealt_epoch: int | None) -> None:
-        """Report the log ends before the broker registers. Raises StoreUnavailable.
+        """Report the log ends, and which logs lack records, before the broker registers. Raises StoreUnavailable.
 
-        `undealt_epoch` is the broker epoch of the previous incarnation if the controller has not processed the
-        losses of that incarnation, else None.
+        `undealt_epoch` is the broker epoch of the previous incarnation if the controller has not processed the losses
+        of that incarnation, else None.
         """
         if self._broker_epoch < 0:
             known = KnownEnds(self._image)
@@ -192,7 +192,10 @@ class LogEnds:
         self._lacking.clear()
 
     async def tell(self) -> None:
-        """Write the log ends that differ from the stored ones. Raises StoreUnavailable."""
+        """Write the log ends that differ from the stored ones. Raises StoreUnavailable.
+
+        Does nothing before `begin_incarnation`.
+        """
         if self._broker_epoch >= 0:
             await self._tell(starts=False)
 

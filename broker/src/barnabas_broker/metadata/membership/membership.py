@@ -55,8 +55,8 @@ log = logging.getLogger(__name__)
 async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: str = "") -> str:
     """Return the cluster id, which the first broker generates or takes from its log dirs (`of_log_dirs`).
 
-    The first broker also stores the feature levels of a new cluster. Raises StoreUnavailable, and MalformedDocument if
-    the stored cluster id is unreadable and no log dir has one.
+    The first broker also stores the feature levels and, unless a log dir has a cluster id, the first producer id.
+    Raises StoreUnavailable, and MalformedDocument if the stored cluster id is unreadable and no log dir has one.
     """
     while True:
         found = await store.get(CLUSTER_KEY)
@@ -224,7 +224,10 @@ class Membership:
         return min(self._heartbeat_ms / 1000, until_s) if until_s > 0 else self._heartbeat_ms / 1000
 
     async def _register(self, broker_epoch: int) -> None:
-        """Report the log ends, and overwrite the stored registration, which is safe while this broker has its lease."""
+        """Report the log ends, and overwrite the stored registration, which is safe while this broker has its lease.
+
+        The new registration says whether the broker may have lost records since the stored one was written.
+        """
         key = broker_key(self._registration.broker_id)
         found = await self._store.get(key)
         previous = decode_if_readable(key, found.value) if found is not None else None
