@@ -18,8 +18,8 @@ _UNREADABLE: Final = (OSError, UnicodeDecodeError, MalformedProperties, KeyError
 
 Texts = Mapping[str, str | Property]
 Lookup = Callable[[str, str], str]
-"""A function that returns the text at a path and a key. Raises one of the exceptions in `_UNREADABLE` without such a
-text."""
+"""A function that returns the text at a path and a key. Raises one of the exceptions in `_UNREADABLE` if there is none.
+"""
 
 
 class LookupFailed(Exception):

@@ -43,7 +43,7 @@ class Collections:
         if is_full:
             self.full_ended_s, self.full_s = ended_s, ended_s - self._began_s
             if thread_time() - self._cpu_s > FREEZE_S:
-                gc.freeze()  # A full collection has just removed all garbage.
+                gc.freeze()  # No garbage is frozen, because a full collection has just removed all of it.
 
 
 def freeze() -> None:

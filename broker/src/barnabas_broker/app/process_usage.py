@@ -16,7 +16,7 @@ START_TICKS: Final = 19
 
 
 async def process_usage() -> ProcessUsage | None:
-    """Return the usage, or None without /proc; read in a thread, because counting 10,000 open files takes 25 ms."""
+    """Return the usage, or None without /proc; a thread reads it, because counting 10,000 open files takes 25 ms."""
     return await asyncio.to_thread(read_usage)
 
 

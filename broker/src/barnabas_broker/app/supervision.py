@@ -119,7 +119,7 @@ class Watchdog:
     """A check for tasks without progress. It counts checks, because time also passes while the process is suspended."""
 
     def __init__(self, watched: Sequence[Watched], period_s: float) -> None:
-        """Watch these tasks; the sequence may grow later."""
+        """Watch the tasks in `watched`, which may grow later; `look` has to be called every `period_s`."""
         self._watched: Final = watched
         self._period_s = period_s
         self._seen: dict[str, tuple[object, int]] = {}

@@ -79,7 +79,7 @@ def _covered(topic: TopicDocument) -> int:
 
 
 def part_with(topic: TopicDocument, numbers: Collection[int], stored: Stored) -> str | None:
-    """Return the key of the stored part that has all of these partitions, or None if no part has all of them."""
+    """Return the key of the stored part that has all partitions in `numbers`, or None without such a part."""
     first, last = min(numbers, default=0), max(numbers, default=0)
     for part in topic.parts:
         if part.first <= first and last < part.first + part.count:

@@ -141,7 +141,7 @@ def _rejoin(group: Group, member: Member, request: JoinRequest, token: Token, st
 
 
 def _update(group: Group, member: Member, request: JoinRequest, token: Token, step: Step) -> None:
-    """Update a member from its JoinGroup; answer an earlier JoinGroup that still waits with REBALANCE_IN_PROGRESS."""
+    """Update a member from its JoinGroup; if an earlier JoinGroup waits, answer that with REBALANCE_IN_PROGRESS."""
     answer_join(member, step, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id))
     group.await_generation(member, request, token)
 

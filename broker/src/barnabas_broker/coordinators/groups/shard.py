@@ -142,7 +142,7 @@ class GroupShard:
             each.refuse(ErrorCode.NOT_COORDINATOR)
 
     def unstable(self, group_id: str) -> frozenset[TopicPartition]:
-        """Return the partitions for which the group has offsets in open transactions, written or being written."""
+        """Return the group's partitions with offsets in open transactions, including offsets that are being written."""
         being_written = self.writer.pending(group_id, of_transactions_only=True)
         keys = (record.key for record in chain(self.writer.transactions, being_written))
         of_group = (key for key in keys if isinstance(key, OffsetKey) and key.group_id == group_id)
@@ -170,7 +170,7 @@ class GroupShard:
         self.run(group, partial(decide, token))
 
     def run(self, group: Group, decide: Callable[[Step], object]) -> None:
-        """Run a step of a group, carry out its effects, and remove the group if nothing of it is left.
+        """Run a step of a group, and carry out its effects; remove a group without members, offsets and records.
 
         An exception in a step is a bug. The group may then be inconsistent, so its members have to join again.
         """

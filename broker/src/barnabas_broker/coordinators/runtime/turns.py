@@ -29,7 +29,7 @@ class Turns:
         self._jobs: deque[Job] = deque()
 
     def add(self, job: Job) -> None:
-        """Run the job from the next turn of the event loop on."""
+        """Run the job from the next turn of the event loop on, until it returns False."""
         if not self._jobs:
             self._timers.call_soon(self._turn)
         self._jobs.append(job)

@@ -8,7 +8,7 @@ from barnabas_core.errors import ErrorCode
 
 @dataclass(slots=True)
 class TransactionCounts:
-    """The counters of transactions whose end was stored after the last marker, and of refused markers."""
+    """The counters of committed and aborted transactions, once their end is stored, and of refused markers."""
 
     committed: int = 0
     aborted: int = 0

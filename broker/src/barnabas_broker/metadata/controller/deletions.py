@@ -62,7 +62,7 @@ async def delete_documents(
 
 
 class Deletions:
-    """The controller's work on the deletion of topics."""
+    """The controller's part in deletions: it completes them, and removes tombstones and unused topic parts."""
 
     def __init__(self, image: MetadataImage, transitions: Transitions, clock: Clock) -> None:
         self._image = image
@@ -74,7 +74,7 @@ class Deletions:
         self._parts_seen_at_ms = 0
 
     def begin(self) -> None:
-        """Forget all observations, because this broker has become the controller."""
+        """Begin all waiting periods again, because this broker has become the controller."""
         self._all_alive_since_ms = None
         self._unnamed_since_ms.clear()
 

@@ -59,7 +59,7 @@ def _end_text(broker_id: int, end: LogEnd | None) -> str:
 
 
 def lost_in(topic: TopicDocument, known: KnownEnds) -> list[Lost]:
-    """Return the partitions of a topic that only an unclean election can bring back."""
+    """Return the partitions of a topic that only an unclean election can bring back online."""
     return [
         Lost(
             TopicPartition(topic.name, number),

@@ -15,7 +15,7 @@ _MENDED_BY: Final[Mapping[str, str]] = {
     "features": "`kafka-features.sh upgrade` writes the levels again",
     "acls": "`kafka-acls.sh --add` writes the ACLs again",
     "client-quotas": "`kafka-configs.sh --alter` writes the quotas again, but only the quotas that the command sets",
-    "cluster": "a broker whose log dirs have the cluster id in meta.properties writes it again at its next start",
+    "cluster": "the next start of a broker that has the cluster id in meta.properties writes the document again",
 }
 
 

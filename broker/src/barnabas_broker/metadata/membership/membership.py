@@ -303,7 +303,7 @@ class Membership:
         except LeaseLost:
             log.warning("broker %d is no longer the controller", self._registration.broker_id)
         lease = await self._store.acquire_lease(CONTROLLER_LEASE, self._holder, self._session_ms)
-        self._controller_lease = lease  # Listeners read this field once the controller document is written.
+        self._controller_lease = lease  # Set first: listeners read it as soon as the controller document is written.
         try:
             if lease is not None:
                 await self._announce(lease)
