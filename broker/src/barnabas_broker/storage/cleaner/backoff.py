@@ -9,7 +9,7 @@ PAUSE_MS_MAX: Final = 15 * 60 * 1000
 
 
 class FailedPartition(NamedTuple):
-    """A partition whose compaction failed: the failures in a row, the last reason, and the time of the next attempt."""
+    """A partition whose compaction failed `attempts` times in a row; the next attempt is at `retry_ms` (epoch time)."""
 
     attempts: int
     reason: str
@@ -19,21 +19,24 @@ class FailedPartition(NamedTuple):
 
 
 class Backoff:
-    """The pauses before the retry of partitions whose compaction failed."""
+    """The partitions whose compaction failed, and the pause before the retry of each."""
 
     def __init__(self) -> None:
         self.failed: dict[TopicPartition, FailedPartition] = {}
         self.failures_total = 0
 
     def may_try(self, topic_partition: TopicPartition, now_ms: int) -> bool:
-        """True if the partition is not waiting for a retry."""
+        """True if the last compaction of the partition succeeded, or the pause before the retry is over."""
         failed = self.failed.get(topic_partition)
         return failed is None or now_ms >= failed.retry_ms
 
     def failure(
         self, topic_partition: TopicPartition, reason: str, log_dir: str, dirty_bytes: int, first_ms: int, now_ms: int
     ) -> FailedPartition:
-        """Record and return a failure. The pause doubles with every failure in a row, from `first_ms` to 15 minutes."""
+        """Record a failed compaction, and return the partition's failures and the time of its retry.
+
+        The pause before the retry doubles with each failure in a row, from `first_ms` (at least 1 s) to 15 minutes.
+        """
         earlier = self.failed.get(topic_partition)
         attempts = earlier.attempts + 1 if earlier else 1
         pause_ms = min(max(first_ms, FIRST_MS_MIN) << min(attempts - 1, 20), PAUSE_MS_MAX)

@@ -43,7 +43,7 @@ class BatchFilter:
         """The aborted transactions that consumers still need, in the order of their markers."""
 
     def cleaned(self, batch: ReadBatch, *, must_stay: bool) -> Cleaned:
-        """Return the bytes to write for `batch`, or None if the batch is dropped.
+        """Return the bytes to write for `batch`, or None if the batch is dropped; update `counts` and `aborted`.
 
         A batch that loses all its records is written without records if `must_stay`, or if it is the last batch of an
         active producer; otherwise it is dropped. A batch that cannot be decoded stays unchanged, so that the rest of
@@ -70,7 +70,10 @@ class BatchFilter:
         return header.producer_id >= 0 and self._rules.last_offsets.get(header.producer_id) == header.last_offset
 
     def _cleaned_marker(self, batch: ReadBatch, must_stay: bool) -> tuple[int, Cleaned]:
-        """Keep a marker while the log has batches of its transaction, then for delete.retention.ms (KAFKA-8522)."""
+        """Return the number of kept records of a transaction marker, and the bytes to write or None.
+
+        A marker stays while the log has batches of its transaction, then for delete.retention.ms (KAFKA-8522).
+        """
         header, rules = batch.header, self._rules
         ended = self._transactions.end(header)
         is_needed = ended.has_batches or header.base_offset >= rules.end_offset
@@ -118,9 +121,9 @@ class BatchFilter:
         return kept
 
     def _new_horizon_ms(self, header: BatchHeader, kept: Sequence[WalkedRecord]) -> int | None:
-        """Return the delete horizon if the batch has tombstones that are compacted for the first time, else None.
+        """Return the delete horizon to set (KIP-534), or None.
 
-        KIP-534 describes delete horizons.
+        A batch gets a horizon if it keeps tombstones, has no horizon yet, and ends below the key map's end offset.
         """
         rules = self._rules
         if header.attributes & DELETE_HORIZON_BIT or header.last_offset >= rules.end_offset:

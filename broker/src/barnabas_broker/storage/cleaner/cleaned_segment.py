@@ -11,7 +11,10 @@ from barnabas_broker.wire.record_batch import parse_header
 
 
 class CleanedSegment:
-    """A new segment: `append` batches in the order of their offsets, then call `finish` or `remove`. Raises OSError."""
+    """The writer of a new segment. Batches must be appended in the order of their offsets. Raises OSError.
+
+    After the last batch, the caller calls `finish`, or after an error `remove`.
+    """
 
     def __init__(
         self, files: FileSystem, directory: str, base_offset: int, index_interval_bytes: int, write_bytes: int
@@ -37,7 +40,7 @@ class CleanedSegment:
         self._waiting = bytearray()
 
     def append(self, batch: bytes | bytearray | memoryview) -> None:
-        """Append a whole batch."""
+        """Append a batch, which is buffered until `write_bytes` bytes can be written at once."""
         header = parse_header(batch, 0)
         self._indexes.observe(self.size_bytes, len(batch), header.last_offset, header.max_timestamp_ms)
         self.size_bytes += len(batch)

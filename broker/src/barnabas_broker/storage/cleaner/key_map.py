@@ -13,7 +13,10 @@ from barnabas_broker.wire.records import BrokenRecords
 
 
 def map_keys(files: FileSystem, request: MapKeys, pace: Pacer) -> tuple[OffsetMap, KeysMapped]:
-    """Return the key map and the offset up to which it is complete. Raises OSError and InvalidBatch."""
+    """Return the key map, and the response with the offset below which the map has all keys.
+
+    Raises OSError and InvalidBatch.
+    """
     keys_max = request.end_offset - request.start_offset
     offsets = OffsetMap(request.map_bytes_max, keys_max, request.load_factor)
     records = 0
@@ -41,7 +44,10 @@ def _dirty_batches(files: FileSystem, request: MapKeys, pace: Pacer) -> Iterator
 
 
 def _add(offsets: OffsetMap, batch: ReadBatch, request: MapKeys) -> int | None:
-    """Add the keys of a batch. Return the offset of the first record whose key does not fit into the map, or None."""
+    """Add the keys of a batch. Return the offset of the first record whose key does not fit into the map, or None.
+
+    The keys of a batch that cannot be decoded are skipped.
+    """
     base_offset = batch.header.base_offset
     try:
         _, records = unpacked_records(batch.chunk, batch.start, batch.header, request.unpacked_bytes_max)

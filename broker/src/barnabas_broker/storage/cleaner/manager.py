@@ -46,7 +46,7 @@ class RoundFailed(Exception):
 
 
 class LogChanged(Exception):
-    """The end of a round whose log was deleted, truncated or shortened by retention, or takes no appends."""
+    """The error that stops a round if its log was deleted, truncated or shortened by retention, or takes no appends."""
 
 
 class DirtyLog(NamedTuple):
@@ -87,14 +87,14 @@ class LogCleaner:
 
     @property
     def helper_starts(self) -> int:
-        """The number of starts of the helper process, which is stopped when idle and started again by a request."""
+        """The number of times that the helper process was started; an idle process is stopped until it is needed."""
         return self._helper.starts
 
     def start(
         self,
         supervise: Callable[[str, Coroutine[object, object, None], Callable[[], object]], asyncio.Task[object]],
     ) -> None:
-        """Start the search for dirty logs, which repeats every `log.cleaner.backoff.ms`.
+        """Start the task that compacts all dirty logs every `log.cleaner.backoff.ms`.
 
         `supervise` receives the task's name, its coroutine, and a function whose result changes while the task makes
         progress.
@@ -102,7 +102,7 @@ class LogCleaner:
         self._task = supervise("cleaner", self._run(), lambda: (self._steps.progress(), self._helper.signs_of_life))
 
     async def stop(self) -> None:
-        """Stop compaction and the helper process; the next round removes unfinished files."""
+        """Stop compaction and the helper process. The next start of the broker removes unfinished files."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -129,7 +129,10 @@ class LogCleaner:
             _logger.exception("compaction failed; the next attempt is in %d ms", self._settings().backoff_ms)
 
     async def clean_dirtiest(self) -> bool:
-        """Compact the dirtiest log. Return True if another log may be compacted at once."""
+        """Compact the log with the largest dirty ratio.
+
+        Return False if no log is due, or if the log changed during the round; the caller then pauses.
+        """
         dirtiest = await self._dirtiest() if self._settings().is_enabled else None
         if dirtiest is None:
             return False
@@ -149,7 +152,7 @@ class LogCleaner:
         return True
 
     async def _dirtiest(self) -> DirtyLog | None:
-        """Return the log with the largest dirty ratio of those that are due and not waiting for a retry."""
+        """Return the log with the largest dirty ratio that is due and not waiting for a retry, or None."""
         now_ms = self._clock.now_ms()
         for gone in [each for each in self.backoff.failed if self._logs.get(each) is None]:
             self.backoff.success(gone)
@@ -246,9 +249,9 @@ class LogCleaner:
         self._count(cleaned)
 
     async def _swap(self, dirty: DirtyLog, group: list[Segment], base_offset: int, mapped_end: int) -> None:
-        """Rename the files on the event loop, so that the log cannot change meanwhile.
+        """Replace `group` by the new segment, and sync the directory in a thread.
 
-        Then sync the directory in a thread.
+        The files are renamed on the event loop, so that the log cannot change meanwhile.
         """
         log = dirty.log
         self._check_unchanged(dirty, group)
@@ -298,7 +301,7 @@ class LogCleaner:
         )
 
     def _tell(self, log: Log, error: Exception) -> None:
-        """Pass a storage error or a failed sync to `on_storage_error`."""
+        """Pass a storage error or a failed sync to `on_storage_error`; ignore any other error."""
         if isinstance(error, SyncFailed):
             error = storage_error(log.log_dir, log.directory, error)
         if isinstance(error, StorageError):

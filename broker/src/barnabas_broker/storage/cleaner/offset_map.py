@@ -6,10 +6,10 @@ from typing import Final
 from mmh3 import mmh3_x64_128_utupledigest
 
 SLOT_BYTES: Final = 24
-"""The size of an offset and a 128-bit hash of the key; equal hashes of two keys are too rare to matter."""
+"""The bytes of an offset and a 128-bit hash of the key. Two keys with equal hashes are too rare to matter."""
 _NUMBERS: Final = 3
 _ROOM: Final = 1.1
-"""The factor that raises the number of slots, because the number is rounded down to a prime afterwards."""
+"""The factor by which the number of slots is increased before it is rounded down to a prime."""
 
 
 class OffsetMap:
@@ -28,7 +28,7 @@ class OffsetMap:
         self.count = 0
         self.count_max = min(
             max(int(self._slots * load_factor), 1), self._slots - 1
-        )  # One slot stays free, because a search ends only at a free slot.
+        )  # One slot stays free, because the search for a missing key ends at a free slot.
 
     def put(self, key: bytes, offset: int) -> bool:
         """Store the newest offset of a key. Return False and store nothing if there is no room for a new key."""

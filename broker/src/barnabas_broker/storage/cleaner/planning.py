@@ -18,7 +18,7 @@ class DirtySection(NamedTuple):
     clean_bytes: int
     dirty_bytes: int
     is_overdue: bool
-    """True if a dirty segment is older than `max.compaction.lag.ms`."""
+    """True if the first batch of a dirty segment is older than `max.compaction.lag.ms`."""
 
     @property
     def ratio(self) -> float:
@@ -27,16 +27,16 @@ class DirtySection(NamedTuple):
         return self.dirty_bytes / total_bytes if total_bytes else 0.0
 
     def is_due(self, config: LogConfig) -> bool:
-        """True if the dirty section is large enough or old enough for a round."""
+        """True if the ratio is above `min.cleanable.dirty.ratio`, or a dirty segment is overdue."""
         return self.dirty_bytes > 0 and (self.is_overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
 def dirty_section(log: Log, stable_offset: int, now_ms: int) -> DirtySection:
     """Return the section of the log that a round would compact.
 
-    The section has whole segments below `stable_offset` and the recovery point, without the active segment. It ends
-    before the first segment with records younger than `min.compaction.lag.ms`. Above the recovery point, a power
-    failure could lose the newest value of a key after compaction has removed the older value. Raises OSError or
+    The section has whole segments, without the active segment. It ends before the first segment with records younger
+    than `min.compaction.lag.ms`, and at or below `stable_offset` and the recovery point: above the recovery point, a
+    power failure could lose the newest value of a key after compaction has removed the older value. Raises OSError or
     InvalidBatch if the timestamps of a segment cannot be read.
     """
     start = max(log.log_start_offset, log.compaction.clean_until or 0)

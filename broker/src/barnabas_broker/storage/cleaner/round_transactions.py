@@ -27,7 +27,7 @@ class RoundTransactions:
         """The ids of producers with a transactional batch after their last marker."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """True if the batch, which is the next one of the round, belongs to an aborted transaction."""
+        """Add the next batch of the round; return True if it belongs to an aborted transaction."""
         self._begin_until(header)
         if not header.is_transactional:
             return False
@@ -36,7 +36,7 @@ class RoundTransactions:
         return aborted is not None and header.base_offset <= aborted.last_offset
 
     def end(self, header: BatchHeader) -> Ended:
-        """Return the transaction that the marker ends."""
+        """Return the transaction that the marker ends, and forget it."""
         self._begin_until(header)
         has_batches = header.producer_id in self._met
         self._met.discard(header.producer_id)

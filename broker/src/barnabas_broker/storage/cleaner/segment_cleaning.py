@@ -9,7 +9,7 @@ from barnabas_broker.storage.helper.requests import CleanSegments, SegmentCleane
 
 
 def clean_segments(files: FileSystem, request: CleanSegments, batch_filter: BatchFilter, pace: Pacer) -> SegmentCleaned:
-    """Write and sync the `.cleaned` files, or remove them after an error. Raises OSError and InvalidBatch.
+    """Write the kept records to `.cleaned` files, or remove the files after an error. Raises OSError and InvalidBatch.
 
     The last batch of the old segments stays, even without records, so that the new segment ends at the same offset.
     Recovery after a crash sees from this offset which old segments the new one replaces.

@@ -29,4 +29,4 @@ class CleanerSettings(NamedTuple):
 
 
 BATCH_MEMORY_BYTES: int = 768 * 1024 * 1024
-"""The memory that a helper process needs besides its key map: Python, and the largest batch with its records."""
+"""The bytes of memory that a helper process needs besides its key map, mainly for the records of the largest batch."""

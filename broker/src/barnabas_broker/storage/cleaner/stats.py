@@ -23,4 +23,4 @@ class CleanerStats:
     last_round_s: float = 0.0
     longest_round_s: float = 0.0
     last_look_s: float | None = None
-    """The monotonic time of the last check of all logs."""
+    """The monotonic time in seconds when all logs were last searched for the dirtiest one."""

@@ -13,7 +13,7 @@ class CleanerThrottle:
         self._spent_bytes = 0
 
     def pause_s(self, size_bytes: int) -> float:
-        """Return the seconds to wait after `size_bytes` were read or written."""
+        """Count `size_bytes` that were read or written, and return the seconds to wait."""
         self._spent_bytes += size_bytes
         ahead_s = self._spent_bytes / self._bytes_per_s - (self._monotonic_s() - self._started_s)
         return max(ahead_s, 0.0)
