@@ -49,7 +49,7 @@ class SyncFailed(OSError):
 
 
 class HalfDone(OSError):
-    """A failure in the middle of an operation that can be neither finished nor undone: the log must be loaded again."""
+    """A failure in the middle of an operation on files that cannot be undone: the log must be loaded again."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error.errno, error.strerror, error.filename)
@@ -67,7 +67,7 @@ def half_done() -> Iterator[None]:
 class InvalidBatch(Exception):
     """An invalid or incomplete batch at byte `position` of a segment; the message gives the reason.
 
-    `torn` is True if the file ends inside what may be a batch.
+    `torn` is True if the bytes may be the beginning of a batch whose rest is missing at the end of the file.
     """
 
     def __init__(self, position: int, reason: str, *, torn: bool = False) -> None:
@@ -82,7 +82,7 @@ def lacks_space(error: OSError) -> bool:
 
 
 def storage_error(log_dir: str, path: str, error: OSError | InvalidBatch) -> StorageError:
-    """Return the StorageError for an error of the operating system, or for damage that a scan of `path` found."""
+    """Return the StorageError for an error of the operating system or an invalid batch in the file or directory."""
     if isinstance(error, InvalidBatch):
         return CorruptLog(
             log_dir, f"{path} is damaged {error}; restore the file from a replica or a backup, or delete it"

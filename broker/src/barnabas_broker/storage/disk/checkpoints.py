@@ -1,7 +1,7 @@
-"""The small text files of a log dir in Kafka's formats.
+"""The encoding of the small text files of a log dir, in Kafka's formats.
 
-They are offset checkpoints, leader epochs, `partition.metadata` and `meta.properties`. A decoder raises ValueError if
-the content is malformed.
+The files are offset checkpoints, leader epochs, `partition.metadata`, `meta.properties` and `.kafka_cleanshutdown`. A
+decoder raises ValueError if the content is malformed.
 """
 
 import json
@@ -103,12 +103,11 @@ def decode_clean_mark(data: bytes) -> int:
 
 
 class LastIncarnation(NamedTuple):
-    """The broker's previous run.
+    """The previous run of the broker, by which the next start decides whether unsynced data may be lost.
 
-    `mark_epochs` are the broker epochs that the clean shutdown markers of that run may hold. `machine_ran_on` is False
-    if the machine has been rebooted since that run, so that unsynced data may be lost. `cut_dirs` are the log dirs that
-    were already offline in that run, and after whose last use the machine was rebooted: their unsynced data may be lost
-    even if `machine_ran_on` is True.
+    A clean shutdown marker counts only if it holds one of the broker epochs `mark_epochs`. `machine_ran_on` is True if
+    the machine has not been rebooted since the previous run began. `cut_dirs` are log dirs that were offline in the
+    previous run, and were last used before a reboot: their unsynced data may be lost even if `machine_ran_on`.
     """
 
     mark_epochs: tuple[int, ...] = (NO_EPOCH,)

@@ -13,7 +13,7 @@ TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
 INDEX_SUFFIXES: Final = (INDEX, TIME_INDEX, TXN_INDEX)
 SEGMENT_SUFFIXES: Final = (LOG, *INDEX_SUFFIXES)
-"""The suffixes of a segment's files. A producer snapshot describes the records before its offset, not the segment."""
+"""The suffixes of a segment's files. Producer snapshots are left out: they describe the records before a segment."""
 ALL_SUFFIXES: Final = (*SEGMENT_SUFFIXES, SNAPSHOT)
 
 DELETED: Final = ".deleted"

@@ -81,7 +81,7 @@ class FileSystem(Protocol):
         ...
 
     def write_atomically(self, path: str, data: bytes, *, sync: bool) -> None:
-        """Replace a small file: after a crash it has either the old or the new content."""
+        """Replace the content of a small file in one step. With `sync`, the new content survives a power failure."""
         ...
 
     def scan(self, path: str) -> list[FileEntry]:

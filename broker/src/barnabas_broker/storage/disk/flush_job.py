@@ -1,4 +1,4 @@
-"""The syncs of a log, to be run in a thread."""
+"""A job that syncs the files of a log in a thread."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from barnabas_broker.storage.errors import disk_access
 
 @dataclass(slots=True)
 class FlushJob:
-    """The syncs of a log.
+    """A job that syncs a log up to `recovery_point`.
 
-    After `run`, `LogSyncs.flushed` must be called on the event loop to move the recovery point.
+    After `run`, the event loop must call `LogSyncs.flushed`, which raises the log's recovery point.
     """
 
     log_dir: str
@@ -18,9 +18,9 @@ class FlushJob:
     calls: tuple[Callable[[], None], ...]
     recovery_point: int
     truncations: int
-    """The number of truncations of the log when the job was created; a later truncation makes the job void."""
+    """The log's number of truncations when the job was created. After a later truncation, the job has no effect."""
     renames: int = 0
-    """The number of renames of the directory when the job was created; a later rename makes the job void."""
+    """The number of renames of the directory when the job was created. After a later rename, the job has no effect."""
 
     @disk_access
     def run(self) -> None:

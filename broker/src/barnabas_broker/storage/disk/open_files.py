@@ -10,7 +10,7 @@ class HoldsFile(Protocol):
     """A segment with an open file."""
 
     used: bool
-    """True after a use of the file. The cap clears the flag instead of closing a file that was used."""
+    """True if the file was used since `OpenFiles` last cleared this flag; the file is then not closed yet."""
 
     def release_file(self) -> None:
         """Drop the reference to the open file. Responses in flight keep their own references."""
@@ -20,7 +20,7 @@ class HoldsFile(Protocol):
 class OpenFiles:
     """The segments with an open file, at most `files_max`, replaced by the second-chance algorithm.
 
-    A lock guards the object, because a thread loads a log dir that comes back while the event loop uses other log dirs.
+    A lock is needed, because a thread may load the logs of one log dir while the event loop uses other log dirs.
     """
 
     def __init__(self, files_max: int) -> None:
@@ -32,7 +32,7 @@ class OpenFiles:
         return len(self._clock)
 
     def opened(self, holder: HoldsFile) -> None:
-        """Add a segment that has just opened its file, and close other files above the limit."""
+        """Add a segment that has just opened its file, and close the files of others to stay below `files_max`."""
         with self._lock:
             while len(self._clock) >= self._files_max:
                 oldest = self._clock.popleft()
@@ -45,5 +45,5 @@ class OpenFiles:
 
     def closed(self, holder: HoldsFile) -> None:
         """Remove a segment that has closed its file."""
-        with self._lock, suppress(ValueError):  # The cap may have removed the segment already.
+        with self._lock, suppress(ValueError):  # `opened` may have removed the segment already.
             self._clock.remove(holder)

@@ -20,7 +20,7 @@ def rename_all(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
 
 
 def _rename_back(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
-    """Undo the renames in reverse order, so that a crash leaves a state that a crash of `rename_all` can leave, too."""
+    """Undo the renames in reverse order, so that after a crash the first renames are done, but no later ones."""
     for old, new in reversed(names):
         with half_done():
             files.rename(new, old)

@@ -7,7 +7,7 @@ from barnabas_broker.storage.disk.files import FileSystem
 
 
 class Trash:
-    """The paths to remove, each with the time at which its `file.delete.delay.ms` is over."""
+    """The paths that wait for their removal until `file.delete.delay.ms` has passed."""
 
     def __init__(self) -> None:
         self._due: list[tuple[int, str]] = []
@@ -28,7 +28,7 @@ class Trash:
 
 
 def remove_all(files: FileSystem, paths: Sequence[str]) -> list[OSError]:
-    """Remove files and directories, in any thread; return the errors of those that could not be removed."""
+    """Remove files and directories; return the errors of those that could not be removed. Any thread may call this."""
     refusals = []
     for path in paths:
         try:
