@@ -49,7 +49,7 @@ OOM_SCORE: Final = 500
 
 
 class Worker:
-    """The handler of requests, which keeps the key map and the transactions for all requests of a round."""
+    """The handler of requests, which keeps the key map and the transactions from one request of a round to the next."""
 
     def __init__(self, files: FileSystem, wait: Callable[[float], None]) -> None:
         """Create a worker. `wait` sleeps for some seconds, and raises SystemExit once the broker has ended."""
@@ -77,7 +77,7 @@ class Worker:
             return Failed(repr(error))
 
     def _map_keys(self, request: MapKeys) -> KeysMapped:
-        self._offsets = None  # Free the old map first, because two maps need twice the memory.
+        self._offsets = None  # Free the previous map first, because two maps need twice the memory.
         self._offsets, mapped = map_keys(self._files, request, self._pace(request.bytes_per_s))
         self._transactions = RoundTransactions(request.aborted)
         return mapped
@@ -105,7 +105,7 @@ def serve(worker: Worker, requests: IO[bytes], responses: IO[bytes]) -> None:
 
 
 class PauseBesideTheBroker:
-    """A wait that ends this process once the broker has closed `descriptor`, the standard input.
+    """A callable that waits, and ends this process once the broker has closed `descriptor`, the standard input.
 
     During the wait, empty frames are written to `responses`, to show that the process is not stuck.
     """
@@ -117,7 +117,7 @@ class PauseBesideTheBroker:
         self._told_s = time.monotonic()
 
     def __call__(self, seconds: float) -> None:
-        """Wait for some seconds. Raises SystemExit if the broker has ended."""
+        """Wait for `seconds`, at most an hour. Raises SystemExit if the broker has ended."""
         end_s = time.monotonic() + min(seconds, WAIT_S_MAX)
         while True:
             self._live()

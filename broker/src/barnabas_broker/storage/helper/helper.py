@@ -20,7 +20,7 @@ IDLE_S: Final = 60.0
 
 
 class HelperDied(Exception):
-    """The end of the helper process before it has answered a request. The next request starts another process."""
+    """The error if the helper process ends before it has answered. The next request starts another process."""
 
 
 class Helper:
@@ -33,7 +33,7 @@ class Helper:
         idle_s: float = IDLE_S,
         command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
-        """Create the helper without a process; `memory_bytes_max` is called at each start of a process."""
+        """Create the helper without a process. `memory_bytes_max` returns the memory limit of each new process."""
         self.starts = 0
         """The number of processes started."""
         self.signs_of_life = 0
@@ -53,7 +53,10 @@ class Helper:
         return self._running.process.pid if self._running else None
 
     async def request(self, request: Request) -> Response:
-        """Return the response of the process. Raises HelperDied if it ends first, OSError if none can be started."""
+        """Return the response of the helper process, which is started if necessary.
+
+        Raises HelperDied if the process ends before it has answered, OSError if no process can be started.
+        """
         self._requests += 1
         self._not_idle()
         try:
@@ -65,7 +68,7 @@ class Helper:
                 self._idle_timer = self._timers.call_later(self._idle_s, self._end)
 
     async def stop(self) -> None:
-        """Kill the process at once, even during a request."""
+        """Kill the process, even during a request, and wait until it has ended."""
         self._not_idle()
         running, self._running = self._running, None
         if running is not None:

@@ -25,7 +25,10 @@ _NULL: Final = 1
 
 
 def unpacked_records(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> tuple[bytes, list[WalkedRecord]]:
-    """Decompress and parse the records of the batch at `start`. Raises BrokenRecords if they are invalid."""
+    """Return the decompressed bytes of the batch at byte `start`, and the parsed records.
+
+    Raises BrokenRecords if the records are invalid.
+    """
     if header.compression != Codec.NONE and not header.record_count:
         return b"", []
     data, position, end = unpacked(batch, start, header, bytes_max)
@@ -33,7 +36,7 @@ def unpacked_records(batch: bytes, start: int, header: BatchHeader, bytes_max: i
 
 
 def unpacked(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> tuple[bytes, int, int]:
-    """Return bytes with the decompressed records of the batch at `start`, and the bounds of the records in the bytes.
+    """Decompress the batch at byte `start`; return bytes, and the positions where the records begin and end in them.
 
     Raises BrokenRecords if the records cannot be decompressed.
     """
@@ -48,7 +51,7 @@ def unpacked(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> t
 
 
 def walk_records(data: bytes, position: int, end: int, count: int) -> list[WalkedRecord]:
-    """Parse the `count` records that fill `data` from `position` to `end`. Raises BrokenRecords if they are invalid."""
+    """Return the `count` parsed records in `data[position:end]`. Raises BrokenRecords if the records are invalid."""
     if count > RECORDS_MAX:
         raise BrokenRecords(f"the batch has {count} records; at most {RECORDS_MAX} are allowed")
     walked: list[WalkedRecord] = []

@@ -14,7 +14,7 @@ class RetentionRules:
     """The rules by which a round of compaction keeps records."""
 
     end_offset: int
-    """The offset up to which all keys are in the key map; records at or above this offset stay unchanged."""
+    """The offset below which the key map has all keys; records at or above this offset stay unchanged."""
     now_ms: int
     delete_retention_ms: int
     last_offsets: Mapping[int, int] = field(default_factory=dict)
@@ -23,13 +23,13 @@ class RetentionRules:
     The batch with this offset stays, because its sequence is needed to detect duplicates after a restart.
     """
     epochs: Mapping[int, int] = field(default_factory=dict)
-    """The epoch of each active producer without a batch, by producer id; a marker with this epoch stays."""
+    """The epoch of each active producer that has no batch of this epoch, by producer id; a marker of it stays."""
     unpacked_bytes_max: int
 
 
 @dataclass(slots=True)
 class FilterCounts:
-    """The numbers of records that compaction has read and kept."""
+    """The numbers of records and of undecodable batches that compaction met while it wrote one segment."""
 
     records_read: int = 0
     records_kept: int = 0
@@ -53,7 +53,7 @@ class MapKeys:
     start_offset: int
     end_offset: int
     aborted: Sequence[AbortedTransaction] = ()
-    """The aborted transactions with records below `end_offset`; compaction ignores and removes these records."""
+    """The aborted transactions with records below `end_offset`, whose records are not mapped, and are removed later."""
     map_bytes_max: int
     load_factor: float
     read_bytes: int
@@ -62,7 +62,7 @@ class MapKeys:
 
 
 class KeysMapped(NamedTuple):
-    """The response to `MapKeys`. The map has all keys below `end_offset`; the helper keeps it for `CleanSegments`."""
+    """The response to `MapKeys`. The helper keeps the map of all keys below `end_offset` for `CleanSegments`."""
 
     end_offset: int
     keys: int
@@ -71,7 +71,7 @@ class KeysMapped(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanSegments:
-    """A request to write one segment with the records of `segments` that the rules and the last key map keep."""
+    """A request to copy the records that compaction keeps from `segments` to one new segment, by the last key map."""
 
     directory: str
     segments: Sequence[SourceSegment]
@@ -130,7 +130,7 @@ class Refused(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The response to a request that failed because of the disk, damaged data or a lack of memory."""
+    """The response to a request that failed because of the disk, damaged data, a lack of memory or another error."""
 
     message: str
     sync_failed: bool = False

@@ -29,7 +29,7 @@ NO_TIMESTAMP: Final = -1
 NAMED_MAX: Final = 3
 """The largest number of rejected records that the error message of a batch describes."""
 MESSAGES_MAX: Final = 100
-"""The largest number of rejected records with their own messages; any others have the batch's message."""
+"""The largest number of rejected records with their own messages; any others are listed without a message."""
 RECORD_ERRORS_MAX: Final = 10_000
 """The largest number of rejected records that a response lists; if there are more, it lists none of them."""
 INT64: Final = struct.Struct(">q")
@@ -42,7 +42,7 @@ def topics_codec(config: LogConfig) -> Codec | None:
 
 
 def inspects_records(config: LogConfig) -> bool:
-    """True if the topic has rules that cannot be checked with the header of a batch."""
+    """True if the topic has rules for which the records must be read, because a batch header does not suffice."""
     return config.compacted or topics_codec(config) is not None or limits_earliest_time(config)
 
 

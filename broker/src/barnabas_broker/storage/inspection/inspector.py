@@ -22,7 +22,7 @@ _logger: Final = logging.getLogger(__name__)
 RECORDS_HERE_MAX: Final = 64
 """The largest number of uncompressed records to check on the event loop (0.1 ms; the helper takes 0.17 ms)."""
 FIRST_HERE_MAX: Final = 500
-"""The record limit for the first batch of a connection (0.7 ms), higher to avoid the start of a helper process."""
+"""The limit for the first batch of a connection (0.7 ms), which need not start a helper process."""
 PACKED_HERE_MAX: Final = 16 * 1024
 UNPACKED_HERE_MAX: Final = 128 * 1024
 """The largest decompressed size of a batch to check on the event loop (0.1 ms, or 0.4 ms with gzip)."""
@@ -67,7 +67,7 @@ class BatchInspector:
         self._bytes_kept = 0
 
     def inspect_now(self, batch: bytes, config: LogConfig) -> Inspected | None:
-        """Check a batch with a valid header on the event loop; the caller must have called `is_quick`.
+        """Check a batch with a valid header on the event loop; `is_quick` must be true for the batch.
 
         Raises BatchRefused if the batch is invalid. Returns None if the helper has to check the batch, because it
         cannot be decompressed within the limits of the event loop, or because its records have too many headers.
@@ -91,8 +91,8 @@ class BatchInspector:
     def keep(self, batch: memoryview) -> bytes:
         """Return a copy of the batch, which counts towards KEPT_BYTES_MAX until `release`.
 
-        Raises CannotInspect if there are other copies, and all copies together would have more than KEPT_BYTES_MAX
-        bytes.
+        Raises CannotInspect if all copies together would have more than KEPT_BYTES_MAX bytes. A single copy may have
+        more.
         """
         if self._bytes_kept and self._bytes_kept + len(batch) > KEPT_BYTES_MAX:
             message = (
@@ -110,7 +110,8 @@ class BatchInspector:
     async def inspect(self, batch: bytes, config: LogConfig) -> Inspected:
         """Inspect a batch in the helper process.
 
-        Raises BatchRefused if it is invalid, CannotInspect if the helper fails.
+        Raises BatchRefused if the batch is invalid, CannotInspect if the helper dies or does not answer in time, and
+        another ApiError if the check fails with an unexpected error.
         """
         return _accepted(await self._ask(inspection(batch, config, self._clock.now_ms())))
 
@@ -139,7 +140,7 @@ class BatchInspector:
 
 
 def is_quick(config: LogConfig, header: BatchHeader, records_max: int) -> bool:
-    """True if the batch can be checked on the event loop: at most `records_max` records, and no recompression."""
+    """True if the event loop can check the batch: small, at most `records_max` records, and no recompression."""
     if topics_codec(config) not in {None, header.compression} or header.record_count > records_max:
         return False
     return header.compression == Codec.NONE or header.length <= PACKED_HERE_MAX

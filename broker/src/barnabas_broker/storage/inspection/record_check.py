@@ -18,7 +18,7 @@ class TooManyHeaders(Exception):
 
 @dataclass(slots=True)
 class CheckedRecords:
-    """The properties of records that a topic has rules for: timestamp deltas and missing keys."""
+    """The timestamp deltas of a batch's records, and the numbers of the records without a key."""
 
     headers_left: int
     """The number of headers that the records not yet checked may have."""
@@ -29,9 +29,10 @@ class CheckedRecords:
 def check_records(
     data: bytes, position: int, end: int, count: int, headers_max: int = RECORDS_BYTES_MAX
 ) -> CheckedRecords:
-    """Check that `data[position:end]` is `count` valid records with the offset deltas 0, 1, 2 and so on.
+    """Check the `count` records in `data[position:end]`; return their timestamp deltas, and which have no key.
 
-    Raises BrokenRecords, and TooManyHeaders if all records together have more than `headers_max` headers.
+    Raises BrokenRecords if a record is invalid, or the offset deltas are not 0, 1, 2 and so on. Raises TooManyHeaders
+    if all records together have more than `headers_max` headers.
     """
     if count > RECORDS_MAX:
         raise BrokenRecords(f"the batch has {count} records; at most {RECORDS_MAX} are allowed")
@@ -47,7 +48,7 @@ def check_records(
 
 
 def _check_record(data: bytes, position: int, end: int, number: int, checked: CheckedRecords) -> int:
-    """Check a record, and return the position of the next one.
+    """Check a record, add its properties to `checked`, and return the position of the next record.
 
     Most numbers have one byte, which is decoded without a function call for speed.
     """
