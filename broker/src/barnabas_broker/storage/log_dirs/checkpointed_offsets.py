@@ -25,9 +25,9 @@ def raised_start(log: Log) -> int | None:
 
 
 def load_clean_offset(log: Log, checkpointed: int) -> bool:
-    """Set the checkpointed offset up to which a log is compacted; return True if it is above the log's end.
+    """Set the offset up to which a log is compacted; return True if the checkpointed offset is above the log's end.
 
-    In this case, the log takes no appends until the checkpoint is rewritten.
+    The log then takes no appends until the checkpoint is rewritten.
     """
     log.compaction.ended(min(checkpointed, log.log_end_offset))
     if checkpointed > log.log_end_offset:

@@ -15,9 +15,9 @@ _logger: Final = logging.getLogger(__name__)
 def finish_interrupted_moves(
     environment: LogEnvironment, log_dir: str, names: Iterable[str], log_dirs: Sequence[str]
 ) -> dict[TopicPartition, str]:
-    """Finish the interrupted moves in a log dir; return the moves to resume and their targets. Raises StorageError.
+    """Finish the interrupted moves to a log dir; return each partition to move again, with the path of the log dir.
 
-    All log dirs must be online, because an offline log dir does not show which logs it has.
+    All log dirs must be online, because an offline log dir does not show which logs it has. Raises StorageError.
     """
     resumed: dict[TopicPartition, str] = {}
     for name in names:
@@ -35,9 +35,9 @@ def finish_interrupted_moves(
 def _is_resumed(
     environment: LogEnvironment, topic_partition: TopicPartition, copy: str, log_dirs: Sequence[str]
 ) -> bool:
-    """Use a complete copy if its log is gone. If the log exists, delete the copy, and return True to restart the move.
+    """Delete the copy and return True if the log still exists; otherwise use a complete copy as the log.
 
-    An incomplete copy without its log becomes stray, because it must not count as the log.
+    An incomplete copy becomes stray if the log no longer exists, because the copy must not count as the log.
     """
     files = environment.files
     if any(files.exists(f"{each}/{topic_partition}") for each in log_dirs):

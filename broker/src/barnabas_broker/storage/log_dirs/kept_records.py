@@ -7,9 +7,10 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class Kept(Enum):
-    """The acknowledged records that a log still has: all, all that were synced, or some.
+    """The acknowledged records that a log still has after a start.
 
-    A SYNCED log acknowledged only synced records, so it has all of them unless its disk is an older copy.
+    SYNCED means that the log acknowledged only synced records, so that it has all of them unless its disk is an older
+    copy. SOME means that acknowledged records may be lost.
     """
 
     ALL = "all"

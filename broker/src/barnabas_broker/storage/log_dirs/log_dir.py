@@ -85,7 +85,7 @@ class LogDir:
 
     @property
     def is_online(self) -> bool:
-        """True if the log dir can be read."""
+        """True unless a failure has taken the log dir offline."""
         return self.failure is None
 
     @property
@@ -119,7 +119,7 @@ class LogDir:
 
     @disk_access
     def open(self, identity: BrokerIdentity, new_uuid: Callable[[], UUID]) -> None:
-        """Create and lock the directory, and check that this broker owns it.
+        """Create the directory if it is missing, lock it, check that this broker owns it, and set `directory_id`.
 
         Raises LogDirRefused if another process has locked the directory or another broker owns it. Raises another
         StorageError if the disk fails or meta.properties is damaged.
@@ -132,7 +132,7 @@ class LogDir:
         self.directory_id = checked_owner(self._files, self.path, identity, new_uuid)
 
     def fail(self, failure: StorageError) -> None:
-        """Take the log dir offline, and drop its logs; responses in flight can still read their files.
+        """Take the log dir offline, unlock it, and drop its logs; responses in flight can still read their files.
 
         A marker file warns the next process that the page cache may show data that never reached the disk.
         """
@@ -185,7 +185,7 @@ class LogDir:
 
     @disk_access
     def rename_damaged(self, topic_partition: TopicPartition, directory: str) -> None:
-        """Rename the directory of a log that could not be loaded. Raises StorageError."""
+        """Rename the directory of a log that could not be loaded, and forget the log's error. Raises StorageError."""
         self._files.rename(f"{self.path}/{topic_partition}", directory)
         del self.damaged[topic_partition]
 
@@ -195,9 +195,9 @@ class LogDir:
             self._gone.add(topic_partition)
 
     def begin_log(self, topic_partition: TopicPartition) -> bool:
-        """Register a new log. Return True if the checkpoints may hold entries of an earlier log with the same name.
+        """Return True if the checkpoints may hold entries of an earlier log with the name of a new log.
 
-        If they do, the log must take no records before `checkpoint_anew` has rewritten the checkpoints.
+        The new log must then take no records before `checkpoint_anew` has removed these entries.
         """
         is_gone = topic_partition in self._gone  # Read `_gone` first, because a thread may clear it meanwhile.
         is_known = is_gone or any(topic_partition in offsets for offsets in self._written.copy().values())
@@ -232,8 +232,8 @@ class LogDir:
     def checkpoint_high_watermarks(self, high_watermark_of: HighWatermarkOf) -> None:
         """Write the current high watermarks of the log dir's logs. Raises StorageError.
 
-        A log whose high watermark is not known keeps the stored one, for example right after its log dir came back
-        online.
+        If a high watermark is not known, for example right after its log dir came back online, the checkpoint keeps
+        the last known one.
         """
         with self._writing:
             written, begun = self._written.get(file_names.HIGH_WATERMARKS, {}), self._begun.copy()
@@ -247,9 +247,10 @@ class LogDir:
             self._write_offset_of_each(file_names.HIGH_WATERMARKS, known)
 
     def checkpoint_recovery_points(self) -> None:
-        """Write the current recovery points, because a truncation may have lowered one. Raises StorageError.
+        """Write the current recovery point of each log. Raises StorageError.
 
-        The next start assumes that everything below a recovery point was synced, and truncates nothing below it.
+        The next start assumes that everything below a recovery point was synced, and truncates nothing below it, so
+        truncating a log must lower the stored recovery point.
         """
         with self._writing:
             self._write_offset_of_each(file_names.RECOVERY_POINTS, lambda log: log.syncs.recovery_point)
@@ -295,7 +296,10 @@ class LogDir:
         self._checkpoint_if_changed(file_names.CLEAN_OFFSETS, lambda log: log.compaction.clean_until)
 
     def _checkpoint_synced_logs(self) -> None:
-        """Write the list of logs that acknowledge only synced records, if it has changed. Raises StorageError."""
+        """Write the list of logs that acknowledge only synced records, if it has changed. Raises StorageError.
+
+        Afterwards, the logs that are not in the list may acknowledge unsynced records.
+        """
         before = self._written.get(file_names.SYNCED_LOGS, {})
         now = self._checkpoint_if_changed(
             file_names.SYNCED_LOGS, lambda log: 1 if log.promises_synced(before=log.topic_partition in before) else None
@@ -306,7 +310,7 @@ class LogDir:
     def _checkpoint_if_changed(
         self, file_name: str, offset_of: Callable[[Log], int | None]
     ) -> Mapping[TopicPartition, int]:
-        """Write the checkpoint if it has changed; return its offsets."""
+        """Write the current offsets to a checkpoint, unless it has them already; return the offsets."""
         with self._writing:
             offsets = self._offsets_to_write(file_name, offset_of)
             if offsets != self._written.get(file_name, {}):
@@ -314,7 +318,7 @@ class LogDir:
         return offsets
 
     def take_clean_offsets(self) -> list[Log]:
-        """Set the offset up to which each loaded log is compacted, as in the checkpoint. Raises StorageError.
+        """Read from the checkpoint up to which offset each loaded log is compacted. Raises StorageError.
 
         Returns the logs that end below their checkpointed offset. These logs take no appends before the checkpoint has
         been rewritten.
@@ -350,7 +354,7 @@ class LogDir:
 
     @disk_access
     def mark_clean(self, broker_epoch: int) -> None:
-        """Write the clean shutdown marker with the broker epoch, and unlock the log dir, at the end of a shutdown.
+        """Write the clean shutdown marker with the broker epoch, and unlock the log dir.
 
         A log dir with truncated logs gets no marker, because the broker's registration may not show the lost records
         yet.

@@ -13,7 +13,7 @@ WISHES_MAX: Final = 100_000
 
 
 class LogDirChoice:
-    """The choice of the log dir that a client prefers (KIP-113), or else by `log.dirs.placement`.
+    """The choice of a log dir for a new log: by a client's preference (KIP-113), or else by `log.dirs.placement`.
 
     Preferences are kept in memory only, as in Kafka. When there are too many, the oldest preferences are dropped,
     because some of the replicas may never be created.

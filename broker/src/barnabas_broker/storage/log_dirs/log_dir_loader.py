@@ -55,7 +55,7 @@ class LogDirLoader:
         self._truncated = truncated
 
     def load(self, log_dir: LogDir, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
-        """Load the logs of an open log dir, and leave out damaged logs. Raises StorageError if the disk fails."""
+        """Load the undamaged logs of an open log dir, and write its checkpoints. Raises StorageError."""
         clean_shutdown_ns = log_dir.take_clean_mark(self.last_incarnation)
         log_dir.kept.cut.clear()
         log_dir.damaged.clear()
@@ -122,7 +122,7 @@ class LogDirLoader:
         return sum(each.size_bytes for each in entries if each.name.endswith(file_names.LOG))
 
     def _load_log(self, log_dir: LogDir, place: LogPlace, on_recovered: Callable[[int], None]) -> None:
-        """Load a log, or leave it out if it is damaged.
+        """Add a log to `log_dir.logs`, or its error to `log_dir.damaged` if the log is damaged.
 
         Raises LogDirFailed or Exhausted if the log dir cannot be used.
         """

@@ -18,7 +18,7 @@ class BrokerIdentity(NamedTuple):
 
 
 def checked_owner(files: FileSystem, log_dir: str, identity: BrokerIdentity, new_uuid: Callable[[], UUID]) -> UUID:
-    """Return the id of this broker's log dir; a new dir gets an id.
+    """Return the id of this broker's log dir. A new dir gets a meta.properties with a new id.
 
     Raises OSError. Raises LogDirFailed if meta.properties is damaged, and LogDirRefused if another broker owns the dir.
     """

@@ -101,7 +101,7 @@ class LogManager:
         return [log for log_dir in self.log_dirs if log_dir.is_online for log in log_dir.logs.values()]
 
     def unflushed_logs(self) -> list[Log]:
-        """Return the logs that may have records to sync. The `due_flush` of each log decides whether a sync is due."""
+        """Return the logs that may have records to sync; the `due_flush` of each log tells whether a sync is due."""
         unflushed, all_are_here = self._environment.unflushed, all(each.is_online for each in self.log_dirs)
         logs = {each: self.get(each) for each in list(unflushed)}
         for topic_partition in [each for each, log in logs.items() if log is None and all_are_here]:
@@ -137,7 +137,7 @@ class LogManager:
         return next((each.damaged[topic_partition] for each in self.log_dirs if topic_partition in each.damaged), None)
 
     def claim(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
-        """Return the log of a partition, or None.
+        """Return the log of a partition, or None if it is missing or offline.
 
         The log of another topic with the same name is renamed to `-stray`. A log whose topic id was lost gets
         `topic_id`.
@@ -166,7 +166,7 @@ class LogManager:
     def _forget(self, log: Log) -> None:
         """Drop a log whose directory has been renamed.
 
-        The log of an earlier topic with the same name stays, if its log dir is still being loaded.
+        An older log of the same name may be in a log dir that is still being loaded; that log stays.
         """
         for log_dir in self.log_dirs:
             if log_dir.logs.get(log.topic_partition) is log:
@@ -178,7 +178,7 @@ class LogManager:
         *,
         last_incarnation: LastIncarnation = NO_INCARNATION,
     ) -> dict[TopicPartition, Log]:
-        """Open all log dirs and load their logs. A log dir that fails goes offline.
+        """Open all log dirs, and load and return their logs. A log dir that fails goes offline.
 
         Raises LogDirRefused if all log dirs have failed. Raises LogDirRefused also if one log dir is locked or belongs
         to another broker, because a start without that log dir would lose its logs. A clean shutdown marker counts only
@@ -236,8 +236,9 @@ class LogManager:
     ) -> Log:
         """Create a log in `log_dir` (a path), or in the preferred log dir, or else by `log.dirs.placement`.
 
-        Raises StorageError if the disk fails, or if the log exists but could not be loaded. Raises ApiError if no log
-        dir can take the log.
+        The log of another topic with the same name is renamed to `-stray`. A new log may take no appends before the
+        checkpoints are rewritten (`truncated_logs`). Raises StorageError if the disk fails, or if the log exists but
+        could not be loaded. Raises ApiError if no log dir can take the log.
         """
         damage = self.damage_of(topic_partition)
         if damage is not None:
@@ -274,7 +275,7 @@ class LogManager:
         self._choice.prefer(topic_partition, log_dir)
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Rename the log for deletion at once; its files are removed after `file.delete.delay.ms`."""
+        """Rename the log, which may be damaged, for deletion; its files are removed after `file.delete.delay.ms`."""
         self._delete_damaged(topic_partition)
         self.moves.stop(topic_partition)
         log = self.get(topic_partition)
@@ -291,9 +292,9 @@ class LogManager:
             self._environment.trash.add(deleted, self._clock.now_ms())
 
     def fail_dir(self, error: StorageError) -> set[TopicPartition]:
-        """Take the log dir of `error` offline, and return its partitions, or none if it was offline already.
+        """Take the log dir of `error` offline, and return its partitions.
 
-        An error that has been reported before has no effect.
+        Return an empty set if the log dir was offline already, or if the same error has been reported before.
         """
         for log_dir in self.log_dirs:
             if log_dir.path == error.log_dir and log_dir.is_online and error is not log_dir.last_failure:
@@ -322,12 +323,12 @@ class LogManager:
         return is_back
 
     def _set_aside_replaced(self, log_dir: LogDir) -> None:
-        """Rename logs of a reloaded log dir to `-stray` if other log dirs have newer logs of the partitions."""
+        """Rename logs of a reloaded log dir to `-stray` if other log dirs got logs of the partitions meanwhile."""
         for topic_partition in [each for each in log_dir.logs if self.get(each) is not None]:
             self.strays.set_aside(log_dir.logs.pop(topic_partition), "another log dir has a new log of the partition")
 
     def due_deletions(self, now_ms: int) -> list[str]:
-        """Return the paths that `remove_files` has to delete now."""
+        """Return the paths to delete now, and forget them; the caller passes them to `remove_files`."""
         return self._environment.trash.take(now_ms)
 
     def remove_files(self, paths: Sequence[str]) -> None:

@@ -108,7 +108,7 @@ class ReplicaMove:
             )
 
     def _read(self, name: str) -> bytes | None:
-        """Return a small file of the log, or None if it does not exist."""
+        """Return the content of a small file in the log's directory, or None if the file does not exist."""
         with self._blaming_the_source(), suppress(FileNotFoundError):
             return self._environment.files.read(f"{self.log.directory}/{name}")
         return None

@@ -38,10 +38,10 @@ class ReplicaMoves:
         """The target of each move that a stop of the broker has interrupted; the move has to be started again."""
 
     def start(self, topic_partition: TopicPartition, log_dir: str) -> ReplicaMove | None:
-        """Start to move a log to the log dir at a path; return None if that log dir has the log already.
+        """Begin to move a log to the log dir at a path; return None if that log dir has the log already.
 
-        A new move replaces the current one. Raises StorageError, and ApiError if the log or the log dir is unknown, or
-        if the log dir is offline or already has a directory of the log's name.
+        The current move of the log is cancelled in both cases. Raises StorageError, and ApiError if the log or the log
+        dir is unknown, or if the log dir is offline or already has a directory of the log's name.
         """
         target, log = self._choice.at(log_dir), online_log(self._log_dirs, topic_partition)
         if log is None:

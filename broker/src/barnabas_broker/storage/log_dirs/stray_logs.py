@@ -1,8 +1,8 @@
-"""Stray logs, which are not served because the metadata lacks their topics; only a tombstone deletes them.
+"""Stray logs, which are not served because the metadata lacks their topics.
 
-A log of an unknown topic stays in its place until the topic's document or its tombstone appears. A log that is in the
-way of another log is renamed to `-stray`, and the broker does not use it again by itself:
-`docs/explanation/storage-guarantees.md` says what to do.
+A log of an unknown topic keeps its directory until the metadata has the topic's document again, or the tombstone that
+allows the deletion. If another log needs the directory's name, the stray log is renamed to `-stray`, and the broker
+does not use it again by itself: `docs/explanation/storage-guarantees.md` says what to do.
 """
 
 import logging
@@ -64,7 +64,7 @@ class StrayLogs:
         return len(self._by_directory)
 
     def of(self, topic_id: UUID, number: int) -> StrayLog | None:
-        """Return the stray log of a partition, or None."""
+        """Return the stray log with a topic id and a partition number, or None."""
         return next((s for s in self if (s.topic_id, s.topic_partition.partition) == (topic_id, number)), None)
 
     def keep(self, log: Log, why: str) -> None:
@@ -78,7 +78,7 @@ class StrayLogs:
         self._by_directory.pop(log.directory, None)
 
     def set_aside(self, log: Log, why: str) -> None:
-        """Rename a log to `-stray` after its log dir has dropped it. Raises StorageError."""
+        """Rename a log's directory to `-stray`, and register the log as stray. Raises StorageError."""
         self.forget(log)
         log.move_to(marked_directory(self._environment, log.log_dir, log.topic_partition, file_names.STRAY_DIR))
         self._add(log)
@@ -112,7 +112,7 @@ class StrayLogs:
             return None
 
     def load(self, log_dir: str, names: Iterable[str]) -> None:
-        """Find the `-stray` directories of a log dir, and forget the ones found before. Raises StorageError."""
+        """Register the `-stray` directories in a log dir, and forget its other stray logs. Raises StorageError."""
         for stray in self:
             if stray.log_dir == log_dir:
                 del self._by_directory[stray.directory]

@@ -29,7 +29,7 @@ class TopicIds:
         """The logs whose topic ids could not be written because the disk was full."""
 
     def give(self, log: Log, topic_id: UUID) -> None:
-        """Assign a topic id to a new log. Raises StorageError."""
+        """Write the topic id of a new log, and schedule a sync of the file. Raises StorageError."""
         _write(log, topic_id)
         log.belongs_to(topic_id)
         self._unsynced[log] = None
