@@ -7,7 +7,7 @@ from barnabas_broker.wire.parts import FileSlice
 
 @disk_access
 def aborted_among(log: Log, offset: int, records: FileSlice) -> list[tuple[int, int]]:
-    """Return producer id and first offset of the aborted transactions with records in `records`.
+    """Return the producer id and first offset of each aborted transaction with records in `records`.
 
     `records` were read from `offset` on. The result is sorted by first offset, and may include transactions that began
     after `records`. Raises StorageError.

@@ -25,11 +25,11 @@ class CompactionBounds:
         self.superseded_until = max(self.superseded_until, offset)
 
     def ended(self, offset: int) -> None:
-        """Set the end offset of the last finished round of compaction, also when it is read from the checkpoint."""
+        """Set the end offset of the last finished round of compaction, in this run or an earlier one."""
         self.clean_until = offset
 
     def lower_to(self, log_end_offset: int) -> bool:
-        """Lower both offsets to the log's end; return True if the checkpointed end of compaction may be above it."""
+        """Lower both offsets to the log's end; return True if `clean_until` in the checkpoint may be too high then."""
         self.superseded_until = min(log_end_offset, self.superseded_until)
         is_lowered = self.clean_until is not None and log_end_offset < self.clean_until
         if is_lowered:

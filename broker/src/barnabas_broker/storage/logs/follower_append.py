@@ -15,10 +15,10 @@ def append_as_follower(
 ) -> int:
     """Append the complete batches that the leader sent, and return their size in bytes (see `fetched_batches`).
 
-    If compaction on the leader has removed records, the newer records that superseded them are below the leader's high
-    watermark, which the log keeps in memory. A later truncation below that high watermark empties the log, as a
-    truncation after compaction on this broker does; an in-sync replica is never truncated that far. A crash of the
-    broker loses the high watermark (`docs/explanation/storage-guarantees.md`).
+    Compaction on the leader may have removed records whose newer records are below the leader's high watermark. The
+    log keeps this high watermark in `compaction`: a later truncation below it empties the log, because older records of
+    some keys are missing. An in-sync replica is never truncated that far. A crash of the broker loses this high
+    watermark (`docs/explanation/storage-guarantees.md`).
 
     Raises ApiError CORRUPT_MESSAGE before any change if a batch does not continue the log, and another ApiError while a
     truncation is incomplete. After a StorageError the log has only the batches before the failed write.
@@ -56,7 +56,7 @@ def _has_room(log: Log, headers: list[BatchHeader], size_bytes: int, now_ms: int
 def _append_rolling(
     log: Log, records: memoryview, headers: list[BatchHeader], high_watermark: int, now_ms: int
 ) -> None:
-    """Append the batches in runs, and roll a segment before each batch that needs a new one."""
+    """Append the batches in one write for each segment; roll a segment before each batch that needs a new one."""
     run: list[BatchHeader] = []
     run_start = position = 0
     for header in headers:

@@ -57,10 +57,9 @@ class LeaderEpochs:
         self._set([])
         self._saving = Lock()
         self._begun = self._done = self._cleared = self._abandoned = 0
-        """The number of the last save that was begun, and three numbers up to which saves are skipped.
+        """The numbers of four saves: the last begun, the last written, the last before `clear` and before `abandon`.
 
-        These are the numbers of the last save that was written, of the last save begun before `clear`, and of the last
-        save begun before `abandon`.
+        A save is skipped if its number is at most one of the last three numbers.
         """
 
     def moved_to(self, directory: str) -> None:
@@ -92,7 +91,7 @@ class LeaderEpochs:
             return []
 
     def _complete_from(self, batches: Iterator[FoundBatch], log_start_offset: int) -> None:
-        """Take the epochs of the batches, unless the checkpoint begins at or before the first batch."""
+        """Replace the epochs by those of the batches, unless the checkpoint begins at or before the first batch."""
         first = next(batches, None)
         if first is None or (self._saved and self._saved[0].start_offset <= first.header.base_offset):
             return
@@ -114,7 +113,7 @@ class LeaderEpochs:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Begin `epoch` at `start_offset`, and forget entries with later epochs or offsets."""
+        """Begin `epoch` at `start_offset`, unless it is the latest epoch; forget later epochs and start offsets."""
         if epoch == self.latest_epoch or epoch < 0:
             return
         kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
@@ -123,8 +122,8 @@ class LeaderEpochs:
     def recovered(self, found: Iterable[FoundEpoch]) -> None:
         """Assign the epochs that recovery has found above the recovery point.
 
-        An epoch that is in the checkpoint keeps its start offset. If compaction has removed all batches of the epochs
-        before it, the epoch begins at the start offset of the first removed epoch.
+        An epoch that is in the checkpoint keeps its start offset. If compaction has removed all batches of some epochs,
+        the next epoch begins at the start offset of the first removed epoch.
         """
         saved = dict(self._saved)
         for epoch, start_min, start_max in found:

@@ -1,7 +1,7 @@
 """The log of one partition: an ordered run of segments in one directory.
 
-`Log` has the offsets and everything that changes the log; its parts are `segments`, `epochs`, `known_producers`,
-`syncs`, `compaction`, a reader and `removal`. `follower_append`, `truncation`, `retention`,
+`Log` has the offsets of the log, and the methods that change the log; its parts are `segments`, `epochs`,
+`known_producers`, `syncs`, `compaction`, a reader and `removal`. `follower_append`, `truncation`, `retention`,
 `timestamp_lookup` and `log_closing` are larger operations on a log; `log_loader` loads a log from disk. Methods raise
 StorageError if the disk fails (`disk_access`), unless they are documented to raise OSError. They raise ApiError if the
 request is wrong.
@@ -75,7 +75,7 @@ class Log:
         topic_id: UUID | None,
     ) -> None:
         self.topic_id = topic_id
-        """The topic id in `partition.metadata`; None if the file is missing."""
+        """The topic id in `partition.metadata`; None if the file is missing or damaged."""
         self.topic_partition = place.topic_partition
         self.log_dir = place.log_dir
         self.directory = place.directory
@@ -106,12 +106,12 @@ class Log:
             self._mark_unflushed()
 
     def promises_synced(self, *, before: bool) -> bool:
-        """True if every record is synced before it is acknowledged, now and later. Called for a checkpoint in a thread.
+        """True if the log acknowledges only synced records, from now on too, so that a checkpoint may list the log.
 
-        `before` is True if the checkpoint already lists the log. The event loop may raise `flush.messages` at the same
-        time. This method calls `LogSyncs.promise` before it reads `flush.messages`, and the event loop sets
-        `flush.messages` before it reads the flag that `promise` sets, so at least one of them sees the change of the
-        other.
+        `before` is True if the checkpoint already lists the log. A thread calls this method, while the event loop may
+        raise `flush.messages`. This method calls `LogSyncs.promise` before it reads `flush.messages`, and the event
+        loop sets `flush.messages` before it reads the flag that `promise` sets, so at least one of the two sees the
+        other's change.
         """
         if self.config.flush_messages != 1:
             return False
@@ -136,7 +136,7 @@ class Log:
 
     @property
     def producers(self) -> ProducerStates:
-        """The idempotent producers of the log."""
+        """The idempotent producers of the log, which are loaded at the first use."""
         return self.known_producers.states or self._load_producers()
 
     @disk_access
@@ -149,7 +149,7 @@ class Log:
         self._environment.sync_due(self)
 
     def flush(self) -> None:
-        """Block until everything is synced."""
+        """Sync all records, and raise the recovery point to the log's end. The call blocks."""
         job = self.syncs.flush_job(self.log_end_offset)
         if job:
             job.run()
@@ -159,7 +159,8 @@ class Log:
         """Append a client's batch, and write its offset and epoch into `batch`.
 
         The header and CRC must have been checked. A batch that the log already has is not appended again. Raises
-        ApiError for a wrong producer epoch or sequence. After an error the log is unchanged.
+        ApiError for a wrong producer epoch or sequence, or an old leader epoch. After an error the log has no new
+        records.
         """
         producers = self.known_producers.states or self._load_producers()
         producer_id = header.producer_id
@@ -225,7 +226,7 @@ class Log:
         self.syncs.synced_until(offset, offset)
 
     def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
-        """Return up to `length_max` bytes of batches, from the batch with `offset` up to `offset_max` (a batch's end).
+        """Return up to `length_max` bytes: the batch with `offset` and later ones, until a batch ends at `offset_max`.
 
         The last batch may be incomplete, as in Kafka; the first is complete. Returns None if there is no batch yet, or
         if the first batch is longer than `length_max` and not `at_least_one_batch`. Raises ApiError
@@ -296,12 +297,12 @@ class Log:
             self.files.sync_dir(self.directory)
 
     def recovered(self, recovery_point: int, end_offset: int, epochs: list[FoundEpoch]) -> None:
-        """Set the log's end that recovery has found, and the epochs from the recovery point on."""
+        """Set the end and the epochs of the log that recovery has found, and load the producers."""
         self.syncs.recovered(min(recovery_point, self.log_end_offset), end_offset)
         self.log_end_offset = end_offset
         self.epochs.load(self.log_start_offset, recovery_point, self.segments)
         self.epochs.recovered(epochs)
-        # Without later snapshots, the batches above the recovery point are replayed, and their markers are read, too.
+        # Later snapshots would skip batches above the recovery point, whose transaction markers must be read again.
         self.known_producers.snapshots.remove_after(recovery_point)
         self._load_producers()
         self.ends_at(self.log_end_offset)
@@ -325,7 +326,7 @@ class Log:
             self._environment.truncated(self)
 
     def await_checkpoint(self) -> None:
-        """Take no appends until the checkpoints are rewritten, because they may list an earlier log of that name."""
+        """Take no appends until the checkpoints are rewritten, because they may list an earlier log of its name."""
         self.known_producers.hold_back(until_checkpointed=True)
         self._environment.truncated(self)
 

@@ -27,7 +27,7 @@ def close_logs(logs: Sequence[Log]) -> None:
 
 @disk_access
 def _closing_job(log: Log) -> FlushJob | None:
-    """Return the sync of everything for a clean shutdown, after writing a snapshot of the producers."""
+    """Write the index entries and a producer snapshot; return the job that syncs the log, or None if it is synced."""
     write_pending(log)
     return log.syncs.closing_job(log.log_end_offset)
 

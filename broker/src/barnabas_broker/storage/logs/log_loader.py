@@ -84,8 +84,8 @@ def _has_earlier(place: LogPlace) -> bool:
 def _superseded_until(log: Log, place: LogPlace) -> int:
     """Return the offset up to which an interrupted round of compaction may have removed superseded records.
 
-    Compaction removes a record only if the newer record of its key is below the checkpointed high watermark. No in-sync
-    replica is truncated below the high watermark, so no in-sync replica has to restart from an empty log.
+    Compaction removes a record only if the newer record of its key is below the checkpointed high watermark. A later
+    truncation below the returned offset empties the log; no in-sync replica is truncated that far.
     """
     active_base = log.segments.active.base_offset
     return active_base if place.high_watermark is None else min(place.high_watermark, log.log_end_offset)
@@ -115,7 +115,7 @@ def _as_after_clean_shutdown(
 
 
 def _untouched_since(clean_shutdown_ns: int | None, entries: Sequence[FileEntry]) -> bool:
-    """True if no `.log` file was changed after the clean shutdown; a file that was changed by hand is checked."""
+    """True after a clean shutdown, unless a `.log` file was changed later by hand, so that it must be checked."""
     return clean_shutdown_ns is not None and all(
         entry.modified_ns <= clean_shutdown_ns for entry in entries if entry.name.endswith(file_names.LOG)
     )
@@ -135,8 +135,8 @@ def _topic_id(environment: LogEnvironment, place: LogPlace, entries: Sequence[Fi
 def _recover(log: Log, recovery_point: int, on_recovered: Callable[[int], None]) -> None:
     """Check the batches above the recovery point; truncate the log before the first invalid or missing batch.
 
-    A segment begins at the offset at which the previous segment ends. If the previous segment ends at a lower offset, a
-    crash has lost its last pages, but not the pages of the segment after it.
+    Each segment must begin at the offset at which the previous segment ends. If the previous segment ends earlier, a
+    crash has lost its last pages, and all later segments are dropped.
     """
     unsynced, end_offset = log.segments.starting_at(recovery_point), log.log_end_offset
     epochs: list[FoundEpoch] = []
@@ -166,7 +166,7 @@ def _follows(segment: Segment, end_offset: int) -> bool:
 
 
 def _rewrite(log: Log) -> None:
-    """Rewrite all unsynced data, because after a failed sync the kernel counts pages as written."""
+    """Rewrite all unsynced data, because after a failed sync the kernel counts lost pages as written."""
     recovery_point = log.syncs.recovery_point
     for segment in log.segments.starting_at(recovery_point):
         found = segment.find(recovery_point)
@@ -175,7 +175,7 @@ def _rewrite(log: Log) -> None:
 
 
 def _sync_as_asked(log: Log) -> None:
-    """Sync the records that were to be synced before an acknowledgement, but were left unsynced by a crash.
+    """Sync the records that a crash has left unsynced, if records must be synced before they are acknowledged.
 
     Otherwise a fetch or a producer's retry would acknowledge unsynced records. If the disk is full, the next append
     syncs them.

@@ -19,7 +19,7 @@ class LogReader:
         self._tails: dict[int, int] = {}
 
     def forget_tails(self) -> None:
-        """Forget the positions of log ends, which a roll or truncation has made invalid."""
+        """Forget the positions of log ends, because a roll or truncation has made them invalid."""
         self._tails.clear()
 
     def read(

@@ -16,7 +16,10 @@ from barnabas_core.config.log_config import LONG_MAX, LogConfig
 
 
 class LogSyncs:
-    """The syncs of a log. Everything below `recovery_point` is on the disk; `log_end` is the log end offset."""
+    """The sync jobs and the recovery point of a log, below which all records are on the disk.
+
+    The argument `log_end` of methods is the log end offset.
+    """
 
     __slots__ = (
         "_epochs",
@@ -63,13 +66,13 @@ class LogSyncs:
         self.unsynced_from: int | None = None
         """The first offset that must be synced before its record is acknowledged; None if no sync is required."""
         self.due_at = recovery_point
-        """The offset at or above which the end of an append requires a sync before an acknowledgement."""
+        """The lowest end offset of an append that must be synced before it is acknowledged."""
         self.was_recovered = False
         """True if the log was loaded after a crash, in which case its last truncation may be unsynced."""
         self._flush_messages = self._flush_ms = LONG_MAX
         self._is_promised = place.is_promised
         self._synced_segment: Segment | None = None
-        """The active segment at the start of the last sync that includes it; None while no sync is running."""
+        """The segment that was active when the last sync of an active segment began; None while no sync is running."""
         self._under_way = self._flushed_ms = self._renames = 0
 
     def configure(self, config: LogConfig) -> None:
@@ -78,7 +81,7 @@ class LogSyncs:
         self._bound()
 
     def moved_to(self, directory: str) -> None:
-        """Set the new directory of the log. Syncs in progress are void: the file names may be unsynced."""
+        """Set the new directory of the log. Running syncs no longer raise the recovery point."""
         self.directory = directory
         self._renames += 1
 
@@ -149,7 +152,7 @@ class LogSyncs:
         return self._segments.starting_at(self.recovery_point - 1 if self._may_be_cut else self.recovery_point)
 
     def due_flush(self, log_end: int, now_ms: int) -> FlushJob | None:
-        """Return a sync of the rolled segments, or of the whole log after `flush.ms`; None if no sync is due."""
+        """Return a job that syncs the rolled segments, or the whole log after `flush.ms`; None if no sync is due."""
         if self.recovery_point == log_end:
             self._flushed_ms = now_ms
         elif now_ms - self._flushed_ms >= self._flush_ms:

@@ -67,7 +67,7 @@ def _too_old(retention_ms: int, now_ms: int) -> Callable[[Segment], bool]:
 
 
 def _too_much(size_bytes: int, retention_bytes: int) -> Callable[[Segment], bool]:
-    """Return a rule that deletes segments while the log exceeds `retention_bytes` by at least a whole segment."""
+    """Return a rule that is true for the oldest segments without which the log still has `retention_bytes`."""
     excess = size_bytes - retention_bytes if retention_bytes >= 0 else 0
 
     def rule(segment: Segment) -> bool:

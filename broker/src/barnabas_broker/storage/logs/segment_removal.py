@@ -25,7 +25,7 @@ class SegmentRemoval:
         self._snapshots = snapshots
 
     def discard(self, segments: Iterable[Segment], due_ms: int) -> None:
-        """Remove segments, one after the other; their files are deleted at `due_ms`."""
+        """Remove segments from the log, one after the other; their renamed files are deleted at `due_ms`."""
         for segment in segments:
             self.retire(segment, due_ms)
             self._segments.replace([segment], [])
@@ -52,7 +52,7 @@ class SegmentRemoval:
         self._drop_snapshots()
 
     def _rename(self, promoted: list[tuple[str, str]], deleted: list[tuple[str, str]]) -> None:
-        """Rename all files or none, because the next start would complete a partial swap."""
+        """Rename all files, or none after an error, because otherwise the next start would complete the swap."""
         files = self._environment.files
         try:
             rename_all(files, [*promoted, *deleted])

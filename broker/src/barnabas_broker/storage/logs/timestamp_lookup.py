@@ -44,12 +44,12 @@ class BatchSearch:
 
     @property
     def is_large(self) -> bool:
-        """True if the search needs a thread."""
+        """True if the search needs a thread, because the batch is compressed or large."""
         return bool(self.header.compression) or self.header.size_bytes > ON_LOOP_BYTES_MAX
 
     @disk_access
     def run(self) -> TimestampOffset | None:
-        """Search the batch. The result for a broken batch is its first offset, so that a consumer misses no record."""
+        """Return the record, or None. For a broken batch, return its first offset, so that no record is missed."""
         header = self.header
         data = self._file.read_at(self._position, header.size_bytes)
         delta_min = self._offset_min - header.base_offset
@@ -114,9 +114,10 @@ def _largest_timestamp_at(log: Log, offset: int) -> tuple[int, int, int]:
 
 @disk_access
 def _timestamp_step(log: Log, timestamp_ms: int, offset: int) -> tuple[BatchSearch | None, int]:
-    """Return the next batch that may have a record with `timestamp_ms` or later, and the offset of the next step.
+    """Return the search of the next batch that may have a record with `timestamp_ms` or later, and the next offset.
 
-    A step reads a limited number of batch headers; the batch is None if the step has found none. Raises StorageError.
+    A call reads a limited number of batch headers; the search is None if there is no such batch among them. Raises
+    StorageError.
     """
     segment = log.segments.starting_at(offset)[0]
     end = log.segments.end_offset(segment, log.log_end_offset)

@@ -53,7 +53,7 @@ class DirOfLogs(Protocol):
 
 
 class CutLog(NamedTuple):
-    """A log and its number of truncations. A sync or replay for the log is void once the log is truncated again."""
+    """A log and its number of truncations. A sync or replay has no effect if the log was truncated again."""
 
     log: TruncatedLog
     truncations: int
@@ -157,7 +157,7 @@ class TruncatedLogs:
         return [CutLog.now(log) for log in here]
 
     def put_back(self, logs: list[CutLog]) -> None:
-        """Add the logs again whose truncation could not be completed."""
+        """Add the logs again whose truncation is still incomplete."""
         self._waiting.update({cut.log: None for cut in logs if cut.log.known_producers.are_held_back})
 
     def complete(self, log_dir: DirOfLogs) -> None:
