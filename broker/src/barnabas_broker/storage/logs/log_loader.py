@@ -115,7 +115,7 @@ def _as_after_clean_shutdown(
 
 
 def _untouched_since(clean_shutdown_ns: int | None, entries: Sequence[FileEntry]) -> bool:
-    """True after a clean shutdown, unless a `.log` file was changed later by hand, so that it must be checked."""
+    """True if there was a clean shutdown, and no `.log` file was changed after it, for example by hand."""
     return clean_shutdown_ns is not None and all(
         entry.modified_ns <= clean_shutdown_ns for entry in entries if entry.name.endswith(file_names.LOG)
     )
