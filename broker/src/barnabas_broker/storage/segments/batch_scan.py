@@ -31,7 +31,7 @@ class FoundBatch(NamedTuple):
 def scan_batches(
     file: LogFile, start: int, end: int, offset_min: int, *, chunk_bytes: int, crc_from: int = NO_CRC
 ) -> Iterator[FoundBatch]:
-    """Yield the batches in [start, end), whose offsets must rise from `offset_min`. Raises InvalidBatch.
+    """Yield the batches between two byte positions; their offsets must rise from `offset_min`. Raises InvalidBatch.
 
     The CRC is checked for batches from the offset `crc_from` on.
     """
@@ -59,7 +59,7 @@ def _read(file: LogFile, position: int, length: int, end: int) -> memoryview:
 
 
 def valid_header(chunk: bytes | memoryview, place: int, position: int, end: int, offset_min: int) -> BatchHeader:
-    """Return the header of the batch at `place` of `chunk`, which is byte `position` of its segment.
+    """Return the header of the batch at byte `place` of `chunk`, which is at byte `position` of its segment.
 
     Raises InvalidBatch if the header is invalid, or if the batch does not end at or before byte `end`.
     """

@@ -25,7 +25,7 @@ NO_PAGE: Final = (0, b"")
 
 
 class SparseIndex:
-    """An index whose entries have two numbers each; neither number falls from one entry to the next."""
+    """An index whose entries have two numbers each; entries are sorted by the first and by the second number."""
 
     __slots__ = ("_entry", "_files", "_page", "_page_bytes", "_pages", "_tail", "_written", "path")
 
@@ -136,7 +136,7 @@ class SparseIndex:
         return bisect_right(range(len(entries) // size), target, key=value)
 
     def _covers(self, start: int, page: bytes, target: int, field: int) -> bool:
-        """True if the page, which begins with entry `start`, has the last entry up to `target`."""
+        """True if the page, which begins with entry `start`, has the last entry whose field is at most `target`."""
         size = self._entry.size
         if not page:
             return False
@@ -145,7 +145,7 @@ class SparseIndex:
         return bool(starts and (is_last or self._entry.unpack_from(page, len(page) - size)[field] > target))
 
     def _load_page(self, target: int, field: int) -> tuple[int, bytes]:
-        """Read and cache the page with the last entry up to `target`, which a binary search finds."""
+        """Read and cache the page with the last entry whose field is at most `target`, by a binary search."""
         file, size = self._files.open_file(self.path), self._entry.size
 
         def first_value(page: int) -> int:

@@ -39,7 +39,7 @@ class SegmentSizes(NamedTuple):
 
 
 class Segment:
-    """The batches from `base_offset` on, in the order of their offsets."""
+    """The batches of a log from `base_offset` to the next segment, in the order of their offsets."""
 
     __slots__ = (
         "_environment",
@@ -86,7 +86,7 @@ class Segment:
         self.transactions = TransactionIndex(environment.files, path, sizes.transaction_index_bytes)
 
     def make(self, then: Callable[[], None] = lambda: None) -> None:
-        """Create the `.log` file at once: if all other segments are deleted, its name gives the log's end offset.
+        """Create the `.log` file now, because its name gives the log's end offset if all other segments are deleted.
 
         If the creation or `then` raises an OSError, the file is removed, because an empty file within the log would
         hide later records.
@@ -119,7 +119,7 @@ class Segment:
         return file
 
     def release_file(self) -> None:
-        """Close the file. The cap on open files calls this method."""
+        """Close the file, because `OpenFiles` needs room for others."""
         self._file = None
 
     def close_file(self) -> None:
@@ -249,7 +249,7 @@ class Segment:
     def _measure_room(self, config: LogConfig) -> None:
         """Compute the bounds for the next appends.
 
-        A segment without timestamps has no bounds, because the clock decides when it rolls.
+        A segment without timestamps has no bounds, because the time of the next append decides about a roll.
         """
         if self.size_bytes and self._first_timestamp_ms >= 0:
             self._room = SegmentRoom(
@@ -311,7 +311,7 @@ class Segment:
 
     @property
     def index_bytes(self) -> int:
-        """The size of the larger index."""
+        """The bytes of the larger of the two indexes."""
         return self.indexes.size_bytes
 
     def largest_timestamp(self) -> tuple[int, int]:

@@ -63,7 +63,7 @@ class SegmentIndexes:
         return cls(offsets, times, base_offset, interval_bytes)
 
     def observe(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Add the next batch to the indexes, and write the entries when a page is full."""
+        """Count the next batch; index it if `interval_bytes` have passed, and write the entries when a page is full."""
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
             self.max_timestamp_offset = last_offset
@@ -104,12 +104,12 @@ class SegmentIndexes:
         return self._base_offset + entry[0] if entry else None
 
     def offset_before(self, timestamp_ms: int) -> int:
-        """Return an offset; batches that end before this offset have no record later than `timestamp_ms`."""
+        """Return an offset; all records of batches that end before this offset are earlier than `timestamp_ms`."""
         entry = self.times.floor(timestamp_ms)
         return self._base_offset + (entry[1] if entry else 0)
 
     def are_sane(self, log_bytes: int) -> bool:
-        """True if the files can be the indexes of a log of `log_bytes`."""
+        """True if the sizes and the first and last entries of both files are plausible for a log of `log_bytes`."""
         return self.offsets.is_sane(log_bytes - 1) and self.times.is_sane(RELATIVE_OFFSET_MAX)
 
     @property

@@ -43,11 +43,11 @@ class Segments:
         self.active = segment
 
     def truncated(self) -> None:
-        """Count a truncation at its beginning."""
+        """Count a truncation, which begins now."""
         self.truncations += 1
 
     def close_files(self) -> None:
-        """Close all files without writing; each file is opened again when it is used."""
+        """Close all files without writing index entries; each file is opened again when it is used."""
         for segment in self._segments:
             segment.close_file()
 

@@ -17,7 +17,7 @@ _MARKS: Final = (file_names.DELETED, file_names.CLEANED, file_names.SWAP, ".tmp"
 
 
 def promoted_names(files: FileSystem, directory: str, offsets: Iterable[int]) -> list[tuple[str, str]]:
-    """Return each `.cleaned` path with its `.swap` path; the next start completes a swap once they are renamed."""
+    """Return each `.cleaned` path with its `.swap` path. After the rename, the next start completes the swap."""
     return _names(files, directory, offsets, file_names.CLEANED, file_names.SWAP)
 
 
@@ -37,7 +37,7 @@ def _names(files: FileSystem, directory: str, offsets: Iterable[int], old: str, 
 
 
 def finish_interrupted_swap(files: FileSystem, directory: str) -> list[FileEntry]:
-    """Remove unfinished files, and finish an interrupted swap; return the directory's entries afterwards."""
+    """Remove unfinished and deleted files, and finish an interrupted swap; return the remaining directory entries."""
     entries = files.scan(directory)
     marked = [entry.name for entry in entries if entry.name.endswith(_MARKS)]
     if not marked:
@@ -53,7 +53,7 @@ def finish_interrupted_swap(files: FileSystem, directory: str) -> list[FileEntry
 
 
 def _remove_unfinished(files: FileSystem, paths: Iterable[str]) -> None:
-    """Remove unfinished files as far as a full disk permits; the remaining ones do no harm."""
+    """Remove files. If the disk is too full to remove a file, the file stays, which does no harm."""
     for path in paths:
         try:
             files.remove(path)
