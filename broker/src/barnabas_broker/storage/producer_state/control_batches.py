@@ -10,7 +10,7 @@ from barnabas_broker.wire.transaction_markers import decode_marker
 
 
 def control_batches(run: memoryview, headers: Sequence[BatchHeader]) -> Iterator[memoryview]:
-    """Yield, for each control batch among the consecutive batches in `run`, the bytes from its start on."""
+    """Yield the bytes of `run` from the start of each control batch. `headers` are the headers of all its batches."""
     position = 0
     for header in headers:
         if header.producer_id >= 0 and header.attributes & CONTROL_BIT:
@@ -19,7 +19,7 @@ def control_batches(run: memoryview, headers: Sequence[BatchHeader]) -> Iterator
 
 
 def record_control(states: ProducerStates, segment: Segment, batch: Buffer, header: BatchHeader) -> None:
-    """Apply the marker in a control batch, and add an aborted transaction to the segment's transaction index."""
+    """Apply the transaction marker in a control batch; add an aborted transaction to the transaction index."""
     marker = decode_marker(batch, header)
     if marker is not None:
         aborted = states.record_marker(marker, header.base_offset, header.max_timestamp_ms)

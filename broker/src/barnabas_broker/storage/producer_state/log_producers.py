@@ -21,7 +21,7 @@ Replayed = tuple[Segment, Iterable[FoundBatch]]
 
 
 class ProducerReplay:
-    """The replay of the batches after a snapshot, to be run in a thread."""
+    """The producers of a snapshot, to which `run` applies the batches after the snapshot in a thread."""
 
     def __init__(self, log_dir: str, directory: str, states: ProducerStates, segments: Sequence[Replayed]) -> None:
         self.log_dir = log_dir
@@ -96,7 +96,7 @@ class LogProducers:
             self.snapshots.write(offset, self.states.snapshot())
 
     def expire(self, now_ms: int) -> None:
-        """Forget the producers that have not written for `producer.id.expiration.ms`."""
+        """Forget the producers without an open transaction that have not written for `producer.id.expiration.ms`."""
         if self.states is not None:
             self.states.expire(now_ms, self._expiration_ms)
 
@@ -112,7 +112,7 @@ class LogProducers:
         self.snapshots.remove_after(end_offset)
 
     def hold_back(self, *, until_checkpointed: bool = False) -> None:
-        """Take no appends until the producers are loaded again.
+        """Forget the producers, and take no appends until they are loaded again.
 
         With `until_checkpointed`, the log also waits until the checkpoints are rewritten.
         """

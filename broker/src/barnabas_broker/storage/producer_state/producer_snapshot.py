@@ -26,7 +26,7 @@ class SnapshotEntry(NamedTuple):
 
 
 def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
-    """Return the content of the file, including the CRC."""
+    """Return the content of a `.snapshot` file, including the CRC."""
     rows = [_ENTRY.pack(*entry) for entry in entries]
     data = bytearray(_HEAD.pack(_VERSION, 0, len(rows)) + b"".join(rows))
     struct.pack_into(">I", data, 2, crc32c(memoryview(data)[_CRC_COVERS_FROM:]))

@@ -36,7 +36,7 @@ class ProducerSnapshots:
         return f"{self.directory}/{file_names.segment_file(offset, file_names.SNAPSHOT)}"
 
     def load(self, offset_max: int) -> tuple[int, list[SnapshotEntry]] | None:
-        """Return the newest snapshot up to `offset_max` and its offset; remove newer and damaged snapshots."""
+        """Return the newest snapshot up to `offset_max` and its offset, or None; remove newer and damaged snapshots."""
         while self.offsets:
             offset = self.offsets[-1]
             if offset <= offset_max:

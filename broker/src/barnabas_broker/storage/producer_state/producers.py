@@ -75,7 +75,7 @@ class Producer:
 
     @property
     def batches(self) -> list[ProducedBatch]:
-        """The last batches, oldest first."""
+        """The last five batches at most, oldest first."""
         return [ProducedBatch(*fields) for fields in _BATCH.iter_unpack(self.packed)]
 
     @property
@@ -89,12 +89,12 @@ class Producer:
         self.last_timestamp_ms = timestamp_ms
 
     def begin_epoch(self, epoch: int) -> None:
-        """Set a new epoch, in which the sequences begin at 0, and forget the batches of the old epoch."""
+        """Set the epoch, in which sequences begin at 0 again, and forget the batches of the previous epoch."""
         self.epoch = epoch
         self.packed = b""
 
     def duplicate_of(self, epoch: int, base_sequence: int, last_sequence: int) -> ProducedBatch | None:
-        """Return the kept batch with exactly the given first and last sequence, or None."""
+        """Return the kept batch of the same epoch with the same first and last sequence, or None."""
         if epoch != self.epoch:
             return None
         for batch in self.batches:
@@ -209,7 +209,7 @@ class ProducerStates:
         return AbortedTransaction(producer_id, ended.first_offset, offset, ended.last_stable_offset)
 
     def _new(self, producer_id: int, epoch: int) -> Producer:
-        """Return a new producer. If there are too many, forget the longest idle producer without a transaction."""
+        """Count and return a new producer. If there are too many, forget the longest idle one without a transaction."""
         self._count.add(1)
         known = len(self.producers)
         if known >= PARTITION_MAX or (known >= PARTITION_MIN and self._count.is_too_large):

@@ -18,7 +18,7 @@ class EndedTransaction(NamedTuple):
 
 
 class Transactions:
-    """The transactions of a partition. `first_unstable_offset` may be too low until `stable_until` is called."""
+    """The transactions of a partition. `first_unstable_offset` is raised by `stable_until`, not when they end."""
 
     __slots__ = ("_ended", "_open", "first_unstable_offset")
 

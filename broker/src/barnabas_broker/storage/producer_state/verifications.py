@@ -1,7 +1,7 @@
 """The verifications of transactions by the coordinator, for which a producer's first batch has to wait.
 
 Without a verification, a late batch could begin a transaction again after its end, and no marker would end the
-transaction (KIP-890). A marker voids the verification.
+transaction (KIP-890). A marker removes the verification.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Verifications:
         return known
 
     def is_current(self, producer_id: int, verification: Verification) -> bool:
-        """True if the verification was not removed by a marker, a later epoch or the start of the transaction."""
+        """True if no marker, later epoch or start of the transaction has removed the verification."""
         return self._open.get(producer_id) is verification
 
     def drop(self, producer_id: int, verification: Verification) -> None:
