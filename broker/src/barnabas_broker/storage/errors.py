@@ -49,7 +49,7 @@ class SyncFailed(OSError):
 
 
 class HalfDone(OSError):
-    """A failure in the middle of an operation on files that cannot be undone: the log must be loaded again."""
+    """A failure in the middle of a change that could not be undone: the log must be loaded again."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error.errno, error.strerror, error.filename)
@@ -82,7 +82,7 @@ def lacks_space(error: OSError) -> bool:
 
 
 def storage_error(log_dir: str, path: str, error: OSError | InvalidBatch) -> StorageError:
-    """Return the StorageError for an error of the operating system or an invalid batch in the file or directory."""
+    """Return the StorageError for an OSError or InvalidBatch; `path` is the file or directory concerned."""
     if isinstance(error, InvalidBatch):
         return CorruptLog(
             log_dir, f"{path} is damaged {error}; restore the file from a replica or a backup, or delete it"

@@ -104,7 +104,7 @@ class BatchFilter:
     def _kept(self, header: BatchHeader, records: Sequence[WalkedRecord]) -> list[WalkedRecord]:
         """Return the records that are the newest of their keys, without tombstones whose delete horizon has passed.
 
-        Records above the key map's end offset are all kept.
+        Records without a key are dropped. Records at or above the key map's end offset are all kept.
         """
         rules, newest_offset = self._rules, self._newest_offset
         expired = bool(header.attributes & DELETE_HORIZON_BIT) and rules.now_ms >= header.base_timestamp_ms

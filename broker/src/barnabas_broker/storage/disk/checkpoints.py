@@ -33,7 +33,7 @@ def _decode_lines(data: bytes, fields: int) -> list[list[str]]:
     if len(lines) < 2 or lines[0] != "0":
         raise ValueError(
             f"the first line is {lines[0] if lines else ''!r}, but the file must begin with the "
-            f"version 0 and the number of entries, each on a line"
+            f"version 0 and the number of entries, each on its own line"
         )
     rows = [line.split() for line in lines[2:] if line]
     if len(rows) != int(lines[1]):

@@ -76,7 +76,7 @@ def parse_segment_file(name: str) -> SegmentFile | None:
 
 
 def marked_dir(topic_partition: TopicPartition, unique: UUID, state: str) -> str:
-    """Return a directory's name for a partition that is moved, deleted or stray, at most 255 bytes long."""
+    """Return the directory name of a moved, deleted or stray partition; a long topic name is cut to fit 255 bytes."""
     ending = f"-{topic_partition.partition}.{unique.hex}{state}"
     return topic_partition.topic[: _NAME_BYTES_MAX - len(ending)] + ending
 

@@ -49,7 +49,7 @@ class LogFile(Protocol):
         ...
 
     def rewrite(self, position: int) -> None:
-        """Write the bytes from `position` on again, because a failed sync may have marked their pages as written."""
+        """Rewrite the bytes from `position` on, because a failed sync may have marked their pages as written."""
         ...
 
     def truncate(self, length: int) -> None:

@@ -18,9 +18,9 @@ class FlushJob:
     calls: tuple[Callable[[], None], ...]
     recovery_point: int
     truncations: int
-    """The log's number of truncations when the job was created. After a later truncation, the job has no effect."""
+    """The log's number of truncations when the job was created; a later one keeps the recovery point from rising."""
     renames: int = 0
-    """The number of renames of the directory when the job was created. After a later rename, the job has no effect."""
+    """The number of renames of the directory when the job was created; a later one has the same effect."""
 
     @disk_access
     def run(self) -> None:

@@ -10,7 +10,7 @@ class HoldsFile(Protocol):
     """A segment with an open file."""
 
     used: bool
-    """True if the file was used since `OpenFiles` last cleared this flag; the file is then not closed yet."""
+    """True if the file was used since `OpenFiles` last cleared this flag, so that other files are closed first."""
 
     def release_file(self) -> None:
         """Drop the reference to the open file. Responses in flight keep their own references."""
@@ -32,7 +32,7 @@ class OpenFiles:
         return len(self._clock)
 
     def opened(self, holder: HoldsFile) -> None:
-        """Add a segment that has just opened its file, and close the files of others to stay below `files_max`."""
+        """Add a segment that has just opened its file; close files of other segments to have at most `files_max`."""
         with self._lock:
             while len(self._clock) >= self._files_max:
                 oldest = self._clock.popleft()

@@ -23,7 +23,7 @@ class RetentionRules:
     The batch with this offset stays, because its sequence is needed to detect duplicates after a restart.
     """
     epochs: Mapping[int, int] = field(default_factory=dict)
-    """The epoch of each active producer that has no batch of this epoch, by producer id; a marker of it stays."""
+    """The epoch of each active producer without a batch in that epoch, by producer id. Its marker must stay."""
     unpacked_bytes_max: int
 
 
@@ -53,7 +53,7 @@ class MapKeys:
     start_offset: int
     end_offset: int
     aborted: Sequence[AbortedTransaction] = ()
-    """The aborted transactions with records below `end_offset`, whose records are not mapped, and are removed later."""
+    """The aborted transactions with records below `end_offset`. Their records are not mapped, and are removed later."""
     map_bytes_max: int
     load_factor: float
     read_bytes: int
@@ -71,7 +71,7 @@ class KeysMapped(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanSegments:
-    """A request to copy the records that compaction keeps from `segments` to one new segment, by the last key map."""
+    """A request to copy the records that compaction keeps from `segments` to one new segment, with the last key map."""
 
     directory: str
     segments: Sequence[SourceSegment]

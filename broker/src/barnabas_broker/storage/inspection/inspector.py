@@ -20,9 +20,9 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 _logger: Final = logging.getLogger(__name__)
 RECORDS_HERE_MAX: Final = 64
-"""The largest number of uncompressed records to check on the event loop (0.1 ms; the helper takes 0.17 ms)."""
+"""The largest number of records of a batch to check on the event loop (0.1 ms; the helper takes 0.17 ms)."""
 FIRST_HERE_MAX: Final = 500
-"""The limit for the first batch of a connection (0.7 ms), which need not start a helper process."""
+"""The largest number of records for the first batch of a connection (0.7 ms), to avoid the start of a helper."""
 PACKED_HERE_MAX: Final = 16 * 1024
 UNPACKED_HERE_MAX: Final = 128 * 1024
 """The largest decompressed size of a batch to check on the event loop (0.1 ms, or 0.4 ms with gzip)."""
