@@ -85,7 +85,7 @@ class LogDir:
 
     @property
     def is_online(self) -> bool:
-        """True unless a failure has taken the log dir offline."""
+        """True if no failure has taken the log dir offline."""
         return self.failure is None
 
     @property
@@ -148,7 +148,7 @@ class LogDir:
 
     @disk_access
     def has_failed(self) -> bool:
-        """True if the disk failed, in this process or an earlier one, and its data has not been rewritten since."""
+        """True if the disk failed, in this process or an earlier one, and the data has not been rewritten since."""
         return self.failure is not None or self._files.exists(f"{self.path}/{file_names.SYNC_FAILED}")
 
     @disk_access
@@ -356,8 +356,8 @@ class LogDir:
     def mark_clean(self, broker_epoch: int) -> None:
         """Write the clean shutdown marker with the broker epoch, and unlock the log dir.
 
-        A log dir with truncated logs gets no marker, because the broker's registration may not show the lost records
-        yet.
+        A log dir whose logs lost records in a failed sync gets no marker, because the broker's registration may not
+        show the loss yet.
         """
         if not self.kept.cut:
             mark = encode_clean_mark(broker_epoch)

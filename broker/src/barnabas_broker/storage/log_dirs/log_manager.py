@@ -1,7 +1,7 @@
 """The logs of a broker in all its log dirs. A failed log dir does not stop the others.
 
-Blocking disk work is returned as calls for a thread; everything else runs on the event loop. The timers of the
-application call the methods for periodic work.
+Methods that block or run in a thread say so; all other methods run on the event loop. Some return blocking calls for a
+thread. The timers of the application call the methods for periodic work.
 """
 
 import logging
@@ -275,7 +275,7 @@ class LogManager:
         self._choice.prefer(topic_partition, log_dir)
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Rename the log, which may be damaged, for deletion; its files are removed after `file.delete.delay.ms`."""
+        """Rename the log for deletion; its files are removed after `file.delete.delay.ms`, or soon if it is damaged."""
         self._delete_damaged(topic_partition)
         self.moves.stop(topic_partition)
         log = self.get(topic_partition)

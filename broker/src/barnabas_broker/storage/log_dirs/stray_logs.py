@@ -112,7 +112,7 @@ class StrayLogs:
             return None
 
     def load(self, log_dir: str, names: Iterable[str]) -> None:
-        """Register the `-stray` directories in a log dir, and forget its other stray logs. Raises StorageError."""
+        """Register the `-stray` directories in a log dir in place of all its known stray logs. Raises StorageError."""
         for stray in self:
             if stray.log_dir == log_dir:
                 del self._by_directory[stray.directory]

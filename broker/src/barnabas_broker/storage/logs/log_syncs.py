@@ -167,7 +167,7 @@ class LogSyncs:
             self.synced_until(job.recovery_point, log_end)
 
     def closing_job(self, log_end: int) -> FlushJob | None:
-        """Return the sync of everything for a clean shutdown; None if no sync is needed.
+        """Return the job that syncs everything for a clean shutdown; None if no sync is needed.
 
         The job includes truncated files and the directory, because a start after a clean shutdown does not check them.
         """
@@ -210,7 +210,7 @@ class LogSyncs:
         self.recovery_point, self.on_disk_until, self.was_recovered = recovery_point, log_end, True
 
     def end_at(self, offset: int, log_end: int) -> bool:
-        """Lower all offsets from `log_end` to `offset`; return True if removed records may be on the disk."""
+        """Lower all offsets to the new log end `offset`; return True if the removed records may be on the disk."""
         may_be_on_disk = offset < max(self.recovery_point, self._may_be_on_disk_until(log_end))
         self.recovery_point = min(offset, self.recovery_point)
         self.on_disk_until = min(offset, self.on_disk_until)

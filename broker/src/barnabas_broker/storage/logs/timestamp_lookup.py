@@ -104,17 +104,14 @@ async def _first_since(log: Log, timestamp_ms: int, offset: int, turn: FairTurn)
 
 @disk_access
 def _largest_timestamp_at(log: Log, offset: int) -> tuple[int, int, int]:
-    """Return the segment's largest timestamp, the last offset of its batch, and the segment's end offset.
-
-    The segment is the one with `offset`.
-    """
+    """Return the largest timestamp of the segment with `offset`, its batch's last offset, and the segment's end."""
     segment = log.segments.starting_at(offset)[0]
     return *segment.largest_timestamp(), log.segments.end_offset(segment, log.log_end_offset)
 
 
 @disk_access
 def _timestamp_step(log: Log, timestamp_ms: int, offset: int) -> tuple[BatchSearch | None, int]:
-    """Return the search of the next batch that may have a record with `timestamp_ms` or later, and the next offset.
+    """Return the search of the next batch that may have a record with `timestamp_ms` or later, and where to go on.
 
     A call reads a limited number of batch headers; the search is None if there is no such batch among them. Raises
     StorageError.

@@ -62,8 +62,8 @@ def truncate_fully_and_start_at(log: Log, offset: int, now_ms: int) -> None:
     """Delete all segments, the highest first, so that the log begins and ends at `offset`.
 
     If `offset` is at or above the end of the first segment, the new segment is created before the first segment is
-    deleted; after a power failure between these steps, recovery removes the new segment. Otherwise the first
-    segment is deleted before, because the new segment would hide or overlap its records.
+    deleted; after a power failure between these steps, recovery removes the new segment. Otherwise the new segment
+    is created after the deletion, because it would hide or overlap the records of the first segment.
     """
     log.segments.truncated()
     first, new = log.segments.first, log.new_segment(offset, now_ms)

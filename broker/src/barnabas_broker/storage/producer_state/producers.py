@@ -118,7 +118,7 @@ class ProducerCount:
 
     @property
     def is_too_large(self) -> bool:
-        """True if a partition has to forget an old producer before it adds a new one."""
+        """True if a partition has to forget a producer when it adds one, because the broker has too many."""
         return self.total > self._total_max
 
 

@@ -30,7 +30,7 @@ class IndexPages:
         return len(self._holders)
 
     def kept(self, holder: HoldsPage) -> None:
-        """Register an index that has read a page, and drop the oldest page above the limit."""
+        """Register an index that has read a page; drop the oldest page if there are more than `pages_max`."""
         with self._lock:
             self._holders.pop(holder, None)
             self._holders[holder] = None

@@ -119,7 +119,7 @@ class Segment:
         return file
 
     def release_file(self) -> None:
-        """Close the file, because `OpenFiles` needs room for others."""
+        """Close the file; `OpenFiles` calls this method when too many files are open."""
         self._file = None
 
     def close_file(self) -> None:
@@ -315,7 +315,7 @@ class Segment:
         return self.indexes.size_bytes
 
     def largest_timestamp(self) -> tuple[int, int]:
-        """Return the largest timestamp in ms and the last offset of its batch, or -1 and the base offset."""
+        """Return the largest timestamp in ms and its batch's last offset; if there is none, -1 and the base offset."""
         _ = self._looked_into or self.file
         return self.indexes.max_timestamp_ms, self.indexes.max_timestamp_offset
 

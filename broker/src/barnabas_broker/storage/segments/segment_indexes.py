@@ -63,7 +63,7 @@ class SegmentIndexes:
         return cls(offsets, times, base_offset, interval_bytes)
 
     def observe(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Count the next batch; index it if `interval_bytes` have passed, and write the entries when a page is full."""
+        """Count the next batch; add an entry after `interval_bytes`, and write the entries when a page is full."""
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
             self.max_timestamp_offset = last_offset
