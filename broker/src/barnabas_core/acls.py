@@ -89,9 +89,9 @@ IMPLYING: Final[Mapping[AclOperation, frozenset[AclOperation]]] = {
     ),
     AclOperation.DESCRIBE_CONFIGS: frozenset({AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS}),
 }
-"""The operations that also allow the key's operation if an ACL allows one of them.
+"""The operations that imply each key: an ACL that allows WRITE also allows DESCRIBE.
 
-A denied operation does not deny any other operation.
+An ACL that denies an operation denies only that operation.
 """
 
 OPERATIONS: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = {
@@ -103,10 +103,10 @@ OPERATIONS: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = {
 
 
 def plain_host(host: str) -> str:
-    """Return an IP address in the normal form in which ACLs and clients are compared.
+    """Return the normal form of an IP address, so that the host of an ACL and that of a client can be compared.
 
-    Java prints IPv6 addresses in full (`0:0:0:0:0:0:0:1`), and IPv4-mapped IPv6 addresses as IPv4. A host that is not
-    an address is returned unchanged.
+    Brackets and the zone are left out, and an IPv4-mapped IPv6 address becomes an IPv4 address. Java prints IPv6
+    addresses in full (`0:0:0:0:0:0:0:1`). A host that is not an address is returned unchanged.
     """
     try:
         address = ip_address(host.strip("[]").partition("%")[0])

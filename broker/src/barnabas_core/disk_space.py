@@ -4,11 +4,11 @@ from typing import Final, NamedTuple
 
 HEADROOM_BYTES_MAX: Final = 1 << 30
 HEADROOM_SHARE: Final = 10
-"""The divisor for the space that a plan leaves free: a tenth of the disk, but at most HEADROOM_BYTES_MAX."""
+"""The fraction of a disk that a plan leaves free, as a divisor: a tenth, but at most HEADROOM_BYTES_MAX."""
 
 
 class DiskSpace(NamedTuple):
-    """The disk of an online log dir; both values are -1 if the broker does not report them (before Kafka 3.3)."""
+    """The free and the total bytes on the disk of an online log dir; -1 if unreported, as before Kafka 3.3."""
 
     usable_bytes: int
     total_bytes: int

@@ -1,4 +1,4 @@
-"""Format the subject of a certificate as Java does (RFC 2253), because principals contain this text.
+"""Format the subject of a certificate as Java does (RFC 2253), because it becomes the name of the principal.
 
 The bytes that OpenSSL has verified are parsed directly, because stricter parsers reject names that real authorities
 issue.
@@ -24,9 +24,9 @@ _ESCAPED: Final = ',=+<>#;"\\'
 
 
 _VERSION: Final = 0xA0
-"""The tag of a certificate's version, which certificates of version 1 do not have."""
+"""The ASN.1 tag of the field with a certificate's version; certificates of version 1 lack the field."""
 _SUBJECT: Final = 4
-"""The index of the subject, which follows the serial number, the algorithm, the issuer and the validity."""
+"""The index of the subject among the fields after the version: serial number, algorithm, issuer, validity, subject."""
 
 
 def subject_of(certificate_der: bytes) -> bytes:
@@ -44,7 +44,7 @@ def rfc2253(name_der: bytes) -> str:
 
 
 def _elements(der: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield the tag, the content and all bytes of each element."""
+    """Yield the tag, the content and the whole encoding of each DER element in a sequence of elements."""
     position = 0
     while position < len(der):
         start, tag, length = position, der[position], der[position + 1]

@@ -15,11 +15,11 @@ from barnabas_core.loop_turns import timed
 
 THINGS_MAX: Final = 256
 LASTS_S: Final = 0.004
-"""The time limit in seconds for a turn of long work: short for other tasks, but long enough to check 10,000 items."""
+"""The time limit in seconds for a turn of long work, in which about 10,000 items can be checked."""
 CONNECTION_S: Final = 0.005
 """The time limit in seconds for the pipelined requests of one connection, before other connections have their turn."""
 FIRST_TURN_S: Final = 0.0005
-"""The time limit in seconds for the first turn of a request; most requests need less, and many may share a turn."""
+"""The time limit in seconds for the first turn of a request; most requests need no second turn."""
 FETCHED_PARTITIONS: Final = 500
 """The maximum number of partitions that a fetch reads in one turn, in about 5 ms."""
 ENCODED_PARTITIONS: Final = 300
@@ -40,10 +40,13 @@ WRITTEN_PARTITIONS: Final = 2_000
 IMAGE_DOCUMENTS: Final = 200
 """The maximum number of documents that one turn applies to the metadata image: about 10 ms with one partition each."""
 IMAGE_BYTES: Final = 32 * 1024
-"""The maximum bytes of these documents, enough for 500 to 800 partitions; a single document may be larger."""
+"""The maximum bytes of documents that one turn applies to the metadata image: 500 to 800 partitions.
+
+A single document may be larger.
+"""
 ACCEPTED_CONNECTIONS: Final = 128
 WOKEN_CONNECTIONS: Final = 16
-"""The maximum number of connections woken in one turn when memory is free, in about 2 ms for full scratch buffers."""
+"""The maximum number of connections that one turn wakes because memory for requests is free again, in about 2 ms."""
 SENT_BYTES: Final = 256 * 1024
 """The maximum bytes sent on a connection per turn, so that a fetch of 6 MB does not delay small produce requests."""
 RECEIVED_BYTES: Final = 1024 * 1024
@@ -57,7 +60,10 @@ T = TypeVar("T")
 
 
 def slices(things: Sequence[T], size: Callable[[T], int], things_max: int, size_max: int) -> Iterator[Sequence[T]]:
-    """Yield slices of at most `things_max` items and `size_max` in total; a larger item is a slice of its own."""
+    """Yield slices with at most `things_max` items, and at most `size_max` as the sum of `size(item)`.
+
+    An item that is larger than `size_max` is a slice of its own.
+    """
     begin, total = 0, 0
     for end, thing in enumerate(things):
         total += size(thing)
@@ -70,7 +76,7 @@ def slices(things: Sequence[T], size: Callable[[T], int], things_max: int, size_
 
 @coroutine
 def next_turn() -> Generator[None, None, None]:
-    """Wait until all other tasks have had a turn, on any event loop."""
+    """Wait until all other tasks that are ready have run once; asyncio and the simulation's event loop both do so."""
     yield
 
 
@@ -83,7 +89,10 @@ async def in_turns(things: Iterable[T], a_turn: int) -> AsyncIterator[T]:
 
 
 class FairTurn:
-    """The budget of a turn of the event loop: at most `things_max` items, begun within `lasts_s`; at least one."""
+    """The budget of a turn of the event loop: `things_max` items, and `lasts_s` in which an item may begin.
+
+    The first item of a turn always fits.
+    """
 
     __slots__ = ("_clock", "_ends_s", "_lasts_s", "_left", "_things_max")
 
@@ -120,9 +129,10 @@ class FairTurn:
 
 
 class FairRounds:
-    """Call `work` for each item of `things()`, a slice per turn, as timer callbacks instead of a task.
+    """Call `work` for each item of `things()`, as many items per turn of the event loop as a FairTurn allows.
 
-    `begin` during a round adds one further round, however often it is called.
+    A round goes once over all items, in callbacks of the event loop instead of a task. `begin` during a round adds one
+    further round, however often it is called.
     """
 
     __slots__ = ("_again", "_clock", "_left", "_things", "_timers", "_work")
@@ -143,7 +153,7 @@ class FairRounds:
         return bool(self._left)
 
     def begin(self) -> None:
-        """Begin a round with its first slice; if a round is under way, schedule one further round."""
+        """Begin a round, and handle its first items at once; if a round is under way, schedule one further round."""
         if self._left:
             self._again = True
             return
@@ -152,7 +162,7 @@ class FairRounds:
         self._slice()
 
     def stop(self) -> None:
-        """Drop the remaining items of the round."""
+        """Drop the remaining items of the round, and the further round."""
         self._left.clear()
         self._again = False
 

@@ -12,7 +12,7 @@ from barnabas_core.topic_partition import TopicPartition
 def partitions_read(
     committed: Iterable[TopicPartition], of_topic: Callable[[str], Iterable[TopicPartition]]
 ) -> Iterator[TopicPartition]:
-    """Return all partitions of topics with committed offsets of a group; `of_topic` returns a topic's partitions."""
+    """Yield all partitions of the topics in which a group has committed offsets; `of_topic` finds those of a topic."""
     for topic in dict.fromkeys(each.topic for each in committed):
         yield from of_topic(topic)
 
@@ -31,5 +31,5 @@ def place(committed: int | None, log_start: int) -> int:
 
 
 def lag(committed: int | None, log_start: int, end: int) -> int:
-    """Return the number of offsets between the group's position and the end of the log."""
+    """Return the number of offsets between the group's position and the end of the log; 0 if the position is higher."""
     return max(0, end - place(committed, log_start))

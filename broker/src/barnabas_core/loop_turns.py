@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 NOTHING_NAMED: Final = "other"
 SHORT_S: Final = 0.001
-"""The seconds up to which work is not named, and a turn is only counted."""
+"""The seconds below which the name of a piece of work is not noted."""
 
 
 class LongestPart:
@@ -33,7 +33,7 @@ class LongestPart:
         self.what = NOTHING_NAMED
 
     def took(self, what: str, seconds: float) -> None:
-        """Note that the work with the name `what` took the given seconds."""
+        """Note that the work `what` took `seconds`, if no other work of this turn took as long."""
         if seconds > self.seconds:
             self.seconds = seconds
             self.what = what

@@ -38,7 +38,10 @@ def assign_replicas(
 
 
 def start_index_for_added(brokers: Sequence[int], first_replica: int) -> int:
-    """Return the start index and shift for partitions added to a topic whose partition 0 begins at `first_replica`."""
+    """Return the number that is both start index and shift for added partitions: the index of `first_replica`.
+
+    `first_replica` is the first replica of the topic's partition 0. If that broker is missing, the next id counts.
+    """
     return next((index for index, broker in enumerate(brokers) if broker >= first_replica), 0)
 
 

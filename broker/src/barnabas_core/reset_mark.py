@@ -8,7 +8,7 @@ RESET_MARK: Final = "barnabas.dev/reset="
 END: Final = "\0"
 """The end of the mark; confluent-kafka reads metadata only up to a NUL, and ends its own metadata with a NUL."""
 MARK_LENGTH_MAX: Final = 256
-"""The maximum length of a mark; the oldest ids are dropped, because each partition of the group stores a mark."""
+"""The maximum characters of a mark; older ids are dropped, because each partition of the group stores a mark."""
 
 
 def is_marked(metadata: str) -> bool:
@@ -17,7 +17,7 @@ def is_marked(metadata: str) -> bool:
 
 
 def says_nothing(metadata: str, member_id: str) -> bool:
-    """True if the user of the client set no metadata; franz-go then commits its member id as metadata."""
+    """True if the metadata has no information: it is empty, or the member id, which franz-go commits by default."""
     return metadata in ("", END, member_id)
 
 
@@ -29,7 +29,7 @@ def reset_ids(metadata: str) -> tuple[str, ...]:
 
 
 def reset_mark(reset_id: str, before: Iterable[str]) -> str:
-    """Return the metadata that marks a reset, followed by the ids of earlier resets in `before`."""
+    """Return the metadata that marks a reset: its id, then the ids of earlier resets in `before` that still fit."""
     mark = RESET_MARK + reset_id
     for each in before:
         if each != reset_id and len(mark) + len(each) + 2 <= MARK_LENGTH_MAX:

@@ -10,7 +10,7 @@ WINDOW_MS: Final = 1000
 
 
 class SampledRate:
-    """The sum of amounts over samples of one second; times are monotonic ms."""
+    """The amounts of the last eleven seconds, summed in samples of one second; all times are monotonic ms."""
 
     __slots__ = ("_samples", "_sum")
 
@@ -20,7 +20,7 @@ class SampledRate:
         self._sum = 0.0
 
     def is_unused(self, _limit: float, now_ms: int) -> bool:
-        """True if no counted amount is left in the samples."""
+        """True if the amounts of the last eleven seconds add up to nothing."""
         self._forget(now_ms)
         return self._sum <= 0
 

@@ -1,4 +1,4 @@
-"""Count the steps of rare work, so that a watchdog can see its progress."""
+"""Count the steps of background work, so that a watchdog can see whether the work makes progress."""
 
 from collections.abc import Awaitable, Generator
 from functools import partial
@@ -16,7 +16,7 @@ class Steps:
         self._under_way = 0
 
     def progress(self) -> object:
-        """Return a value that differs after each step; without work under way, return a new value each time."""
+        """Return a value that is equal to the last one only if work is under way and has taken no step since."""
         return self._taken if self._under_way else object()
 
     async def count(self, work: Awaitable[R]) -> R:

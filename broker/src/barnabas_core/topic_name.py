@@ -35,7 +35,7 @@ def _complaint(name: str) -> str | None:
 
 
 class KnownNames:
-    """The existing topic names; after the first check, the cost of a check does not depend on their number."""
+    """The existing topic names, among which `colliding` searches; only its first call reads all of them."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = list(names)

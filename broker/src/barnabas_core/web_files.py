@@ -16,7 +16,7 @@ class WebFiles(NamedTuple):
 
 
 def contradictions(files: WebFiles, names: WebFiles) -> Iterator[tuple[str, str, str]]:
-    """Yield the setting, its value and what is allowed, for each file that needs another file."""
+    """Yield the setting, its value and what is allowed, for a key or token without a certificate."""
     if files.certificate:
         return
     if files.key:

@@ -26,7 +26,7 @@ WEB_FILES: Final = WebFiles(
 )
 """The settings with the files that protect the HTTP listener."""
 _MAY_BE_SECRET: Final = ("listener.name.", "ssl.", "sasl.")
-"""The prefixes of settings whose values are never shown, because the name may be that of a password with a typo."""
+"""The prefixes of unknown settings whose values are never shown, because the setting may be a misspelt password."""
 _BY_TOPIC_NAME: Final = {
     name: definition.synonyms[0].name for name, definition in TOPIC_CONFIGS.items() if definition.synonyms
 }
@@ -153,10 +153,11 @@ class BrokerConfig:
         return ListenerSecurity(name, self.listeners.protocols[name], texts)
 
     def with_usable(self, broker_overrides: Texts, cluster_overrides: Texts) -> "UsableConfig":
-        """Return the file's configs with dynamic overrides; those for this broker precede those for all brokers.
+        """Return the file's configs with dynamic overrides, and the problems of the overrides that are ignored.
 
-        Stored configs that cannot be used are ignored, so that they never prevent the start of a broker. A newer
-        version may have stored them, or the file may now contradict them.
+        Overrides for this broker take precedence over those for all brokers. Overrides that cannot be used are ignored,
+        so that they never prevent the start of a broker. A newer version may have stored them, or the file may now
+        contradict them.
         """
         ignored: list[ConfigProblem] = []
         own, cluster = dict(broker_overrides), dict(cluster_overrides)
@@ -170,7 +171,8 @@ class BrokerConfig:
                 problems = [_set_by(problem, own.keys() | cluster.keys()) for problem in error.problems]
             ignored += problems
             named = {problem.name for problem in problems} & (own.keys() | cluster.keys())
-            for name in named or own.keys() | cluster.keys():  # The file alone is valid, so the overrides are at fault.
+            # Without overrides the file is valid, so if no problem names an override, all overrides are dropped.
+            for name in named or own.keys() | cluster.keys():
                 (own if name in own else cluster).pop(name)
 
 
@@ -182,7 +184,10 @@ class UsableConfig(NamedTuple):
 
 
 def _set_by(problem: ConfigProblem, dynamic: Collection[str]) -> ConfigProblem:
-    """Return the problem under the name of the dynamic config that causes it, because the file alone is valid."""
+    """Return the problem under the name of the dynamic config that causes it, even if it names a setting of the file.
+
+    The file alone is valid, so the dynamic one of two settings that contradict each other is at fault.
+    """
     if problem.name in dynamic:
         return problem
     partners = [name for pair in _ORDERED if problem.name in pair for name in pair if name in dynamic]

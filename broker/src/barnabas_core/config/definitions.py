@@ -158,7 +158,7 @@ class Synonym(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConfigDefinition:
-    """The definition of a setting; without a value, the setting takes the value of its first synonym that has one."""
+    """The definition of a setting; a setting without a value takes that of its first synonym that has a value."""
 
     name: str
     type: ConfigType

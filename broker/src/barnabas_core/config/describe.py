@@ -13,7 +13,7 @@ from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import unused_definitions
 
 _OF_ALL: Final = "min.insync.replicas"
-"""The config that Kafka sets for all brokers if ELR is enabled, and that is therefore always shown as set (KIP-966)."""
+"""The config that is always shown as set for all brokers, because Kafka sets it so when it enables ELR (KIP-966)."""
 
 
 class ConfigSource(IntEnum):
@@ -36,7 +36,10 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A setting of a resource; a hidden or missing value is None; the first of `synonyms` is in effect if valid."""
+    """A setting of a broker or topic; its value is None if it is hidden or missing.
+
+    The synonyms are in the order of precedence: the first one is in effect, unless its value is invalid.
+    """
 
     name: str
     value: str | None
@@ -78,7 +81,10 @@ def _broker_entry(definition: ConfigDefinition, config: BrokerConfig) -> ConfigE
 def _broker_value(
     definition: ConfigDefinition, synonyms: tuple[ConfigSynonym, ...], config: BrokerConfig
 ) -> str | None:
-    """Return the setting's own value, as Kafka does: the default if only a synonym (log.retention.hours) is set."""
+    """Return the value of the setting itself, as Kafka does: its default if only a synonym of it is set.
+
+    If only log.retention.hours is set, for example, log.retention.ms has its default.
+    """
     if definition.name not in BROKER_CONFIGS:
         return synonyms[0].value
     if definition.synonyms and all(each.name != definition.name for each in synonyms):
@@ -96,7 +102,7 @@ def describe_topic(overrides: Mapping[str, str], config: BrokerConfig) -> list[C
 def _topic_entry(
     definition: ConfigDefinition, overrides: Mapping[str, str], config: BrokerConfig, value: Value
 ) -> ConfigEntry:
-    """Return the entry of a topic's setting; an invalid text is listed as a synonym, but `value` is in effect."""
+    """Return the entry of a topic's setting, with `value` as its value, even if an override is invalid and ignored."""
     synonyms = tuple(_broker_synonyms(tuple(synonym.name for synonym in definition.synonyms), config))
     text = overrides.get(definition.name)
     if text is not None:
@@ -131,7 +137,7 @@ def _broker_synonyms(names: tuple[str, ...], config: BrokerConfig) -> Iterator[C
         yield from (ConfigSynonym(name, texts[name], source) for name in names if name in texts)
         if source is ConfigSource.DYNAMIC_DEFAULT_BROKER and _OF_ALL in names and _OF_ALL not in texts:
             yield ConfigSynonym(_OF_ALL, format_value(config.value(_OF_ALL)), source)
-    # Kafka shows only the default of the first name, and no default if it is null.
+    # Kafka shows no defaults of synonyms, and omits a default that is null.
     for name in names[:1]:
         default = format_value(BROKER_CONFIGS[name].default) if name in BROKER_CONFIGS else None
         if default is not None:

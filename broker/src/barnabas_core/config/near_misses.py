@@ -32,11 +32,11 @@ _UNITS: Final[Mapping[str, tuple[Mapping[str, int], int]]] = {
     ".hours": (_MILLISECONDS, 3_600 * _SECOND),
     ".bytes": (_BYTES, 1),
 }
-"""The units that a text may have, and the unit of the config itself, by the ending of the config's name."""
+"""The units that a value may be written with, and the unit of the config, by the ending of the config's name."""
 
 
 def did_you_mean(name: str, known: Mapping[str, object], aliases: Mapping[str, str]) -> str:
-    """Return `; did you mean NAME?` for an alias, or for a name similar to one in `known`; otherwise an empty text."""
+    """Return `; did you mean NAME?` if `name` is in `aliases` or similar to a name in `known`; else an empty text."""
     near = [aliases[name]] if name in aliases else get_close_matches(name, known, n=1, cutoff=ALIKE)
     return f"; did you mean {near[0]}?" if near else ""
 

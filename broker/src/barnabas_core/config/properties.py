@@ -47,8 +47,8 @@ def parse_properties(text: str) -> dict[str, Property]:
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     r"""Yield lines with their continuations joined, without leading blanks, comments and empty lines.
 
-    As in Java, comments and blank lines may follow a continued line that is empty. A text that ends in a continuation
-    has a last line, which may be empty, unless the text ends with \r\n.
+    As in Java, a line with only a backslash may be followed by comments and blank lines. Such a line at the end of the
+    text is yielded as an empty line, unless the text ends with \r\n.
     """
     naturals = _LINE_END.split(text)
     last = len(naturals) - (0 if text.endswith("\r\n") else 1 if naturals[-1] else 2)

@@ -19,6 +19,6 @@ STRAY_LOGS_NAMED_MAX: Final = 1_000
 
 
 def parse_stray_logs(value: str) -> list[tuple[str, int]]:
-    """Return each directory in the entry with its bytes."""
+    """Return the directory and the bytes of each stray log in the entry of DescribeConfigs."""
     pairs = [each.rpartition(":") for each in value.split(",") if each]
     return [(directory, int(size_bytes)) for directory, _, size_bytes in pairs]

@@ -169,7 +169,7 @@ def unused_reason(name: str) -> str | None:
     """Return why Kafka's setting `name` has no effect here; None for a setting that is used, refused or unknown."""
     config = without_prefix(name)
     if config is not None and name.split(".", 3)[3] != config:
-        return None  # The name belongs to a SASL mechanism.
+        return None  # A setting of a SASL mechanism always has an effect.
     if config is not None:
         return _ALL_LISTENERS if config in _OF_LISTENERS else _reason(config) or _reason(config.partition(".")[2])
     return _reason(name)
