@@ -23,7 +23,7 @@ class Access(NamedTuple):
 
 
 def token_file(path: Path) -> Callable[[], str]:
-    """Return a function that reads the token, which the kubelet replaces before the token expires.
+    """Return a function that reads the token from the file at each call, because the kubelet replaces the token.
 
     The function raises NoAccess if the file cannot be read.
     """

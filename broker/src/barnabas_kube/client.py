@@ -63,7 +63,7 @@ class Status(msgspec.Struct):
 
 
 def parse_status(body: bytes) -> Status:
-    """Parse a Status; the body of a proxy's error page becomes its message."""
+    """Parse a Status. If the body is none, such as a proxy's error page, its first 200 bytes become the message."""
     try:
         return msgspec.json.decode(body, type=Status)
     except msgspec.MsgspecError:
@@ -111,13 +111,13 @@ class ApiClient:
         *,
         timeout_s: float,
     ) -> Answer:
-        """Return the response to one request. Raise NoAnswer if there is no response in time."""
+        """Return the response to one request. Raise NoAnswer if there is no response in time; this ends all streams."""
         what = f"{method} {self._access.server}{path}"
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._request(method, path, query, body, content_type)
         except TimeoutError:
-            self.end_streams()  # Streams to the same server may hang, too.
+            self.end_streams()  # The streams use the same server, so they may hang, too.
             raise NoAnswer(f"{what}: no answer within {timeout_s:.3g} s") from None
         except (aiohttp.ClientError, OSError, NoAccess) as error:
             raise NoAnswer(f"{what}: {str(error) or type(error).__name__}") from error
@@ -148,9 +148,10 @@ class ApiClient:
     async def stream(
         self, path: str, query: Mapping[str, str], silence_s: float = SILENCE_S
     ) -> AsyncGenerator[list[bytes], None]:
-        """Yield the lines of a body as they arrive, until the server ends the body.
+        """Yield lists of whole lines of a body as they arrive, until the server ends the body.
 
-        Raise StreamRefused if the response is an error, and NoAnswer if the connection fails or stays silent too long.
+        Raise StreamRefused if the response is an error, and NoAnswer if the connection fails or no data arrive for
+        `silence_s` seconds.
         """
         what = f"GET {self._access.server}{path}"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s)

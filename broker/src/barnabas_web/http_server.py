@@ -15,7 +15,7 @@ from barnabas_web.protection import Protection
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 32
-"""The maximum number of open connections, which use the few file descriptors not set aside for segments and clients."""
+"""The maximum number of open connections; few file descriptors are left over by segment files and Kafka clients."""
 WRITE_BYTES: Final = 64 * 1024
 REQUEST_S_MAX: Final = 10.0
 """The seconds for the handshake and the arrival of the request, after which the connection is closed."""
@@ -50,8 +50,8 @@ def text_page(status: HTTPStatus, text: str) -> Page:
 class HttpServer:
     """Serve a fixed set of pages to GET and HEAD; answer other paths with 404 and other methods with 405.
 
-    Above CONNECTIONS_MAX the oldest connection is closed, because a probe needs only milliseconds. If the port has a
-    token, a request without the token gets 401, unless it is for one of the `probes`.
+    Above CONNECTIONS_MAX the oldest connection is closed: it is no probe, because a probe ends within milliseconds. If
+    the port has a token, a request without the token gets 401, unless it is for one of the `probes`.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class HttpServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Stop listening, and end all connections."""
+        """Stop listening, and abort all connections, without waiting for their tasks."""
         if self._server is not None:
             self._server.close()
         if self._following is not None:
@@ -89,7 +89,7 @@ class HttpServer:
             writer.transport.abort()
 
     async def stop(self) -> None:
-        """Stop listening, end all connections, and wait until their tasks have ended."""
+        """Stop listening, abort all connections, and wait until their tasks have ended."""
         self.close()
         while self._open:
             await asyncio.sleep(END_S)
@@ -97,7 +97,7 @@ class HttpServer:
         await asyncio.sleep(0)
 
     async def _follow(self) -> None:
-        """Check the files for changes periodically, in a thread, because a disk may hang."""
+        """Check the files of the certificate and the token for changes, in a thread, because a disk may hang."""
         while True:
             await asyncio.sleep(LOOK_S)
             await asyncio.to_thread(self._protection.refresh)
@@ -177,7 +177,7 @@ def _unauthorized(setting: str) -> Page:
 
 
 def _without_reason(status: HTTPStatus) -> Page:
-    """Return a probe's page for a client without the token, without the reason, which may name topics."""
+    """Return a probe's page for a client without the token: only the status, because the reason may name topics."""
     return text_page(status, f"{status.phrase}; send the bearer token to get the reason\n")
 
 

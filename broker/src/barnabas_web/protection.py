@@ -20,7 +20,7 @@ class Protection:
     """The TLS context and the token of a web port; without files the port has neither."""
 
     def __init__(self, files: WebFiles = WebFiles(), names: WebFiles = WebFiles()) -> None:  # noqa: B008  # It is constant.
-        """Read the files, which must not contradict each other. `names` are the settings. Raises FileRefused."""
+        """Read the files. Raise FileRefused if one cannot be used; the message has its setting's name from `names`."""
         self.names = names
         self._tls: Watched[ssl.SSLContext] | None = None
         self._token: Watched[bytes] | None = None
@@ -51,7 +51,7 @@ class Protection:
         return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token.current)
 
     def refresh(self) -> None:
-        """Read the files that have changed again; log errors, and keep the earlier content of files with errors."""
+        """Read changed files again; if they cannot be used, log the error, and keep their earlier content."""
         for each in (self._tls, self._token):
             if each is not None:
                 each.refresh()

@@ -26,7 +26,7 @@ class Watched(Generic[T]):
         self.current = read()
 
     def refresh(self) -> None:
-        """Read the files again if they have changed."""
+        """Read the files again if they have changed; log whether the new content is used. Never raise FileRefused."""
         marks = self._marks_now()
         if marks == self._marks:
             return
@@ -43,7 +43,7 @@ class Watched(Generic[T]):
 
 
 def mark_of_file(location: str) -> object:
-    """Return a value that changes when the file changes."""
+    """Return a value that changes when the file changes; None if the file cannot be found."""
     try:
         found = os.stat(location)
     except OSError:
@@ -52,7 +52,7 @@ def mark_of_file(location: str) -> object:
 
 
 def content_of_file(location: str) -> bytes | None:
-    """Return the beginning of a regular file, or None for another kind of file. Raises OSError.
+    """Return the first FILE_BYTES_MAX + 1 bytes of a regular file; None for another kind of file. Raise OSError.
 
     Clients that may alter configs choose some locations: reading from a device would never end, and a pipe would block.
     """
