@@ -53,8 +53,8 @@ class Asking:
     def ask(self, requests: Mapping[int, Sequence[Request]]) -> Iterator[tuple[int, Request, Answer]]:
         """Send each broker its requests one after the other, all brokers in parallel; yield the responses.
 
-        A broker that has not responded gets no further request in this round, because each would take the whole
-        timeout.
+        If a request fails, the failure is noted, and its broker gets no further request in this round, because each
+        could take the whole timeout.
         """
         brokers = list(requests)
         for wave in zip_longest(*requests.values()):
@@ -85,9 +85,9 @@ class Asking:
             self.failed(request, broker_id, f"{for_code(code).__name__} for {of_code[0]}{others}")
 
     def meet(self, broker_ids: Sequence[int]) -> None:
-        """Learn the addresses of brokers that joined after the last refresh of the metadata.
+        """Refresh the client's metadata if one of the brokers is not in it, because requests need its address.
 
-        Raise ClusterUnreachable if a new refresh fails.
+        Raise ClusterUnreachable if the refresh fails.
         """
         with reachable():
             self.client.meet(broker_ids)

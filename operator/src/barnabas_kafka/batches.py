@@ -48,7 +48,10 @@ def fetch_offsets(group_ids: Iterable[str], *, many: bool) -> list[Any]:
 
 
 def list_offsets(timestamps_ms: Mapping[TopicPartition, int], *, committed: bool = False) -> list[Any]:
-    """Return the requests for the first record since a timestamp in each partition, or for its start or end offset."""
+    """Return the ListOffsets requests for partitions, each with a timestamp or the code of the start or end offset.
+
+    With `committed`, the end is the last stable offset (read_committed).
+    """
     of_topic = ListOffsetsRequest.ListOffsetsTopic
     of_partition = of_topic.ListOffsetsPartition
     requests = []

@@ -30,7 +30,7 @@ def reachable() -> Iterator[None]:
 
 
 class Connections(KafkaConnectionManager):
-    """The connections of a client, which note unreachable brokers and the broker to which replica moves are sent."""
+    """The connections of a client; they also note which brokers are unreachable, and which one gets replica moves."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)  # type: ignore[no-untyped-call]
@@ -41,18 +41,18 @@ class Connections(KafkaConnectionManager):
 
     @property
     def mover(self) -> int | None:
-        """The broker to which replica moves are sent; None if no broker names a controller."""
+        """The broker to which replica moves were last sent; before that, the controller, or None if it is unknown."""
         controller = self.cluster.controller
         return controller.node_id if self._mover is None and controller is not None else self._mover
 
     def send(self, request: Any, node_id: int | None = None, *arguments: Any, **settings: Any) -> Any:
-        """Send a request to the given broker, or to any broker."""
+        """Send a request to the given broker, or to any broker; note the broker if the request moves replicas."""
         if isinstance(request, AlterPartitionReassignmentsRequest):
             self._mover = node_id
         return super().send(request, node_id, *arguments, **settings)  # type: ignore[no-untyped-call]
 
     def get_connection(self, node_id: Any, *arguments: Any, **settings: Any) -> Any:
-        """Return the connection to a broker, which may not be open yet."""
+        """Return the connection to a broker, which may not be open yet; note in `failing` whether it opens."""
         connection: Any = super().get_connection(node_id, *arguments, **settings)  # type: ignore[no-untyped-call]
         connection.init_future.add_callback(lambda _: self.failing.pop(node_id, None))
         connection.init_future.add_errback(lambda error: self.failing.setdefault(node_id, error))
@@ -70,7 +70,7 @@ class AdminClient(KafkaAdminClient):
     """kafka-python's admin client, extended by requests for which the library has no method."""
 
     def __init__(self, **settings: Any) -> None:
-        """Connect to a broker. Raise ClusterUnreachable, without leaving a thread, if no broker accepts the client."""
+        """Connect to a broker. If no broker accepts the client, end its thread, and raise ClusterUnreachable."""
         try:
             super().__init__(kafka_client=self._network, **settings)  # type: ignore[no-untyped-call]
         except KafkaError as error:

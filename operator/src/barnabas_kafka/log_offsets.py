@@ -31,10 +31,11 @@ def log_offsets(
     *,
     committed: bool = False,
 ) -> dict[TopicPartition, LogOffset]:
-    """Return the first record of each partition since a timestamp; LATEST and EARLIEST stand for the ends of the log.
+    """Return the offset of the first record at or after the timestamp of each partition; NO_OFFSET if none exists.
 
-    With `committed`, LATEST returns the last stable offset, below which no transaction is open. The offset is NO_OFFSET
-    if no such record exists. Partitions without a response from their leader are left out and noted as failures.
+    The timestamp EARLIEST stands for the log start offset, and LATEST for the log end offset or, with `committed`, the
+    last stable offset, below which no transaction is open. Partitions without a leader, and those whose leader fails to
+    respond or responds with an error, are left out; the failures are noted.
     """
     known = {each: each for each in timestamps_ms}
     found: dict[TopicPartition, LogOffset] = {}

@@ -60,7 +60,7 @@ class Security(NamedTuple):
         return self.sasl is not None or (self.tls is not None and self.tls.cert_file is not None)
 
     def settings(self) -> Mapping[str, Any]:
-        """Return the current settings for a new client. Raise SecurityFileError if a file cannot be used."""
+        """Return the settings for a new client. Raise SecurityFileError if the file of the password cannot be read."""
         protocol = ("SASL_" if self.sasl is not None else "") + ("SSL" if self.tls is not None else "PLAINTEXT")
         found: dict[str, Any] = {"security_protocol": protocol}
         if self.tls is not None:

@@ -37,7 +37,7 @@ class PageServer:
     """A server of the pages that runs in a thread, so that rounds never wait for clients."""
 
     def __init__(self, listener: Listener, pages: Mapping[str, PageMaker], protection: Protection) -> None:
-        """Begin to listen. Raises OSError."""
+        """Listen, and start the thread. Raise OSError if the address cannot be used."""
         self._loop = asyncio.new_event_loop()
         self._server = HttpServer(pages, PROBES, protection)
         try:

@@ -68,11 +68,11 @@ class Rounds:
         self._history = History(max(PATIENCE_MIN_S, PATIENCE_ROUNDS * self.options.interval_s))
 
     def age_s(self) -> float:
-        """Return the seconds since the cluster was last read."""
+        """Return the seconds since the cluster was last read; infinite before the first time."""
         return self.clocks.steady_s() - self._read_s
 
     def page(self) -> bytes:
-        """Return the page with the metrics of the cluster; the page is empty if the values are too old."""
+        """Return the metrics of the last answered round; empty if STALE_MIN_S and STALE_ROUNDS rounds have passed."""
         is_stale = self.age_s() > max(STALE_MIN_S, STALE_ROUNDS * self.options.interval_s)
         return b"" if is_stale else self._page
 
@@ -90,7 +90,7 @@ class Rounds:
             self._disconnect()
 
     def run_once(self) -> None:
-        """Run one round, and log the requests that the cluster did not answer."""
+        """Run one round, which connects if necessary; log failed requests. If no broker answers, disconnect."""
         begun_s, is_answered = self.clocks.steady_s(), True
         try:
             self._client = self._client or self.connect()
@@ -145,5 +145,5 @@ class Rounds:
     def _disconnect(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            with suppress(Exception):  # The next round makes a new client in any case.
+            with suppress(Exception):  # A failure to close has no effect on the next round, which uses a new client.
                 client.close()

@@ -48,7 +48,10 @@ def add_security(parser: argparse.ArgumentParser) -> None:
 
 
 def security_of(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Credentials:
-    """Return the credentials of the options; end the process with exit code 2 if their files cannot be used."""
+    """Return the credentials of the options.
+
+    End the process with exit code 2 if the options contradict each other, or their files cannot be used.
+    """
     _check(parser, given)
     if given.command_config != IN_CLEAR:
         if given.tls or given.sasl:

@@ -9,7 +9,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 HANG_MIN_S: Final = 120.0
-"""The minimum seconds after which a round counts as hanging; it may wait almost as long for silent brokers."""
+"""The seconds after which a round may count as hanging; a round may wait almost as long for silent brokers."""
 HANG_ROUNDS: Final = 4
 
 
@@ -37,10 +37,10 @@ class Supervised:
             self.stop.set()
 
     def watch(self, hang_after_s: float, look_s: float = LOOK_S) -> None:
-        """Start the thread, and return when `stop` is set or the thread fails; `failure` has the reason.
+        """Start the thread, and return when `stop` is set, or when the thread fails or hangs; `failure` has the reason.
 
-        The time without progress is counted in pauses of `look_s`, not by a clock, so a process that was suspended does
-        not count as hanging.
+        The thread hangs if `progress` returns the same value for `hang_after_s` seconds. These are counted in pauses of
+        `look_s`, not by a clock, so that the time in which the process was suspended does not count.
         """
         self._thread.start()
         seen, looks = self._progress(), 0

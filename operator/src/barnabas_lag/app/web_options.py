@@ -29,7 +29,10 @@ def add_web(parser: argparse.ArgumentParser) -> None:
 
 
 def protection_of(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Protection:
-    """Return the protection of the pages; end the process with exit code 2 if its files cannot be used."""
+    """Return the protection of the pages.
+
+    End the process with exit code 2 if the options contradict each other, or their files cannot be used.
+    """
     files = WebFiles(given.web_certificate, given.web_key, given.web_token)
     for option, value, allowed in contradictions(files, NAMES):
         parser.error(f"{option}={value}: {allowed}")

@@ -21,7 +21,7 @@ class Question(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """The committed offset of a group in a partition, None without a commit, and the start and end of the log."""
+    """The committed offset of a group in a partition (None if there is none), and the start and end of the log."""
 
     committed: int | None
     oldest: int
@@ -85,7 +85,7 @@ class History:
         self._places = {}
 
     def _forget(self, partitions: Set[TopicPartition]) -> None:
-        """Forget partitions, including the progress of groups that do not answer now."""
+        """Forget partitions, including the progress in them of groups whose coordinator does not answer."""
         if not partitions:
             return
         topics = {each.topic for each in partitions}
@@ -101,7 +101,7 @@ class History:
         return there if self._readings.is_complete else there | self._progress.keys()
 
     def _look_at_members(self, kept: Set[str], now_s: float) -> None:
-        """Record since when groups have no members; the time of a group that does not answer remains."""
+        """Record since when groups have no members; a group whose coordinator does not answer keeps its time."""
         before, groups = self._without_members_since_s, self._readings.groups
         self._without_members_since_s = {
             **{each: since_s for each, since_s in before.items() if each in kept and each not in groups},
@@ -119,7 +119,8 @@ class History:
     ) -> None:
         """Record the progress of a group.
 
-        `heard` has the partitions that the previous round read; for others, the time since then is not lag.
+        `heard` has the partitions of the group that the previous round read. In the others the time without answers
+        does not count as time with lag.
         """
         before = {
             each: known if each in heard else after_silence(known, now_s)
@@ -180,7 +181,7 @@ class History:
         return GroupLags(reading.members, lags, topics, self._offsets_expire_s(group_id, now_s))
 
     def _status(self, progress: Progress | None, now_s: float, *, has_members: bool) -> Status:
-        """Return the status of a group in a partition, OK without a commit, because Burrow's rules judge commits."""
+        """Return the status of a group in a partition. Burrow's rules judge commits, so it is OK without a commit."""
         return Status.OK if progress is None else status(progress, now_s, self._patience_s, has_members=has_members)
 
     def _offsets_expire_s(self, group_id: str, now_s: float) -> float | None:

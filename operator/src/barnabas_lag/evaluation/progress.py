@@ -39,19 +39,19 @@ class Progress:
     looked_s: float
     moves: tuple[float, ...]
     behind_since_s: float | None
-    """The time when lag was first seen after both the last commit and the last round without lag; None without lag.
+    """The time of the first round with lag since the last commit, or since the last round without lag; None if no lag.
 
-    A period without answers is added, so that the period does not count as lag.
+    After a period without answers, the length of the period is added, so that the period does not count.
     """
     waits_s: tuple[float, ...] = ()
-    """The seconds for which lag had been seen before each of the last moves."""
+    """The seconds from the first round with lag to the commit, for each of the last commits that moved the offset."""
     caught_up_s: float | None = None
     """The last time when there was no lag."""
     lag_when_moved: int = 0
     worse_moves: int = 0
     """The number of commits with a higher lag than the previous commit, since a commit with a lower lag."""
     rewound_from: int | None = None
-    """The offset from which the group went back, until it has reached this offset or committed MOVES_KEPT times."""
+    """The offset from which the group went back; None once it has reached this offset or committed MOVES_KEPT times."""
     moves_since_rewind: int = 0
     reset: str = ""
     """The id of the last declared reset in the metadata of the committed offset."""
@@ -78,7 +78,7 @@ def next_look(before: Progress | None, now_s: float, committed: int, lag: int, r
 
 
 def after_silence(before: Progress, now_s: float) -> Progress:
-    """Return the progress after a period without answers, which is no lag, because consumers may have had none."""
+    """Return the progress after a period without answers, in which the group may have had no lag."""
     if before.behind_since_s is None:
         return before
     silent_s = max(0.0, now_s - before.looked_s)
@@ -103,7 +103,7 @@ def _moved(before: Progress, now_s: float, committed: int, lag: int, *, was_rese
 
 
 def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
-    """Return `rewound_from` and `moves_since_rewind` after a commit; None and 0 if the group is not rewound."""
+    """Return `rewound_from` and `moves_since_rewind` after a commit; None and 0 if no rewind is to be reported."""
     if committed < before.committed:
         return max(before.committed, before.rewound_from or 0), 0
     since = before.moves_since_rewind + 1

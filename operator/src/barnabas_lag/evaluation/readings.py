@@ -44,11 +44,11 @@ class GroupReading(NamedTuple):
 
     @property
     def has_members(self) -> bool:
-        """True if the group has members now."""
+        """True unless the state of the group says that it has no members."""
         return self.state not in WITHOUT_MEMBERS
 
     def reads(self, topic: str) -> bool:
-        """True if a member reads the topic now, or if the assignments are unknown."""
+        """True if the group has members, and one of them reads the topic or the assignments are unknown."""
         return self.has_members and (self.topics is None or topic in self.topics)
 
 

@@ -12,14 +12,11 @@ from typing import Final, NamedTuple
 POINTS_MAX: Final = 128
 POINTS_KEPT: Final = 96
 KEPT_GAP: Final = 0.2
-"""The maximum time between two points after the points between them are removed.
-
-The time is a share of the earlier point's age.
-"""
+"""The maximum time between two neighbours when points between them are removed, as a share of the older one's age."""
 ASKED_GAP: Final = 0.05
-"""The maximum time between the points before and after a record that needs no request.
+"""The maximum time between the points around a record whose write time is exact enough, so that no request is sent.
 
-The time is a share of the earlier point's age.
+The time is a share of the age of the point before the record.
 """
 GAP_MIN_S: Final = 1.0
 
@@ -47,7 +44,7 @@ class Timeline:
         return len(self._offsets)
 
     def look(self, now_s: float, end_offset: int) -> None:
-        """Add the end of the log at `now_s`.
+        """Add a point for the end of the log at `now_s`, and remove some points if there are too many.
 
         If the log has become shorter, records were lost, so points above its end are removed.
         """
@@ -64,7 +61,10 @@ class Timeline:
             self._thin(now_s)
 
     def written_s(self, offset: int) -> float | None:
-        """Return when the record at this offset was written; None if it is older than all points or not yet written."""
+        """Return when the record at this offset was written, interpolated between the points around it.
+
+        The time is None if the record is older than all points, or not yet written.
+        """
         after = bisect_right(self._offsets, offset)
         if after in (0, len(self)):
             return None
@@ -73,7 +73,10 @@ class Timeline:
         return low + share * (high - low)
 
     def question(self, offset: int, now_s: float) -> float | None:
-        """Return the time to ask about for a more exact write time of the record, or None if no request is needed."""
+        """Return the timestamp for a ListOffsets request that makes the write time of the record more exact.
+
+        Return 0 if the record is older than all points, and None if no request is needed.
+        """
         after = bisect_right(self._offsets, offset)
         if not self or after == len(self):
             return None
@@ -85,7 +88,10 @@ class Timeline:
         return (low + high) / 2
 
     def answered(self, offset: int, asked_s: float, found: Found | None) -> None:
-        """Add the first record since `asked_s`, which was requested for the record at `offset`; None if none exists."""
+        """Add points for the response to a request that `question(offset)` proposed.
+
+        `found` is the first record with at least the timestamp `asked_s`; None if the log has no such record.
+        """
         after = bisect_right(self._offsets, offset)
         if not self or after == len(self):
             return
@@ -104,10 +110,7 @@ class Timeline:
             self._insert(index + 1, found + 1, time_s)
 
     def _answered_first(self, offset: int, found: Found | None) -> None:
-        """Add the answer about a record that is older than all points.
-
-        None means that the record was written before the first round.
-        """
+        """Add points for the response about a record that is older than all points; None if no record was found."""
         oldest = min(found.offset, offset) if found else offset
         time_s = found.time_s if found else self._times[0]
         self._insert_found(0, oldest, min(time_s, self._times[0]), offset)

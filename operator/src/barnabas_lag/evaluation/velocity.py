@@ -16,7 +16,10 @@ class LagSum(NamedTuple):
 
 
 def with_sum(before: Sequence[LagSum], latest: LagSum) -> tuple[LagSum, ...]:
-    """Append `latest` to the sums over as many partitions, which alone can be compared; return the last SUMS_KEPT."""
+    """Return the last SUMS_KEPT sums with `latest`, without sums over another number of partitions.
+
+    Sums over different numbers of partitions cannot be compared.
+    """
     return (*(each for each in before if each.partitions == latest.partitions), latest)[-SUMS_KEPT:]
 
 

@@ -13,7 +13,7 @@ class Metric(NamedTuple):
     text: str
     labels: tuple[str, ...]
     origin: str = KAFKA_EXPORTER
-    """The other exporter that has the metric, or Kafka's MBean and its attribute."""
+    """The other exporter that has the same metric, or the MBean or setting of Kafka with the same value."""
 
 
 PARTITION: Final = ("topic", "partition")

@@ -46,7 +46,7 @@ def shown(evaluation: Evaluation, topic_sizes: Mapping[str, int], limits: Limits
 
 
 def fitting(sizes: Mapping[str, int], limit: int) -> frozenset[str]:
-    """Return the names that fit under the limit, in the order of `sizes`; a name that does not fit is skipped."""
+    """Return names whose sizes add up to at most `limit`, in the order of `sizes`, without those that are too large."""
     room, found = limit, set()
     for name in sizes:
         if sizes[name] <= room:

@@ -39,7 +39,7 @@ class OwnMetrics:
         return Counter(f"{PREFIX}_{name}", text, labels, registry=self.registry)
 
     def round_ended(self, seconds: float, *, is_answered: bool) -> None:
-        """Count a round of `seconds`; `is_answered` is True if brokers answered."""
+        """Count a round, and set its duration and whether brokers answered; count it as failed if they did not."""
         self._rounds.inc()
         self._seconds.set(seconds)
         self._up.set(is_answered)

@@ -54,7 +54,7 @@ class Assignments:
         self.kept_bytes = 0
 
     def decoded(self, assignment: bytes) -> tuple[TopicPartition, ...] | None:
-        """Return the partitions of an assignment, or None if it has another format."""
+        """Return the partitions of an encoded assignment, from the cache if it is there; None for another format."""
         with self._lock:
             if assignment in self._kept:
                 self._kept.move_to_end(assignment)

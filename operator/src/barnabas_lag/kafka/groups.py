@@ -22,7 +22,7 @@ DESCRIBED: Final = frozenset({"", "classic"})
 """The group types that DescribeGroups describes; KIP-848 needs another request, which the client library lacks."""
 
 Known = Callable[[TopicPartition], TopicPartition | None]
-"""A function that returns a shared copy of the partition, or None to skip it."""
+"""A function that returns one object for equal partitions, which saves memory, or None to skip the partition."""
 
 
 class Listed(NamedTuple):

@@ -42,7 +42,10 @@ def with_ends(asking: Asking, partitions: Partitions) -> dict[TopicPartition, Pa
 def answers(
     asking: Asking, partitions: Partitions, questions: Mapping[TopicPartition, Question]
 ) -> dict[TopicPartition, Found | None]:
-    """Return the first record at or after each time, or None; partitions whose leader does not answer are left out."""
+    """Return the first record at or after the time of each question; None if the log has no such record.
+
+    Partitions whose leader does not answer are left out.
+    """
     asked = {each: int(question.time_s * 1000) for each, question in questions.items()}
     return {
         each: Found(found.offset, found.timestamp_ms / 1000) if found.offset != NO_OFFSET else None
