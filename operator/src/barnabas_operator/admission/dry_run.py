@@ -70,9 +70,9 @@ class DryRun:
         return of_cluster or of_runs
 
     async def _of_run(self, run: MaintenanceJob) -> str | None:
-        """Return the problem with a run's Job, by a dry run if a template changes the Job; None if none is known.
+        """Return the problem that a dry run of a run's Job finds; None if there is none, or the run has no template.
 
-        A SparkApplication is checked by the same Job, because its driver has the same pod.
+        A run with a SparkApplication is checked by the same Job, because its driver has the same pod.
         """
         if run.spec.template == RunTemplate():
             return None
@@ -88,7 +88,7 @@ class DryRun:
         return None
 
     async def _of_schedules(self, cluster: Cluster) -> str | None:
-        """Return the first problem with a schedule's Job, or None, so that problems are found before a run is due."""
+        """Return the first problem with a Job of the Cluster's schedules before a run is due; None if there is none."""
         entries = cluster.spec.maintenance
         said = await asyncio.gather(*(self._of_run(_run(cluster, each)) for each in entries))
         found = (f"spec.maintenance {each.name}: {why}" for each, why in zip(entries, said, strict=True) if why)
@@ -128,7 +128,7 @@ class DryRun:
         return None
 
     async def _disks(self, cluster: Cluster, before: Cluster | None) -> Refusal | None:
-        """Return why brokers would lose disks with records, or cannot get the declared disks; None if neither holds."""
+        """Return why brokers would lose disks with records, or cannot get the declared disks; None if all is well."""
         volumes = before.spec.storage.volumes if before is not None else ()
         claims = await claims_of(self._api, cluster)
         lost = refuse_disks(cluster, volumes, claims)

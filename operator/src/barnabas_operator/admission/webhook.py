@@ -114,7 +114,7 @@ def _response(verdict: Verdict, *, is_deletion: bool) -> dict[str, Any]:
 
 
 def _scaled(request: Json, inventory: Inventory) -> tuple[Json | None, Json | None]:
-    """Return the stored resource, and the resource as it would be after the request of `kubectl scale`."""
+    """Return the stored resource, and the resource as `kubectl scale` would change it; twice None if it is unknown."""
     kind = kind_of_plural(request["resource"]["resource"])
     stored = inventory.of_kind(kind.name).get(Key(request["namespace"], request["name"]))
     if stored is None:
@@ -134,7 +134,7 @@ def _context_of(body: Json, inventory: Inventory, state_of: StateOf) -> Admissio
     if cluster is None:
         return AdmissionContext()
     state, spec = state_of(cluster), inventory.clusters.get(cluster, {}).get("spec")
-    if state is not None and spec is not None:  # The known state may be older than the spec.
+    if state is not None and spec is not None:  # The spec may declare more brokers than the state, which may be older.
         state = state.with_brokers(spec.get("brokers", {}).get("replicas", Brokers().replicas))
     fewest = declared_texts((spec or {}).get("config", {})).get("min.insync.replicas")
     return AdmissionContext(
@@ -143,7 +143,7 @@ def _context_of(body: Json, inventory: Inventory, state_of: StateOf) -> Admissio
 
 
 def _rebalance_run(body: Json, inventory: Inventory) -> MaintenanceJob | None:
-    """Return the MaintenanceJob that the Cluster's annotation names, or None."""
+    """Return the MaintenanceJob that the Cluster's rebalance annotation names; None if it does not exist."""
     meta = body["metadata"]
     name = (meta.get("annotations") or {}).get(APPROVAL)
     runs = inventory.resources_of(MAINTENANCE_JOB.name, Key(meta["namespace"], meta.get("name", "")))

@@ -37,7 +37,10 @@ class Authority:
     """The CA of a cluster, which issues certificates for brokers and for clients."""
 
     def __init__(self, pem: Pem, now: dt.datetime) -> None:
-        """Read the key and the first certificate of `pem`. Raises ValueError if they are invalid."""
+        """Read the key and the first certificate of `pem`.
+
+        Raise ValueError if they are invalid or do not belong together, and TypeError if the key is encrypted.
+        """
         key = load_pem_private_key(pem.key.encode(), password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
             raise ValueError("the key of the authority must be an RSA key or an elliptic curve key")
@@ -60,7 +63,7 @@ class Authority:
 
     @staticmethod
     def public_key_of(key: str) -> object:
-        """Return the public key of a private key (PEM). Raises ValueError if the key is invalid."""
+        """Return the public key of a private key (PEM). Raise ValueError if the private key is invalid or encrypted."""
         try:
             return load_pem_private_key(key.encode(), password=None).public_key()
         except TypeError as error:  # The key is encrypted.

@@ -72,8 +72,8 @@ class ClusterAdmin:
     ) -> None:
         """Connect to any of `host:port[,host:port]`.
 
-        Configs of topics are cached for `configs_kept_s`. `writing` is entered for each request that changes
-        something, with the seconds that the request may take; exceptions of `writing` are passed on.
+        Configs of topics are cached for `configs_kept_s`. The context `writing(seconds)` is entered around each request
+        that changes something and may take so many seconds; exceptions of `writing` are passed on.
         """
         self.bootstrap = bootstrap
         self._clock = clock
@@ -140,7 +140,7 @@ class ClusterAdmin:
         return state.with_overrides(found)
 
     def _troubles(self, described: Sequence[Mapping[str, Any]]) -> tuple[Trouble, ...]:
-        """Return the partitions that are offline or under-replicated, with a text about records that were lost."""
+        """Return the offline and under-replicated partitions; ask for lost records, and for min.insync.replicas."""
         found = tuple(_troubles(described))
         lost = lost_partitions(self.client, sorted({each.topic for each in found if each.offline}))
         behind = {each.topic for each in found if not each.offline}
@@ -208,7 +208,7 @@ class ClusterAdmin:
         return [each.to_dict() for each in answer.results]
 
     def disks(self, broker_ids: Collection[int]) -> Disks:
-        """Return the online log dirs of the brokers that answer, and the replicas in them."""
+        """Return the online log dirs and their replicas; a broker that does not answer is logged and left out."""
         online: dict[int, list[Mapping[str, Any]]] = {}
         for broker_id in broker_ids:
             try:
@@ -224,7 +224,10 @@ class ClusterAdmin:
         )
 
     def prefer_log_dirs(self, placed: Mapping[NewReplica, str]) -> None:
-        """Choose the log dirs of future replicas (KIP-113); ignore that brokers answer REPLICA_NOT_AVAILABLE."""
+        """Ask brokers to create future replicas in these log dirs (KIP-113).
+
+        All responses are ignored, because brokers answer REPLICA_NOT_AVAILABLE although they remember the log dirs.
+        """
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             self.client.alter_replica_log_dirs(
                 {TopicPartitionReplica(*replica): path for replica, path in placed.items()}
@@ -256,13 +259,13 @@ class ClusterAdmin:
             return stray_logs(self.client, broker_ids)
 
     def alter_brokers(self, changes: Mapping[int, Mapping[str, str | None]]) -> None:
-        """Set dynamic configs of brokers; None resets a config to its default."""
+        """Set dynamic configs of brokers; None resets a config to its default. Refusals of the brokers are ignored."""
         resources = [ConfigResource("BROKER", str(broker), operations(each)) for broker, each in changes.items()]
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             self.client.alter_configs(resources, raise_on_unknown=False)
 
     def balance_leaders(self) -> None:
-        """Elect the preferred replica as leader of each partition, if it is in sync."""
+        """Elect the preferred replica as leader of each partition, if it is in sync. Failed elections are ignored."""
         with reachable(), self._writing(REQUEST_TIMEOUT_S):
             self.client.elect_leaders(PREFERRED, raise_errors=False)
 
@@ -282,7 +285,7 @@ class ClusterAdmin:
             return features.raise_metadata_version(self.client, level, REQUEST_TIMEOUT_S)
 
     def forget_brokers(self, count: int) -> list[int]:
-        """Unregister the fenced brokers with an id of at least `count` and without replicas; return their ids."""
+        """Unregister the fenced brokers with an id of at least `count` and no replicas; return their ids."""
         with reachable():
             cluster = self.client.ask(DescribeClusterRequest(include_fenced_brokers=True))
             gone = [each.broker_id for each in cluster.brokers if each.is_fenced and each.broker_id >= count]

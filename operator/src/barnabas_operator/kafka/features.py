@@ -18,11 +18,14 @@ from barnabas_operator.planning.cluster_state import MetadataVersions
 UPGRADE: Final = 1
 """The upgrade type (KIP-584) with which brokers refuse to lower a level."""
 BEFORE_LEVELS: Final = Supported(1, 1)
-"""The supported range of levels for a broker that does not report the feature metadata.version."""
+"""The supported levels of a broker that does not report the feature METADATA_LEVEL."""
 
 
 def metadata_versions(client: Any) -> MetadataVersions | None:
-    """Return the finalized and the highest supported metadata version; None if the broker lacks the feature."""
+    """Return the finalized metadata version, and the highest one that the broker which responds supports.
+
+    Return None if this broker does not report the feature, as in Apache Kafka.
+    """
     found = client.describe_features().get(METADATA_LEVEL, {})
     if not found.keys() >= {"supported", "finalized"}:
         return None

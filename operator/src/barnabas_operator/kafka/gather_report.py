@@ -183,7 +183,7 @@ def _member(member: Mapping[str, Any]) -> MemberReport:
 def _lags(
     committed: Mapping[TopicPartition, int], logs: _Logs, members: Iterable[MemberReport]
 ) -> tuple[LagReport, ...]:
-    """Return the lag of each partition that the group reads, has committed to, or is assigned."""
+    """Return a row for each partition in which the group has a lag, a committed offset or an assigned member."""
     owners = {TopicPartition(*key): member.client_id for member in members for key in member.partitions}
     counted = set(partitions_read(committed, lambda topic: logs.topics.get(topic, ())))
     return tuple(

@@ -132,7 +132,7 @@ class GroupAdmin:
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> Refused | None:
         """Delete committed offsets of the group; return the first refusal, or None.
 
-        The offsets of a deleted topic were deleted with it.
+        A group or topic that does not exist is no refusal, because its offsets do not exist either.
         """
         of_topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
         of_partition = of_topic.OffsetDeleteRequestPartition
@@ -213,9 +213,9 @@ class GroupAdmin:
         return self._leaders.get(partition, NOBODY)
 
     def _ask_coordinator(self, group_id: str, request: Any) -> Any:
-        """Send a request to the coordinator.
+        """Return the response of the group's coordinator, which is found first if it is unknown.
 
-        Raises ClusterUnreachable if the coordinator does not answer, so that the outcome is unknown.
+        Raise ClusterUnreachable if there is no coordinator, or it does not answer; the request may have had its effect.
         """
         if group_id not in self._coordinators:
             for _, why in self._find_coordinators([group_id]):

@@ -45,7 +45,8 @@ class GroupLooks:
     def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
         """Read the state and progress of these groups, in a few requests to each broker.
 
-        Raises ClusterUnreachable if no broker answers.
+        A group that no broker lists any more is left out once, and is NOT_FOUND from the next call on, because its
+        coordinator may be moving. Raises ClusterUnreachable if no broker answers.
         """
         try:
             asking = Asking(connected())
@@ -67,7 +68,7 @@ class GroupLooks:
         return Looked(found, "; ".join(dict.fromkeys((*map(str, asking.failures), *_away(chosen), *_missed(missed)))))
 
     def _remember(self, chosen: Chosen, group_ids: Collection[str]) -> None:
-        """Remember the topics of each group; a group that no broker reports keeps its earlier topics."""
+        """Remember the topics of each group; a group that no broker reports keeps its topics unless it is gone."""
         now = {group_id: _topics(chosen, group_id) for group_id in chosen.readings.groups}
         before = {each: self._topics[each] for each in group_ids if each in self._topics}
         gone = set(group_ids) - now.keys() - chosen.readings.silent if chosen.readings.is_complete else set()
@@ -81,7 +82,7 @@ def _away(chosen: Chosen) -> Iterator[str]:
 
 
 def _missed(group_ids: Collection[str]) -> Iterator[str]:
-    """Yield a message if no broker lists some groups any more, for example because their coordinator moves."""
+    """Yield a message that names the groups which no broker lists any more, if there are any."""
     if group_ids:
         yield f"no broker lists the groups {_named(group_ids)} any more"
 

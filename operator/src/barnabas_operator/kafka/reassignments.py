@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 
 
 def reassignments(client: Any) -> Moves:
-    """Return the active reassignments, from the broker that receives reassignments and knows them first.
+    """Return the active reassignments, as the broker to which they are sent reports them; it knows them first.
 
-    Raises KafkaError.
+    If that broker fails, another broker is asked. Raises KafkaError.
     """
     return _of_mover(client, lambda broker_id: _reassignments(client, broker_id))
 

@@ -11,9 +11,9 @@ MECHANISM: Final = ScramMechanism.SCRAM_SHA_512
 
 
 def set_passwords(client: Any, passwords: Mapping[str, str], gone: Collection[str]) -> None:
-    """Set these SCRAM passwords, and delete those of the users in `gone`.
+    """Delete the SCRAM passwords of the users in `gone`, and then set these passwords.
 
-    Raises ClusterUnreachable if no broker answers, or if the brokers refuse a password.
+    Raise ClusterUnreachable if no broker answers, or if the brokers refuse to set a password.
     """
     changes = [UserScramCredentialUpsertion(user, MECHANISM, password) for user, password in passwords.items()]
     with reachable():

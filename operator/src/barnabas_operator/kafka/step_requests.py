@@ -111,7 +111,7 @@ def _refusal(code: int, message: str | None) -> StepRefused | None:
 
 
 def _alteration_refusal(answer: str) -> StepRefused | None:
-    """Parse kafka-python's text about a changed config: `OK`, or `[Error 40] InvalidConfigurationError: why`."""
+    """Return the refusal in kafka-python's text, such as `[Error 40] InvalidConfigurationError: why`; None for `OK`."""
     if answer == "OK":
         return None
     match = _ALTER_ERROR.fullmatch(answer)

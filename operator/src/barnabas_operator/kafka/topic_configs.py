@@ -22,7 +22,7 @@ class _Heard(NamedTuple, Generic[Value]):
 
 
 class TopicAnswers(Generic[Value]):
-    """A cache of values of topics, each kept for `kept_s` by the clock `now_s`."""
+    """A cache of values of topics, which `ask` reads from the brokers. Each value is used for `kept_s` seconds."""
 
     def __init__(self, ask: Ask[Value], client: Any, kept_s: float, now_s: Callable[[], float]) -> None:
         self._ask = ask
@@ -34,7 +34,7 @@ class TopicAnswers(Generic[Value]):
     def of(self, ids: Mapping[str, str]) -> dict[str, Value]:
         """Return the values by topic name; `ids` has the topic ids by name.
 
-        A cached value is not used for a topic that was deleted and created again.
+        A cached value is not used for a topic that was deleted and created again. All other topics leave the cache.
         """
         now_s = self._now_s()
         kept = {

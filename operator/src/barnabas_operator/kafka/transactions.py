@@ -55,7 +55,10 @@ class TransactionsReport:
 
 
 def gather_transactions(client: Any, *, with_ended: bool) -> TransactionsReport:
-    """Return the transactions of all brokers, including ended transactions if `with_ended`. Raises KafkaError."""
+    """Return all transactions that coordinators know, and all open transactions in partitions. Raises KafkaError.
+
+    Ended transactions are included only if `with_ended` is true.
+    """
     known = _transactions(client, None if with_ended else UNDECIDED)
     return TransactionsReport(transactions=known, open=_open(client, _held_back(client), known))
 
@@ -98,7 +101,7 @@ def _transactions(client: Any, states: Sequence[str] | None) -> tuple[Transactio
 
 
 def _held_back(client: Any) -> Mapping[Any, int]:
-    """Return the number of offsets that open transactions hold back, by partition, without partitions with 0."""
+    """Return the partitions with open transactions, each with the number of offsets that the transactions hold back."""
     led = [
         structs.TopicPartition(topic["name"], partition["partition_index"])
         for topic in client.describe_topics()

@@ -44,7 +44,7 @@ Failures = Iterator[tuple[str, StepRefused]]
 
 
 def cluster_users(client: Any) -> ClusterUsers:
-    """Return all users of the brokers. Raises ClusterUnreachable if no broker answers."""
+    """Return all users with a SCRAM password, an ACL or a quota. Raises ClusterUnreachable if no broker answers."""
     with reachable():
         mechanisms, acls, quotas = _mechanisms(client), _acls(client), _quotas(client)
     names = {*mechanisms, *(acls or ()), *quotas}
@@ -231,4 +231,7 @@ _SENDERS: Final[Mapping[type, Callable[[Any, Any], Failures]]] = {
     SetQuotas: _set_quotas,
     SetPassword: _set_passwords,
 }
-"""The order of the steps, so that a user that can log in never has more rights than declared."""
+"""The functions that carry out each kind of step, in the order in which the kinds are carried out.
+
+In this order, a user that can log in never has more rights than declared.
+"""

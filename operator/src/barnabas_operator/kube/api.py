@@ -24,7 +24,7 @@ TWO_BUDGETS: Final = "more than one PodDisruptionBudget"  # The API server's mes
 
 
 Selector = Mapping[str, str | Collection[str]]
-"""The allowed values of each label. An empty string allows any value."""
+"""The allowed values of each label that an object must have. An empty string allows any value."""
 Writing = Callable[[], AbstractContextManager[float]]
 
 
@@ -33,7 +33,7 @@ def _always() -> AbstractContextManager[float]:
 
 
 class KubeUnreachable(Exception):
-    """The error that the API server does not answer, or cannot answer now."""
+    """The error that the API server does not answer, or is overloaded or broken (429, 500 and above)."""
 
 
 class KubeRefused(Exception):
@@ -197,7 +197,10 @@ class KubeApi:
         body: Json | None = None,
         content_type: str = "application/json",
     ) -> dict[str, Any]:
-        """Send a request; return the body of the response."""
+        """Send a request, within `writing` if it changes something; return the JSON body of the response.
+
+        Raise KubeRefused for an error response, and KubeUnreachable if the API server does not answer in time.
+        """
         is_write = method != "GET" and "dryRun" not in (query or {})
         with self._writing() if is_write else _always() as seconds_max:
             return await self._request(method, path, query or {}, body, content_type, min(REQUEST_S_MAX, seconds_max))
@@ -232,7 +235,8 @@ def _chosen(values: Selector) -> str:
 def _refusal(what: str, status: int, body: bytes) -> Exception:
     """Return the exception for an error response to the request `what`.
 
-    The statuses 429 and 500 and above become KubeUnreachable, except when a PodDisruptionBudget forbids an eviction.
+    The statuses 429 and 500 and above become KubeUnreachable. The exceptions are KubeRefused with INVALID for an object
+    of an unknown kind, and with TOO_MANY if PodDisruptionBudgets prevent an eviction.
     """
     text = body.decode(errors="replace")
     try:

@@ -16,21 +16,22 @@ HAVE_OR_HAD_A_VOLUME: Final = ("Bound", "Lost")
 
 
 async def claims_of(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
-    """Return the claims that are not being deleted. Raises KubeUnreachable and KubeRefused."""
+    """Return the claims of a Cluster's brokers, except those in deletion. Raises KubeUnreachable and KubeRefused."""
     return [claim for claim in await claims_there(api, cluster) if not claim.is_ending]
 
 
 async def claims_there(api: KubeApi, cluster: Cluster) -> list[BrokerClaim]:
-    """Return all claims, even if they are being deleted. Raises KubeUnreachable and KubeRefused."""
+    """Return all claims of a Cluster's brokers, even those in deletion. Raises KubeUnreachable and KubeRefused."""
     namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
     listed = await api.listing(CLAIM, namespace, {CLUSTER_LABEL: name})
     return [claim for each in listed for claim in _claims(each, name)]
 
 
 async def storage_classes(api: KubeApi, cluster: Cluster) -> StorageClasses:
-    """Return the storage classes, and also the class names of PersistentVolumes that were created manually.
+    """Return the storage classes. Raises KubeUnreachable and KubeRefused.
 
-    Raises KubeUnreachable and KubeRefused.
+    If the Cluster declares a class that does not exist, the class names of PersistentVolumes are added, because volumes
+    that were created manually need no StorageClass.
     """
     classes = storage_classes_of(await api.listing("StorageClass", None, {}))
     if not any(map(classes.lacks, cluster.spec.storage.volumes)):
@@ -40,7 +41,7 @@ async def storage_classes(api: KubeApi, cluster: Cluster) -> StorageClasses:
 
 
 async def mark_emptied(api: KubeApi, cluster: Cluster, claim: BrokerClaim, *, is_emptied: bool) -> None:
-    """Label a claim of a drained broker, or remove the label. Raises KubeUnreachable and KubeRefused."""
+    """Label a claim whose broker was drained, or remove the label. Raises KubeUnreachable and KubeRefused."""
     change = {"metadata": {"labels": {EMPTIED_LABEL: "true" if is_emptied else None}}}
     await api.patch(CLAIM, cluster.metadata.namespace or "default", claim.name, change)
 

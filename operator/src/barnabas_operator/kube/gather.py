@@ -91,7 +91,7 @@ def _stage(found: Json) -> SecurityStage:
 
 
 def addresses_given(broker_set: Json) -> Mapping[str, str]:
-    """Return the external addresses that a StatefulSet's brokers advertise; empty if the annotation is invalid."""
+    """Return the external addresses that brokers advertise, from an annotation of the StatefulSet; empty if invalid."""
     return foreign_json(broker_set["metadata"].get("annotations", {}).get(GIVEN, "{}"), dict[str, str]) or {}
 
 
@@ -131,7 +131,7 @@ def _pod(cluster: Cluster, broker_id: int, found: Json, node: Json, account_uid:
         trouble=pod_trouble(found),
         volumes=frozenset(_claim_templates(found)),
         host_ip=status.get("hostIP", ""),
-        # If a node has several addresses of a type, the first address is used, as by the kubelet.
+        # The first of several addresses of a type must win, as in the kubelet, so later addresses are inserted first.
         node_addresses={
             each["type"]: each["address"] for each in reversed(node.get("status", {}).get("addresses", ()))
         },

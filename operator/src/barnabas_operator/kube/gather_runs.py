@@ -45,7 +45,8 @@ async def gather_runs(
     chosen = {**maintenance_selector(cluster), **named}
     jobs = await api.listing("Job", namespace, chosen)
     applications, unknown = await _applications(api, namespace, chosen) if of_kubeflow else ([], "")
-    pods = await api.listing("Pod", namespace, chosen)  # Pods are listed last, so that no ended Job has live pods.
+    # Pods are listed after Jobs. Otherwise a Job could end in between, and its pods would still seem to be alive.
+    pods = await api.listing("Pod", namespace, chosen)
     pods_of: defaultdict[str, list[Json]] = defaultdict(list)
     for pod in pods:
         pods_of[_run_of(pod)].append(pod)

@@ -28,7 +28,7 @@ class Nodes:
         return self._found
 
     async def of(self, names: Collection[str]) -> Mapping[str, Json]:
-        """Return at least the existing nodes among `names`, by name. Raises KubeUnreachable and KubeRefused."""
+        """Return the cached nodes by name; read missing `names` first. Raises KubeUnreachable and KubeRefused."""
         new = [name for name in names if name not in self._found]
         found = await asyncio.gather(*(self._api.get("Node", None, name) for name in new))
         self._found |= {name: node for name, node in zip(new, found, strict=True) if node is not None}

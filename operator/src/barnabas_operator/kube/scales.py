@@ -40,7 +40,7 @@ class Scales:
         )
 
     async def scale(self, target: ScaleTarget, seen: TargetScale, replicas: int) -> TargetScale | Refusal:
-        """Set the replicas by the subresource `scale`, like an autoscaler."""
+        """Set the replicas by the subresource `scale`, like an autoscaler; return the new scale."""
         change = {"metadata": {"resourceVersion": seen.version}, "spec": {"replicas": replicas}}
         done = await self._api.patch(target.kind, self._namespace, target.name, change, subresource="scale")
         if done is None:

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 LEASE: Final = "Lease"
 IDLE_POLL_S: Final = 0.05
 LOOK_S: Final = RENEW_S / 2
-"""The time limit for reading the lease, short enough for a second try before the lease must be renewed."""
+"""The time limit in seconds for reading the lease, short enough for a second try within RENEW_S."""
 
 
 class Election:
@@ -53,15 +53,15 @@ class Election:
             await self._clock.sleep(min(RETRY_S, self._next_s() or RETRY_S))
 
     def _next_s(self) -> float:
-        """Return the seconds until this operator loses the lease, or may acquire it; 0 if unknown."""
+        """Return the seconds for which this operator may act, or after which it may acquire the lease; 0 if unknown."""
         if self._leadership.is_held:
             return self._leadership.acts_for_s
         return free_in_s(self._seen, self._clock.monotonic_s()) if self._seen is not None else 0.0
 
     async def resign(self) -> None:
-        """Release the lease after every write that has begun has ended. `run` must have been cancelled.
+        """Forbid new writes, wait for the end of those that have begun, and release the lease.
 
-        A lease that another operator has acquired meanwhile is left unchanged.
+        `run` must have been cancelled. A lease that another operator has acquired meanwhile is left unchanged.
         """
         if not self._leadership.is_held:
             return
@@ -76,7 +76,7 @@ class Election:
             log.warning("the lease %s/%s could not be released, and will expire: %s", *self._lease, error)
 
     async def _attempt(self) -> None:
-        """Try once to acquire or renew the lease, for at most the remaining time of the lease."""
+        """Try once to acquire or renew the lease, for at most the remaining time of leadership; log any failure."""
         acts_for_s = self._leadership.acts_for_s
         try:
             async with self._clock.timeout(acts_for_s if acts_for_s > 0 else RENEW_S):

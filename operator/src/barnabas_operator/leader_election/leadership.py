@@ -35,12 +35,12 @@ class Leadership:
 
     @property
     def is_held(self) -> bool:
-        """True if this operator holds the lease."""
+        """True if this operator may begin writes: it acquired or renewed the lease within the last RENEW_S seconds."""
         return self._clock() < self._acts_until_s
 
     @property
     def acts_for_s(self) -> float:
-        """The seconds for which this operator may act unless it renews the lease."""
+        """The seconds for which this operator may begin writes unless it renews the lease; negative if it may not."""
         return self._acts_until_s - self._clock()
 
     @property
@@ -55,7 +55,7 @@ class Leadership:
             self._acts_until_s, self._ends_at_s = asked_at_s + RENEW_S, asked_at_s + DURATION_S
 
     def stop(self) -> None:
-        """Forbid new writes."""
+        """Forbid new writes until `renewed` is called."""
         with self._lock:
             self._acts_until_s = -math.inf
 

@@ -38,7 +38,7 @@ class Inventory:
         """Return the Cluster that a resource belongs to, which may not exist.
 
         The field `spec.cluster` takes precedence over `status.cluster`. A resource with neither belongs to the only
-        Cluster of its namespace, and to no Cluster if there are several. A Cluster belongs to itself.
+        Cluster of its namespace, or to none (None) unless there is exactly one. A Cluster belongs to itself.
         """
         return key_of(body) if body["kind"] == CLUSTER.name else self._cluster_at(_named(body))
 
@@ -66,7 +66,7 @@ class Inventory:
         return ((each, other) for each, other in there.items() if each != name and self.cluster_of(other) == cluster)
 
     def strays(self) -> Iterator[Json]:
-        """Yield resources whose Cluster does not exist, or which name no Cluster although there are several."""
+        """Yield resources whose Cluster does not exist, or which name no Cluster, unless the namespace has just one."""
         for members in self._members.values():
             for named, bodies in members.by_named():
                 if self._cluster_at(named) not in self.clusters:
@@ -101,7 +101,7 @@ class Inventory:
 
 
 class _Members:
-    """The resources of one kind, with indexes."""
+    """The resources of one kind, with indexes by Cluster and by name in Kafka."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind

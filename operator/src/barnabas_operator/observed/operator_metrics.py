@@ -80,7 +80,7 @@ class OperatorMetrics:
         self.registry.register(self._resources)
 
     async def page(self) -> bytes:
-        """Return the response to a scrape. A thread formats it, because the text for 10,000 Topics takes long."""
+        """Return the text of all metrics. A thread formats it, because formatting takes long with 10,000 Topics."""
         self._resources.look()
         return await asyncio.to_thread(generate_latest, self.registry)
 
@@ -91,7 +91,10 @@ class OperatorMetrics:
         is_leader.set_function(lambda: float(leadership.is_held))
 
     def round_ended(self, cluster: Key, seconds: float, is_good: bool) -> None:
-        """Count one reconciliation. Both outcomes get a series, because a rate needs an earlier sample of 0."""
+        """Count one reconciliation, and observe its duration.
+
+        Successes and failures both get a series, because a rate needs an earlier sample of 0.
+        """
         self._rounds.labels(*cluster).inc()
         self._good.labels(*cluster).inc(is_good)
         self._failed.labels(*cluster).inc(not is_good)
@@ -130,7 +133,7 @@ class _Resources(Collector):
         self._certificates: list[tuple[tuple[str, str, str], float]] = []
 
     def look(self) -> None:
-        """Copy the facts from the inventory.
+        """Copy what `collect` needs from the inventory.
 
         Call this method in the thread of the event loop, because that thread changes the inventory.
         """
@@ -154,7 +157,7 @@ class _Resources(Collector):
         ]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the metrics of all resources."""
+        """Yield the metrics of all resources, as `look` last copied them."""
         rows = self._rows
         for name, text, only_paused in (
             ("barnabas_resources", "Number of resources that the operator watches.", False),

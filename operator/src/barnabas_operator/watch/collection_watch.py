@@ -95,7 +95,10 @@ class CollectionWatch:
         self._version = int(body["metadata"]["resourceVersion"])
 
     def _process(self, body: Json, *, is_gone: bool) -> None:
-        """Call `hear`; log and count an exception, so that one object does not stop the watch."""
+        """Remember or forget the object, and call `hear`.
+
+        An exception is logged and reported to `on_error`, so that one object does not stop the watch.
+        """
         key = key_of(body)
         self._known.pop(key, None)
         if not is_gone:

@@ -31,7 +31,10 @@ async def run_by_kopf(
     ending: asyncio.Event,
     clock: LoopClock,
 ) -> None:
-    """Run until a signal, or until `ending` is set. The watches of kopf are switched off."""
+    """Run kopf until a signal, or until `ending` is set; kopf calls `start` at the beginning and `stop` at the end.
+
+    The watches of kopf are switched off.
+    """
     registry = kopf.OperatorRegistry()
 
     @kopf.on.startup(registry=registry)

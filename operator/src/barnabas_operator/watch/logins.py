@@ -25,7 +25,8 @@ class Logins:
     async def next(self, **given: Any) -> kopf.ConnectionInfo | None:
         """Return the credentials of KUBECONFIG if it is set, or else of the pod's ServiceAccount, or else None.
 
-        kopf's default would prefer ~/.kube/config to the ServiceAccount, unlike `find_access`.
+        Each call after the first waits for PAUSE_S. kopf's default would prefer ~/.kube/config to the ServiceAccount,
+        unlike `find_access`.
         """
         number = next(self._numbers)
         if number:
