@@ -1,7 +1,7 @@
 """Spread long work over several turns of the event loop, so that other tasks run in between.
 
-A turn is limited by time and by number, because the clock of a simulation does not advance within a turn. Between two
-turns anything may change, so each item must be checked when its turn comes.
+A turn has limits for its time and for its number of items, because the clock of a simulation does not advance within a
+turn. Between two turns anything may change, so an item must be checked just before it is handled.
 """
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence

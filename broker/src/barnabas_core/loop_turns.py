@@ -29,7 +29,7 @@ class LongestPart:
         self.now_s: Callable[[], float] = float
         """The clock in seconds, set by the selector that measures turns."""
         self.seconds = SHORT_S
-        """The seconds of the longest piece of work, reset to SHORT_S after each turn that raised them."""
+        """The seconds of the longest piece of work in this turn, or SHORT_S if none has taken longer."""
         self.what = NOTHING_NAMED
 
     def took(self, what: str, seconds: float) -> None:

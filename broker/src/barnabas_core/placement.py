@@ -55,7 +55,7 @@ def _spread(brokers: Sequence[int], first: int, distance: int, replicas: int) ->
 
 
 def _alternate_racks(racks: Mapping[int, str]) -> list[int]:
-    """Return the brokers with alternating racks, in the order of racks and broker ids."""
+    """Return the brokers with alternating racks: the lowest id of each rack, then the second lowest, and so on."""
     queues = {rack: sorted(b for b, r in racks.items() if r == rack) for rack in sorted(set(racks.values()))}
     longest = max(map(len, queues.values()))
     return [queue[turn] for turn in range(longest) for queue in queues.values() if turn < len(queue)]

@@ -54,7 +54,7 @@ class _Details(msgspec.Struct):
 
 
 class Status(msgspec.Struct):
-    """The Kubernetes Status object, which the API server sends instead of another object."""
+    """The Kubernetes Status object, which the API server sends in an error response."""
 
     message: str = ""
     reason: str = ""
@@ -63,7 +63,7 @@ class Status(msgspec.Struct):
 
 
 def parse_status(body: bytes) -> Status:
-    """Parse a Status. If the body is none, such as a proxy's error page, its first 200 bytes become the message."""
+    """Parse a Status. From any other body, such as a proxy's error page, the first 200 bytes become the message."""
     try:
         return msgspec.json.decode(body, type=Status)
     except msgspec.MsgspecError:
@@ -111,7 +111,7 @@ class ApiClient:
         *,
         timeout_s: float,
     ) -> Answer:
-        """Return the response to one request. Raise NoAnswer if there is no response in time; this ends all streams."""
+        """Return the response to one request. Raise NoAnswer if there is none; a timeout also ends all streams."""
         what = f"{method} {self._access.server}{path}"
         try:
             async with asyncio.timeout(timeout_s):

@@ -132,7 +132,7 @@ class HttpServer:
                 await _answer(connection, request, page, channel)
 
     async def _close(self, channel: PlainChannel, writer: asyncio.StreamWriter) -> None:
-        """Close the connection, which counts as open until its last bytes are sent."""
+        """Close the connection, which counts as open until its last bytes are sent or ANSWER_S_MAX have passed."""
         channel.close()
         try:
             async with asyncio.timeout(ANSWER_S_MAX):

@@ -184,7 +184,7 @@ class UsableConfig(NamedTuple):
 
 
 def _set_by(problem: ConfigProblem, dynamic: Collection[str]) -> ConfigProblem:
-    """Return the problem under the name of the dynamic config that causes it, even if it names a setting of the file.
+    """Return the problem, or rename it if a dynamic config causes the problem of a setting in the file.
 
     The file alone is valid, so the dynamic one of two settings that contradict each other is at fault.
     """

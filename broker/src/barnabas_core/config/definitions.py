@@ -257,7 +257,7 @@ def parse_value(definition: ConfigDefinition, text: str) -> Value:
 
 
 def _in_digits(definition: ConfigDefinition, text: str) -> str:
-    """Return a hint that replaces a value with a unit, such as `7d`, by its number, if that number is valid."""
+    """Return a hint with the number for a value with a unit, such as `7d`; empty if there is no valid number."""
     number = written_out(definition.name, text) if definition.type in _BITS else None
     if number is None or not -(limit := 1 << (_BITS[definition.type] - 1)) <= number < limit:
         return ""

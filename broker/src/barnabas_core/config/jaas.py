@@ -74,7 +74,7 @@ def _options(words: list[tuple[str, bool]]) -> Iterator[tuple[str, str]]:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield each word, quoted text or sign, and True if it is a sign."""
+    """Yield the text of each token, and True if the token is one of the signs `=` and `;`. Raise InvalidJaas."""
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)

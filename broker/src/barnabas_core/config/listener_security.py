@@ -53,7 +53,7 @@ class ListenerSecurity:
     texts: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def setting(self, config: str, mechanism: str = "") -> str:
-        """Return the full name under which `config` is set for this listener, for error messages."""
+        """Return the most specific name under which `config` is set for this listener; without any, `config` itself."""
         prefix = f"listener.name.{self.name.lower()}."
         names = (f"{prefix}{mechanism.lower()}.{config}", f"{prefix}{config}")
         return next((name for name in names[0 if mechanism else 1 :] if name in self.texts), config)

@@ -43,7 +43,7 @@ class Listeners:
 
     @property
     def only_between_brokers(self) -> str | None:
-        """The name of the listener that only brokers use; None if clients use the same listener."""
+        """The name of the listener between brokers; None if clients use it, too, because there is no other listener."""
         return self.inter_broker if len(self.bound) > 1 else None
 
 
@@ -166,7 +166,7 @@ def _name_with(protocol: str, bound: tuple[Endpoint, ...], protocols: Mapping[st
 
 
 def reachable(advertised: Iterable[Endpoint], host: str, ports: Iterable[int]) -> tuple[Endpoint, ...]:
-    """Return the advertised endpoints, with `host` for a missing host and the bound port for port 0."""
+    """Return the advertised endpoints; `host` replaces hosts that mean every interface, and the bound port port 0."""
     return tuple(
         replace(each, host=host if each.host in ("", *_EVERYWHERE) else each.host, port=each.port or port)
         for each, port in zip(advertised, ports, strict=True)

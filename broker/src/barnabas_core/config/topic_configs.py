@@ -125,7 +125,7 @@ def check_topics_under(topics: Mapping[str, Mapping[str, str]], broker: BrokerCo
 
 
 def _in_force(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -> Value:
-    """Return the effective value of one setting, because computing all settings of a topic takes four times as long."""
+    """Return the effective value of one setting; computing all settings of a topic would take four times as long."""
     try:
         return _parse(name, overrides[name]) if name in overrides else _inherited(name, broker)
     except InvalidConfig:
