@@ -97,7 +97,10 @@ class Asking:
         return int(self.client.connections.broker_version_data.api_version(request)) >= version
 
     async def _any(self, request: Request) -> tuple[int, Answer | KafkaError]:
-        """Return a broker and its response or error. Raise ClusterUnreachable if no broker is left to try."""
+        """Send the request to a broker that has not failed in this round; return its id, and its response or error.
+
+        Raise ClusterUnreachable if all known brokers have failed.
+        """
         likely = self.client.connections.least_loaded_node()
         known = [likely, *(each.node_id for each in self.client.connections.cluster.brokers())]
         broker_id = next((each for each in known if each is not None and each not in self._silent), None)
@@ -113,7 +116,7 @@ class Asking:
     def _send(self, broker_id: int, request: Request) -> Any:
         try:
             return self.client.connections.send(request, node_id=broker_id)
-        except KafkaError as error:  # The client does not know the broker, or has refused the request.
+        except KafkaError as error:  # The client does not know the broker, or cannot send the request.
             return error
 
 

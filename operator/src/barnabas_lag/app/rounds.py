@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 PATIENCE_MIN_S: Final = 60.0
 PATIENCE_ROUNDS: Final = 2
 STALE_ROUNDS: Final = 4
-"""The number of rounds without an answer after which old values are no longer exported."""
+"""The number of rounds without an answer after which the last known values are no longer exported."""
 STALE_MIN_S: Final = 30.0
 WITHOUT_RETENTION: Final = "the time until offsets expire is not exported, because the setting %s is unknown: %s"
 CUT_OFF: Final = (
@@ -72,7 +72,7 @@ class Rounds:
         return self.clocks.steady_s() - self._read_s
 
     def page(self) -> bytes:
-        """Return the metrics of the last answered round; empty if STALE_MIN_S and STALE_ROUNDS rounds have passed."""
+        """Return the metrics of the last answered round; empty after STALE_ROUNDS intervals, at least STALE_MIN_S."""
         is_stale = self.age_s() > max(STALE_MIN_S, STALE_ROUNDS * self.options.interval_s)
         return b"" if is_stale else self._page
 

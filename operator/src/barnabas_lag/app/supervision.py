@@ -9,7 +9,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 HANG_MIN_S: Final = 120.0
-"""The seconds after which a round may count as hanging; a round may wait almost as long for silent brokers."""
+"""The shortest time in seconds after which a round counts as hanging, because silent brokers may delay it so long."""
 HANG_ROUNDS: Final = 4
 
 

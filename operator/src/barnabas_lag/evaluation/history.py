@@ -119,8 +119,8 @@ class History:
     ) -> None:
         """Record the progress of a group.
 
-        `heard` has the partitions of the group that the previous round read. In the others the time without answers
-        does not count as time with lag.
+        `heard` has the partitions of the group that the previous round read. In other partitions the time since their
+        last answer does not count as time with lag.
         """
         before = {
             each: known if each in heard else after_silence(known, now_s)

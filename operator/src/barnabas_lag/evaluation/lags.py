@@ -22,7 +22,7 @@ class PartitionLag(NamedTuple):
     """The next offset to read minus the log start offset; a negative number counts offsets that were deleted unread."""
     seconds: float | None
     retention_percent: float
-    """The unread share of the retained records in percent; at 100 unread records are being deleted."""
+    """The unread share of the retained records in percent; at 100, retention deletes unread records."""
     status: Status
 
 

@@ -39,12 +39,13 @@ class Progress:
     looked_s: float
     moves: tuple[float, ...]
     behind_since_s: float | None
-    """The time of the first round with lag since the last commit, or since the last round without lag; None if no lag.
+    """The time when the present period with lag began; None without lag.
 
-    After a period without answers, the length of the period is added, so that the period does not count.
+    A commit that moves the offset begins a new period. The length of a time without answers is added, so that this time
+    does not count.
     """
     waits_s: tuple[float, ...] = ()
-    """The seconds from the first round with lag to the commit, for each of the last commits that moved the offset."""
+    """The length in seconds of the period with lag that each of the last commits ended, 0 if there was no lag."""
     caught_up_s: float | None = None
     """The last time when there was no lag."""
     lag_when_moved: int = 0

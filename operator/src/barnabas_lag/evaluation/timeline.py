@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 POINTS_MAX: Final = 128
 POINTS_KEPT: Final = 96
 KEPT_GAP: Final = 0.2
-"""The maximum time between two neighbours when points between them are removed, as a share of the older one's age."""
+"""The largest gap in time that the removal of points may leave, as a share of the age of the point before the gap."""
 ASKED_GAP: Final = 0.05
-"""The maximum time between the points around a record whose write time is exact enough, so that no request is sent.
+"""The largest gap in time between the points around a record for which the record needs no request.
 
-The time is a share of the age of the point before the record.
+The gap is a share of the age of the point before the record.
 """
 GAP_MIN_S: Final = 1.0
 
@@ -110,7 +110,7 @@ class Timeline:
             self._insert(index + 1, found + 1, time_s)
 
     def _answered_first(self, offset: int, found: Found | None) -> None:
-        """Add points for the response about a record that is older than all points; None if no record was found."""
+        """Add points for the response about a record that is older than all points; `found` may be None."""
         oldest = min(found.offset, offset) if found else offset
         time_s = found.time_s if found else self._times[0]
         self._insert_found(0, oldest, min(time_s, self._times[0]), offset)

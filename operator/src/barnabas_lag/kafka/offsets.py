@@ -16,7 +16,7 @@ Partitions = Mapping[TopicPartition, PartitionReading]
 
 
 def with_stable_offsets(asking: Asking, partitions: Partitions) -> dict[TopicPartition, PartitionReading]:
-    """Add the last stable offset to each partition whose leader reports it."""
+    """Return the partitions, with the last stable offset if the leader reports it."""
     if not asking.supports(ListOffsetsRequest, ISOLATION_VERSION):
         return dict(partitions)
     latest = dict.fromkeys(partitions, LATEST)
@@ -28,7 +28,7 @@ def with_stable_offsets(asking: Asking, partitions: Partitions) -> dict[TopicPar
 
 
 def with_ends(asking: Asking, partitions: Partitions) -> dict[TopicPartition, PartitionReading]:
-    """Add the start and end offsets to each partition whose leader reports both."""
+    """Return the partitions, with the start and end offsets if the leader reports both."""
     oldest = _log_offsets(asking, partitions, dict.fromkeys(partitions, EARLIEST))
     ends = _log_offsets(asking, partitions, dict.fromkeys(partitions, LATEST))
     return {

@@ -146,7 +146,7 @@ def _run(cluster: Cluster, entry: MaintenanceEntry) -> MaintenanceJob:
 
 
 def _log_what_failed(cluster: Cluster, answer: object) -> None:
-    """Log that the API server did not answer; raise any other error except a refusal by the API server."""
+    """Log an answer that is a timeout or KubeUnreachable, and raise any other error except a refusal."""
     meta = cluster.metadata
     if isinstance(answer, KubeUnreachable | TimeoutError):
         log.warning("%s/%s: the API server could not dry-run the objects: %s", meta.namespace, meta.name, answer)

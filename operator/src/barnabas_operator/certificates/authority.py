@@ -75,7 +75,7 @@ class Authority:
         return self._certificate
 
     def issue(self, common_name: str, hosts: Collection[str] = (), organization: str = "") -> Pem:
-        """Return a new key with a certificate, which is a server certificate for `hosts` if there are any."""
+        """Return a new key with a client certificate, which is a server certificate, too, if there are `hosts`."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject, issuer = _subject(common_name, organization), self._certificate.subject
         identifier = _key_identifier(self._certificate)

@@ -22,9 +22,9 @@ BEFORE_LEVELS: Final = Supported(1, 1)
 
 
 def metadata_versions(client: Any) -> MetadataVersions | None:
-    """Return the finalized metadata version, and the highest one that the broker which responds supports.
+    """Return the finalized metadata version, and the highest version that the responding broker supports.
 
-    Return None if this broker does not report the feature, as in Apache Kafka.
+    Return None if the broker does not report the feature, as in Apache Kafka.
     """
     found = client.describe_features().get(METADATA_LEVEL, {})
     if not found.keys() >= {"supported", "finalized"}:

@@ -60,7 +60,7 @@ class Refused(NamedTuple):
 class GroupAdmin:
     """An admin client for groups. Call `describe` before `first_since`, because `describe` finds the leaders.
 
-    `writing` is entered for each request that changes something, with the seconds that the request may take.
+    The context `writing(seconds)` is entered around each request that changes something and may take so many seconds.
     """
 
     def __init__(self, client: Any, writing: TimedWrite) -> None:

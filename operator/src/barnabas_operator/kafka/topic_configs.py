@@ -34,7 +34,8 @@ class TopicAnswers(Generic[Value]):
     def of(self, ids: Mapping[str, str]) -> dict[str, Value]:
         """Return the values by topic name; `ids` has the topic ids by name.
 
-        A cached value is not used for a topic that was deleted and created again. All other topics leave the cache.
+        A cached value is not used for a topic that was deleted and created again. Topics that are not in `ids` are
+        dropped from the cache.
         """
         now_s = self._now_s()
         kept = {

@@ -119,9 +119,9 @@ def _quotas(client: Any) -> Mapping[str, dict[str, float]]:
 def apply_user_steps(
     client: Any, steps: Sequence[UserStep], writing: Callable[[], AbstractContextManager[object]]
 ) -> dict[str, tuple[UserStep, StepRefused]]:
-    """Carry out the steps kind by kind; return the refused step of each user.
+    """Carry out the steps kind by kind; return the refused step of each user, who gets no steps of later kinds.
 
-    The context `writing` is entered for each request. Raises ClusterUnreachable if no broker answers.
+    The context `writing()` is entered around each request. Raises ClusterUnreachable if no broker answers.
     """
     refused: dict[str, tuple[UserStep, StepRefused]] = {}
     with reachable():
@@ -135,7 +135,7 @@ def apply_user_steps(
 
 
 def _requests(steps: Iterable[UserStep]) -> Iterator[list[UserStep]]:
-    """Yield the steps of one kind in requests, which may name each user only once."""
+    """Yield the steps of one kind in requests of limited size, each with at most one step for a user."""
     request: dict[str, UserStep] = {}
     entries = 0
     for step in steps:

@@ -235,8 +235,8 @@ def _chosen(values: Selector) -> str:
 def _refusal(what: str, status: int, body: bytes) -> Exception:
     """Return the exception for an error response to the request `what`.
 
-    The statuses 429 and 500 and above become KubeUnreachable. The exceptions are KubeRefused with INVALID for an object
-    of an unknown kind, and with TOO_MANY if PodDisruptionBudgets prevent an eviction.
+    The statuses 429 and 500 and above become KubeUnreachable, all others KubeRefused. But the exception is KubeRefused
+    with INVALID for an object of an unknown kind, and with TOO_MANY if PodDisruptionBudgets prevent an eviction.
     """
     text = body.decode(errors="replace")
     try:

@@ -30,7 +30,7 @@ NUMBERS: Final = {
 COMMIT_AGE_MIN_S: Final = 900.0
 COMMIT_AGE_TRIGGERS: Final = 3
 TRIGGER_S: Final = 60.0
-"""The default interval at which a continuous archive commits."""
+"""The default interval in seconds at which a continuous archive commits."""
 
 
 class RunRow(NamedTuple):
@@ -47,7 +47,7 @@ class RunRow(NamedTuple):
     def planned(self) -> tuple[str, str]:
         """Return the sort key of a run: the creation time, and then the name, which contains the scheduled time.
 
-        Runs that were restored from a backup all have the same creation time, and may have lost the time of their end.
+        Runs that were restored from a backup all have the same creation time.
         """
         return self.created, self.name
 
