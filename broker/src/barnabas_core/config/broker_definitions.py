@@ -132,7 +132,7 @@ _SOCKETS: Final = (
         Range(1, None, also=(-1,)),
         "The bytes of requests in memory at which the broker reads no more requests; -1 means no limit.",
     ),
-    _D("connections.max.idle.ms", _LONG, 600000, Range(-1), "The maximum idle time of a connection; -1 for no limit."),
+    _D("connections.max.idle.ms", _LONG, 600000, Range(-1), "The maximum idle ms of a connection; -1 means no limit."),
     _D(
         "max.connections",
         _INT,
@@ -141,7 +141,7 @@ _SOCKETS: Final = (
         "The maximum number of open connections of this broker; by default as many as the limit of open files allows.",
         _CLUSTER,
     ),
-    _D("max.connections.per.ip", _INT, INT_MAX, _COUNT, "The maximum number of connections per address.", _CLUSTER),
+    _D("max.connections.per.ip", _INT, INT_MAX, _COUNT, "The maximum number of connections per IP address.", _CLUSTER),
     _D(
         "max.connections.per.ip.overrides",
         _STRING,
@@ -212,9 +212,9 @@ _REPLICAS: Final = (
         _COUNT,
         "The maximum size in bytes of the response to a follower's fetch.",
     ),
-    _D("replica.fetch.wait.max.ms", _INT, 500, _ANY_MS, "The maximum time that a follower's fetch waits for data."),
-    _D("replica.fetch.backoff.ms", _INT, 1000, _ANY_MS, "How long a follower waits after a failed fetch."),
-    _D("replica.socket.timeout.ms", _INT, 30000, _POSITIVE, "How long a follower waits for a response of its leader."),
+    _D("replica.fetch.wait.max.ms", _INT, 500, _ANY_MS, "The maximum time in ms that a follower's fetch waits."),
+    _D("replica.fetch.backoff.ms", _INT, 1000, _ANY_MS, "The time in ms that a follower waits after a failed fetch."),
+    _D("replica.socket.timeout.ms", _INT, 30000, _POSITIVE, "The time in ms that a follower waits for its leader."),
     _D(
         "leader.replication.throttled.rate",
         _LONG,
@@ -249,8 +249,8 @@ _REPLICAS: Final = (
 )
 
 _GROUPS: Final = (
-    _D("group.min.session.timeout.ms", _INT, 6000, _POSITIVE, "The shortest session timeout a member may ask for."),
-    _D("group.max.session.timeout.ms", _INT, 1800000, _POSITIVE, "The longest session timeout a member may ask for."),
+    _D("group.min.session.timeout.ms", _INT, 6000, _POSITIVE, "The shortest allowed session timeout in ms."),
+    _D("group.max.session.timeout.ms", _INT, 1800000, _POSITIVE, "The longest allowed session timeout in ms."),
     _D(
         "group.initial.rebalance.delay.ms",
         _INT,
@@ -274,8 +274,8 @@ _GROUPS: Final = (
         _POSITIVE,
         "The number of bytes that a group coordinator reads at once while it loads a partition.",
     ),
-    _D("offsets.retention.minutes", _INT, 10080, _POSITIVE, "How long a group without members keeps its offsets."),
-    _D("offsets.retention.check.interval.ms", _LONG, 600000, _POSITIVE, "How often expired offsets are removed."),
+    _D("offsets.retention.minutes", _INT, 10080, _POSITIVE, "The minutes that a group without members keeps offsets."),
+    _D("offsets.retention.check.interval.ms", _LONG, 600000, _POSITIVE, "The ms between removals of expired offsets."),
     _D(
         "offsets.topic.num.partitions",
         _INT,
@@ -290,7 +290,7 @@ _GROUPS: Final = (
         _REPLICATION_FACTOR,
         "The replication factor of __consumer_offsets. The topic is created once so many brokers are registered.",
     ),
-    _D("offsets.topic.segment.bytes", _INT, 104857600, Range(1048576), "The segment size of __consumer_offsets."),
+    _D("offsets.topic.segment.bytes", _INT, 104857600, Range(1048576), "The bytes of a segment of __consumer_offsets."),
     _D(
         "offsets.topic.compression.codec",
         _INT,
@@ -319,8 +319,8 @@ _PRODUCERS: Final = (
 )
 
 _TRANSACTIONS: Final = (
-    _D("transaction.max.timeout.ms", _INT, 900000, _POSITIVE, "The maximum transaction timeout of a producer."),
-    _D("transactional.id.expiration.ms", _INT, 604800000, _POSITIVE, "How long an unused transactional id is kept."),
+    _D("transaction.max.timeout.ms", _INT, 900000, _POSITIVE, "The maximum transaction timeout of a producer in ms."),
+    _D("transactional.id.expiration.ms", _INT, 604800000, _POSITIVE, "The ms that an unused transactional id is kept."),
     _D(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         _INT,
