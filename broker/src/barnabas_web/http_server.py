@@ -69,7 +69,8 @@ class HttpServer:
     async def start(self, host: str, port: int) -> int:
         """Listen and return the port; the system chooses a port if `port` is 0.
 
-        Raise OSError if the address is taken, or the host name is invalid.
+        From now on, a changed certificate or token is used. Raise OSError if the address is taken, or the host name is
+        invalid.
         """
         try:
             self._server = await asyncio.start_server(self._serve, host, port, backlog=CONNECTIONS_MAX)

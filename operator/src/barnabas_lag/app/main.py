@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def serve(options: Options, rounds: Rounds) -> int:
-    """Run rounds and serve pages until a signal, or until rounds cannot go on; return the exit code."""
+    """Run rounds and serve pages until SIGINT or SIGTERM, or until a round fails or hangs; return the exit code."""
     supervised = Supervised(rounds.run, lambda: rounds.begun_s)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: supervised.stop.set())

@@ -13,9 +13,9 @@ QUESTIONS_A_ROUND: Final = 8
 
 
 def evaluate(asking: Asking, readings: Readings, history: History, now_s: float) -> Evaluation:
-    """Evaluate `readings` with the history; `now_s` is in seconds since the epoch.
+    """Add `readings` to the history, ask leaders for unknown write times of records, and return the lags of all groups.
 
-    Raises ClusterUnreachable if no request can be sent.
+    `now_s` is in seconds since the epoch. Raises ClusterUnreachable if no request can be sent.
     """
     history.look(readings, now_s)
     for _ in range(QUESTIONS_A_ROUND):

@@ -41,7 +41,10 @@ class Committed(NamedTuple):
 
 
 def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> tuple[dict[str, Listed], bool]:
-    """Return the groups in `wanted` except share groups, and True if every broker has listed its groups."""
+    """Return the groups in `wanted` except share groups, and True if every broker has listed its groups.
+
+    Brokers that fail to list their groups are noted as failures.
+    """
     found: dict[str, Listed] = {}
     answered = set()
     for broker_id, request, answer in asking.ask({each: [ListGroupsRequest()] for each in broker_ids}):
@@ -76,7 +79,7 @@ def group_reading(listed: Listed, described: Described | None, committed: Commit
 
 
 def described_groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, Described]:
-    """Return the groups that their coordinators describe."""
+    """Return the descriptions of the classic groups; groups without an answer are left out, and failures are noted."""
     classic = [group_id for group_id, each in listed.items() if each.group_type in DESCRIBED]
     coordinated = by_broker(classic, lambda group_id: listed[group_id].coordinator)
     requests = {broker_id: describe_groups(some) for broker_id, some in coordinated.items()}

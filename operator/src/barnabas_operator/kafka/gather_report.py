@@ -41,7 +41,7 @@ WITH_OFFSETS: Final = frozenset({"", "classic", "consumer"})
 
 
 def gather_report(admin: ClusterAdmin) -> ClusterReport:
-    """Read the report of the cluster. Raises ClusterUnreachable if no broker answers."""
+    """Read brokers, topics, groups and stray logs as a report. Raises ClusterUnreachable if no broker answers."""
     with reachable():
         cluster = admin.client.describe_cluster()
         topics = [topic for topic in admin.client.describe_topics() if topic["error_code"] == 0]

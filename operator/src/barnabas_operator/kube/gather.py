@@ -35,7 +35,10 @@ REVISION: Final = "controller-revision-hash"
 
 
 async def gather_pods(api: KubeApi, cluster: Cluster, nodes: Nodes) -> PodsState:
-    """Return the current state of a Cluster's pods. Raises KubeUnreachable and KubeRefused."""
+    """Return the state of a Cluster's pods, StatefulSet, claims and Services. Raises KubeUnreachable and KubeRefused.
+
+    Nodes are read, too, if the Cluster needs their labels or addresses.
+    """
     name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
     needs_nodes = cluster.spec.brokers.rack is not None or any(each.is_at_node for each in cluster.spec.listeners)
     found, account, pods, claims, services = await asyncio.gather(

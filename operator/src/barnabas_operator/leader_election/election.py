@@ -89,6 +89,7 @@ class Election:
             log.exception("the lease %s/%s could not be acquired or renewed", *self._lease)
 
     async def _take_or_renew(self) -> None:
+        """Renew the lease, or acquire it if it is free; stop leading if another operator holds it."""
         async with self._clock.timeout(LOOK_S):
             found = await self._api.get(LEASE, *self._lease)
         spec = (found or {}).get("spec") or {}

@@ -152,6 +152,7 @@ def _named(body: Json) -> Key:
 
 
 def _take(kept: defaultdict[Key, dict[str, Json]], at: Key, name: str) -> None:
+    """Remove a resource from an index, and the index entry if it becomes empty."""
     about = kept[at]
     del about[name]
     if not about:

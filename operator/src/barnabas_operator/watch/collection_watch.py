@@ -63,6 +63,7 @@ class CollectionWatch:
         await RetryingLoop(self._what, self._clock.sleep, self._go_on, self._clock, RETRY_S).run()
 
     async def _go_on(self) -> float:
+        """List the objects, and handle events until the watch request ends; return the seconds until the next list."""
         await self._list()
         with suppress(KubeUnreachable):  # If the API server is down, the next list raises the error.
             async for event in self._api.changes(*self._place, self._version):
