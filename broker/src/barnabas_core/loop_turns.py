@@ -33,7 +33,7 @@ class LongestPart:
         self.what = NOTHING_NAMED
 
     def took(self, what: str, seconds: float) -> None:
-        """Note that the work `what` took `seconds`, if no other work of this turn took as long."""
+        """Note that the work `what` took `seconds`, if it is the longest of this turn and longer than SHORT_S."""
         if seconds > self.seconds:
             self.seconds = seconds
             self.what = what

@@ -8,7 +8,7 @@ RESET_MARK: Final = "barnabas.dev/reset="
 END: Final = "\0"
 """The end of the mark; confluent-kafka reads metadata only up to a NUL, and ends its own metadata with a NUL."""
 MARK_LENGTH_MAX: Final = 256
-"""The maximum characters of a mark; older ids are dropped, because each partition of the group stores a mark."""
+"""The maximum length of a mark in characters; older ids are dropped, because each partition stores a mark."""
 
 
 def is_marked(metadata: str) -> bool:

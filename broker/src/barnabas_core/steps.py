@@ -16,7 +16,7 @@ class Steps:
         self._under_way = 0
 
     def progress(self) -> object:
-        """Return a value that is equal to the last one only if work is under way and has taken no step since."""
+        """Return a value that is equal to the previous call's only if work is under way and took no step in between."""
         return self._taken if self._under_way else object()
 
     async def count(self, work: Awaitable[R]) -> R:

@@ -15,7 +15,7 @@ from barnabas_web.protection import Protection
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 32
-"""The maximum number of open connections; few file descriptors are left over by segment files and Kafka clients."""
+"""The maximum number of open connections; segment files and Kafka clients leave only few file descriptors."""
 WRITE_BYTES: Final = 64 * 1024
 REQUEST_S_MAX: Final = 10.0
 """The seconds for the handshake and the arrival of the request, after which the connection is closed."""

@@ -184,7 +184,7 @@ class UsableConfig(NamedTuple):
 
 
 def _set_by(problem: ConfigProblem, dynamic: Collection[str]) -> ConfigProblem:
-    """Return the problem, or rename it if a dynamic config causes the problem of a setting in the file.
+    """Return the problem; if a dynamic config causes a problem of a setting in the file, name the dynamic config.
 
     The file alone is valid, so the dynamic one of two settings that contradict each other is at fault.
     """

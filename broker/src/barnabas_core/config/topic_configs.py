@@ -53,8 +53,8 @@ class EffectiveLogConfig(NamedTuple):
 def effective_log_config(topic_overrides: Mapping[str, str], broker: BrokerConfig) -> EffectiveLogConfig:
     """Return the topic's own configs, with the broker's as defaults, and the problems of configs that are ignored.
 
-    A stored config is ignored if it is unknown to this version, is invalid, or contradicts the broker's config: a
-    broker must follow the metadata, so no topic may fail.
+    A stored config that is unknown to this version, is invalid, or contradicts the broker's config is ignored, so that
+    every broker can follow the metadata.
     """
     values, problems = usable_topic_values(topic_overrides, broker)
     plain: dict[str, Any] = {field: values[name] for field, name in _PLAIN.items()}
@@ -86,7 +86,7 @@ def usable_topic_values(
     """Return the effective value of each setting of TOPIC_CONFIGS, and the problems of settings that are ignored."""
     values, problems = _overridden(topic_overrides, broker)
     low, high = values[_MIN_LAG], values[_MAX_LAG]
-    if _is_below(high, low):  # The minimum lag wins, because a longer lag only keeps records longer.
+    if _is_below(high, low):  # The minimum lag wins, because it only delays compaction.
         problems.append(ConfigProblem(_MAX_LAG, str(high), f"must be at least {_MIN_LAG}={low}"))
         values[_MAX_LAG] = low
     return values, tuple(problems)
@@ -108,8 +108,8 @@ def check_topic_configs(topic_overrides: Mapping[str, str], broker: BrokerConfig
 def check_topics_under(topics: Mapping[str, Mapping[str, str]], broker: BrokerConfig) -> None:
     """Raise InvalidConfig for the first topic whose configs contradict a broker's config.
 
-    Only the bounds of the compaction lag can do so. An AlterConfigs request waits for this check, and there may be
-    100,000 topics, so each pair of bounds is checked only once.
+    Only the bounds of the compaction lag can contradict it. An AlterConfigs request waits for this check, and there may
+    be 100,000 topics, so each pair of bounds is checked only once.
     """
     checked: set[tuple[str | None, str | None]] = set()
     for topic, overrides in topics.items():
