@@ -9,7 +9,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 HANG_MIN_S: Final = 120.0
-"""The shortest time in seconds after which a round counts as hanging, because silent brokers may delay it so long."""
+"""The shortest time in seconds after which a round counts as hanging; silent brokers may delay one almost as long."""
 HANG_ROUNDS: Final = 4
 
 

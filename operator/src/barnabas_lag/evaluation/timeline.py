@@ -14,7 +14,7 @@ POINTS_KEPT: Final = 96
 KEPT_GAP: Final = 0.2
 """The largest gap in time that the removal of points may leave, as a share of the age of the point before the gap."""
 ASKED_GAP: Final = 0.05
-"""The largest gap in time between the points around a record for which the record needs no request.
+"""The largest gap in time between the points before and after a record at which no request is sent for the record.
 
 The gap is a share of the age of the point before the record.
 """

@@ -140,7 +140,7 @@ class ClusterAdmin:
         return state.with_overrides(found)
 
     def _troubles(self, described: Sequence[Mapping[str, Any]]) -> tuple[Trouble, ...]:
-        """Return the offline and under-replicated partitions, with lost records, and if below min.insync.replicas."""
+        """Return the offline and under-replicated partitions; note lost records and a missed min.insync.replicas."""
         found = tuple(_troubles(described))
         lost = lost_partitions(self.client, sorted({each.topic for each in found if each.offline}))
         behind = {each.topic for each in found if not each.offline}

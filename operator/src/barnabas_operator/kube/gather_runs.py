@@ -37,7 +37,7 @@ async def gather_runs(
 ) -> Mapping[str, ObservedRun]:
     """Return the state of at least these runs, by name. Raises KubeUnreachable and KubeRefused.
 
-    If SparkApplications cannot be listed, `unknown` has the reason in the state of their runs.
+    If SparkApplications cannot be listed, their runs have the reason in `unknown`.
     """
     names = [run.metadata.name for run in runs]
     of_kubeflow = {run.metadata.name for run in runs if run.spec.backend == "Kubeflow"}
