@@ -141,7 +141,7 @@ def test_a_broker_that_a_killed_run_left_behind_is_ended_first(up: RunningUp) ->
     assert alive(left)
     up.start()
     assert not alive(left)
-    assert f"broker 0 of an earlier run is still running as process {left}; stopping this process" in up.log()
+    assert f"broker 0 of an earlier run is still running; stopping the old process {left}" in up.log()
 
 
 def test_a_second_run_on_the_same_data_is_told_who_has_it(up: RunningUp) -> None:

@@ -57,9 +57,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _abort(out: Console, client: Any, options: argparse.Namespace) -> int:
-    """Abort the transaction, unless its coordinator knows the transaction.
+    """Abort the transaction that the options select, and return the exit code of the command.
 
-    A transaction that the coordinator knows may still be committed in its other partitions.
+    A transaction with a transactional id is refused, because its coordinator may still commit it in other partitions.
     """
     place = TopicPartition(options.topic, options.partition)
     try:

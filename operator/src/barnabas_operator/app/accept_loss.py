@@ -18,7 +18,10 @@ from barnabas_operator.kafka.losses import PartitionKey, accept, lost_partitions
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command, and return its exit code: 0, or 1 if no cluster answers or a loss was not accepted."""
+    """Run the command, and return its exit code.
+
+    It is 0, or 1 if no cluster answers, a loss was not accepted, or the named topic has no loss.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.partition is not None and options.topic is None:
@@ -59,9 +62,7 @@ def _accept(out: Console, client: Any, topic: str | None, partition: int | None)
         lost = {key: text for key, text in lost.items() if key[1] == partition}
     if not lost:
         where = "any topic" if topic is None else topic if partition is None else f"{topic}-{partition}"
-        out.print(
-            f"nothing to accept: no partition of {where} is offline because every replica lacks records", markup=False
-        )
+        out.print(f"nothing to accept: lost records keep no partition of {where} offline", markup=False)
         return EXIT_FAILED if topic is not None else 0
     return _report(out, lost, accept(client, lost))
 

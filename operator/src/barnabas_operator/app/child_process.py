@@ -65,7 +65,7 @@ class ChildProcess:
 
     @property
     def log_file(self) -> Path:
-        """The log file with the output of all starts."""
+        """The log file, to which the process writes its output; a restart appends to the file."""
         return self.folder / self._child.log_name
 
     async def start(self) -> float:
@@ -98,7 +98,7 @@ class ChildProcess:
             await process.wait()
 
     def log_end(self) -> str:
-        """Return the last lines of the process's output."""
+        """Return the last LOG_LINES_SHOWN lines of the log file; an empty text if there is no file."""
         text = self.log_file.read_text(encoding="utf-8", errors="replace") if self.log_file.exists() else ""
         return "\n".join(text.splitlines()[-LOG_LINES_SHOWN:])
 
@@ -110,7 +110,7 @@ class ChildProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # A Ctrl-C in the terminal goes only to this process, which stops its children in order.
+                # A Ctrl-C in the terminal then reaches only `barnabas up`, which stops its children in order.
                 start_new_session=True,
             )
         replace_file(self._pid_file, f"{self._process.pid}\n")
@@ -151,7 +151,7 @@ class ChildProcess:
         return status
 
     async def _answers(self) -> bool:
-        """True if the process is ready."""
+        """True if GET `ready_path` returns 200 within PROBE_TIMEOUT_S."""
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 return await _http_status(self._child.http_port, self._child.ready_path) == 200
@@ -171,7 +171,7 @@ class ChildProcess:
             return
         if self._child.mark not in command:
             return  # The process id now belongs to another process.
-        self._say(f"{self.name} of an earlier run is still running as process {pid}; stopping this process")
+        self._say(f"{self.name} of an earlier run is still running; stopping the old process {pid}")
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while Path(f"/proc/{pid}").exists():

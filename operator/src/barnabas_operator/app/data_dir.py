@@ -49,7 +49,7 @@ class DataDir:
         return self.path / f"broker-{broker_id}"
 
     def write_status(self, wanted: DesiredState) -> None:
-        """Write the state as JSON for the next run, and as YAML for people and scripts."""
+        """Write the state, if it has changed, as JSON for the next run, and as YAML for people and scripts."""
         memory = msgspec.json.encode(wanted)
         if memory == self._written:
             return

@@ -17,6 +17,6 @@ def user_folder(data_dir: Path, user: str) -> Path:
 
 
 def of_operator(data_dir: Path) -> Tls:
-    """Return the TLS settings with which `barnabas up` itself connects, on the listener between brokers."""
+    """Return the TLS settings with which `barnabas up` itself connects to the inter-broker listener."""
     folder = security_folder(data_dir) / OPERATOR
     return Tls(folder / "ca.crt", folder / "user.crt", folder / "user.key")

@@ -73,14 +73,17 @@ class LocalCluster:
         return Security(self.own_tls)
 
     def bring_users(self, client: Any, cluster: Cluster) -> None:
-        """Set the passwords of users that brokers store. Raises ClusterUnreachable if no broker answers."""
+        """Store the SCRAM passwords of users in the brokers; delete passwords and files of users no longer declared.
+
+        Raises ClusterUnreachable if no broker answers, or if the brokers refuse a password.
+        """
         self._security.bring_users(client, cluster)
 
     def give_places(self, cluster: Cluster) -> None:
-        """Choose the ports of all brokers, even of brokers to be removed, and create the certificates and users.
+        """Choose the ports of all brokers, even of brokers to be removed; write certificates and client settings.
 
-        A broker keeps its earlier ports if the manifest allows them. Raises PortTaken, after which nothing has
-        changed, and SecurityBroken.
+        A broker keeps its earlier ports if the manifest allows them. Raises PortTaken before anything has changed,
+        and SecurityBroken if the CA of an earlier run cannot be used.
         """
         (listener,) = cluster.spec.listeners
         secured = is_secured(cluster)
@@ -107,7 +110,10 @@ class LocalCluster:
         return [self._view(cluster, number) for number in self._places]
 
     async def start(self, cluster: Cluster, numbers: Iterable[int] | None = None) -> None:
-        """Start these brokers, or all if None, and wait until each is ready. Raises ChildFailed if a broker ends."""
+        """Start these brokers, or all if None, and wait until each is ready.
+
+        Raises ChildFailed if a broker ends before it is ready.
+        """
         numbers = self._places if numbers is None else numbers
         starts = [self._start_broker(cluster, number) for number in numbers]
         failures = [each for each in await asyncio.gather(*starts, return_exceptions=True) if each is not None]
@@ -132,7 +138,7 @@ class LocalCluster:
         await self._start_broker(cluster, number)
 
     async def remove(self, number: int) -> None:
-        """Stop a broker that is no longer declared."""
+        """Stop a broker that is no longer declared, and release its ports; its files stay."""
         broker = self.brokers[number]
         await self._stop_broker(number)
         del self._places[number]
@@ -206,7 +212,7 @@ class LocalCluster:
 
 
 def remembered_places(cluster: Cluster) -> dict[int, BrokerPlace]:
-    """Return the ports of an earlier run from the Cluster's status."""
+    """Return the ports of an earlier run by broker id, from the Cluster's status; empty if there was no run."""
     status = cluster.status
     if status is None or len(status.listeners) != 1:
         return {}
@@ -217,7 +223,10 @@ def remembered_places(cluster: Cluster) -> dict[int, BrokerPlace]:
 
 
 def _port(wanted: int, before: int, chosen: set[int], *, in_use: bool) -> int:
-    """Return the declared port, or else the earlier port, or else a free port; add it to `chosen`. Raises PortTaken."""
+    """Return the declared port, or else the earlier port, or else a free port; add the port to `chosen`.
+
+    Raises PortTaken if another program uses the declared port, or if no port is free.
+    """
     keeps = before and (in_use or is_free(before)) and wanted in (0, before)
     if wanted and not keeps and not is_free(wanted):
         raise PortTaken(

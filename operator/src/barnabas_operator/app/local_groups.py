@@ -45,7 +45,7 @@ class Groups(NamedTuple):
 
 
 class LocalGroups:
-    """The groups of one Cluster; `bootstrap` returns the address of its first broker."""
+    """The groups of one Cluster; `bootstrap` returns the addresses of the Cluster's brokers."""
 
     def __init__(
         self, bootstrap: Callable[[], str], writing: TimedWrite, clock: Clock, security: Callable[[], Credentials]
@@ -62,7 +62,10 @@ class LocalGroups:
     async def bring(
         self, cluster: Cluster, declared: Sequence[ConsumerGroup], removed: Sequence[ConsumerGroup]
     ) -> Groups:
-        """Reconcile each declared group once, and delete removed groups; return all groups with their new statuses."""
+        """Reconcile each declared group once, and carry out the deletion policies of removed groups.
+
+        Return the declared groups, and the removed groups whose deletion must wait, with their new statuses.
+        """
         looked = await self._look(declared) if declared else Looked({}, "")
         owned = owners(declared, lambda group: group.group_id)
         worked = [await self._bring(cluster, group, owned, looked) for group in declared]
@@ -90,7 +93,7 @@ class LocalGroups:
         return unheard(group, why, self._now()), True
 
     async def _end(self, group: ConsumerGroup, owned: Mapping[str, ConsumerGroup]) -> ConsumerGroup | None:
-        """Carry out the deletion policy of a removed group; if it has to wait, return the group with the reason."""
+        """Carry out the deletion policy of a removed group; return the group with the reason if this must wait."""
         try:
             why = await self._work.end(group, owned)
         except ClusterUnreachable as error:

@@ -36,7 +36,7 @@ class SecurityBroken(Exception):
 
 
 class LocalSecurity:
-    """The folder `security` of a data directory."""
+    """The CA, certificates, passwords and client settings, in the folder `security` of a data directory."""
 
     def __init__(self, data_dir: DataDir, now: Callable[[], dt.datetime]) -> None:
         self._folder = security_folder(data_dir.path)
@@ -46,7 +46,7 @@ class LocalSecurity:
         self._brought: Mapping[str, str] = {}
 
     def prepare(self, cluster: Cluster) -> BrokerSecrets | None:
-        """Create missing files; return the files of the brokers, or None if the brokers are insecure.
+        """Create a missing CA and passwords, and issue certificates; return the brokers' files, or None if insecure.
 
         Raises SecurityBroken if the CA of an earlier run cannot be used.
         """
@@ -79,7 +79,7 @@ class LocalSecurity:
                 replace_secret_file(Path(path), properties_text(of_client(listener, files, bootstrap, password)))
 
     def bring_users(self, client: Any, cluster: Cluster) -> None:
-        """Set passwords that this run has not yet set; delete passwords and files of users that are no longer declared.
+        """Set the passwords in the brokers after a change; delete passwords and files of users no longer declared.
 
         Raises ClusterUnreachable if no broker answers, or if the brokers refuse a password.
         """

@@ -29,7 +29,7 @@ _PRIVATE: Final = 0o700
 
 
 class FileSecrets(UserSecrets):
-    """The folder `users` of a data directory, with a folder for each user that only its owner may read."""
+    """The credentials of each user in the folder `users/USER` of a data directory, with mode 0700."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir: Final = data_dir
@@ -39,7 +39,7 @@ class FileSecrets(UserSecrets):
         return f"{self._path(user)}/"
 
     async def read(self, user: User) -> StoredSecret | None:
-        """Return the files of a user; None if the user has no folder."""
+        """Return the files of a user; None if the user has no folder. Raises SecretsRefused if a file is unreadable."""
         path = self._path(user)
         if not path.is_dir():
             return None
@@ -61,7 +61,10 @@ class FileSecrets(UserSecrets):
     async def write(
         self, user: User, stored: StoredSecret | None, data: Mapping[str, bytes], marks: Mapping[str, str]
     ) -> None:
-        """Write the files of a user, and remove files that are no longer needed."""
+        """Write the files of a user, and delete those of `stored` that are not in `data`.
+
+        Raises SecretTaken if the folder of a new user exists, and SecretsRefused if a file cannot be written.
+        """
         path = self._path(user)
         try:
             path.parent.mkdir(mode=_PRIVATE, exist_ok=True)
@@ -89,7 +92,7 @@ class FileSecrets(UserSecrets):
         return self._text(AUTHORITY)
 
     async def clients_authority(self, _cluster: Cluster) -> ClientsAuthority | None:
-        """Return the CA, which on this machine signs the certificates of both brokers and clients."""
+        """Return the CA that signs the certificates of brokers and clients on this machine; None if there is none."""
         key, trusted = self._text("ca.key"), self._text(AUTHORITY)
         return ClientsAuthority(key, trusted) if key and trusted else None
 
@@ -106,7 +109,7 @@ class FileSecrets(UserSecrets):
 
 
 class LocalUsers:
-    """The declared users of one Cluster; `connected` runs in threads and raises ClusterUnreachable."""
+    """The declared users of one Cluster; threads call `connected`, which may raise ClusterUnreachable."""
 
     def __init__(self, data_dir: Path, connected: Callable[[], ClusterAdmin], clock: Clock) -> None:
         self._secrets: Final = FileSecrets(data_dir)

@@ -17,7 +17,7 @@ DELAY_MS_MAX: Final = 400
 
 
 def read_manifests(path: Path) -> Manifests:
-    """Return the checked manifests of a directory or a file; hidden files are not read."""
+    """Return the manifests of a directory or a file, with all errors found; hidden files are not read."""
     texts: dict[str, str] = {}
     unreadable: list[ManifestError] = []
     for file in manifest_files(path):
@@ -31,7 +31,7 @@ def read_manifests(path: Path) -> Manifests:
 
 
 def manifest_files(path: Path) -> list[Path]:
-    """Return the manifest files of a directory, or the file itself, sorted by name."""
+    """Return the .yaml and .yml files of a directory, sorted by name, or the file itself."""
     return sorted(file for file in path.iterdir() if _counts(file)) if path.is_dir() else [path]
 
 

@@ -19,7 +19,7 @@ PROBES: Final = frozenset({"/healthz", "/readyz"})
 METRICS_TYPE: Final = "text/plain; charset=utf-8"
 WEBHOOK_PORT: Final = 9443
 REVIEW_BYTES_MAX: Final = 8 << 20
-"""The size limit of a review, which has the old and the new object. The API server accepts objects of 3 MiB."""
+"""The size limit of an admission review with the old and the new object. The API server accepts objects of 3 MiB."""
 RELOAD_S: Final = 60.0
 RELOAD_FAILED: Final = (
     "the webhook keeps its old certificate: tls.crt and tls.key in %s cannot be read: %s;"
@@ -78,7 +78,7 @@ async def serve_webhook(operator: Operator, certificates: Path) -> web.AppRunner
 
 
 def webhook_app(operator: Operator) -> web.Application:
-    """Return the application that answers the API server's reviews."""
+    """Return the application that answers the API server's admission reviews at `/validate`."""
 
     async def validate(request: web.Request) -> web.Response:
         workers, dry_run = operator.workers, operator.dry_run

@@ -94,12 +94,12 @@ class Operator:
         return ClusterAdmin(bootstrap, self.clock, CONNECT_S, configs_kept_s, writing, security)
 
     async def preview(self, cluster: Cluster, resource: Previewed) -> tuple[str, ...]:
-        """Return warnings about the reset of a group or the volume claims of a run; the webhook's `Preview`."""
+        """Return the webhook's warnings about the effect of an offset reset, or about a run's missing volume claims."""
         if isinstance(resource, MaintenanceJob):
             return await self._preview_run(resource)
         if resource.spec.offsets.reset is None:
             return ()
-        assert self._client is not None, "the webhook answers only after the start"
+        assert self._client is not None, "the webhook answers only after the start of the operator"
         try:
             async with asyncio.timeout(PREVIEW_S_MAX):
                 security = await broker_access(KubeApi(self._client), cluster, tls_identity)
@@ -108,7 +108,7 @@ class Operator:
             return (UNKNOWN,)
 
     async def _preview_run(self, run: MaintenanceJob) -> tuple[str, ...]:
-        assert self._client is not None, "the webhook answers only after the start"
+        assert self._client is not None, "the webhook answers only after the start of the operator"
         try:
             async with asyncio.timeout(PREVIEW_S_MAX):
                 return await missing_claims(KubeApi(self._client), run)

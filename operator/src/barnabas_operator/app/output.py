@@ -80,7 +80,7 @@ def _topic_row(topic: Topic) -> tuple[str, ...]:
 
 
 def _ready(conditions: Conditions) -> tuple[str, str]:
-    """Return the condition Ready in one word, and its reason with the message."""
+    """Return the status of the condition Ready, or `paused`, and the condition's reason with its message."""
     ready = condition_of(conditions, READY)
     word = "paused" if condition_of(conditions, RECONCILIATION_PAUSED) else (ready.status if ready else "Unknown")
     return word, f"{ready.reason}: {ready.message}" if ready and ready.message else ""
@@ -88,7 +88,7 @@ def _ready(conditions: Conditions) -> tuple[str, str]:
 
 NUMBERS: Final = re.compile(r"[0-9][0-9.,]*")
 GROUP_NUMBERS: Final = slice(3, 6)
-"""The columns of a group's row whose numbers change all the time."""
+"""The columns of a group's row that hold only numbers, which change all the time."""
 
 
 def users_table(rows: Iterable[Sequence[str]]) -> Table:
@@ -131,7 +131,7 @@ def _group_row(group: ConsumerGroup) -> tuple[str, ...]:
 
 
 def number(value: int | None) -> str:
-    """Return a number with separators, or a dash for None."""
+    """Return a number with commas between thousands, or a dash for None."""
     return "-" if value is None else f"{value:,}"
 
 

@@ -26,7 +26,10 @@ PATIENCE_S: Final = 5.0
 
 
 class Rollout:
-    """A rollout. `look` returns the state of the brokers, or None if no broker answers; `balance` elects leaders."""
+    """The rollout of a Cluster's brokers.
+
+    `look` returns the state of the cluster, or None if no broker answers; `balance` elects the preferred leaders.
+    """
 
     def __init__(
         self,
@@ -43,9 +46,10 @@ class Rollout:
         self._unbalanced = False
 
     async def advance(self, cluster: Cluster, interrupted: Callable[[], bool]) -> Refusal | None:
-        """Take steps until the brokers are as declared; return the reason if no step is possible for PATIENCE_S.
+        """Take steps until the brokers are as declared, and return None.
 
-        Raises ChildFailed if a broker ends before it is ready.
+        If no step is possible for PATIENCE_S, or once `interrupted` returns True meanwhile, return the reason. Raises
+        ChildFailed if a broker ends before it is ready.
         """
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -63,7 +67,7 @@ class Rollout:
             deadline = time.monotonic() + PATIENCE_S
 
     async def _next_step(self, cluster: Cluster) -> BrokerStep | Refusal | None:
-        """Return the next step; the brokers are asked only if the step depends on their state."""
+        """Return the next step, the reason to wait, or None at the end; ask the brokers only if needed."""
         wanted = cluster.spec.brokers.replicas
         step = next_step(wanted, self._brokers.views(cluster), None, unbalanced=self._unbalanced)
         if not isinstance(step, Refusal):

@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--transactions",
         action="store_true",
-        help="show open transactions; with -o wide, show transactions that have ended, too",
+        help="show open transactions; with -o, show transactions that have ended, too",
     )
     return parser
 
@@ -114,7 +114,7 @@ def _transactions(out: Console, admin: ClusterAdmin, output: str | None) -> int:
 
 
 def _group_tables(report: ClusterReport) -> tuple[RenderableType, ...]:
-    """Return the tables of `--watch`."""
+    """Return the tables that `--watch` shows: the groups, and their lag."""
     return groups_table(report.groups), lag_table(report.groups)
 
 
@@ -131,7 +131,7 @@ def known_bootstrap(data_dir: Path) -> tuple[str, str]:
 
 
 def report_json(report: ClusterReport) -> str:
-    """Return the report as JSON, including the sums and lags that it derives."""
+    """Return the report as JSON, with computed sums and lags."""
     topics = [
         {
             **msgspec.to_builtins(topic),

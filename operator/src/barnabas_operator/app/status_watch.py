@@ -42,7 +42,7 @@ class Reports:
 
 
 def watch(out: Console, connect: Callable[[], ClusterAdmin], tables: Tables) -> None:
-    """Redraw the tables on a terminal; print a line for each changed group to a file or a pipe."""
+    """Redraw the tables on a terminal, or print a line for each changed group to a file or a pipe, until Ctrl-C."""
     reports = Reports(connect)
     try:
         if out.is_terminal:

@@ -175,7 +175,7 @@ class Supervisor:
             await task
 
     async def _round(self) -> None:
-        """Reconcile brokers and topics with the manifests once, and set the pause before the next reconciliation."""
+        """Reconcile all declared resources once, write statuses, and set the pause until the next reconciliation."""
         self._pause_s = self._drift_check_s
         waiting = await self._bring_brokers()
         await self._exporter.bring(self._proven.spec.lag_exporter, self._cluster.own_bootstrap, self._cluster.own_tls)

@@ -16,13 +16,13 @@ class SystemClock:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for some seconds, in which other coroutines run."""
+        """Wait for the given seconds, while other coroutines run."""
         await asyncio.sleep(seconds)
 
     def timeout(self, seconds: float) -> asyncio.Timeout:
-        """Return a context manager that bounds the time of its body."""
+        """Return a context manager that raises TimeoutError if its body takes longer than the given seconds."""
         return asyncio.timeout(seconds)
 
     def block(self, seconds: float) -> None:
-        """Block the thread for some seconds."""
+        """Block the thread for the given seconds."""
         time.sleep(seconds)
