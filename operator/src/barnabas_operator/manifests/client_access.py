@@ -23,12 +23,12 @@ class ClientAccess(NamedTuple):
 
     @property
     def options(self) -> list[str]:
-        """Return the command-line options that name the client's properties file."""
+        """Return the command-line options that name the client's properties file; none without a Secret."""
         return [f"--command-config={SETTINGS_PATH}"] if self.secret else []
 
     @property
     def volumes(self) -> list[KubeObject]:
-        """Return the volume with the client's credentials, for pods with an fsGroup."""
+        """Return the volume with the client's credentials, for pods with an fsGroup; none without a Secret."""
         source = {"secretName": self.secret, "defaultMode": FOR_ITS_GROUP}
         return [{"name": VOLUME, "secret": source}] if self.secret else []
 
@@ -39,7 +39,7 @@ class ClientAccess(NamedTuple):
 
 
 def client_access(cluster: Cluster, secret: str) -> ClientAccess:
-    """Return the access through the brokers' replication listener, which every Cluster has."""
+    """Return the access through the brokers' replication listener, without `secret` if the listener has no TLS."""
     host = service_host(brokers_name(cluster.metadata.name), cluster.metadata.namespace)
     bootstrap = ",".join(f"{host}:{port}" for port in ports_between_brokers(cluster))
     return ClientAccess(bootstrap, secret if is_reached_by_tls(cluster) else "")

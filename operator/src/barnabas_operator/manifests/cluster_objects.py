@@ -34,9 +34,9 @@ def supporting_objects(
 
 
 def templated_objects(cluster: Cluster, image: str) -> list[KubeObject]:
-    """Return the objects that templates have changed, because only the API server can validate them.
+    """Return the objects that templates, network policy peers or the exporter's resources have changed.
 
-    `image` is the lag exporter's image if the Cluster declares none.
+    Only the API server can validate these fields. `image` is the lag exporter's image if the Cluster declares none.
     """
     listeners = tuple(
         replace(each, template=ListenerTemplate(), network_policy_peers=()) for each in cluster.spec.listeners

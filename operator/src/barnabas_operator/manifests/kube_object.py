@@ -26,7 +26,7 @@ def kube_object(
     patches: Sequence[Json] = (),
     **body: Any,
 ) -> KubeObject:
-    """Return an object in the Cluster's namespace, with the Cluster as owner and the merged `patches`."""
+    """Return an object that the Cluster owns, merged with the Cluster's template metadata and then with `patches`."""
     meta = cluster.metadata
     made: KubeObject = {
         "apiVersion": api_version,

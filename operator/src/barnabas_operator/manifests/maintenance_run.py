@@ -37,9 +37,9 @@ BAD_OPTIONS: Final = 2
 FINDINGS: Final = 3
 """The exit codes of a job after which a retry would fail in the same way."""
 TERMINATED: Final = 143
-"""The exit code of a driver that was ended by SIGTERM, which does not count as a failure of the job."""
+"""The exit code of a driver that was ended by SIGTERM; the Job does not count it as a failure."""
 FAILED_LATE: Final = 75
-"""The exit code of a continuous archive that failed after an hour or more, which does not use up a retry."""
+"""The exit code of a continuous archive that failed after an hour or more; the Job does not count it as a failure."""
 END_S_MAX: Final = 60
 """The grace period in which a driver deletes its executors and reports its progress."""
 
@@ -172,7 +172,7 @@ def _asks_brokers(run: MaintenanceJob) -> bool:
 
 
 def _own_env() -> list[KubeObject]:
-    """Return the driver's environment variables.
+    """Return the environment variables of every driver, without those that the run declares.
 
     SPARK_LOCAL_DIRS is not set, because Spark would also mount it in executors, in conflict with their volume at /tmp.
     """

@@ -15,7 +15,7 @@ from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
 
 CONTAINER: Final = "start"
 STARTS_MAX: Final = 6
-"""The most retries of a CronJob's pod that ended without learning the outcome of its run."""
+"""The maximum number of retries for a CronJob's pod that ended before its run had ended."""
 EXIT_CODES: Final = (1, 2)
 """The exit codes after which the pod is not retried: the run has failed, or can never start."""
 OF_JOBS: Final = "batch.kubernetes.io/"

@@ -9,7 +9,7 @@ from barnabas_operator.resources.object_meta import ObjectMeta
 
 
 def token_volumes(metrics: Metrics | None) -> list[KubeObject]:
-    """Return the volume with the bearer token, for pods with an fsGroup."""
+    """Return the volume with the bearer token, for pods with an fsGroup; none if the metrics are not protected."""
     if metrics is None:
         return []
     ref = metrics.token_secret

@@ -73,7 +73,7 @@ def _driver(run: MaintenanceJob, cluster: str, access: ClientAccess, image: str)
 
 
 def _executor(run: MaintenanceJob) -> KubeObject:
-    """Return the executors, which the driver starts. Kubeflow's operator only displays and counts them."""
+    """Return the number and size of the executors. The driver starts them; Kubeflow's operator only displays them."""
     size = _size(run.spec.executor.resources)
     return {"instances": run.spec.executors, **size} if run.spec.executors else size
 

@@ -166,7 +166,7 @@ def _volumes(settings: str) -> list[KubeObject]:
 
 
 def _certificates(cluster: Cluster, stage: SecurityStage) -> list[KubeObject]:
-    """Return the volume with the broker's certificates, mounted without subPath, so that the kubelet updates it."""
+    """Return the volume with the brokers' certificates, or nothing for brokers without security."""
     if stage is SecurityStage.OPEN:
         return []
     source = {"secretName": broker_certificates_name(cluster.metadata.name), "defaultMode": FOR_ITS_GROUP}
@@ -179,7 +179,7 @@ def _mounted_certificates(stage: SecurityStage) -> list[KubeObject]:
 
 
 def claims_of_pod(cluster: Cluster, pod: str) -> list[KubeObject]:
-    """Return the claims of a pod, with the names that the StatefulSet controller would choose."""
+    """Return the volume claims of a pod, with the names that the StatefulSet controller would choose."""
     meta = {"namespace": cluster.metadata.namespace or "default", "labels": dict(selector(cluster.metadata.name))}
     made = (_claim(cluster, volume) for volume in cluster.spec.storage.volumes)
     return [{**each, "metadata": {**meta, "name": f"{each['metadata']['name']}-{pod}"}} for each in made]
