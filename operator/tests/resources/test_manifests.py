@@ -157,7 +157,7 @@ ERRORS = {
     ),
     "no volumes": (
         CLUSTER + "spec: {storage: {volumes: []}}\n",
-        "a.yaml:4:27: spec.storage.volumes has 0 entries; allowed: a list of 1 to 64",
+        "a.yaml:4:27: spec.storage.volumes has 0 entries; allowed: a list of 1 to 64 entries",
     ),
     "a volume without an id": (
         CLUSTER + "spec:\n  storage:\n    volumes:\n      - {}\n",
@@ -169,7 +169,7 @@ ERRORS = {
     ),
     "no listener": (
         CLUSTER + "spec:\n  listeners: []\n",
-        "a.yaml:5:14: spec.listeners has 0 entries; allowed: a list of 1 to 8",
+        "a.yaml:5:14: spec.listeners has 0 entries; allowed: a list of 1 to 8 entries",
     ),
     "a status that is none": (
         TOPIC + "spec: {}\nstatus: {conditions: [{type: Ready, status: Perhaps, reason: R, lastTransitionTime: T}]}\n",

@@ -31,7 +31,7 @@ CERTIFICATES_MAX: Final = 8
 METADATA_VERSION_MAX: Final = 32_767
 """The highest metadata version, because Kafka's protocol has 16 bits for the level of a feature."""
 BOOTSTRAP_LENGTH_MAX: Final = 262_144
-"""The longest list of bootstrap servers, for BROKERS_MAX host names of 253 characters with ports."""
+"""The maximum length in characters of the bootstrap servers: BROKERS_MAX host names of 253 characters, with ports."""
 
 ListenerType = Literal["internal", "nodeport", "loadbalancer"]
 NodeAddressType = Literal["ExternalDNS", "ExternalIP", "InternalIP", "InternalDNS", "Hostname"]
@@ -56,7 +56,7 @@ class Resources(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
 
 
 class Rack(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The node label over whose values brokers are spread. A broker's value becomes its `broker.rack`."""
+    """The node label by which brokers are spread over racks. Its value at a broker's node is the `broker.rack`."""
 
     topology_key: Annotated[
         str,

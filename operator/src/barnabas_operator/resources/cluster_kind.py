@@ -19,7 +19,7 @@ SIZE_MIN: Final = "1Gi"
 
 
 def _quantities(field: str) -> JsonObject:
-    """Return the rule for amounts, which explains the allowed form because the regular expression is hard to read."""
+    """Return the rule that a broker's requests or limits are quantities; its message replaces an unreadable pattern."""
     wrong = f"self.{field}.filter(name, !isQuantity(string(self.{field}[name])))[0]"
     return {
         "rule": f"!has(self.{field}) || self.{field}.all(name, isQuantity(string(self.{field}[name])))",

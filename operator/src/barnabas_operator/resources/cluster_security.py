@@ -9,11 +9,11 @@ from barnabas_operator.resources.json_types import Json
 
 OPEN_LISTENER: Final[Json] = {"name": "plain"}
 SECURED_LISTENER: Final[Json] = {"name": "secure", "tls": True, "authentication": {"type": "scram-sha-512"}}
-"""The default listener of a secured Cluster, which is internal and has port 9092, as OPEN_LISTENER has."""
+"""The default listener of a secured Cluster. Both default listeners are internal, and have port 9092."""
 
 
 def with_security(body: Json) -> Json:
-    """Return the spec with default listeners and authorization.
+    """Return the spec; without listeners, add a default listener, and authorization unless `insecure` is true.
 
     `insecure` becomes true in an unsecured Cluster that was created before the field existed.
     """

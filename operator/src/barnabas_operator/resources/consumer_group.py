@@ -12,9 +12,9 @@ GROUP_ID_LENGTH_MAX: Final = 255
 RESET_TOPICS_MAX: Final = 100
 RESET_OFFSETS_MAX: Final = 1_000
 SHOWN_MAX: Final = 20
-"""The most topics, and the most members, that a status lists, so that the status stays small."""
+"""The maximum number of topics, and of members, that a status lists, so that the status stays small."""
 SHOWN_PLAN_MAX: Final = 50
-"""The most partitions of a reset that a status lists."""
+"""The maximum number of partitions of a reset that a status lists."""
 OFFSET_MAX: Final = 2**53 - 1
 """The highest offset, because JSON represents larger integers inexactly."""
 REPLICAS_MAX: Final = 10_000

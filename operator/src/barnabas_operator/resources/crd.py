@@ -156,7 +156,7 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
 
 
 def _whole(value: msgspec.Struct) -> JsonObject:
-    """Return the fields of a value that are not empty, including fields that have their default value."""
+    """Return a list entry of a default, without fields that are empty or hold a mapping with fields of its own."""
     fields = ((field.encode_name, getattr(value, field.name)) for field in msgspec.structs.fields(value))
     return {name: item for name, item in fields if item not in (None, (), {}) and not isinstance(item, msgspec.Struct)}
 
@@ -233,7 +233,7 @@ def definitions() -> list[JsonObject]:
 
 
 def main() -> None:
-    """Write a YAML file for each object into each directory of the arguments."""
+    """Write a YAML file for each CRD and ClusterRole into each directory that the arguments name."""
     for made in definitions():
         for directory in sys.argv[1:]:
             file = Path(directory) / f"{made['metadata']['name']}.yaml"

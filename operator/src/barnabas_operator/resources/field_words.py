@@ -24,7 +24,7 @@ def default_words(schema: Json, prefix: str = "") -> str:
 
 
 def bounds_words(schema: Json, prefix: str = "") -> str:
-    """Return the allowed values as text; empty if every value of the type is allowed."""
+    """Return the values of an enum, or the bounds of a number or list, as text; empty if the schema has neither."""
     if "enum" in schema:
         return f"{prefix}{', '.join(schema['enum'])}"
     low, high = _bounds(schema)

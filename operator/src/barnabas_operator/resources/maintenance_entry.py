@@ -9,7 +9,7 @@ from barnabas_operator.resources.maintenance_run import SECONDS_MAX, Name, RunSp
 ENTRIES_MAX: Final = 32
 HISTORY_MAX: Final = 1_000
 OVERDUE_S_MIN: Final = 10
-"""The shortest deadline, because Kubernetes checks CronJobs only every ten seconds."""
+"""The minimum of `startingDeadlineSeconds`, because Kubernetes checks CronJobs only every ten seconds."""
 
 Concurrency = Literal["Allow", "Forbid", "Replace"]
 

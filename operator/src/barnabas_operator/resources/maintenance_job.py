@@ -9,7 +9,7 @@ from barnabas_operator.resources.maintenance_run import RUN_KEYS, RUN_RULES, Run
 from barnabas_operator.resources.resource import Resource, Status
 
 NAME_MAX: Final = 56
-"""The longest name. With `-driver` appended, it is the name of a Service and a label of pods (63 characters)."""
+"""The maximum length of a name. The name with `-driver` is used for a Service and a pod label (63 characters)."""
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 FINISHED: Final = ("Succeeded", "Failed")
@@ -26,10 +26,13 @@ class MaintenanceJobSpec(
 
 
 class Count(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The progress of a run: how much is done, and the total."""
+    """The progress of a run: how many stages or records are done, and how many there are."""
 
-    done: Annotated[int, Meta(description="how many are done so far")]
-    total: Annotated[int, Meta(description="the total number; left out if the total is unknown")] | None = None
+    done: Annotated[int, Meta(description="how many stages or records are done so far")]
+    total: (
+        Annotated[int, Meta(description="how many stages or records there are; left out if the number is unknown")]
+        | None
+    ) = None
 
 
 class MaintenanceJobStatus(

@@ -103,8 +103,8 @@ class RunTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     pod: Annotated[
         RunPodTemplate,
         Meta(
-            description="changes of the pods of driver and executors; except for nodes, the changes also apply to the"
-            " CronJob's pods"
+            description="changes of the pods of driver and executors; all changes except the choice of nodes also apply"
+            " to the CronJob's pods"
         ),
     ] = RunPodTemplate()
 

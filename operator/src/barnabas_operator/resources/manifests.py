@@ -44,7 +44,7 @@ class Manifests(NamedTuple):
 
 
 def parse_manifests(texts: Mapping[str, str]) -> Manifests:
-    """Return the resources of several files, whose texts are given by file name."""
+    """Return the resources and all errors of several files; `texts` has the text of each file by its name."""
     parsed = [item for file, text in texts.items() for item in _parse_file(file, text)]
     declared = tuple(item for item in parsed if isinstance(item, Declared))
     errors = [item for item in parsed if isinstance(item, ManifestError)]

@@ -40,7 +40,7 @@ def _step(step: str | int) -> str:
 
 
 def shown(value: object) -> str:
-    """Return the value with its YAML type, for an error message."""
+    """Return the value, shortened if it is long, with its YAML type; only the type for a mapping, a list, or null."""
     name = next((name for kind, name in YAML_NAMES.items() if isinstance(value, kind)), "not a plain YAML value")
     if value is None or isinstance(value, Mapping | list):
         return name
@@ -208,7 +208,7 @@ def _allowed_integer(expected: inspect.Type) -> str:
     assert isinstance(expected, inspect.IntType)
     if expected.le is not None:
         return f"an integer from {expected.ge or 0} to {expected.le}"
-    return f"an integer from {expected.ge}" if expected.ge is not None else "an integer"
+    return f"an integer of at least {expected.ge}" if expected.ge is not None else "an integer"
 
 
 def _allowed_list(expected: inspect.Type) -> str:
@@ -216,7 +216,7 @@ def _allowed_list(expected: inspect.Type) -> str:
     at_least, at_most = expected.min_length or 0, expected.max_length
     if at_most is None:
         return "a list"
-    return f"a list of {at_least}" if at_least == at_most else f"a list of {at_least} to {at_most}"
+    return f"a list of {at_least} entries" if at_least == at_most else f"a list of {at_least} to {at_most} entries"
 
 
 def _allowed_union(expected: inspect.Type) -> str:

@@ -22,8 +22,8 @@ class Authentication(Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     type: Annotated[
         AuthenticationType,
         Meta(
-            description="a certificate (tls), or a password (scram-sha-512 or plain); tls and plain need a listener"
-            " with tls: true"
+            description="how clients authenticate: by a certificate (tls) or a password (scram-sha-512 or plain); tls"
+            " and plain need a listener with tls: true"
         ),
     ]
 

@@ -28,7 +28,7 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line}:{self.column}"
 
     def within(self, file: str, first_line: int) -> "Place":
-        """Return the place in `file`, in which the text of the document begins at `first_line`."""
+        """Return the same place, counted from the beginning of `file` instead of its document at line `first_line`."""
         return Place(file, self.line + first_line - 1, self.column)
 
 
