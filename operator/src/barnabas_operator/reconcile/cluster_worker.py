@@ -109,7 +109,10 @@ class ClusterWorker:
         self._woken.set()
 
     def object_event(self, found: Json, *, is_gone: bool) -> None:
-        """Wake the worker if a change of this object, such as a pod or a Service, needs a reconciliation."""
+        """Wake the worker if a change of this object, such as a Service, needs a reconciliation.
+
+        A change of a pod also ends the backoff, so that the brokers are asked again.
+        """
         if found["kind"] == POD:
             self._backoff.renew()
         if self._brokers.object_event(found, is_gone=is_gone):
@@ -168,7 +171,7 @@ class ClusterWorker:
         self._woken.clear()
 
     async def _reconcile_once(self) -> float:
-        """Reconcile brokers and resources once; return the seconds until the next reconciliation."""
+        """Reconcile or delete the Cluster, or only report its state; return the seconds until the next call."""
         body = self._inventory.clusters.get(self.key)
         if body is None:
             return self._settings.drift_s
@@ -209,7 +212,7 @@ class ClusterWorker:
     async def _delete(self, body: Json, resources: BodiesByKind) -> float:
         """Delete the Cluster's objects by its deletion policy; return the seconds until the next reconciliation.
 
-        Unless the policy is Protect, the finalizers of the Cluster's resources are removed.
+        With the policy Protect, the Cluster is reconciled as before. Otherwise, its resources lose their finalizers.
         """
         cluster, problem = read_cluster(body)
         if await self._brokers.namespace_ends(cluster):
@@ -239,7 +242,10 @@ class ClusterWorker:
     async def _reconcile(
         self, cluster: Cluster, body: Json, resources: BodiesByKind, first: Refusal | None = None
     ) -> float:
-        """Reconcile the Cluster once; `first` is a problem that its status shows before any other."""
+        """Reconcile the Cluster once; return the seconds until the next reconciliation.
+
+        `first` is a problem that the status of the Cluster shows before any other.
+        """
         parts = ReconcileParts("/".join(self.key))
         await parts.run(self._statuses.set_finalizer(body, wanted=_needs_finalizer(cluster)))
         state = await parts.run(self._ask_brokers(cluster))
@@ -263,7 +269,7 @@ class ClusterWorker:
             cluster, body, first or first_problem(beside or waiting, problem) or version.refusal, found
         )
         if ahead is not None and ahead.is_rebalanced:
-            self._statuses.check()  # The annotation may be removed only after the status was written.
+            self._statuses.check()  # The approval may be removed only after the status was written.
             await parts.run(self._statuses.take_annotation(body, APPROVAL))
         parts.check()
         for refusal in (waiting, beside):
@@ -303,7 +309,7 @@ class ClusterWorker:
         )
 
     async def _maintain_brokers(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
-        """Balance leaders, set dynamic configs, ACLs and the password of `admin`, and unregister removed brokers."""
+        """Balance leaders, set configs, ACLs and `admin`'s password, find stray logs, and unregister removed brokers."""
         if brokers.balance:
             await self._running.balance(cluster)
             self._brokers.unbalanced = False

@@ -95,9 +95,9 @@ class ClusterWorkers:
         return None
 
     def resource_event(self, body: Json, *, is_gone: bool) -> None:
-        """Store a changed resource, or remove a deleted resource, in the inventory; wake the worker of its Cluster.
+        """Store a changed resource in the inventory, or remove a deleted resource; wake the worker of its Cluster.
 
-        The event of a Cluster also starts or ends the Cluster's worker.
+        Changed statuses of some kinds wake no worker. The event of a Cluster also starts or ends the Cluster's worker.
         """
         if body["kind"] == CLUSTER.name:
             cluster: Key | None = self._cluster_event(body, is_gone=is_gone)
@@ -121,7 +121,10 @@ class ClusterWorkers:
         return key
 
     def object_event(self, body: Json, *, is_gone: bool) -> None:
-        """Pass on a changed or deleted object of a Cluster, such as a pod, to the worker of the Cluster."""
+        """Pass on a changed or deleted object of a Cluster, such as a pod, to the worker of the Cluster.
+
+        The inventory also stores CronJobs.
+        """
         if body["kind"] == CRON_JOB:
             self._inventory.keep_cron_job(body, is_gone=is_gone)
         key = Key(body["metadata"]["namespace"], body["metadata"]["labels"][CLUSTER_LABEL])
@@ -155,7 +158,10 @@ class ClusterWorkers:
         self._strays_changed.clear()
 
     async def _report_strays(self) -> float:
-        """Write CLUSTER_NOT_FOUND into the status of resources without a Cluster; remove finalizers of deleted ones."""
+        """Write CLUSTER_NOT_FOUND into the status of resources without a Cluster; remove finalizers of deleted ones.
+
+        Targets that an offset reset scaled down are first scaled up.
+        """
         if self._leadership.is_held:
             await asyncio.gather(*(self._report_stray(body) for body in self._strays_now()))
         return STRAY_PAUSE_S

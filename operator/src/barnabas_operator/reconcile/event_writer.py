@@ -16,7 +16,7 @@ class EventWriter:
         self._api = api
 
     async def tell(self, event: Mapping[str, Any]) -> None:
-        """Send one Event; log it if the API server refuses it or does not answer."""
+        """Send one Event; only log the error if the API server refuses the Event or does not answer."""
         about = event["involvedObject"]
         try:
             await self._api.create(event)

@@ -34,12 +34,12 @@ class LastKnownState:
 
     @property
     def state(self) -> ClusterState | None:
-        """Return the state that the brokers last reported; None after the grace period without an answer."""
+        """Return the last reported state; None before the first report, or after the grace period without a report."""
         return self._state if not self._is_silent else None
 
     @property
     def silence(self) -> str:
-        """Return the error after the grace period without an answer; until then an empty string."""
+        """Return the last error after the grace period, or if the brokers never answered; otherwise an empty string."""
         return self._failure if self._is_silent else ""
 
     @property

@@ -37,7 +37,7 @@ class LookReconciler(KindReconciler):
         self._looker.close()
 
     async def release(self, bodies: Bodies) -> None:
-        """Stop the worker and remove the finalizers of resources that are no longer reconciled."""
+        """Stop the worker, undo temporary changes, and remove the finalizers of resources no longer reconciled."""
         await self._worker.stopped()
         await all_ended(self._release(body) for body in bodies.values())
 

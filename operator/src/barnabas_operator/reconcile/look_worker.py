@@ -101,7 +101,7 @@ class LookWorker:
             self._looker.look_failed()
 
     async def look(self) -> bool:
-        """Reconcile all resources once; return True if the next call must come soon."""
+        """Reconcile all resources once if this operator is the leader; return True if the next call must come soon."""
         async with self._look_turn:
             bodies = self._environment.found(self._looker.kind)
             if not self._leadership.is_held:

@@ -46,7 +46,7 @@ class ReconcileParts:
             return None
 
     def problem(self) -> Refusal | None:
-        """Return the problem to report: an internal error of the operator, or else the first failure."""
+        """Return the problem to report: an internal error of the operator, or else the first failure, or None."""
         found = sorted((refusal_of(error) for error in self._failed), key=lambda each: each.reason != INTERNAL_ERROR)
         return next(iter(found), None)
 

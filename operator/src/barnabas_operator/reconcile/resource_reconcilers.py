@@ -60,12 +60,12 @@ class ResourceReconcilers:
         return {kind: self._environment.found(kind) for kind in self._reconcilers}
 
     async def release(self, found: BodiesByKind) -> None:
-        """Remove the finalizers of resources that are no longer reconciled."""
+        """Undo temporary changes, and remove the finalizers of resources that are no longer reconciled."""
         for kind, reconciler in self._reconcilers.items():
             await reconciler.release(found[kind])
 
     async def wait(self, found: BodiesByKind, why: str) -> None:
-        """Write `why` into the statuses of the resources, while no broker can be asked."""
+        """Remove finalizers of deleted resources that need no broker; write `why` into all other statuses."""
         for kind, reconciler in self._reconcilers.items():
             await reconciler.wait(found[kind], why)
 

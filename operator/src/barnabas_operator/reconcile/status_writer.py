@@ -47,7 +47,7 @@ class StatusWriter:
         """The statuses that the watch has not reported yet, by kind, namespace and name."""
         self._refused: KubeRefused | None = None
         self.wrote_at = 0.0
-        """The time of the API server's last answer, by the monotonic clock."""
+        """The monotonic time of the API server's last answer to a write that it did not refuse."""
 
     def begin(self) -> None:
         """Forget earlier refusals, because a reconciliation begins."""
@@ -63,7 +63,7 @@ class StatusWriter:
         self._written.clear()
 
     async def write(self, changed: Iterable[tuple[ResourceT, Json]]) -> list[ResourceT]:
-        """Write each resource's status to its object; return the resources without an object."""
+        """Write changed statuses, and send Events about the changes; return the resources that no longer exist."""
         resources = list(changed)
         there = await all_ended(self._write(resource, body) for resource, body in resources)
         return [resource for (resource, _), is_there in zip(resources, there, strict=True) if not is_there]

@@ -107,7 +107,7 @@ class AppliedObjects:
         await self._api.delete(kind, meta["namespace"], meta["name"], preconditions={"uid": meta["uid"]})
 
     async def ask(self, item: Json) -> None:
-        """Check by a dry run whether the item can be created. Raises ObjectRefused and KubeUnreachable."""
+        """Check an item that has changed by a dry run. Raises ObjectRefused if it is invalid, and KubeUnreachable."""
         if self._is_known(item):
             return
         try:

@@ -118,7 +118,7 @@ class BrokerReconciler:
         stage = pods.next_stage(cluster)
         pods = pods.at_stage(stage)
         self._places = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
-        begins = pods.broker_set is None  # Only a new StatefulSet needs addresses of brokers to be removed.
+        begins = pods.broker_set is None  # Brokers to be removed need addresses only in a new StatefulSet.
         lacking = pods.external.lacking(cluster, self._places if begins else 0)
         if lacking:
             return BrokersOutcome(pods, refused or Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
@@ -155,7 +155,10 @@ class BrokerReconciler:
         return await self._schedules.reconcile(cluster) or refused
 
     async def erase(self, cluster: Cluster) -> Refusal | None:
-        """Stop the brokers, then delete disks and Secrets by the deletion policy; return why the deletion must wait."""
+        """Stop the brokers, then delete disks, metadata and Secrets by the deletion policy.
+
+        Return why the deletion must wait, or None if it is done or a new Cluster owns the objects.
+        """
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name
         there = await self._api.get("Cluster", namespace, name)
         if there is not None and there["metadata"]["uid"] != cluster.metadata.uid:
@@ -187,7 +190,10 @@ class BrokerReconciler:
         return found is None or "deletionTimestamp" in found["metadata"]
 
     async def _apply_brokers(self, cluster: Cluster, pods: PodsState) -> bool:
-        """Apply the settings and the StatefulSet; return True if something has changed."""
+        """Apply the settings and the StatefulSet; return True if something has changed.
+
+        If the declared disks differ, delete the StatefulSet but keep its pods. First mark pods with outdated addresses.
+        """
         if pods.broker_set is not None and pods.broker_set.is_ending:
             return False
         if pods.broker_set is None:

@@ -31,7 +31,10 @@ class ClaimResizer:
         return refuse_disks(cluster, volumes, await self._claims(cluster))
 
     async def grow(self, cluster: Cluster) -> Refusal | None:
-        """Grow the claims as declared; return why a claim cannot grow, or None. Raises KubeUnreachable."""
+        """Grow the claims once after each change of the Cluster and `forget`; return why a claim cannot grow, or None.
+
+        Raises KubeUnreachable and KubeRefused.
+        """
         generation = cluster.metadata.generation
         if self._grown is None or self._grown[0] != generation:
             self._grown = generation, await self._grow(cluster)

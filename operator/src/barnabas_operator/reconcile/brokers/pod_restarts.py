@@ -44,7 +44,7 @@ class PodRestarts:
         return None
 
     async def _end(self, cluster: Cluster, pod: BrokerPod, *, asks: bool) -> bool:
-        """Evict the pod if `asks` is true and the pod is not lost; otherwise delete the pod.
+        """Evict the pod if `asks` is true, and its broker runs and can read the metadata; otherwise delete the pod.
 
         Returns False if another pod already has the name of this pod.
         """

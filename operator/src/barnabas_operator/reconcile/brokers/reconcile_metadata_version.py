@@ -33,7 +33,7 @@ class VersionOutcome(NamedTuple):
 def reconcile_metadata_version(
     admin: ClusterAdmin, cluster: Cluster, brokers: Sequence[BrokerView], state: ClusterState
 ) -> VersionOutcome:
-    """Raise the metadata version by one step, if all brokers support a higher version.
+    """Raise the metadata version by one step, if all brokers are ready and support a higher version.
 
     Raises ClusterUnreachable if no broker answers.
     """

@@ -52,7 +52,7 @@ class StartDiagnosis:
         return why_not_ended(overdue, [name for name, node in zip(nodes, found, strict=True) if is_away(node)])
 
     async def of_growth(self, cluster: Cluster, pods: PodsState) -> Refusal | None:
-        """Return why disks do not grow. Kubernetes before 1.33 reports failed resizes only as Events."""
+        """Return why disks do not grow, or None. Kubernetes before 1.33 reports failed resizes only as Events."""
         growing = [claim for claim in pods.claims if claim.resize is not None]
         if not growing:
             return None

@@ -55,7 +55,7 @@ class Looks(Protocol):
     """The interface for reading groups from the brokers."""
 
     def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
-        """Read these groups with the connected client, in a thread.
+        """Read these groups with the client that `connected` returns; the call blocks.
 
         Raises ClusterUnreachable if no broker answers.
         """

@@ -34,7 +34,7 @@ class GroupPart(Protocol):
         """Take the next step for a group that is not paused; return `work` with the conditions of this aspect added."""
 
     async def hold(self, group: ConsumerGroup, why: str, work: WorkStatus) -> WorkStatus:
-        """Undo temporary changes in Kubernetes, because the group is on hold for `why`.
+        """Undo temporary changes in Kubernetes while the group cannot be reconciled; `why` is the reason.
 
         Sends no request to brokers. Returns `work` with the conditions of this aspect added.
         """

@@ -13,7 +13,7 @@ from barnabas_operator.resources.json_types import Json
 NUMBERS_EVERY_S: Final = 60.0
 """The shortest time between two writes of a status in which only numbers have changed."""
 NUMBERS_AT_ONCE_MAX: Final = 30
-"""The most statuses with only changed numbers that one reconciliation writes; those written longest ago come first."""
+"""The maximum number of statuses that one write sends because of changed numbers, least recently written first."""
 
 
 class _Change(NamedTuple):
@@ -32,7 +32,7 @@ class GroupStatuses:
         """The monotonic time of the last write, by uid."""
 
     async def write(self, groups: Iterable[tuple[ConsumerGroup, ConsumerGroupStatus | None]], bodies: Bodies) -> None:
-        """Write the statuses with changed conditions, and those whose changed numbers are due.
+        """Write the statuses with changed conditions, and as many with changed numbers as the limits allow.
 
         `groups` pairs each group with its previous status.
         """

@@ -115,7 +115,7 @@ class GroupWork:
         return None
 
     def forget(self, there: Collection[str]) -> None:
-        """Forget since when groups have missed their objective, except the groups named in `there`."""
+        """Forget the start times of missed objectives, except those of the groups in `there`."""
         self._missed_since_s = {name: at for name, at in self._missed_since_s.items() if name in there}
 
     async def _acted(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen) -> WorkStatus:

@@ -40,7 +40,7 @@ class _Known(NamedTuple):
         return self.target == scaling.target and now_s - self.read_s < READ_EVERY_S
 
     def decide(self, scaling: Scaling, demand: Demand, now_s: float) -> Decision:
-        """Return how many replicas the target must have."""
+        """Return how many replicas the target must have, and why if the number must change."""
         return decide(scaling, demand, self.scale.replicas, self.memory, now_s)
 
 

@@ -59,7 +59,7 @@ class OffsetResets(GroupPart):
         self._targets = ResetTargets(environment.api, environment.namespace, environment.clock)
 
     async def act(self, _cluster: Cluster, group: ConsumerGroup, _seen: GroupSeen, work: WorkStatus) -> WorkStatus:
-        """Take the next steps of the reset, until one has to wait."""
+        """Take the next steps of the reset, until a step has to wait or the reset has ended."""
         stays = final_condition(group)
         if stays is not None:
             return _with(work, stays)
@@ -168,7 +168,7 @@ class OffsetResets(GroupPart):
         return plan if isinstance(plan, Refusal) else None
 
     async def hold(self, group: ConsumerGroup, why: str, work: WorkStatus) -> WorkStatus:
-        """Scale up the target of a pending reset. The reset begins again when the group is no longer on hold."""
+        """Scale up the target of a pending reset. The reset begins again when the group is reconciled again."""
         said = condition_of(group.conditions, OFFSETS_RESET)
         if may_hold_target(group):
             refusal = await self._targets.give_back(group, group.spec.offsets.reset)

@@ -70,7 +70,7 @@ class RunLooker(Looker):
 
     @property
     def acted_at(self) -> float:
-        """Return the time when a status was last written."""
+        """Return the monotonic time at which a status or finalizer was last written."""
         return self._statuses.wrote_at
 
     def pause_s(self, took_s: float, *, is_busy: bool) -> float:
@@ -167,7 +167,7 @@ class RunLooker(Looker):
         return refused(run, name, why.message, now) if is_final else pending(run, name, why, now)
 
     async def _end(self, run: MaintenanceJob, observed: ObservedRun, bodies: Bodies) -> None:
-        """End the pods of a deleted run, and then remove the finalizer of the resource."""
+        """End the pods of a deleted run; remove the resource's finalizer if no pod is left, or else report the pods."""
         try:
             is_over = await self._work.end(run, observed)
             why = Refusal(
@@ -189,7 +189,7 @@ class RunLooker(Looker):
             log.warning("%s/%s: the run cannot be stopped: %s", run.metadata.namespace, run.metadata.name, error)
 
     async def _expire(self, run: MaintenanceJob) -> None:
-        """Delete a finished run after `ttlSecondsAfterFinished`; only log a refusal."""
+        """Delete a finished run after `ttlSecondsAfterFinished`, unless its rebalance plan may still be carried out."""
         if self._may_be_carried_out(run):
             return
         try:

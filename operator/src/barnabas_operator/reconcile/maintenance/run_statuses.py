@@ -27,7 +27,7 @@ class RunStatuses:
         """The monotonic time of the last write, by uid."""
 
     async def write(self, runs: Iterable[MaintenanceJob], bodies: Bodies) -> None:
-        """Write the statuses of `runs` that are due."""
+        """Write the statuses with changed conditions, and other changed statuses every ten seconds at most."""
         due = [run for run in runs if self._is_due(run, bodies)]
         there = {body["metadata"]["uid"] for body in bodies.values()}
         self._written_s = {uid: at for uid, at in self._written_s.items() if uid in there}

@@ -97,7 +97,7 @@ class RunWork:
         assert_never(step)
 
     async def _begin(self, run: MaintenanceJob, cluster: Cluster) -> None:
-        """Begin the run: create its objects, mark it as started, and resume its Job, in this order."""
+        """Begin the run: check and create its objects, mark the run as started, and resume its Job, in this order."""
         run = as_the_cluster_says(run, cluster)
         name, image = cluster.metadata.name, self._settings.jobs_image
         access = run_client(run, cluster)
@@ -117,7 +117,10 @@ class RunWork:
         await self._resume(run)
 
     async def _check_application(self, item: Json) -> None:
-        """Check by a dry run that the installed CRD has all fields, such as `suspend`. Raises ObjectRefused."""
+        """Check by a dry run that the installed CRD of Kubeflow has all fields, such as `suspend`.
+
+        Raises ObjectRefused if the CRD is not installed, and KubeRefused if a field is unknown.
+        """
         if not await self._api.serves(item["kind"]):
             raise ObjectRefused(Refusal(NO_SPARK_OPERATOR, SPARK_OPERATOR_MISSING))
         await self._api.dry_run(item)

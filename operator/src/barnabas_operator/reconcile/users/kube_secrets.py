@@ -25,7 +25,7 @@ from barnabas_operator.resources.user import User
 SECRET: Final = "Secret"
 _KEY: Final = "ca.key"
 _GIVEN_KEY: Final = "tls.key"
-"""The name of the key in a Secret of cert-manager."""
+"""The entry of cert-manager's Secrets that holds the private key."""
 
 
 class _Kept(NamedTuple):

@@ -24,7 +24,7 @@ from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.user import User
 
 AT_ONCE_MAX: Final = 16
-"""The most Secrets that are read or written at once."""
+"""The maximum number of Secrets that are read or written at once."""
 
 RefusedSteps = dict[str, tuple[UserStep, StepRefused]]
 """The refused step of each user, with the brokers' error."""
@@ -95,7 +95,7 @@ class UsersWork:
         return UsersRound(context, owned, cluster, now_ms, secrets)
 
     async def reconcile(self, round_: UsersRound, declared: Sequence[User], ending: Sequence[User]) -> UsersOutcome:
-        """Reconcile some of the users; an error becomes the status of the user. Raises ClusterUnreachable."""
+        """Reconcile declared and deleted users; an error becomes the status of the user. Raises ClusterUnreachable."""
         planned = await all_ended(self._plan(user, round_) for user in declared)
         found = round_.context.found
         deletions = [
@@ -131,7 +131,7 @@ class UsersWork:
         return plan_user(user, round_.context.found.of(user.username), ready.known), ready
 
     async def _end(self, plan: UserPlan, refused: RefusedSteps, now: str) -> User | None:
-        """Return the user with an error in its status if its deletion has to wait; otherwise None."""
+        """Return the user with an error in its status if its deletion has to wait; otherwise dismiss its Secret."""
         problem = plan.refusal or _problem(plan, refused)
         if problem is not None:
             return with_problem(plan.resource, problem, now)

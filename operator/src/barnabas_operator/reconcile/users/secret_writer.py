@@ -77,12 +77,15 @@ class SecretWriter:
         self._new_password: Final = new_password
 
     async def authorities(self, cluster: Cluster, *, with_clients: bool) -> Authorities:
-        """Return the CAs of a Cluster. Raises SecretsRefused if a CA cannot be read."""
+        """Return the CAs of a Cluster, without the clients CA unless `with_clients` is true.
+
+        Raises SecretsRefused if a CA cannot be read.
+        """
         clients = await self._secrets.clients_authority(cluster) if with_clients else None
         return Authorities(await self._secrets.brokers_authority(cluster), clients)
 
     async def bring(self, user: User, round_: SecretRound) -> ReadySecret:
-        """Write the User's Secret if it has changed; return its state."""
+        """Write the User's Secret if it has changed, or delete it for external authentication; return its state."""
         if user.spec.authentication.type == "external":
             return await self._without(user)
         try:
