@@ -1,4 +1,4 @@
-"""The data directory of `barnabas up`, locked by one process, with the brokers' folders and the state between runs."""
+"""The data directory of `barnabas up`, locked by one process, with the brokers' folders and the last run's state."""
 
 import fcntl
 import os

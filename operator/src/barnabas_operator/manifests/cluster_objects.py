@@ -24,8 +24,8 @@ def supporting_objects(
 ) -> list[KubeObject]:
     """Return the objects that do not depend on the brokers' external addresses, such as Services.
 
-    `apis` are the optional API groups of the API server. There is a PodMonitor only if its group is among them. There
-    are Services for at least `places` brokers, so that brokers that will be removed keep their Service.
+    A PodMonitor is among them only if `apis`, the optional API groups of the API server, have its group. External
+    Services exist for at least `places` brokers, so that a broker keeps its Services until it is removed.
     """
     reached_by = services(cluster, max(places, cluster.spec.brokers.replicas))
     access = (*broker_access(cluster), *credential_objects(cluster))

@@ -88,7 +88,8 @@ def driver_job(run: MaintenanceJob, cluster: str, access: ClientAccess, image: s
 def _failure_rules() -> list[KubeObject]:
     """Return the podFailurePolicy rules. Wrong options or data end the Job, and disruptions do not count as failures.
 
-    Failures of a driver that has run for long do not count either, because a Job never resets its count of failures.
+    A continuous archive that failed after an hour or more does not count either, because a Job never resets its
+    count of failures.
     """
     return [
         {"action": "FailJob", "onExitCodes": _codes(BAD_OPTIONS, FINDINGS)},

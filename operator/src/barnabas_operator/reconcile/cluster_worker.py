@@ -309,7 +309,7 @@ class ClusterWorker:
         )
 
     async def _maintain_brokers(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
-        """Balance leaders, set configs, ACLs and `admin`'s password, find stray logs, and unregister removed brokers."""
+        """Balance leaders, set configs, ACLs and `admin`'s password, find stray logs, unregister removed brokers."""
         if brokers.balance:
             await self._running.balance(cluster)
             self._brokers.unbalanced = False

@@ -55,7 +55,7 @@ class ClusterWorkers:
         self._strays_task = asyncio.create_task(strays.run())
 
     def begin(self, namespace: str | None) -> None:
-        """Start the workers of a namespace, or of all namespaces (None), once the watch has listed its resources."""
+        """Start the workers of a namespace, or of all (None); the watch must have listed its resources before."""
         self._begun.add(namespace)
         for key in self._inventory.clusters:
             self._open(key)

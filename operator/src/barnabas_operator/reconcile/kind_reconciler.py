@@ -56,7 +56,7 @@ class KindReconciler(Protocol):
         """Remove the finalizers of resources that are no longer reconciled."""
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Remove the finalizers of deleted resources that need no broker; write `why` into all other statuses."""
+        """Remove the finalizers of resources whose deletion needs no broker; write `why` into all other statuses."""
 
     async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
         """Reconcile the resources once, write their statuses, and return the new state of the brokers."""

@@ -21,11 +21,11 @@ DOUBLINGS_MAX: Final = 16
 
 
 class ReconcileIncomplete(Exception):
-    """The error that a part of the reconciliation has failed, which has already been logged and reported."""
+    """The error that a part of the reconciliation has failed; the failure has already been logged."""
 
 
 class ReconcileParts:
-    """The runner for the parts of one reconciliation of the named Cluster."""
+    """The runner for the parts of one reconciliation of a Cluster, which `of` names in log lines."""
 
     def __init__(self, of: str) -> None:
         self._of = of

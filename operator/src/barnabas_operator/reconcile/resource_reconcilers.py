@@ -65,7 +65,7 @@ class ResourceReconcilers:
             await reconciler.release(found[kind])
 
     async def wait(self, found: BodiesByKind, why: str) -> None:
-        """Remove finalizers of deleted resources that need no broker; write `why` into all other statuses."""
+        """Remove the finalizers of resources whose deletion needs no broker; write `why` into all other statuses."""
         for kind, reconciler in self._reconcilers.items():
             await reconciler.wait(found[kind], why)
 

@@ -54,7 +54,7 @@ class StatusWriter:
         self._refused = None
 
     def check(self) -> None:
-        """Raise KubeRefused if a write since `begin` was refused for a reason that may pass."""
+        """Raise KubeRefused if a write since `begin` was refused for a reason that may be temporary."""
         if self._refused is not None:
             raise self._refused
 

@@ -16,7 +16,7 @@ _META_FIELDS: Final = frozenset(field.encode_name for field in msgspec.structs.f
 
 
 class InvalidResource(ValueError):
-    """The error that an object is invalid; it names each wrong field, its value, and what is allowed."""
+    """The error that an object is invalid; the message names each wrong field, its value, and what is allowed."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))

@@ -156,7 +156,7 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
         Meta(
             description="the type of node address that a broker advertises; if left out, or if the node has no"
             " address of"
-            f" this type, the first type of {_IN_ORDER} that the node has"
+            f" this type, the first of {_IN_ORDER} that the node has"
         ),
     ] = None
 
@@ -169,7 +169,7 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
     ] = ()
     template: Annotated[
         ListenerTemplate,
-        Meta(description="changes of the Services of this listener; not allowed for an internal listener"),
+        Meta(description="changes to the Services of this listener; not allowed for an internal listener"),
     ] = ListenerTemplate()
 
     @property

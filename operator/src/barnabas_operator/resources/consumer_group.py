@@ -121,7 +121,7 @@ class Reset(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
 
 
 class Offsets(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The changes of the group's committed offsets."""
+    """The changes to the group's committed offsets."""
 
     reset: Annotated[Reset, Meta(description="a reset of the committed offsets")] | None = None
 
@@ -207,7 +207,7 @@ class ConsumerGroupSpec(
         ]
         | None
     ) = None
-    offsets: Annotated[Offsets, Meta(description="changes of the group's committed offsets")] = Offsets()
+    offsets: Annotated[Offsets, Meta(description="changes to the group's committed offsets")] = Offsets()
     lag_objective: Annotated[LagObjective, Meta(description="the highest acceptable lag")] | None = None
     scaling: Annotated[Scaling, Meta(description="the scaling of the workload that runs the consumers")] | None = None
     deletion_policy: Annotated[
@@ -260,7 +260,7 @@ class ResetStatus(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     again: Annotated[int, Meta(description="the number of records that the group reads again")] = 0
     plan: Annotated[
         tuple[PlannedOffset, ...],
-        Meta(max_length=SHOWN_PLAN_MAX, description=f"the changes of the first {SHOWN_PLAN_MAX} partitions"),
+        Meta(max_length=SHOWN_PLAN_MAX, description=f"the changed offsets of the first {SHOWN_PLAN_MAX} partitions"),
     ] = ()
 
 

@@ -23,7 +23,7 @@ class LagExporterResources(
 
 
 class LagExporterTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Changes of the lag exporter's Kubernetes objects, each given as a partial object."""
+    """Changes to the lag exporter's Kubernetes objects, each given as a partial object."""
 
     deployment: Annotated[Template, Meta(description="the Deployment")] = Template()
     pod: Annotated[Template, Meta(description="its pod")] = Template()

@@ -66,7 +66,12 @@ class MaintenanceJobStatus(
         Annotated[int, Meta(description="the number of records of the topic that an archive has not committed yet")]
         | None
     ) = None
-    ledger: Annotated[str, Meta(description="the location of the archive's ledger")] | None = None
+    ledger: (
+        Annotated[
+            str, Meta(description="the location of the archive's ledger, which lists the archived offsets and files")
+        ]
+        | None
+    ) = None
     result: Annotated[dict[str, Any], Meta(description="the job's result; docs/how-to/jobs.md lists its fields")] = (
         field(default_factory=dict)
     )

@@ -86,7 +86,7 @@ class RunPodSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkno
 
 
 class RunPodTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Changes of the pods of a run."""
+    """Changes to the pods of a run."""
 
     metadata: Annotated[
         TemplateMetadata,
@@ -98,12 +98,12 @@ class RunPodTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
 
 class RunTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Changes of the Kubernetes objects of a run."""
+    """Changes to the Kubernetes objects of a run."""
 
     pod: Annotated[
         RunPodTemplate,
         Meta(
-            description="changes of the pods of driver and executors; all changes except the choice of nodes also apply"
+            description="changes to the pods of driver and executors; all changes except the choice of nodes also apply"
             " to the CronJob's pods"
         ),
     ] = RunPodTemplate()

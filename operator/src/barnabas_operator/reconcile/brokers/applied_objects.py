@@ -107,7 +107,10 @@ class AppliedObjects:
         await self._api.delete(kind, meta["namespace"], meta["name"], preconditions={"uid": meta["uid"]})
 
     async def ask(self, item: Json) -> None:
-        """Check an item that has changed by a dry run. Raises ObjectRefused if it is invalid, and KubeUnreachable."""
+        """Check by a dry run whether the API server accepts an item that was not yet applied.
+
+        Raises ObjectRefused if the item is invalid, and KubeUnreachable.
+        """
         if self._is_known(item):
             return
         try:

@@ -112,7 +112,10 @@ class BrokerReconciler:
         return self._objects.object_event(found, is_gone=is_gone) or found["kind"] in TELLING
 
     async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
-        """Apply the objects, and take one step at most. `state` is None if no broker answers."""
+        """Apply the objects, and take at most one step of starting, restarting or removing brokers.
+
+        `state` is None if no broker answers.
+        """
         refused = await self._supporting.apply(cluster, self._places)
         pods = await gather_pods(self._api, cluster, self._nodes)
         stage = pods.next_stage(cluster)
@@ -192,7 +195,8 @@ class BrokerReconciler:
     async def _apply_brokers(self, cluster: Cluster, pods: PodsState) -> bool:
         """Apply the settings and the StatefulSet; return True if something has changed.
 
-        If the declared disks differ, delete the StatefulSet but keep its pods. First mark pods with outdated addresses.
+        A StatefulSet with other disks than declared is deleted without its pods. Before, pods with outdated addresses
+        are annotated.
         """
         if pods.broker_set is not None and pods.broker_set.is_ending:
             return False

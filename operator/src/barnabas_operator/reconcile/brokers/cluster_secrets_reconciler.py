@@ -107,7 +107,10 @@ class ClusterSecretsReconciler:
         return {name: item for name, item in zip(names, found, strict=True) if item is not None}
 
     async def _node_addresses(self, cluster: Cluster, pods: PodsState) -> frozenset[str]:
-        """Return the node addresses for certificates: of all nodes, or of the pods' nodes if there are many."""
+        """Return the addresses of all nodes, or of the brokers' nodes if there are more than NODES_MAX.
+
+        The result is empty if no listener advertises addresses of nodes.
+        """
         if not any(each.is_at_node for each in cluster.spec.listeners):
             return frozenset()
         nodes = await self._nodes.all()

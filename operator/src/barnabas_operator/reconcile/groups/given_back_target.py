@@ -1,4 +1,4 @@
-"""Scales a target up again that an offset reset scaled down, when the ConsumerGroup is no longer reconciled."""
+"""Scales a workload up again that an offset reset scaled down, when the ConsumerGroup is no longer reconciled."""
 
 import logging
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 async def give_back_target(api: KubeApi, clock: Clock, body: Mapping[str, Any]) -> None:
-    """Scale up the target that a reset of this ConsumerGroup scaled down. Raises KubeUnreachable.
+    """Scale up the workload that a reset of this ConsumerGroup scaled down. Raises KubeUnreachable.
 
     A refusal is only logged, because it must not block the deletion of a namespace.
     """

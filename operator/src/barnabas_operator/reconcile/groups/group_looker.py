@@ -91,7 +91,7 @@ class GroupLooker(Looker):
         self._cluster: Cluster | None = None
         self._before: Mapping[str, ConsumerGroupStatus | None] = {}
         self._heard_at: dict[str, float] = {}
-        """The time when each group was last read, or first declared, by name of the resource."""
+        """The monotonic time when each group was last read, or first declared, by name of the resource."""
 
     def close(self) -> None:
         """Close the connection to the brokers."""
@@ -99,11 +99,11 @@ class GroupLooker(Looker):
 
     @property
     def acted_at(self) -> float:
-        """Return the time when the API server last answered, or when an offset reset or a scaling step last ended."""
+        """Return the monotonic time of the last written status, offset reset or scaling step, whichever is latest."""
         return max(self._statuses.wrote_at, self._work.acted_at)
 
     async def give_back(self, body: Json) -> None:
-        """Scale up the target that a reset scaled down."""
+        """Scale up the workload that a reset of this ConsumerGroup scaled down."""
         await give_back_target(self._api, self._clock, body)
 
     def look_failed(self) -> None:
@@ -202,13 +202,13 @@ class GroupLooker(Looker):
         return why is not None and why.reason != DELETION_PROTECTED
 
     async def _wait(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
-        """Remove the finalizers of deleted resources that need no broker; write `why` into all other statuses."""
+        """Remove the finalizers of resources whose deletion needs no broker; write `why` into all other statuses."""
         going = [each for each in groups if each.metadata.deletion_timestamp is not None and _may_go(each)]
         await all_ended(self._go(each, bodies) for each in going)
         await self._write_unheard([each for each in groups if each not in going], bodies, why)
 
     async def _go(self, group: ConsumerGroup, bodies: Bodies) -> None:
-        """Scale up the target of a deleted resource, and then remove the finalizer of the resource."""
+        """Scale up the workload of a deleted resource, and then remove the finalizer of the resource."""
         try:
             why = await self._work.clean_up(group)
         except KubeRefused as error:
@@ -224,7 +224,7 @@ class GroupLooker(Looker):
         await self._write(await all_ended(self._unheard(each, why) for each in late), bodies)
 
     async def _unheard(self, group: ConsumerGroup, why: str) -> ConsumerGroup:
-        """Return the group with `why` in its status. After AWAY_S without a reading, scale up its reset's target."""
+        """Return the group with `why` in its status. After AWAY_S without a reading, undo the scaling by its reset."""
         reason = why_waiting(group, why) or Refusal(CLUSTER_NOT_READY, why)
         work = await self._work.hold(group, reason.message) if self._is_long_unheard(group) else None
         return unheard(group, reason, self._now(), work)

@@ -77,7 +77,7 @@ class GroupWork:
         return Worked(replaced(group, status=status), work.is_busy)
 
     async def hold(self, group: ConsumerGroup, why: str) -> WorkStatus:
-        """Call `hold` of each GroupPart because of `why`. Raises NotLeading and KubeUnreachable."""
+        """Call `hold` of each GroupPart, and return its conditions. Raises NotLeading and KubeUnreachable."""
         work = WorkStatus()
         async with self._turns:
             for part in self._parts:
@@ -115,7 +115,7 @@ class GroupWork:
         return None
 
     def forget(self, there: Collection[str]) -> None:
-        """Forget the start times of missed objectives, except those of the groups in `there`."""
+        """Forget the start times of missed objectives, except those of the resources named in `there`."""
         self._missed_since_s = {name: at for name, at in self._missed_since_s.items() if name in there}
 
     async def _acted(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen) -> WorkStatus:

@@ -24,11 +24,11 @@ from barnabas_operator.resources.object_meta import SCALING_ACTIVE, Condition, c
 log = logging.getLogger(__name__)
 
 READ_EVERY_S: Final = 60.0
-"""The interval at which a target is read again, to notice changes by other clients."""
+"""The interval at which a target workload is read again, to notice changes by other clients."""
 
 
 class _Known(NamedTuple):
-    """The last known scale of one group's target."""
+    """The last known scale of one group's target workload."""
 
     target: ScaleTarget
     scale: TargetScale
@@ -40,7 +40,7 @@ class _Known(NamedTuple):
         return self.target == scaling.target and now_s - self.read_s < READ_EVERY_S
 
     def decide(self, scaling: Scaling, demand: Demand, now_s: float) -> Decision:
-        """Return how many replicas the target must have, and why if the number must change."""
+        """Return how many replicas the target workload must have, and why if the number must change."""
         return decide(scaling, demand, self.scale.replicas, self.memory, now_s)
 
 

@@ -136,7 +136,7 @@ class OffsetResets(GroupPart):
         return await self._scale(group, look, step) if isinstance(step, Remember) else step
 
     def _commit_now(self, look: ResetLook, reset: Reset) -> tuple[ResetPlan | Refusal | None, Refused | None]:
-        """Plan and commit the reset, in a thread; return the plan and the brokers' refusal.
+        """Plan and commit the reset; return the plan and the brokers' refusal. Call this method in a thread.
 
         The plan is None if an earlier commit, whose response was lost, has already carried out the reset.
         """
@@ -168,7 +168,7 @@ class OffsetResets(GroupPart):
         return plan if isinstance(plan, Refusal) else None
 
     async def hold(self, group: ConsumerGroup, why: str, work: WorkStatus) -> WorkStatus:
-        """Scale up the target of a pending reset. The reset begins again when the group is reconciled again."""
+        """Scale up the workload of a pending reset. The reset begins again when the group is reconciled again."""
         said = condition_of(group.conditions, OFFSETS_RESET)
         if may_hold_target(group):
             refusal = await self._targets.give_back(group, group.spec.offsets.reset)
@@ -176,11 +176,14 @@ class OffsetResets(GroupPart):
         return _with(work, said) if said is not None else work
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """Scale up the target that a reset scaled down."""
+        """Scale up the workload that a reset of this group scaled down."""
         return await self._targets.give_back(group, None)
 
     def _delete_now(self, group: ConsumerGroup) -> tuple[Refusal | None, Refused | None]:
-        """Delete the group or its offsets, in a thread; return why the deletion must wait, and the brokers' refusal."""
+        """Delete the group or its offsets; return why the deletion must wait, and the brokers' refusal.
+
+        Call this method in a thread.
+        """
         admin = self._admin()
         step = deletion_step(group, admin.describe([group.group_id]).groups[group.group_id])
         if step is None or isinstance(step, Refusal):

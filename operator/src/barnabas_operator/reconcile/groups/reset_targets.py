@@ -1,4 +1,4 @@
-"""Reads, scales down and restores the targets of offset resets, without requests to brokers."""
+"""Reads, scales down and restores the target workloads of offset resets, without requests to brokers."""
 
 import logging
 from typing import Final

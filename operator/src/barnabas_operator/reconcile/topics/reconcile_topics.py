@@ -84,7 +84,10 @@ def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: 
 
 
 def _names_with_configs(wanted: DesiredState, state: ClusterState) -> set[str]:
-    """Return the topics whose configs are read: those of Topics and __transaction_state, or all if throttled."""
+    """Return the names of the topics whose configs are read.
+
+    These are all topics if replication is throttled, and otherwise the topics of Topics, and __transaction_state.
+    """
     if is_throttled(wanted.cluster):
         return set(state.topics)
     return {TRANSACTION_STATE, *(topic.topic_name for topic in (*wanted.topics, *wanted.removed))}

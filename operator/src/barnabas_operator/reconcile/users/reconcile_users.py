@@ -131,7 +131,7 @@ class UsersWork:
         return plan_user(user, round_.context.found.of(user.username), ready.known), ready
 
     async def _end(self, plan: UserPlan, refused: RefusedSteps, now: str) -> User | None:
-        """Return the user with an error in its status if its deletion has to wait; otherwise dismiss its Secret."""
+        """Return the user with an error in its status if its deletion has to wait; otherwise `dismiss` its Secret."""
         problem = plan.refusal or _problem(plan, refused)
         if problem is not None:
             return with_problem(plan.resource, problem, now)
