@@ -93,7 +93,7 @@ class LocalGroups:
         return unheard(group, why, self._now()), True
 
     async def _end(self, group: ConsumerGroup, owned: Mapping[str, ConsumerGroup]) -> ConsumerGroup | None:
-        """Carry out the deletion policy of a removed group; return the group with the reason if this must wait."""
+        """Carry out the deletion policy of a removed group; if it must wait, return the group with the reason."""
         try:
             why = await self._work.end(group, owned)
         except ClusterUnreachable as error:

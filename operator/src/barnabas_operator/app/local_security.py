@@ -46,9 +46,9 @@ class LocalSecurity:
         self._brought: Mapping[str, str] = {}
 
     def prepare(self, cluster: Cluster) -> BrokerSecrets | None:
-        """Create a missing CA and passwords, and issue certificates; return the brokers' files, or None if insecure.
+        """Create a missing CA and missing passwords, and issue certificates; return the paths of the brokers' files.
 
-        Raises SecurityBroken if the CA of an earlier run cannot be used.
+        Returns None if the brokers are insecure. Raises SecurityBroken if the CA of an earlier run cannot be used.
         """
         if not is_secured(cluster):
             return None

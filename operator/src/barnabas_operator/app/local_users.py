@@ -61,7 +61,7 @@ class FileSecrets(UserSecrets):
     async def write(
         self, user: User, stored: StoredSecret | None, data: Mapping[str, bytes], marks: Mapping[str, str]
     ) -> None:
-        """Write the files of a user, and delete those of `stored` that are not in `data`.
+        """Write the files of a user, and delete the files of `stored` that are not in `data`.
 
         Raises SecretTaken if the folder of a new user exists, and SecretsRefused if a file cannot be written.
         """

@@ -26,7 +26,7 @@ LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 TURN_S: Final = 0.0005
-"""The seconds until Python switches threads; the webhook thus answers while a reconciliation reads many partitions."""
+"""The seconds after which Python switches threads, so that the webhook answers during long reconciliations."""
 
 
 VARIABLES: Final = """environment variables:
@@ -51,7 +51,7 @@ VARIABLES: Final = """environment variables:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return 0 after SIGTERM, 1 after a failure, 2 for invalid environment variables or no access."""
+    """Run the command; return 0 after SIGTERM, 1 after a failure, 2 for wrong variables or no API server access."""
     parser = argparse.ArgumentParser(
         prog="barnabas operator",
         description="Reconcile the resources of a Kubernetes cluster until SIGTERM.",

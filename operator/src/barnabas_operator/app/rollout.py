@@ -48,7 +48,7 @@ class Rollout:
     async def advance(self, cluster: Cluster, interrupted: Callable[[], bool]) -> Refusal | None:
         """Take steps until the brokers are as declared, and return None.
 
-        If no step is possible for PATIENCE_S, or once `interrupted` returns True meanwhile, return the reason. Raises
+        If no step is possible, return the reason after PATIENCE_S, or at once if `interrupted` returns True. Raises
         ChildFailed if a broker ends before it is ready.
         """
         deadline = time.monotonic() + PATIENCE_S

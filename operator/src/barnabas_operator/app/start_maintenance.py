@@ -134,7 +134,7 @@ async def _found(api: KubeApi, started: Started) -> Json | None:
 
 
 async def _ended(api: KubeApi, started: Started) -> int | None:
-    """Print how the run ended, and return the exit code; None if it continues or the API server does not answer."""
+    """Print how the run ended, and return the exit code; None while the run continues or the API is silent."""
     try:
         found = await _found(api, started)
     except KubeUnreachable as error:
