@@ -82,7 +82,7 @@ class Brokers(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
             Rack,
             Meta(
                 description="the node label that names the rack of a broker; brokers are spread over the racks; {}"
-                " uses the label of the zone; if left out, brokers have no racks"
+                " means topology.kubernetes.io/zone; if left out, brokers have no racks"
             ),
         ]
         | None
@@ -164,7 +164,8 @@ class Listener(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown
         tuple[JsonObject, ...],
         Meta(
             max_length=64,
-            description="the peers that may connect, as in the field `from` of a NetworkPolicy; if left out, everybody",
+            description="the peers that may connect, as in the field `from` of a NetworkPolicy; if left out,"
+            " everybody may connect",
         ),
     ] = ()
     template: Annotated[

@@ -15,7 +15,7 @@ from barnabas_operator.resources.yaml_documents import Document, ManifestError, 
 
 ResourceT = TypeVar("ResourceT", bound=Resource)
 
-PARTS_KEPT_MAX: Final = 4096  # A parsed document needs about 10 KB.
+PARTS_KEPT_MAX: Final = 4096  # A parsed document needs about 10 KB, so the cache needs about 40 MB at most.
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ SCALING_ACTIVE: Final = "ScalingActive"
 """The type of the condition about scaling, as in a HorizontalPodAutoscaler."""
 
 MESSAGE_LENGTH_MAX: Final = 32_768
-"""The longest message that `metav1.Condition` allows."""
+"""The maximum length of a message in characters, as in `metav1.Condition`."""
 
 Message = Annotated[str, Meta(max_length=MESSAGE_LENGTH_MAX)]
 

@@ -36,7 +36,9 @@ def reference_text() -> str:
 
 def _section(definition: Json) -> str:
     names, root = definition["names"], definition["versions"][0]["schema"]["openAPIV3Schema"]
-    text = f"\n# {names['kind']}\n\n{root['description']} Short: `kubectl get {names['shortNames'][0]}`.\n"
+    text = (
+        f"\n# {names['kind']}\n\n{root['description']} `kubectl get {names['shortNames'][0]}` lists these resources.\n"
+    )
     for part, title in TITLES.items():
         rows = "".join(_rows(root["properties"][part], part))
         text += f"\n## {names['kind']}: {part}\n\n{title}.\n\n{COLUMNS}{rows}"

@@ -12,8 +12,8 @@ from msgspec import Meta, Struct
 from barnabas_operator.resources.json_types import JsonObject
 
 BROKER_IDS_MAX: Final = 1_000
-Labels = Annotated[dict[str, str], Meta(description="labels that are added to those that the operator sets")]
-Annotations = Annotated[dict[str, str], Meta(description="annotations that are added to those that the operator sets")]
+Labels = Annotated[dict[str, str], Meta(description="labels in addition to the operator's labels")]
+Annotations = Annotated[dict[str, str], Meta(description="annotations in addition to the operator's annotations")]
 
 
 class TemplateMetadata(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
