@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from barnabas_jobs.app import connector
 from barnabas_jobs.app import session as sessions
 from barnabas_jobs.app.connector import S3_JARS, ConnectorMissing, Jar, jars
 
@@ -85,3 +86,9 @@ def test_an_image_without_them_is_told_how_it_is_built_with_them(
     monkeypatch.setenv("BARNABAS_SPARK_JARS", str(folder))
     with pytest.raises(ConnectorMissing, match="for archives in S3, build the image with --build-arg S3=yes"):
         jars(folder, S3_JARS)
+
+
+def test_jars_that_do_not_arrive_in_time_are_named_as_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connector, "FETCH_SECONDS_MAX", 0.01)
+    with pytest.raises(ConnectorMissing, match=r"could not fetch the jars from Maven Central within 0\.01 s"):
+        jars(tmp_path / "jars", S3_JARS)

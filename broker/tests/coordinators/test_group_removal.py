@@ -164,6 +164,7 @@ def test_offsets_of_a_stranger_expire_a_week_after_the_commit_and_the_group_with
     assert client.committed() == {}
     assert world.coordinator.list_groups() == []
     assert world.coordinator.counters.offset_expirations == 1
+    assert world.coordinator.counters.offset_deletions == 0, "expired offsets are not counted as deleted ones"
     keys = [decode_key(key) for key, value in world.log.committed(0) if value is None]
     assert len(keys) == 2
 

@@ -29,7 +29,7 @@ def secret(world: World, name: str = "alice") -> dict[str, str]:
 def test_a_user_gets_a_password_and_a_secret_which_are_taken_from_it_again(play: Play) -> None:
     async def scenario(world: World) -> None:
         world.api.put(resource("Cluster", "one"))
-        world.api.put(user(quotas={"producerByteRate": 5}))
+        world.api.put(user(quotas={"producerByteRate": 5, "controllerMutationRate": 5}))
         await world.round()
         assert world.said("User", "alice")[:2] == ("True", "Reconciled")
         assert secret(world)["password"] == world.brokers.passwords["alice"] == "a" * 32
@@ -42,7 +42,7 @@ def test_a_user_gets_a_password_and_a_secret_which_are_taken_from_it_again(play:
         assert len(world.api.writes) == writes, "nothing has changed"
         world.brokers.accounts.clear()
         await world.round()
-        assert world.brokers.accounts["alice"].quotas == {"producer_byte_rate": 5.0}
+        assert world.brokers.accounts["alice"].quotas == {"producer_byte_rate": 5.0, "controller_mutation_rate": 5.0}
         assert "DriftUndone" in [reason for reason, _ in world.api.events()]
         world.api.put({**body, "metadata": {**body["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
         await world.round()

@@ -166,18 +166,25 @@ class ChildProcess:
         """End the child that a killed `barnabas up` left running, because the child still uses the ports and files."""
         try:
             pid = int(self._pid_file.read_text(encoding="utf-8"))
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
         except (OSError, ValueError):
             return
-        if self._child.mark not in command:
-            return  # The process id now belongs to another process.
+        if not self._is_leftover(pid):
+            return
         self._say(f"{self.name} of an earlier run is still running; stopping the old process {pid}")
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        while Path(f"/proc/{pid}").exists():
+        while self._is_leftover(pid):
             if time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)
             await asyncio.sleep(READY_POLL_S)
+
+    def _is_leftover(self, pid: int) -> bool:
+        """True if the process runs the child's command; False if it has ended, or the id belongs to another process."""
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            return False
+        return self._child.mark in command
 
 
 def _status_text(status: int) -> str:

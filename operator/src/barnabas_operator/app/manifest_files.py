@@ -41,10 +41,11 @@ def _counts(file: Path) -> bool:
 
 async def changes(path: Path) -> AsyncIterator[None]:
     """Yield None after each burst of changes to manifest files."""
-    folder = path if path.is_dir() else path.parent
+    is_folder = path.is_dir()
+    folder = path if is_folder else path.parent
 
     def counts(_change: Change, name: str) -> bool:
-        return _counts(Path(name))
+        return _counts(Path(name)) if is_folder else Path(name).name == path.name
 
     watch = awatch(folder, watch_filter=counts, step=QUIET_MS, debounce=DELAY_MS_MAX, recursive=False)
     async for _changed in watch:

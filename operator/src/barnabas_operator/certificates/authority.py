@@ -9,6 +9,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -33,15 +34,23 @@ class Pem(NamedTuple):
         return self.key + self.certificate
 
 
+def _private_key(text: str) -> PrivateKeyTypes:
+    """Return a private key (PEM). Raise ValueError if it is invalid or encrypted."""
+    try:
+        return load_pem_private_key(text.encode(), password=None)
+    except TypeError as error:  # The key is encrypted.
+        raise ValueError("the private key is encrypted; allowed: a key without a password") from error
+
+
 class Authority:
     """The CA of a cluster, which issues certificates for brokers and for clients."""
 
     def __init__(self, pem: Pem, now: dt.datetime) -> None:
         """Read the key and the first certificate of `pem`.
 
-        Raise ValueError if they are invalid or do not belong together, and TypeError if the key is encrypted.
+        Raise ValueError if they are invalid, encrypted or do not belong together.
         """
-        key = load_pem_private_key(pem.key.encode(), password=None)
+        key = _private_key(pem.key)
         if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
             raise ValueError("the key of the authority must be an RSA key or an elliptic curve key")
         self._key = key
@@ -64,10 +73,7 @@ class Authority:
     @staticmethod
     def public_key_of(key: str) -> object:
         """Return the public key of a private key (PEM). Raise ValueError if the private key is invalid or encrypted."""
-        try:
-            return load_pem_private_key(key.encode(), password=None).public_key()
-        except TypeError as error:  # The key is encrypted.
-            raise ValueError(str(error)) from error
+        return _private_key(key).public_key()
 
     @property
     def certificate(self) -> x509.Certificate:

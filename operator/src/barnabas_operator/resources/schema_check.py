@@ -182,7 +182,7 @@ def _check_literal(expected: inspect.Type, value: object, path: Path) -> Iterato
 
 
 def _check_number(expected: inspect.Type, value: object, path: Path) -> Iterator[Finding]:
-    if not isinstance(value, float) or not isfinite(value):
+    if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
         yield from _wrong(expected, value, path)
 
 

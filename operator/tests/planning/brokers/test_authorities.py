@@ -2,6 +2,12 @@
 
 import datetime as dt
 
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 
 from barnabas_operator.certificates.authority import Authority, certificates_in, has_issued, renewed_at
@@ -96,3 +102,13 @@ def test_the_key_of_another_authority_is_refused() -> None:
     refusal = plan_authority("one-cluster-ca", mixed, BEGIN, lambda: "")
     assert isinstance(refusal, Refusal)
     assert "the key of the authority does not belong to its certificate" in refusal.message
+
+
+def test_an_encrypted_key_is_refused() -> None:
+    first = planned(NOTHING, BEGIN)
+    key = load_pem_private_key(signer(first), None)
+    encrypted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"a password"))
+    found = AuthoritySecrets({**first.key, "ca.key": encrypted}, first.certificate)
+    refusal = plan_authority("one-cluster-ca", found, BEGIN, lambda: "")
+    assert isinstance(refusal, Refusal)
+    assert "the private key is encrypted" in refusal.message

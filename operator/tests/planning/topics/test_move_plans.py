@@ -257,6 +257,14 @@ def test_an_uneven_cluster_proposes_a_rebalance_and_moves_nothing() -> None:
     )
 
 
+def test_a_proposal_names_all_brokers_that_get_partitions() -> None:
+    uneven = state([(0,)] * 10, 3, [1000] * 10).with_brokers(3)
+    plan = planned(cluster(), uneven)
+    (told,) = reassignment_conditions(cluster(), "T", uneven, PendingMoves(plan.waiting, plan.rebalance))
+    assert told.message.startswith("brokers 1, 2 have less data than the other brokers, so ")
+    assert "can move to these brokers; to approve" in told.message
+
+
 @pytest.mark.parametrize("declared", [cluster(approved=True), cluster("Automatic")])
 def test_one_that_is_approved_or_automatic_begins(declared: Cluster) -> None:
     plan = planned(declared, UNEVEN)

@@ -138,9 +138,13 @@ def _fetch(folder: Path, wanted: Sequence[Jar]) -> None:
         spark_jars = Path(pyspark.__file__).parent / "jars" / "*"
         command = [java(), "-cp", str(spark_jars), "org.apache.ivy.Main", "-ivy", str(module), "-warn"]
         target = ["-cache", str(partial / "cache"), "-retrieve", f"{partial}/[artifact]-[revision].[ext]"]
-        done = subprocess.run(
-            [*command, *target], capture_output=True, text=True, check=False, timeout=FETCH_SECONDS_MAX
-        )
+        try:
+            done = subprocess.run(
+                [*command, *target], capture_output=True, text=True, check=False, timeout=FETCH_SECONDS_MAX
+            )
+        except subprocess.TimeoutExpired as error:
+            why = f"Ivy could not fetch the jars from Maven Central within {FETCH_SECONDS_MAX} s"
+            raise ConnectorMissing(why) from error
         lacking = [jar.file for jar in wanted if not (partial / jar.file).is_file()]
         if done.returncode != 0 or lacking:
             said = (done.stdout + done.stderr).strip()[-1000:]

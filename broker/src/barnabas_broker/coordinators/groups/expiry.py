@@ -10,7 +10,7 @@ from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.messages import Now
 from barnabas_broker.coordinators.groups.offsets import Offsets, expiries
 from barnabas_broker.coordinators.groups.records import CommittedOffset
-from barnabas_broker.coordinators.groups.removal import delete_group, remove_offsets
+from barnabas_broker.coordinators.groups.removal import remove_group, remove_offsets
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.runtime.turns import Pace, portions
 from barnabas_core.topic_partition import TopicPartition
@@ -82,7 +82,7 @@ def _expire_of(shard: GroupShard, group: Group, found: _Found, warned: set[str])
         shard.counters.offset_expirations += len(expired)
     if not unstable and _is_all(expired, offsets) and group.state is GroupState.EMPTY and not group.pending_joins:
         warned.discard(group_id)
-        delete_group(shard, group_id, lambda _: None)
+        remove_group(shard, group, lambda _: None)
         return
     remove_offsets(shard, group_id, expired)
     _warn(group_id, found, warned)

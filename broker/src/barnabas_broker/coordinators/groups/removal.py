@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.coordinators.groups.group import GroupState
+from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.offsets import check_delete_group, check_delete_offsets
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupKey, GroupRecord, OffsetKey
 from barnabas_broker.coordinators.groups.shard import GroupShard
@@ -31,14 +31,18 @@ def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode],
     if group is None or error is not ErrorCode.NONE:
         answer(error)
         return
-    doomed, since_ms = group, group.state_timestamp_ms
+    shard.counters.offset_deletions += remove_group(shard, group, answer)
+
+
+def remove_group(shard: GroupShard, group: Group, answer: Callable[[ErrorCode], object]) -> int:
+    """Write the tombstones of an Empty group and its offsets, then answer; return the number of offsets."""
+    group_id, since_ms = group.group_id, group.state_timestamp_ms
     offsets = [*shard.tables.offsets.get(group_id, ()), *_about_to_be_committed(shard, group_id)]
-    shard.counters.offset_deletions += len(offsets)
-    doomed.transition(GroupState.DEAD, shard.now())
+    group.transition(GroupState.DEAD, shard.now())
 
     def revive() -> None:
-        if shard.tables.groups.get(group_id) is doomed:
-            doomed.transition(GroupState.EMPTY, shard.now()._replace(wall_ms=since_ms))
+        if shard.tables.groups.get(group_id) is group:
+            group.transition(GroupState.EMPTY, shard.now()._replace(wall_ms=since_ms))
 
     def finished(error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
@@ -46,6 +50,7 @@ def delete_group(shard: GroupShard, group_id: str, answer: Callable[[ErrorCode],
         answer(error)
 
     _write_deletion(shard, group_id, offsets, finished)
+    return len(offsets)
 
 
 def _write_deletion(

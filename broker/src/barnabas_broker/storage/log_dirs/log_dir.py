@@ -134,12 +134,14 @@ class LogDir:
     def fail(self, failure: StorageError) -> None:
         """Take the log dir offline, unlock it, and drop its logs; responses in flight can still read their files.
 
-        A marker file warns the next process that the page cache may show data that never reached the disk.
+        A marker file warns the next process that the page cache may show data that never reached the disk. It is not
+        written into the log dir of another broker.
         """
         self.failure = self.last_failure = failure
         self.has_all_logs = False
-        with suppress(OSError):
-            self._files.open_file(f"{self.path}/{file_names.SYNC_FAILED}")
+        if not isinstance(failure, LogDirRefused):
+            with suppress(OSError):
+                self._files.open_file(f"{self.path}/{file_names.SYNC_FAILED}")
         self._lock = None
         for log in self.logs.values():
             log.epochs.abandon()

@@ -99,7 +99,9 @@ def _refused(said: Sequence[str]) -> str:
 def _described(rebalance: Rebalance) -> str:
     brokers = ", ".join(map(str, rebalance.to_brokers))
     how_much = f"{rebalance.partitions} partitions ({rebalance.size_bytes} bytes)"
-    return f"broker {brokers} has less data than the other brokers, so {how_much} can move to that broker"
+    if len(rebalance.to_brokers) == 1:
+        return f"broker {brokers} has less data than the other brokers, so {how_much} can move to that broker"
+    return f"brokers {brokers} have less data than the other brokers, so {how_much} can move to these brokers"
 
 
 def _approval(cluster: Cluster) -> str:

@@ -98,6 +98,8 @@ class KubeSecrets(UserSecrets):
             raise refused(str(error)) from error
         if found:
             self._keep(user, found)
+        else:  # The Secret is gone, so the next round creates a new one.
+            self._kept.pop(name, None)
 
     async def delete(self, user: User, stored: StoredSecret) -> None:
         """Delete the `stored` Secret, which must be the last result of `read`."""
