@@ -126,8 +126,7 @@ def test_small_requests_are_served_while_memory_for_requests_is_used_up(authorit
 @pytest.mark.parametrize("rules", ["DEFAULT", "RULE:^CN=(.*?),.*$/$1/U"])
 def test_a_certificate_says_who_a_client_is(authority: Authority, rules: str) -> None:
     async def run() -> list[bytes]:
-        settings = {"ssl_client_auth": "required", "ssl_principal_mapping_rules": rules}
-        async with listening(authority, **settings) as (_, port):
+        async with listening(authority, ssl_client_auth="required", ssl_principal_mapping_rules=rules) as (_, port):
             return await ask(port, client_context(authority, authority.issue("alice")), b"who")
 
     expected = {"DEFAULT": rb"User:CN=alice,O=Tests\, Inc"}.get(rules, b"User:ALICE")
