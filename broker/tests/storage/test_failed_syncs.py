@@ -8,6 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from log_manager_samples import manager
 from storage_samples import NOW_MS, acknowledged_later, append, batch, read_all
 
 from barnabas_broker.app.log_end_reports import held_logs
@@ -16,7 +17,7 @@ from barnabas_broker.storage.disk.checkpoints import NO_INCARNATION, LastIncarna
 from barnabas_broker.storage.disk.files import PosixFile, PosixFileSystem
 from barnabas_broker.storage.disk.open_files import OpenFiles
 from barnabas_broker.storage.disk.trash import Trash
-from barnabas_broker.storage.errors import DiskFull, LogDirFailed
+from barnabas_broker.storage.errors import DiskFull, LogDirFailed, LogDirRefused
 from barnabas_broker.storage.log_dirs.kept_records import Kept
 from barnabas_broker.storage.log_dirs.log_dir_owner import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
@@ -240,3 +241,16 @@ def test_a_damaged_log_beside_keeps_the_note_of_a_failed_sync_for_the_next_start
     segment.write_bytes(b"\xff" * len(batch(2)) + segment.read_bytes()[len(batch(2)) :])
     assert FLIGHTS in started(tmp_path).failed
     assert (tmp_path / ".sync-failed").exists()
+
+
+def test_no_note_is_left_in_a_directory_that_belongs_to_another_broker(tmp_path: Path) -> None:
+    mounted, elsewhere, other = tmp_path / "mounted", tmp_path / "elsewhere", tmp_path / "other"
+    logs = started(mounted, other)
+    mounted.rename(elsewhere)
+    logs.fail_dir(logs.log_dirs[0].problems()[0])
+    another = manager(mounted, identity=BrokerIdentity("cluster", 2))
+    another.load()
+    before = sorted(mounted.iterdir())
+    assert not logs.probe(logs.log_dirs)
+    assert isinstance(logs.log_dirs[0].failure, LogDirRefused)
+    assert sorted(mounted.iterdir()) == before

@@ -210,19 +210,6 @@ def test_a_directory_that_vanishes_is_noticed_and_comes_back_with_its_logs(tmp_p
     append(back[flights(0)], batch(1))
 
 
-def test_no_note_is_left_in_a_directory_that_belongs_to_another_broker(tmp_path: Path) -> None:
-    mounted, elsewhere, other = tmp_path / "mounted", tmp_path / "elsewhere", tmp_path / "other"
-    logs = started(mounted, other)
-    mounted.rename(elsewhere)
-    logs.fail_dir(logs.log_dirs[0].problems()[0])
-    another = manager(mounted, identity=BrokerIdentity(BROKER.cluster_id, 2))
-    another.load()
-    before = sorted(mounted.iterdir())
-    assert not logs.probe(logs.log_dirs)
-    assert isinstance(logs.log_dirs[0].failure, LogDirRefused)
-    assert sorted(mounted.iterdir()) == before
-
-
 def test_a_log_whose_partition_came_anew_elsewhere_is_set_aside(tmp_path: Path) -> None:
     mounted, elsewhere, other = tmp_path / "mounted", tmp_path / "elsewhere", tmp_path / "other"
     logs = started(mounted, other)
