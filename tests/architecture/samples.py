@@ -34,7 +34,6 @@ def samples_of(name: str, text: str) -> Iterator[Sample]:
     """Yield every docstring, message and comment of a file; a comment with its line of code, or with the next line."""
     tree = ast.parse(text)
     seen = set(_code_of(tree))
-    lines = [*text.splitlines(keepends=True), ""]
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             seen.add(node.value)
@@ -44,10 +43,22 @@ def samples_of(name: str, text: str) -> Iterator[Sample]:
             message = _message(node)
             if len(message.split()) >= MESSAGE_WORDS_MIN:
                 yield Sample("message", f"{name}:{node.lineno}", message)
+    yield from _comments_of(name, text)
+
+
+def _comments_of(name: str, text: str) -> Iterator[Sample]:
+    """Yield the comments of a file; a comment of several lines is one text, with the line of code after it."""
+    lines, whole = [*text.splitlines(keepends=True), ""], ""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT and not token.string.startswith(("# type:", "# noqa:")):
-            code = token.line if token.line.strip() != token.string else token.line + lines[token.start[0]]
-            yield Sample("comment", f"{name}:{token.start[0]}", code)
+        if token.type != tokenize.COMMENT or token.string.startswith(("# type:", "# noqa:")):
+            continue
+        following = lines[token.start[0]]
+        stands_alone = token.line.strip() == token.string
+        whole += token.line
+        if stands_alone and following.lstrip().startswith("#"):
+            continue
+        yield Sample("comment", f"{name}:{token.start[0]}", whole + following if stands_alone else whole)
+        whole = ""
 
 
 def _code_of(tree: ast.Module) -> Iterator[ast.expr]:
