@@ -27,16 +27,17 @@ class PlainChannel:
         self._writer.write(data)
         await self._writer.drain()
 
-    def close(self) -> None:
-        """Close the connection once everything is sent."""
+    def close(self, last: bytes = b"") -> None:
+        """Send the last bytes, and close the connection once everything is sent."""
+        self._writer.write(last)
         self._writer.close()
 
 
-class TlsChannel(PlainChannel):
+class TlsChannel:
     """A connection over TLS, after `shake_hands`."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, context: ssl.SSLContext) -> None:
-        super().__init__(reader, writer)
+    def __init__(self, plain: PlainChannel, context: ssl.SSLContext) -> None:
+        self._plain = plain
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
@@ -80,15 +81,17 @@ class TlsChannel(PlainChannel):
         """Close the connection with a close_notify, without waiting for the other side's close_notify."""
         with suppress(ssl.SSLError):
             self._tls.unwrap()
-        self._writer.write(self._outgoing.read())
-        super().close()
+        self._plain.close(self._outgoing.read())
 
     async def _fill(self) -> None:
-        data = await super().receive()
+        data = await self._plain.receive()
         if data:
             self._incoming.write(data)
         else:
             self._incoming.write_eof()
 
     async def _flush(self) -> None:
-        await super().send(self._outgoing.read())
+        await self._plain.send(self._outgoing.read())
+
+
+Channel = PlainChannel | TlsChannel

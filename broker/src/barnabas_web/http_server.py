@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import h11
 
-from barnabas_web.channel import PlainChannel, TlsChannel
+from barnabas_web.channel import Channel, PlainChannel, TlsChannel
 from barnabas_web.protection import Protection
 
 log = logging.getLogger(__name__)
@@ -109,10 +109,11 @@ class HttpServer:
             del self._open[oldest]
             oldest.transport.abort()
         self._open[writer] = None
-        channel, context = PlainChannel(reader, writer), self._protection.context
+        plain, context = PlainChannel(reader, writer), self._protection.context
+        channel: Channel = plain
         try:
             if context is not None:
-                channel = TlsChannel(reader, writer, context)
+                channel = TlsChannel(plain, context)
             await self._converse(channel)
         except (h11.ProtocolError, ConnectionError, TimeoutError, ssl.SSLError) as error:
             log.debug("dropped an HTTP client: %s", error)
@@ -121,7 +122,7 @@ class HttpServer:
         finally:
             await self._close(channel, writer)
 
-    async def _converse(self, channel: PlainChannel) -> None:
+    async def _converse(self, channel: Channel) -> None:
         connection = h11.Connection(h11.SERVER)
         async with asyncio.timeout(REQUEST_S_MAX):
             if isinstance(channel, TlsChannel):
@@ -132,7 +133,7 @@ class HttpServer:
             async with asyncio.timeout(ANSWER_S_MAX):
                 await _answer(connection, request, page, channel)
 
-    async def _close(self, channel: PlainChannel, writer: asyncio.StreamWriter) -> None:
+    async def _close(self, channel: Channel, writer: asyncio.StreamWriter) -> None:
         """Close the connection, which counts as open until its last bytes are sent or ANSWER_S_MAX have passed."""
         channel.close()
         try:
@@ -157,7 +158,7 @@ class HttpServer:
         return page if is_admitted or page.status == HTTPStatus.OK else _without_reason(page.status)
 
 
-async def _next_request(connection: h11.Connection, channel: PlainChannel) -> h11.Request | None:
+async def _next_request(connection: h11.Connection, channel: Channel) -> h11.Request | None:
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
@@ -182,7 +183,7 @@ def _without_reason(status: HTTPStatus) -> Page:
     return text_page(status, f"{status.phrase}; send the bearer token to get the reason\n")
 
 
-async def _answer(connection: h11.Connection, request: h11.Request, page: Page, channel: PlainChannel) -> None:
+async def _answer(connection: h11.Connection, request: h11.Request, page: Page, channel: Channel) -> None:
     headers = [("Content-Type", page.content_type), ("Connection", "close"), *page.headers]
     if isinstance(page.body, bytes):
         headers.append(("Content-Length", str(len(page.body))))
