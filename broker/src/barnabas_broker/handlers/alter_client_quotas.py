@@ -1,4 +1,7 @@
-"""AlterClientQuotas (49), v0 to v1: sets and removes client quotas, for each entity all or none (KIP-546)."""
+"""AlterClientQuotas (49), v0 to v1: sets and removes client quotas (KIP-546).
+
+If one change of an entity is invalid, no quota of that entity changes.
+"""
 
 from collections import Counter
 from typing import Any

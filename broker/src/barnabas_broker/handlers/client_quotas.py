@@ -29,7 +29,7 @@ from barnabas_core.token_bucket import TokenBucket
 COUNTERS_MAX: Final = 10_000
 """The maximum number of counters; without a limit, clients could create any number with new client ids."""
 COUNTERS_LOOKED_AT: Final = 16
-"""The number of counters that are searched for an unused one, to make room for a new counter."""
+"""The maximum number of counters to examine for an unused counter, which is dropped to make room for a new one."""
 CLIENT_ID_CHARS_MAX: Final = 200
 """The number of characters at the beginning of a client id by which quotas distinguish clients."""
 FULL_WINDOW_S: Final = (SAMPLES - 1) * WINDOW_MS / 1000
@@ -64,7 +64,7 @@ class Limited:
         return min(self._used.wait_ms(self.limit, monotonic_ms(self._clock)), self._wait_ms_max)
 
     def count(self, amount: float) -> None:
-        """Add an amount to the use; a negative amount reduces the use."""
+        """Add an amount to what the clients have used of the quota; a negative amount is given back."""
         self._used.count(amount, self.limit, monotonic_ms(self._clock))
 
     def throttled(self, throttle_ms: int) -> None:
@@ -166,7 +166,10 @@ class ClientQuotas:
         return limited
 
     def _make_room(self) -> None:
-        """Drop an unused counter; if the first COUNTERS_LOOKED_AT counters are all in use, drop the next one."""
+        """Drop an unused counter, to make room for a new counter.
+
+        If the first COUNTERS_LOOKED_AT counters are all in use, the counter after them is dropped.
+        """
         for _ in range(COUNTERS_LOOKED_AT):
             place, limited = self._counters.popitem(last=False)
             if limited.is_unused:

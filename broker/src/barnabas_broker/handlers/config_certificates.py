@@ -1,4 +1,4 @@
-"""The check of certificates that the configs of a request name, before the configs are stored."""
+"""The check of the certificates in new configs, before the configs are stored."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final

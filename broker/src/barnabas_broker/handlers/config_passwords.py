@@ -1,4 +1,4 @@
-"""The encryption of passwords among the configs of a request, before the configs are stored."""
+"""The encryption of the passwords in new configs, before the configs are stored."""
 
 from collections.abc import Mapping
 

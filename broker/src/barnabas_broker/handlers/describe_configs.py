@@ -101,7 +101,7 @@ def _logger(name: str, level: str) -> ConfigEntry:
 
 
 def _stray_logs(environment: HandlerEnvironment) -> Iterable[ConfigEntry]:
-    """Yield the configs that list the stray logs, if there are any."""
+    """Yield the read-only configs that name this broker's stray logs and their offline log dirs, if there are any."""
     strays = environment.logs.strays
     named = sorted(f"{each.directory}:{each.size_bytes}" for each in strays)
     yield from _report(STRAY_LOGS, named[:STRAY_LOGS_NAMED_MAX], STRAY_LOGS_TEXT)
@@ -118,7 +118,7 @@ def _report(name: str, values: Sequence[str], text: str) -> Iterable[ConfigEntry
 
 
 def _losses(environment: HandlerEnvironment, topic: TopicDocument) -> Iterable[ConfigEntry]:
-    """Yield the config that lists the topic's partitions whose replicas all lack records, if there are any."""
+    """Yield a read-only config with the topic's partitions whose replicas have all lost records, if there are any."""
     lost = lost_in(topic, KnownEnds(environment.image))
     if lost:
         yield ConfigEntry(

@@ -63,7 +63,7 @@ async def _alter(
 
 
 def _with_changes(overrides: Mapping[str, str], changes: list[ConfigChange]) -> dict[str, str]:
-    """Return the overrides after the changes, as if APPEND and SUBTRACT set the value."""
+    """Return the overrides after the changes; APPEND and SUBTRACT are treated as SET."""
     removed = {change.name for change in changes if change.operation is ConfigOperation.DELETE}
     set_now = {change.name: change.value for change in changes if change.value is not None}
     return {name: text for name, text in {**overrides, **set_now}.items() if name not in removed}

@@ -8,8 +8,8 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_core.errors import ApiError, ErrorCode
 
 STRICT_SINCE: Final[Mapping[int, int]] = {19: 6, 20: 5, 37: 3}
-"""The first versions of CreateTopics, DeleteTopics and CreatePartitions that return an error above the quota; earlier
-versions are only throttled."""
+"""The first versions of CreateTopics, DeleteTopics and CreatePartitions that return an error if the client exceeds the
+quota. Clients with earlier versions are only throttled."""
 
 NameT = TypeVar("NameT")
 
@@ -20,9 +20,9 @@ class MutationCharge(Generic[NameT]):
     def __init__(
         self, environment: HandlerEnvironment, context: RequestContext, costs: Mapping[NameT, int], *, is_free: bool
     ) -> None:
-        """Charge the quota topic by topic.
+        """Charge the quota for one topic after another.
 
-        For request versions from STRICT_SINCE on, `refused` gets the topics that come after the quota is used up.
+        From request version STRICT_SINCE on, topics that exceed the quota are added to `refused`, and not charged.
         """
         limits = None
         if environment.quotas.are_set and not is_free:
