@@ -22,15 +22,15 @@ class Need(NamedTuple):
     operation: AclOperation
     resource_type: ResourceType
     field: str = ""
-    """The field with the name of the resource; empty for the cluster. `topics.name` is the name in each element of the
-    array `topics`, `groups[]` is an array of names, and `creations.` means a right on the cluster for each element of
-    `creations`."""
+    """The path of the field with the resource's name; empty for the cluster. `topics.name` is the field `name` of each
+    element of `topics`. `groups[]` is the array `groups`, whose elements are names. `resources.` names no field: the
+    right on the cluster is checked for each element of `resources`."""
     first_version: int = 0
     last_version: int = LATEST
     when: tuple[str, tuple[int, ...]] | None = None
     """A field of the element or of the request, and the values of the field for which the right is needed."""
     or_on_cluster: AclOperation | None = None
-    """A client that may perform this operation on the cluster does not need the right; None means no such operation."""
+    """The operation on the cluster that suffices instead of `operation` on the resource; None if no operation does."""
 
     @property
     def code(self) -> ErrorCode:
@@ -56,14 +56,15 @@ class ApiRights(NamedTuple):
 
     needs: tuple[Need, ...] = ()
     answers: Mapping[str, str] = {}
-    """The name of the array in the request by the name of the array in the response, if the two names differ.
-    `outer.inner` is an array in the elements of another array, and `a+b` stands for two arrays."""
+    """The names of arrays in the response, each with the name of the matching array in the request, if the two names
+    differ. `outer.inner` is the array `inner` in each element of `outer`, and `a+b` stands for both arrays `a` and `b`.
+    """
     names_each: bool = False
-    """True if a response that refuses the whole request also lists every element of the request."""
+    """True if the refusal of a whole request also has the error for every element of the request, as in Kafka."""
     refused: Mapping[str, object] = {}
-    """The fields of a refused element whose values differ from the protocol's defaults."""
+    """The field values of the response to a refused element that replace the protocol's defaults, by field name."""
     in_handler: str = ""
-    """A description of the rights that the handler itself checks; numbers are Kafka's error codes."""
+    """A description of the rights that the handler itself checks."""
 
 
 def _cluster(operation: AclOperation, or_on_cluster: AclOperation | None = None) -> Need:
@@ -71,7 +72,7 @@ def _cluster(operation: AclOperation, or_on_cluster: AclOperation | None = None)
 
 
 _CONFIG_KINDS: Final = ((_TOPIC, (2,)), (_GROUP, (32,)), (_CLUSTER, (4, 8, 16)))
-"""Each resource type of ACLs, with the resource types of config requests to which its ACLs apply."""
+"""The resource types of ACLs, each with the codes of the config resource types that its ACLs protect."""
 
 
 def _configs(operation: AclOperation) -> tuple[Need, ...]:

@@ -13,7 +13,10 @@ class AuthorizedAppender(Appender):
     """An Appender that checks Write on each topic, and on the transactional id of transactional batches."""
 
     def append_all(self) -> list[ProduceResult] | None:
-        """Append the batches that the client may write; return the results, or None if they come later."""
+        """Append the batches that the client may write, and return the results in order.
+
+        If a batch or its result has to wait, return None; `late` then sends the response.
+        """
         environment, client = self.environment, self.channel.client
         assert environment.authorizer is not None, "AuthorizedAppender requires an authorizer"
         rights = environment.authorizer.rights(client.principal, client.host)

@@ -38,12 +38,15 @@ class AuthorizedFetch(ConsumerFetch):
         return ConsumerFetch.begin(self)
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Check rights again, and read the changed partition; if there are enough records, respond and return True."""
+        """Check the client's rights again, and read the partition that has changed.
+
+        Respond and return True if the response has min_bytes of records or an error; otherwise return False.
+        """
         self._take_back()
         return super().try_complete(changed)
 
     def expire(self) -> None:
-        """Check rights again, and respond with the records read so far, because max_wait_ms is over."""
+        """Check the client's rights again, and respond with the records read so far, because max_wait_ms is over."""
         self._take_back()
         super().expire()
 

@@ -18,7 +18,7 @@ from barnabas_core.errors import ErrorCode
 
 
 def guarded(message_handler: Callable[[int], MessageHandler]) -> Callable[[int], MessageHandler]:
-    """Return a function from API keys to handlers that check the rights first."""
+    """Return a function that takes an API key, and returns a handler that checks the client's rights first."""
 
     @functools.cache
     def guarded_handler(api_key: int) -> MessageHandler:
@@ -90,7 +90,7 @@ def _has(rights: Rights, need: Need, request: Any, element: Any, environment: Ha
 
 
 def _resource(need: Need, element: Any, environment: HandlerEnvironment) -> str | None:
-    """Return the name of the resource; None for an unknown topic id, because the handler returns its own error."""
+    """Return the name of the resource to check; None for an unknown topic id, which the handler refuses itself."""
     if need.resource_type is ResourceType.CLUSTER:
         return CLUSTER_NAME
     if need.field.endswith("[]"):

@@ -38,7 +38,7 @@ def narrow(environment: HandlerEnvironment, rights: Rights, request: MetadataReq
 
 
 def _may_describe(environment: HandlerEnvironment, rights: Rights, wanted: Wanted) -> bool:
-    """True if the client may describe the topic, or if the topic id is unknown."""
+    """True if the client may describe the topic. An unknown topic id passes, and gets UNKNOWN_TOPIC_ID later."""
     name = environment.image.topic_name(wanted.topic_id) if wanted.name is None else wanted.name
     return name is None or rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
 

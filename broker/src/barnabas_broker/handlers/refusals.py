@@ -15,7 +15,10 @@ _MESSAGE: Final = "error_message"
 
 
 class Refusals:
-    """The refusals of one API; `answers` and `fields` come from `api_rights`."""
+    """The responses that refuse requests of one API, or elements of requests.
+
+    `answers`, `fields` and `names_each` are the fields `answers`, `refused` and `names_each` of the API's ApiRights.
+    """
 
     def __init__(self, api: str, answers: Mapping[str, str], fields: Mapping[str, object], *, names_each: bool) -> None:
         self._response = message_class(f"{api}Response")
@@ -25,7 +28,10 @@ class Refusals:
         self._names_each = names_each
 
     def of_all(self, request: object, code: ErrorCode, version: int) -> Any:
-        """Return the response that refuses a whole request; a response without an error field refuses each element."""
+        """Return the response that refuses a whole request.
+
+        If the response has no error field, each of its elements has the error.
+        """
         own = [each for each in self._struct.fields if each.name == "error_code" and each.versions.hold(version)]
         values: dict[str, object] = dict.fromkeys((each.name for each in own), code)
         if not own or self._names_each:
@@ -35,13 +41,16 @@ class Refusals:
         return self._response(**values, **self._own_fields(self._struct))
 
     def of_elements(self, array: str, refused: Iterable[tuple[object, ErrorCode]]) -> tuple[str, list[Any]]:
-        """Return the name of the response's array that answers an array of the request, and the refused elements."""
+        """Return the name of the array in the response, and its elements for the refused elements of the request.
+
+        `array` is the name of the array in the request.
+        """
         field = next(each for each in self._arrays(self._struct) if self._source(each) == array)
         assert field.struct is not None, "the elements of the array must be structs"
         return field.name, [self._element(field.struct, source, code) for source, code in refused]
 
     def empty(self) -> Any:
-        """Return a response without elements."""
+        """Return a response whose arrays are empty."""
         return self._response()
 
     def _list(self, field: schema.Field, source: object, code: ErrorCode) -> list[Any]:
@@ -50,7 +59,10 @@ class Refusals:
         return [self._element(field.struct, each, code) for each in found]
 
     def _element(self, struct: schema.Struct, source: object, code: ErrorCode) -> Any:
-        """Return a refused element; inner elements have errors only if the refused element has no error field."""
+        """Return the response element that refuses an element of the request.
+
+        If the response element has no error field, its inner elements have the error.
+        """
         values: dict[str, object] = {each.name: code for each in struct.fields if each.name in _CODES}
         arrays = [] if values else self._arrays(struct)
         is_plain = isinstance(source, _PLAIN)
@@ -82,7 +94,7 @@ class Refusals:
 
 
 def _at(source: object, path: str) -> list[object]:
-    """Return the elements of the array at `path`; the partitions of a request may be numbers or structs."""
+    """Return the elements of the array at `path`, such as `dirs.topics`."""
     found = [source]
     for name in path.split("."):
         usual = _USUAL_SOURCES.get(name, name)

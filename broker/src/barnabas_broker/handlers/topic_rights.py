@@ -1,4 +1,4 @@
-"""The rights to the topics of a Produce or Fetch request, which have a name or a topic id."""
+"""The check of a client's rights to the topics of a Produce or Fetch request, which has topic names or topic ids."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -16,12 +16,12 @@ class AskedTopic(Protocol):
 
     @property
     def name(self) -> str | None:
-        """The name of the topic; None in versions with topic ids."""
+        """The name of the topic; None if the request has topic ids."""
         ...
 
     @property
     def topic_id(self) -> bytes | None:
-        """The bytes of the topic id; None in versions with topic names."""
+        """The bytes of the topic id; None if the request has topic names."""
         ...
 
 
