@@ -1,7 +1,7 @@
 """The append of the batches of one Produce request, if necessary after a check of their records.
 
 The records of a batch are checked if the topic recompresses, is compacted or limits the timestamps of records, or if
-the batch is not trusted (`batch_trust`). The event loop checks small batches, and the helper process all others.
+`batch_trust` requires the check. The event loop checks small batches. The helper process checks larger batches.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,10 @@ checks further batches."""
 
 
 class Appender(msgspec.Struct):
-    """The appender of one request's batches, in order; `late` responds if a batch or its result has to wait."""
+    """The appender of one Produce request's batches, in order.
+
+    If the append or the result of a batch has to wait, the PendingProduce in `late` sends the response later.
+    """
 
     environment: HandlerEnvironment
     channel: Channel
@@ -66,7 +69,10 @@ class Appender(msgspec.Struct):
     late: PendingProduce | None = None
 
     def append_all(self) -> list[ProduceResult] | None:
-        """Append or refuse each batch; return the results in order, or None if `late` responds later."""
+        """Append or refuse each batch, and return the results in order.
+
+        If a batch or its result has to wait, return None; `late` then sends the response.
+        """
         try:
             results: ProduceResults = list(map(self._append, self.request.batches, count()))
         except BaseException:  # The connection is closed, so the batches that still wait must not be appended.
@@ -117,7 +123,7 @@ class Appender(msgspec.Struct):
     def append_checked(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
-        """Append a batch, if necessary after a check of its records; return None if the result comes later."""
+        """Append a batch, if necessary after a check of its records. Return None if the result has to wait."""
         if partition.inspects_records and must_inspect(partition.log.config, header):
             return self._look_into(partition, batch, header, place, RECORDS_HERE_MAX)
         if self.trust.doubted or is_implausible(header, self.now_ms):
@@ -135,10 +141,10 @@ class Appender(msgspec.Struct):
     def _append_batch(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
-        """Append the batch; return the result, or None if the result comes later.
+        """Append the batch; return the result, or None if the result has to wait.
 
-        With acks=all the result comes when the high watermark has passed the batch. With acks=1 the result comes at
-        once, unless the topic's `flush.messages` requires a sync first.
+        With acks=all the result waits until the high watermark has passed the batch. With acks=1 the result waits only
+        if the log must be synced first.
         """
         appended, log = partition.append_as_leader(batch, header, self.now_ms), partition.log
         offset, number = appended.base_offset, partition.topic_partition.partition
@@ -191,7 +197,7 @@ class Appender(msgspec.Struct):
     def _look_into(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int, records_max: int
     ) -> ProduceResult | None:
-        """Check the records of a batch, and append it; return the result, or None if the result comes later."""
+        """Check the records of a batch, and append it; return the result, or None if the result has to wait."""
         config, inspector = partition.log.config, self.environment.inspector
         if self.looked_at < LOOKED_AT_MAX and is_quick(config, header, records_max):
             self.looked_at += header.record_count
@@ -237,9 +243,9 @@ class Appender(msgspec.Struct):
 
     @contextmanager
     def using_again(self, partition: Partition, place: int) -> Iterator[Partition]:
-        """Find the partition again after a wait, and yield it.
+        """Return a context manager that looks up the partition again after the batch has waited.
 
-        Raises ApiError if the batch must not be appended, or if the block raises StorageError.
+        Raises ApiError if the batch must not be appended any more, or if the `with` block raises StorageError.
         """
         topic, number, _, _ = self.request.batches[place]
         with self.environment.replicas.failures.using(topic.name, number, topic.topic_id) as current:

@@ -18,9 +18,9 @@ from barnabas_broker.wire.record_batch import BatchHeader
 log = logging.getLogger(__name__)
 
 FIRST_BATCHES: Final = 4
-"""The number of batches that are checked when a connection begins; a batch with several records counts as this many."""
+"""The number of batches that are checked on a new connection. One batch with several records suffices."""
 ALL_BATCHES: Final = 1 << 62
-"""A number larger than the number of batches on any connection, so that all batches are checked."""
+"""The value of `doubted` after an invalid batch. No connection has so many batches, so all batches are checked."""
 CLIENTS_MAX: Final = 100
 """The maximum number of client ids with a count of their own; all other clients share one count."""
 OTHER_CLIENTS: Final = "others"
@@ -29,7 +29,7 @@ LINES_MAX: Final = 1000
 
 
 class InvalidOutcome(StrEnum):
-    """The treatment of an invalid batch."""
+    """The broker's handling of an invalid batch: refused or corrected."""
 
     REFUSED = "refused"
     """The batch was refused, because its records do not match its header."""
@@ -47,7 +47,7 @@ class BatchTrust:
         self._logged: set[tuple[str, str]] = set()
 
     def of_connection(self, client_id: str) -> "ConnectionTrust":
-        """Return the ConnectionTrust of a new connection, whose first batches are checked."""
+        """Create the ConnectionTrust of a new connection, which requires checks of the first FIRST_BATCHES batches."""
         return ConnectionTrust(self, client_id)
 
     def found(self, client_id: str, topic: str, outcome: InvalidOutcome, what: str) -> None:
@@ -75,14 +75,17 @@ class ConnectionTrust:
         self._broker = broker
         self.client_id = client_id
         self.doubted = FIRST_BATCHES
-        """The number of further batches that are checked even if their header is plausible."""
+        """The number of batches of the connection that must still be checked, even if their headers are plausible."""
 
     def may_pass(self, header: BatchHeader, now_ms: int) -> bool:
-        """True if the batch is one of the first and its header is plausible; a later batch can be checked instead."""
+        """True if the batch may be appended unchecked: its header is plausible, and no earlier batch was invalid.
+
+        `doubted` stays the same, so that a later batch is checked instead.
+        """
         return 0 < self.doubted <= FIRST_BATCHES and not is_implausible(header, now_ms)
 
     def looks_into(self, header: BatchHeader) -> None:
-        """Subtract a checked batch from `doubted`; a batch with several records counts as FIRST_BATCHES."""
+        """Subtract 1 from `doubted` for a checked batch, or FIRST_BATCHES if the batch has several records."""
         self.doubted = max(self.doubted - (1 if header.record_count == 1 else FIRST_BATCHES), 0)
 
     def refused(self, topic: str, reason: str) -> None:

@@ -48,7 +48,7 @@ class Client(NamedTuple):
         return self._replace(principal=user_principal(user), mechanism=mechanism)
 
     def named(self, client_id: str | None) -> "Client":
-        """Return the client with another client id."""
+        """Return this client with the given client id."""
         return self if client_id == self.client_id else self._replace(client_id=client_id)
 
 
@@ -56,9 +56,9 @@ class Channel(Protocol):
     """The connection of a client, for handlers that send their responses themselves."""
 
     client: Client
-    """The client, with the client id of the connection's first request."""
+    """The client of the connection; its client id is taken from the first request."""
     trust: "ConnectionTrust | None"
-    """The choice of the batches to check on this connection; None before the first Produce request."""
+    """The object that decides which produced batches are checked; None before the first Produce request."""
 
     def respond(self, parts: list[Part]) -> None:
         """Send the response now."""
@@ -83,7 +83,7 @@ class RequestContext(NamedTuple):
     api_key: int
     api_version: int
     client: Client
-    """The client, with the client id of this request."""
+    """The client that sent the request; its client id is taken from the request."""
     is_gone: Callable[[], bool] = lambda: False
     """A function that returns True after the connection was closed."""
 
@@ -93,7 +93,7 @@ GiveUp = Callable[[], object]
 
 
 MessageHandler = Callable[["HandlerEnvironment", RequestContext, Any], Any | Awaitable[Any]]
-"""A function from a decoded request to the response, or to an awaitable of the response."""
+"""A function that handles a decoded request, and returns the response or an awaitable of the response."""
 
 
 class RawHandler(Protocol):

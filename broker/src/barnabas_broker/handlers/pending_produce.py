@@ -1,6 +1,6 @@
-"""A Produce request that waits for some of its results; `appender` adds the missing results.
+"""A Produce request that waits for the results of some batches; the request's Appender adds these results.
 
-The place of a result is the index of its batch in the request.
+The argument `place` of the methods is the index of a batch in the request.
 """
 
 from collections.abc import Callable
@@ -74,7 +74,7 @@ class PendingProduce:
         self._request = request
         self._results: ProduceResults = []
         self._partitions: dict[int, Partition] = {}
-        """The partitions of batches without a result yet, by the index of the batch in the request."""
+        """The partition of each batch without a result, by the index of the batch in the request."""
         self._unappended: set[int] = set()
         """The indexes of the batches that may still be appended."""
         self._timer: Cancellable | None = environment.timers.call_later(request.timeout_ms / 1000, self._expire)
@@ -84,7 +84,10 @@ class PendingProduce:
         self._results = results
 
     def hold(self, place: int, partition: Partition) -> None:
-        """Note that the batch with the index `place` is appended later; no further request is read until then."""
+        """Hold the batch with the index `place`, which cannot be appended yet.
+
+        The connection reads no further request while a batch is held.
+        """
         self._partitions[place] = partition
         self._unappended.add(place)
         self._read_on = self._read_on or self._channel.defer()
@@ -94,7 +97,7 @@ class PendingProduce:
         return place in self._unappended
 
     def wait_for(self, place: int, partition: Partition) -> None:
-        """Note that the batch with the index `place` was appended, and that its result comes later."""
+        """Mark the batch with the index `place` as appended, but without a result yet."""
         self._partitions[place] = partition
         if self._unappended:
             self._settle(place)
@@ -122,7 +125,10 @@ class PendingProduce:
         self._unappended.clear()
 
     def _settle(self, place: int) -> None:
-        """Note that the batch with the index `place` was appended or refused; read on if no batch waits."""
+        """Mark the batch with the index `place` as appended or refused.
+
+        If no batch is held any more, the connection reads further requests.
+        """
         self._unappended.discard(place)
         self._read_on_unless_held()
 

@@ -10,7 +10,10 @@ from barnabas_core.errors import ErrorCode
 
 
 async def outcome(start: Callable[[Callable[[Decision], object]], object], *, knows_fenced: bool) -> Decision:
-    """Return the committed decision of the coordinator; old clients get INVALID_PRODUCER_EPOCH for PRODUCER_FENCED."""
+    """Return the coordinator's decision, after the decision is committed to the transaction log.
+
+    If `knows_fenced` is False, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED, which old clients do not know.
+    """
     decision: Decision = await awaited(start)
     if decision.error is ErrorCode.PRODUCER_FENCED and not knows_fenced:
         return decision._replace(error=ErrorCode.INVALID_PRODUCER_EPOCH)

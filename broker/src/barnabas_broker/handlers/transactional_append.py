@@ -32,7 +32,7 @@ _TRY_AGAIN: Final[Mapping[ErrorCode, ErrorCode]] = dict.fromkeys(
     ),
     ErrorCode.NOT_ENOUGH_REPLICAS,
 )
-"""The error that the producer gets instead of an error of the coordinator, so that the producer tries again."""
+"""The retriable error that a producer gets in place of an error of the transaction coordinator."""
 
 
 class BatchAppender(Protocol):
@@ -49,13 +49,13 @@ class BatchAppender(Protocol):
     def append_checked(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
-        """Append a batch, if necessary after a check of its records; return None if the result comes later."""
+        """Append a batch, if necessary after a check of its records. Return None if the result has to wait."""
         ...
 
     def using_again(self, partition: Partition, place: int) -> AbstractContextManager[Partition]:
-        """Find the partition again after a wait, and yield it.
+        """Return a context manager that looks up the partition again after the batch has waited.
 
-        Raises ApiError if the batch must not be appended, or if the block raises StorageError.
+        Raises ApiError if the batch must not be appended any more, or if the `with` block raises StorageError.
         """
         ...
 
@@ -67,7 +67,7 @@ class BatchAppender(Protocol):
 def append_in_transaction(
     appender: BatchAppender, partition: Partition, batch: memoryview, header: BatchHeader, place: int
 ) -> ProduceResult | None:
-    """Append a transactional batch; return the result, or None if it comes later.
+    """Append a transactional batch; return the result, or None if the result has to wait.
 
     Raises ApiError if the batch is refused, and StorageError if the disk fails.
     """
