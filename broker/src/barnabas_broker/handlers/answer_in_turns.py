@@ -27,17 +27,17 @@ class AnswerInTurns:
         self._response = response.__name__
         self._version = context.api_version
         self.turn = responses.turn(context.is_gone)
-        """The turns of the event loop for this response, for callers that create one large element in several turns."""
+        """The turns of the event loop in which the response is built; an element may need several turns."""
         self._outer_bytes = 0
         self._inner_bytes = 0
-        """The total size of the encoded inner elements whose outer element is not encoded yet."""
+        """The size of the encoded elements of a nested array, until the element that contains the array is encoded."""
 
     def over(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
         """Yield all items, spread over several turns of the event loop."""
         return self.turn.over(things)
 
     def encoded(self, array: Path, element: Element) -> Element:
-        """Encode an element of an array; the caller puts the result into the response in place of the element."""
+        """Encode an element of the response's array at the path `array`, and return the encoded element."""
         encoded = encode_element(self._response, array, self._version, element)
         if len(array) == 1:
             self._outer_bytes += len(encoded)

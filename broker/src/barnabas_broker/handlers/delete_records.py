@@ -69,7 +69,7 @@ class _PartitionDeletion:
         self._result = PartitionResult(partition_index=self.index, low_watermark=low_watermark, error_code=error)
 
     def look(self) -> bool:
-        """Check the log start offsets of all live replicas; return True if the result, or an error, is known."""
+        """Check whether all live replicas have raised their log start offset; return True if the result is known."""
         if self._result is None:
             assert self.partition is not None
             try:
@@ -106,7 +106,7 @@ def _delete(partition: Partition, offset: int) -> int:
 
 
 class _Wait:
-    """A DelayedOperation that waits for the followers, and calls `over` when all results are known."""
+    """A DelayedOperation that waits for the followers, and calls the callback `over` when all results are known."""
 
     def __init__(self, deletions: Iterable[_PartitionDeletion], over: Callable[[], object]) -> None:
         self._over = over
@@ -117,11 +117,11 @@ class _Wait:
 
     @property
     def lists(self) -> list[WaitList]:
-        """The lists of waiting requests of the partitions whose followers may still have the records."""
+        """The WaitList of each partition for which the request still waits."""
         return list(self._unknown)
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Check the changed partition; if all results are known, call `over` and return True."""
+        """Check the partition that has changed. If all results are known, call the callback `over`, and return True."""
         unknown = [each for each in self._unknown.pop(changed, ()) if not each.look()]
         if unknown:
             self._unknown[changed] = unknown

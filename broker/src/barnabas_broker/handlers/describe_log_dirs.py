@@ -57,7 +57,10 @@ async def _sizes(environment: HandlerEnvironment, answer: AnswerInTurns, request
 
 
 class _Sizes:
-    """The encoded sizes of partitions, by log dir and topic; a partition that moves is in both log dirs."""
+    """The partitions with their sizes, encoded for the response, by log dir and topic.
+
+    A partition that moves to another log dir is listed in both log dirs.
+    """
 
     def __init__(self, moves: ReplicaMoves, answer: AnswerInTurns) -> None:
         self.by_dir: dict[str, dict[str, list[PartitionResult]]] = defaultdict(lambda: defaultdict(list))
@@ -65,7 +68,7 @@ class _Sizes:
         self._answer = answer
 
     def report(self, log_dir: str, which: TopicPartition, size_bytes: int, lag_bytes: int | None = None) -> None:
-        """Add the log of a partition; a log with `lag_bytes` is an unfinished copy."""
+        """Add the log of a partition; `lag_bytes` is set only for an unfinished copy, Kafka's future log."""
         result = PartitionResult(
             partition_index=which.partition,
             partition_size=size_bytes,

@@ -25,7 +25,10 @@ NO_OPERATIONS: Final = -(2**31)
 
 
 class Place(NamedTuple):
-    """A partition; pages are sorted by topic name and index. A topic that does not exist counts as partition 0."""
+    """The position of a partition in the pages of responses, which are sorted by topic name and partition index.
+
+    A topic that does not exist has the position of its partition 0.
+    """
 
     name: str
     partition: int
@@ -65,7 +68,7 @@ def _sees(rights: Rights, name: str) -> bool:
 def _places(
     environment: HandlerEnvironment, names: list[str], refused: Collection[str], first: Place
 ) -> Iterator[Place]:
-    """Yield the partitions of the pages from `first` on; a missing or refused topic counts as one partition."""
+    """Yield the partitions from the position `first` to the end; a missing or refused topic has one partition."""
     for name in names[bisect_left(names, first.name) :]:
         document = None if name in refused else environment.image.topics.get(name)
         count = 1 if document is None else len(document.partitions)

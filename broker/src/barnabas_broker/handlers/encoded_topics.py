@@ -21,7 +21,7 @@ BYTES_MAX: Final = 32 * 1024 * 1024
 """The maximum size of all cached topics; the oldest are dropped first. A partition with three replicas takes 50
 bytes."""
 NOT_ASKED: Final = frozenset({31})
-"""The authorized operations for a client that did not ask for them: as a bit field, the smallest int32."""
+"""The authorized operations in a response to a client that did not ask for them: bit 31, the smallest int32."""
 MESSAGE: Final = "MetadataResponse"
 
 TopicResponse = MetadataResponse.MetadataResponseTopic
@@ -29,11 +29,11 @@ PartitionResponse = TopicResponse.MetadataResponsePartition
 
 
 class Form(NamedTuple):
-    """The inputs of a topic's encoding, except for the topic itself."""
+    """The facts, besides the topic, on which the encoding of the topic depends."""
 
     version: int
     operations: frozenset[int]
-    """The codes of the client's operations on the topic."""
+    """The codes of the operations that the client may perform on the topic."""
     live: frozenset[int]
     """The ids of the live brokers."""
 
@@ -47,7 +47,7 @@ class EncodedTopic(NamedTuple):
 
 
 class _BegunTopic:
-    """A topic with some partitions not encoded yet, shared by all requests that wait for the topic."""
+    """A topic whose encoding has begun; all requests that wait for the encoding share the object."""
 
     def __init__(self, document: TopicDocument, form: Form) -> None:
         self.document = document
@@ -56,12 +56,12 @@ class _BegunTopic:
         self.whole: EncodedTopic | None = None
 
     def is_of(self, document: TopicDocument, form: Form) -> bool:
-        """True if neither the topic nor its Form has changed since the encoding began."""
+        """True if the encoding began with the given topic and the given Form."""
         return self.document is document and self.form == form
 
 
 LookUp = Callable[[str], tuple[TopicDocument, Form] | None]
-"""A function that returns the topic of a name and the Form in which to encode it; None if the topic does not exist."""
+"""A function that takes a topic name, and returns the topic and its Form; None if the topic does not exist."""
 _Key = tuple[str, int, frozenset[int]]
 
 

@@ -81,7 +81,7 @@ class ConsumerFetch:
         self._places: dict[WaitList, list[_Place]] = {}
 
     def refuse(self, topics: Collection[str | bytes | None]) -> None:
-        """Refuse topics, given by name or by the bytes of the topic id."""
+        """Answer TOPIC_AUTHORIZATION_FAILED for the given topics, each a topic name or the bytes of a topic id."""
         if topics:
             assert isinstance(self._reader, _Reader), "topics can be refused only once"
             self._reader = _RefusingReader(self._reader, topics)
@@ -140,7 +140,7 @@ class ConsumerFetch:
             results[index], _ = self._reader.read(topic, topic.partitions[index])
 
     def _answer_or_wait(self) -> None:
-        """Send the response if there are enough records; otherwise wait for changes until max_wait_ms is over."""
+        """Respond if the response has min_bytes of records or an error; otherwise wait, at most for max_wait_ms."""
         if self._is_enough or self._request.max_wait_ms <= 0:
             self._answer()
             return
@@ -153,7 +153,10 @@ class ConsumerFetch:
         return reader.is_urgent or not self._places or reader.bytes_read >= self._request.min_bytes
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Read the changed partition again; if there are enough records, respond and return True."""
+        """Read the partition that has changed again.
+
+        Respond and return True if the response has min_bytes of records or an error; otherwise return False.
+        """
         self._read_again(self._places[changed])
         if not self._is_enough:
             return False
@@ -184,7 +187,7 @@ class _Reader:
         self.is_urgent = False
 
     def read(self, topic: FetchTopic, wanted: FetchPartition) -> tuple[FetchResult, Partition | None]:
-        """Return the result for one partition, and the partition if this broker has it.
+        """Return the result for one partition, and the Partition object (None if this broker has no replica).
 
         An error or a diverging epoch sets `is_urgent`, so that the response is sent at once.
         """
@@ -206,7 +209,7 @@ class _Reader:
             return self._refused(topic, wanted.partition, refusal), partition
 
     def put_back(self, result: FetchResult) -> None:
-        """Add the bytes of a result to the byte limits again, because its partition is read again."""
+        """Give the bytes of a result back to the byte limits of the request, because the partition is read again."""
         if result.records is not None:
             self.bytes_read -= result.records.length
             self._bytes_left += result.records.length
@@ -274,7 +277,7 @@ class _CommittedReader(_Reader):
 
 
 class _RefusingReader:
-    """A reader that refuses topics, and passes all other topics to another reader."""
+    """A reader that refuses the topics in `refused`, and passes all other topics to `reader`."""
 
     __slots__ = ("_reader", "_refused")
 
@@ -283,7 +286,7 @@ class _RefusingReader:
         self._refused = refused
 
     is_urgent: Final = True
-    """True, because a response with a refusal is sent at once."""
+    """True if the response must be sent at once: always, because the response has a refusal."""
 
     @property
     def bytes_read(self) -> int:

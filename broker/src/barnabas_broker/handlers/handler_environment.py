@@ -74,8 +74,8 @@ class HandlerEnvironment:
     encoded_topics: EncodedTopics
     answers: LargeResponses
     metadata_answers: LargeResponses
-    """The large Metadata responses, which do not wait for other large responses, because all clients need Metadata
-    after a failover."""
+    """The turns of large Metadata responses. These responses do not share the turns of `answers`, because all clients
+    need Metadata after a failover."""
     ignored_configs: Callable[[], Iterable[IgnoredConfig]]
     """A function that returns the configs that are stored, but have no effect."""
     scram: ScramUsers | None = None

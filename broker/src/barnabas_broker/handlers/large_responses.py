@@ -21,7 +21,7 @@ While all responses together exceed this size, only the oldest response gets tur
 
 
 class SharedTurn(FairTurn):
-    """The turns of one large response on the event loop; between two turns the other large responses have theirs."""
+    """The turns of one large response on the event loop, which alternate with the turns of other large responses."""
 
     def __init__(
         self,
@@ -57,8 +57,9 @@ class SharedTurn(FairTurn):
 class _Waiting(NamedTuple):
     turn: SharedTurn
     is_there: asyncio.Future[str | None]
-    """The future that ends the wait: None continues the response, and a text is the reason to close the connection. The
-    reason is not an exception, because the traceback of an exception would keep the response in memory."""
+    """The future for which a large response waits. With the result None the response continues; a text is the reason to
+    close the connection. The reason is not an exception, because the traceback of an exception would keep the response
+    in memory."""
 
     def go_on(self) -> None:
         if not self.is_there.done():  # The future is done if its task was cancelled.
@@ -70,7 +71,7 @@ class _Waiting(NamedTuple):
 
 
 class LargeResponses:
-    """The large responses of one broker, which take turns."""
+    """The large responses that a broker builds; each turn of the event loop works on one of them."""
 
     def __init__(self, clock: Clock, timers: Timers, bytes_max: int = BYTES_MAX) -> None:
         self._clock = clock
@@ -111,9 +112,10 @@ class LargeResponses:
         self._wake_soon()
 
     def _chosen(self, *, holds_too_much: bool) -> _Waiting | None:
-        """Remove and return the response that has waited longest, or the oldest one if `holds_too_much` is True.
+        """Remove and return the response that has waited longest; None if no response waits.
 
-        Return None if no response waits. Responses of disconnected clients end with CloseConnection.
+        If `holds_too_much` is True, choose the response that was begun first. Responses of disconnected clients end
+        with CloseConnection.
         """
         while self._waiting:
             chosen = self._waiting.pop(self._oldest() if holds_too_much else 0)

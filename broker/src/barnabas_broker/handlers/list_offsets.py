@@ -85,7 +85,7 @@ async def _look_up(
 
 
 async def find_offset(partition: Partition, timestamp_ms: int, offset_max: int, turn: FairTurn) -> Found:
-    """Return the first offset below `offset_max` whose record has this timestamp or a later one; NOTHING without one.
+    """Return the first record below `offset_max` that is not older than the timestamp, or NOTHING if all are older.
 
     Special timestamps, such as -1 (latest), select an offset directly. Raises ApiError for an undefined special
     timestamp, and while the high watermark of a new leader may be too low.

@@ -73,7 +73,7 @@ def _visible(
 
 
 def _forms(environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest) -> Callable[[str], Form]:
-    """Return a function from the name of a topic to the Form in which the topic is encoded."""
+    """Return a function that takes a topic name, and returns the Form in which the topic is encoded."""
     version, live = context.api_version, environment.image.live
     if not request.include_topic_authorized_operations:
         form = Form(version, NOT_ASKED, live)
@@ -138,9 +138,9 @@ def _answer(
     errors: dict[str, ErrorCode],
     prepared: Mapping[str, EncodedTopic],
 ) -> MetadataResponse:
-    """Make the response; `prepared` holds the topics that were encoded in earlier turns.
+    """Make the response; `prepared` holds the topics that were encoded in earlier turns of the event loop.
 
-    Topics that have changed after they were encoded are encoded again, up to ENCODED_PARTITIONS partitions in total.
+    Changed topics are encoded again, up to ENCODED_PARTITIONS partitions; further topics keep the older encoding.
     """
     image = environment.image
     form_of = _forms(environment, context, request)

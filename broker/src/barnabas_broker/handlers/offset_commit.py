@@ -73,7 +73,7 @@ async def _offsets_in_turns(
 
 
 def _unless_gone(environment: HandlerEnvironment, document: TopicDocument | None) -> TopicDocument | None:
-    """Return the topic, or None after its deletion: offsets that are committed later would never be removed."""
+    """Return the topic; None if it was deleted, because offsets committed after the deletion would never be removed."""
     now = None if document is None else environment.image.topics.get(document.name)
     return document if document is not None and now is not None and now.topic_id == document.topic_id else None
 

@@ -1,8 +1,9 @@
 """Fetch (1) of followers, whose `replica_id` is their broker id; v15 adds the broker epoch.
 
 A follower reads up to the log end offset, in an incremental fetch session (KIP-227). While a response waits, the
-connection reads on: the next request ends the wait, and the responses keep their order. A follower must send its
-requests to its inter-broker listener; otherwise a client on another listener could move the high watermark.
+broker reads further requests from the connection. The follower's next request ends the wait, and the responses keep
+their order. A request with a replica id is refused on all listeners but the inter-broker listener of that replica;
+otherwise a client on another listener could move the high watermark.
 """
 
 from barnabas_broker.handlers.channel import Channel
@@ -30,7 +31,10 @@ def handle(
 
 
 def _listener_of(environment: HandlerEnvironment, broker_id: int) -> str:
-    """Return the inter-broker listener of a broker, which may differ from this broker's during a rolling restart."""
+    """Return the name of a broker's inter-broker listener.
+
+    Brokers may have different inter-broker listeners during a rolling restart.
+    """
     registration = environment.image.brokers.get(broker_id)
     own = "" if registration is None else registration.inter_broker_listener
     return own or environment.config.listeners.inter_broker
