@@ -100,7 +100,10 @@ class AclIndex:
         return is_allowed if is_about else if_none
 
     def allows_any(self, asker: AclSubject, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """True if an ACL allows the operation on some resource, and no DENY covers all resources of that ACL."""
+        """True if an ALLOW ACL permits the operation on at least one resource of the type.
+
+        An ALLOW ACL does not count if one DENY ACL covers all its resources.
+        """
         denied = set(self._of(asker, operation, resource_type, Permission.DENY))
         if AclPattern(resource_type, ANY_NAME, PatternType.LITERAL) in denied:
             return False

@@ -13,9 +13,9 @@ from barnabas_broker.security.acls.audit import Audit
 from barnabas_core.acls import CLUSTER_NAME, OPERATIONS, AclOperation, AclPattern, ResourceType, plain_host
 
 ASKERS_MAX: Final = 10_000
-"""The maximum number of clients whose decisions are cached; above it the least recently used are dropped."""
+"""The maximum number of clients whose decisions are cached; the least recently used client is dropped first."""
 DECISIONS_MAX: Final = 10_000
-"""The maximum number of cached decisions of a client; above it all are dropped, and made again when needed."""
+"""The maximum number of cached decisions of a client; a full cache is cleared before the next decision."""
 
 
 _ALL: Final = {kind: frozenset(map(int, each)) for kind, each in OPERATIONS.items()}

@@ -19,7 +19,7 @@ class AclFollower:
         self._authorizer = authorizer
         self._image = image
         self._patterns: dict[str, AclPattern] = {}
-        """The pattern of each stored document, needed when the document is deleted."""
+        """The resource pattern of each stored AclsDocument, by metadata key; a deletion reports only the key."""
 
     def start(self) -> None:
         """Copy the current ACLs, and subscribe to their changes."""
@@ -43,17 +43,17 @@ class AclFollower:
 
 
 def lacks_acls(image: MetadataImage) -> bool:
-    """True if a stored ACL document cannot be read and this broker has no earlier version of the document."""
+    """True if a stored AclsDocument cannot be read, and this broker has no earlier version of the AclsDocument."""
     return any(key.startswith(ACLS) and key not in image.acls for key in image.unreadable)
 
 
 def key_of(pattern: AclPattern) -> str:
-    """Return the metadata key for the document of a pattern."""
+    """Return the metadata key of the ACLs for a resource pattern."""
     return acls_key(pattern.resource_type.name, pattern.pattern_type.name, pattern.name)
 
 
 def pattern_of(document: AclsDocument) -> AclPattern | None:
-    """Return the pattern of a document; None if this version does not know the resource type or the pattern type."""
+    """Return the resource pattern of an AclsDocument; None if the resource type or the pattern type is unknown."""
     try:
         return AclPattern(ResourceType[document.resource_type], document.name, PatternType[document.pattern_type])
     except KeyError:
@@ -61,7 +61,7 @@ def pattern_of(document: AclsDocument) -> AclPattern | None:
 
 
 def entries_of(document: AclsDocument) -> list[AclEntry]:
-    """Return the entries of a document; entries for operations that this version does not know are left out."""
+    """Return the ACL entries of an AclsDocument, without the entries for unknown operations."""
     return [
         AclEntry(each.principal, each.host, AclOperation[each.operation], Permission[each.permission])
         for each in document.acls
@@ -70,7 +70,10 @@ def entries_of(document: AclsDocument) -> list[AclEntry]:
 
 
 def adding(pattern: AclPattern, entries: Iterable[AclEntry]) -> Callable[[AclsDocument | None], AclsDocument]:
-    """Return a function that adds entries to a document, without duplicates; for None it returns a new document."""
+    """Return a function that adds ACL entries to the AclsDocument of a pattern, without duplicates.
+
+    If the pattern has no AclsDocument yet (None), the function creates one.
+    """
     added = [_stored(each) for each in entries]
 
     def change(document: AclsDocument | None) -> AclsDocument:
@@ -83,7 +86,10 @@ def adding(pattern: AclPattern, entries: Iterable[AclEntry]) -> Callable[[AclsDo
 
 
 def removing(pattern: AclPattern, entries: Iterable[AclEntry]) -> Callable[[AclsDocument | None], AclsDocument]:
-    """Return a function that removes entries from a document; for None it returns an empty document."""
+    """Return a function that removes ACL entries from the AclsDocument of a pattern.
+
+    If the pattern has no AclsDocument (None), the function creates one without entries.
+    """
     removed = {_stored(each) for each in entries}
     no_more = adding(pattern, ())
 
