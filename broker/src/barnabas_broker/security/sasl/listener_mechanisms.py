@@ -21,7 +21,8 @@ JAAS: Final = "sasl.jaas.config"
 PLAIN_CREDENTIALS: Final = "sasl.plain.credentials"
 _PLAIN: Final = "PLAIN"
 _BY_PREFERENCE: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")
-"""The SCRAM mechanisms with whose verifiers PLAIN checks passwords; if a user has both, the first one counts."""
+"""The SCRAM mechanisms whose verifiers PLAIN uses to check passwords. If a user has verifiers for both, PLAIN uses
+SCRAM-SHA-512."""
 
 
 class SaslEnvironment(NamedTuple):
@@ -36,7 +37,7 @@ class SaslEnvironment(NamedTuple):
     """A function that returns the keys that verify tokens."""
     now_ms: Callable[[], int]
     shapes: Callable[[str], Collection[SaltShape]] = lambda _: ()
-    """A function that returns the salt lengths and iterations that the users of a mechanism have."""
+    """A function that returns each pair of salt length and iteration count among the users of a mechanism."""
 
 
 def listener_mechanisms(security: ListenerSecurity, environment: SaslEnvironment) -> Mapping[str, Mechanism]:
@@ -78,7 +79,7 @@ def _mechanism(
     name: str, entry: JaasEntry, security: ListenerSecurity, environment: SaslEnvironment, oauth: OAuthSettings | None
 ) -> Mechanism:
     if name == OAUTHBEARER:
-        # The import makes the start of a broker a third longer, so only OAUTHBEARER triggers it.
+        # The import is here because it lengthens the start of a broker by a third, and only OAUTHBEARER needs it.
         from barnabas_broker.security.sasl.oauth_bearer import OAuthBearer
 
         assert oauth is not None, "the OAUTHBEARER settings must have been checked"
@@ -103,9 +104,8 @@ def _scram(name: str, environment: SaslEnvironment) -> Scram:
 def jaas_entry(security: ListenerSecurity, mechanism: str, problems: list[ConfigProblem]) -> JaasEntry:
     """Return the JAAS entry of a mechanism, and append its errors to `problems`.
 
-    Only PLAIN requires an entry, unless it checks the passwords of SCRAM users.
-
-    The setting must have the mechanism in its name; as in Kafka, a JAAS setting for the whole listener is ignored.
+    Only PLAIN requires an entry, unless PLAIN checks the passwords of SCRAM users. The name of the JAAS setting must
+    include the mechanism; as in Kafka, a JAAS setting for the whole listener is ignored.
     """
     family = mechanism.partition("-")[0]
     setting = f"listener.name.{security.name.lower()}.{mechanism.lower()}.{JAAS}"

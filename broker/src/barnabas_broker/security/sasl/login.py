@@ -1,4 +1,4 @@
-"""The client's side of SASL, with which brokers log in at each other: PLAIN and SCRAM."""
+"""The client side of SASL (PLAIN and SCRAM), with which a broker authenticates to other brokers."""
 
 from base64 import b64encode
 from collections.abc import Callable
@@ -73,7 +73,7 @@ class ScramLogin:
         self._has_begun = False
 
     def next_token(self, challenge: bytes) -> bytes | None:
-        """Return the client's first message, then the proof, then None."""
+        """Return the client's first message at the first call, the proof at the second call, and None at the third."""
         if not self._has_begun:
             self._has_begun = True
             return f"n,,{self._first}".encode()
@@ -106,7 +106,7 @@ class ScramLogin:
 
 
 def login_between_brokers(config: BrokerConfig, new_nonce: Callable[[], str]) -> Callable[[], Login] | None:
-    """Return a function that creates logins for the listener between brokers; None without SASL.
+    """Return a function that creates logins for the inter-broker listener; None if the listener has no SASL.
 
     Raise InvalidConfig if the settings of the login are invalid.
     """

@@ -1,4 +1,4 @@
-"""The interface of SASL mechanisms: a dialogue of tokens that ends with a user or with a refusal."""
+"""The interface of SASL mechanisms: client and broker exchange tokens until the client is accepted or refused."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -26,12 +26,12 @@ class Identity(NamedTuple):
 
 
 class ServerToken(NamedTuple):
-    """A token of the server; a token with an identity ends the dialogue."""
+    """A token that the broker sends; if `identity` is set, the client is authenticated, and the exchange is over."""
 
     token: bytes
     identity: Identity | None = None
     refusal: str | None = None
-    """The reason for the broker's log if the client will be refused after its next token (OAUTHBEARER); else None."""
+    """The reason to log if the client, before it is refused, must acknowledge an error (OAUTHBEARER); else None."""
 
 
 class SlowCheck(NamedTuple):

@@ -1,7 +1,8 @@
 """The mechanism OAUTHBEARER (RFC 7628, KIP-255): the client sends a signed token in one message.
 
-After an invalid token, the server sends the same JSON for every cause, without an error code. The client answers with
-one byte, and then gets the refusal, with the same JSON as its message. The cause is only in the broker's log.
+If the token is invalid, the broker first sends the JSON INVALID_TOKEN, without an error code. The client acknowledges
+with one byte. The broker then sends an error code, with the same JSON as the error message. The cause is only in the
+broker's log.
 """
 
 import re
@@ -58,16 +59,16 @@ class OAuthBearer:
 
 
 class OAuthBearerDialogue:
-    """One attempt: the token, and after an invalid token the byte with which the client acknowledges the error."""
+    """One attempt to authenticate: the client sends a token, and acknowledges the error if the token is invalid."""
 
     def __init__(self, mechanism: OAuthBearer) -> None:
         self._mechanism = mechanism
         self._refusal: str | None = None
 
     def respond(self, token: bytes) -> ServerToken:
-        """Return the user of a valid token; after an invalid token, return an error, and raise at the next message.
+        """Return the user of a valid token; for an invalid token return INVALID_TOKEN, which is no refusal yet.
 
-        Raise AuthenticationFailed if the message is malformed, or follows an invalid token.
+        Raise AuthenticationFailed if the message is malformed, or if the token before the message was invalid.
         """
         if self._refusal is not None:
             raise AuthenticationFailed(self._refusal, INVALID_TOKEN)

@@ -11,7 +11,7 @@ from barnabas_core.config.listener_security import ListenerSecurity
 
 MECHANISM: Final = "OAUTHBEARER"
 TRUST: Final = "ssl.truststore."
-"""The prefix of the JAAS options with the truststore for the URL of the keys."""
+"""The prefix of the JAAS options that configure the truststore for fetching the keys from their URL."""
 
 
 class OAuthSettings(NamedTuple):

@@ -1,7 +1,8 @@
 """The server's side of SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677).
 
-An unknown user gets a challenge like any other, with a salt that stays the same for its name and has the shape of other
-users' salts. The refusal is the same as for a wrong password. Neither responses nor times show which users exist.
+An unknown user gets a challenge as if the user existed. The salt is the same at each attempt, and its length and the
+iteration count are those of an existing user. The refusal is the same as for a wrong password. Neither responses nor
+response times reveal which users exist.
 """
 
 from base64 import b64encode
@@ -35,8 +36,8 @@ _USUAL: Final = (SaltShape(TEXT, ITERATIONS_MIN),)
 class Scram:
     """The mechanism SCRAM with one hash function.
 
-    `credential_of` returns the credential of a user, and `secret` derives the salts of unknown users. `new_nonce`
-    returns a different text at each call. `shapes` returns the users' salt lengths and iterations.
+    `credential_of` returns the credential of a user. The salts of unknown users are derived from `secret`. `new_nonce`
+    returns a different text at each call. `shapes` returns each pair of salt length and iteration count of the users.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Scram:
     def made_up(self, user: str) -> ScramCredential:
         """Return a credential for an unknown user, which no proof matches.
 
-        The user's name selects one of the salt shapes of known users; a new shape changes the selection for few names.
+        The user's name selects one of the pairs of salt length and iteration count that existing users have.
         """
         seed = digest(self._secret, f"{self.name} {user}".encode(), "sha512")
         key = digest(self._secret, seed, self.kind.function)
@@ -75,7 +76,7 @@ class Scram:
 
 
 class ScramDialogue:
-    """One attempt: the client's first message with user and nonce, then the final message with its proof."""
+    """One attempt to authenticate: the client first sends its user name and a nonce, and then its proof."""
 
     def __init__(self, mechanism: Scram) -> None:
         self._mechanism = mechanism
@@ -85,7 +86,7 @@ class ScramDialogue:
         self._server_first = ""
 
     def respond(self, token: bytes) -> ServerToken:
-        """Return the answer to the client's next message, the last time with the user.
+        """Return the reply to the client's next message; the reply to the proof has the authenticated user.
 
         Raise AuthenticationFailed if the client is refused.
         """
@@ -97,7 +98,8 @@ class ScramDialogue:
     def _challenge(self, token: bytes) -> ServerToken:
         self._first = first = parse_client_first(token)
         self._known = self._mechanism.credential_of(first.user)
-        made_up = self._mechanism.made_up(first.user)  # Known users need this work, too: times must be equal.
+        # The credential is made up for existing users, too: response times must not reveal which users exist.
+        made_up = self._mechanism.made_up(first.user)
         self._asked = self._known or made_up
         self._nonce = first.nonce + self._mechanism.new_nonce()
         salt = b64encode(self._asked.salt).decode()

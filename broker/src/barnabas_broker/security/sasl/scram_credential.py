@@ -41,10 +41,10 @@ class ScramCredential:
 
 
 class SaltShape(NamedTuple):
-    """The length of a salt and the iterations, which may reveal the tool that set the password."""
+    """The length of a salt and the iteration count, which may reveal the tool that set the password."""
 
     salt_bytes: int
-    """The number of bytes, or TEXT for a text: the salts of Kafka's tools are numbers of 130 bits in base 36."""
+    """The length of the salt in bytes; TEXT for a salt of Kafka's tools, which is a 130-bit number in base 36."""
     iterations: int
 
 
@@ -55,7 +55,7 @@ _TEXT_BYTES_MAX: Final = 26
 
 
 def shape_of(credential: ScramCredential) -> SaltShape:
-    """Return the length of the salt and the iterations of a credential."""
+    """Return the length of the salt and the iteration count of a credential."""
     salt = credential.salt
     is_text = len(salt) <= _TEXT_BYTES_MAX and not salt.strip(TEXT_DIGITS.encode())
     return SaltShape(TEXT if is_text else len(salt), credential.iterations)

@@ -34,7 +34,7 @@ class ScramUsers:
         self._sleep = sleep
         self._credentials: dict[Named, ScramCredential] = {}
         self._shapes: dict[str, Counter[SaltShape]] = {}
-        """The number of users with each salt shape (length and iterations), by mechanism."""
+        """The number of users with each pair of salt length and iteration count, by mechanism."""
         self.secret = b""
         """A secret that all brokers of the cluster share."""
         self.on_change: Callable[[str, str], object] = lambda _user, _mechanism: None
@@ -46,7 +46,7 @@ class ScramUsers:
         return self._credentials
 
     def shapes(self, mechanism: str) -> Collection[SaltShape]:
-        """Return the salt lengths and iterations that the users of a mechanism have."""
+        """Return each pair of salt length and iteration count among the users of a mechanism."""
         return self._shapes.get(mechanism, Counter[SaltShape]()).keys()
 
     async def load(self, new_secret: bytes) -> None:

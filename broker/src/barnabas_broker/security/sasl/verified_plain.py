@@ -1,9 +1,9 @@
-"""The mechanism PLAIN with the passwords of SCRAM users; the broker has only verifiers of these passwords.
+"""The mechanism PLAIN for SCRAM users; the broker stores verifiers of their passwords, and no passwords.
 
-A password is hashed like the verifier, which takes milliseconds, so a thread does the work. A password that was right
-before is recognized by a fast keyed hash (`Seal`), so that clients that connect again do not wait for each other.
+A thread hashes each password to compare it with the verifier, because the hash takes milliseconds. A password that was
+accepted before is recognized by a fast keyed hash (`Seal`), so that clients that reconnect do not wait for each other.
 
-Passwords of unknown users are hashed, too. Neither responses nor times show which users exist.
+Passwords of unknown users are hashed, too. Neither responses nor response times reveal which users exist.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _HASH: Final = "sha256"
 
 
 class Verifier(NamedTuple):
-    """The verifier that a password is checked against, and its mechanism; `exists` is False if it is made up."""
+    """The verifier that a password is checked against, and its mechanism; `exists` is False for an unknown user."""
 
     scram: Scram
     credential: ScramCredential
@@ -28,7 +28,7 @@ class Verifier(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """A password that was right, as a keyed hash, and the verifier that it matched."""
+    """The keyed hash of a password that was accepted, and the verifier that the password matched."""
 
     credential: ScramCredential
     sealed: bytes
@@ -38,7 +38,7 @@ _NO_SEAL: Final = Seal(ScramCredential(b"", b"", b"", 0), b"")
 
 
 class VerifiedPlain:
-    """The mechanism PLAIN for the users of `scrams`; of a user with several verifiers the first one counts.
+    """The mechanism PLAIN for the users of `scrams`; the mechanisms in `scrams` are in the order of preference.
 
     `key` is a random key of this process; without the key the hashes of passwords reveal nothing.
     """
@@ -55,7 +55,7 @@ class VerifiedPlain:
         return self
 
     def respond(self, token: bytes) -> ServerToken | SlowCheck:
-        """Accept a password that was right before; for any other password return the check that a thread computes.
+        """Accept a password that was accepted before; for any other password return a SlowCheck, which a thread runs.
 
         Raise AuthenticationFailed if the token is malformed, or asks to act as another user.
         """
@@ -82,7 +82,8 @@ class VerifiedPlain:
         return _accepted(asked, verifier)
 
     def _verifier(self, user: str) -> Verifier:
-        made_up = self._made_up(user)  # Known users need this work, too: times must be equal.
+        # The verifier is made up for existing users, too: response times must not reveal which users exist.
+        made_up = self._made_up(user)
         for scram in self._scrams:
             credential = scram.credential_of(user)
             if credential is not None:
@@ -90,7 +91,7 @@ class VerifiedPlain:
         return made_up
 
     def _made_up(self, user: str) -> Verifier:
-        """Return a verifier that no password matches, of one of the mechanisms that users have."""
+        """Return a verifier that no password matches, for a mechanism for which existing users have verifiers."""
         used = [scram for scram in self._scrams if scram.has_users] or self._scrams[:1]
         found = [Verifier(scram, scram.made_up(user), exists=False) for scram in used]
         return max(found, key=lambda each: each.credential.stored_key)

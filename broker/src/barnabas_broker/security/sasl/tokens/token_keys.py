@@ -32,7 +32,7 @@ class FetchTimes(NamedTuple):
 
 
 class TokenKeys:
-    """The keys of a URL; the keys of the last successful fetch remain in use while later fetches fail."""
+    """The keys that verify tokens, fetched from a URL. If a fetch fails, the keys of an earlier fetch remain in use."""
 
     def __init__(
         self, url: str, fetch: "Callable[[], Awaitable[tuple[TokenKey, ...]]]", times: FetchTimes, clock: LoopClock
@@ -46,7 +46,7 @@ class TokenKeys:
         self._failures = 0
 
     def miss(self) -> None:
-        """Make `follow` fetch the keys early, because a token names an unknown key."""
+        """Make `follow` fetch the keys before `refresh_s` has passed, because a token names an unknown key."""
         self._missed.set()
 
     async def load(self) -> None:
@@ -59,7 +59,7 @@ class TokenKeys:
         self._failures = 0
 
     async def follow(self) -> None:
-        """Fetch the keys periodically, and early after a call of `miss`, until the task is cancelled."""
+        """Fetch the keys periodically until the task is cancelled; a call of `miss` makes the next fetch earlier."""
         while True:
             await self._rest()
             try:
