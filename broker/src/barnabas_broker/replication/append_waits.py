@@ -1,11 +1,14 @@
-"""The appends of a partition that wait for the high watermark, or for a sync of the log."""
+"""The appends to a partition that have no response yet: they wait for the high watermark, or for a sync of the log."""
 
 from barnabas_broker.replication.commit_queue import CommitQueue, Done
 from barnabas_core.errors import ApiError
 
 
 class AppendWaits:
-    """The waiting appends: with acks=all they wait for replication, otherwise for a sync (`flush.messages`)."""
+    """The appends without a response yet: with acks=all they wait for replication, otherwise for a sync to disk.
+
+    Appends without acks=all wait only if `flush.messages` requires a sync.
+    """
 
     __slots__ = ("_syncs", "commits")
 

@@ -1,10 +1,10 @@
-"""The observers that a partition notifies of changes, so that waiting fetches of followers are answered."""
+"""The watchers that a partition notifies of changes, so that waiting fetches of followers are answered."""
 
 from typing import Protocol
 
 
 class AppendWatcher(Protocol):
-    """An observer that a partition notifies of changes, for one follower. The calls must be cheap."""
+    """The watcher of a partition for one follower, which the partition notifies of changes. The calls must be cheap."""
 
     def changed(self) -> None:
         """Record that records were appended or the leadership changed."""
@@ -16,7 +16,7 @@ class AppendWatcher(Protocol):
 
 
 class AppendWatchers:
-    """The observers of one partition, by the broker id of the follower."""
+    """The watchers of one partition: at most one for each follower, by the follower's broker id."""
 
     __slots__ = ("by_follower",)
 

@@ -12,9 +12,12 @@ from typing import Final
 from barnabas_core.clock import Clock
 
 QUIET_S: Final = 0.5
-"""The seconds without a refused request after which all clients count as moved; clients retry within 0.5 s."""
+"""The seconds without a refused request after which a stopping broker assumes that all its clients use the new leaders.
+
+Clients retry within 0.5 s.
+"""
 DRAIN_S: Final = 3.0
-"""The maximum wait in seconds, because a client may never stop sending requests."""
+"""The maximum seconds to wait until clients use the new leaders, because a client may never stop its requests."""
 PAUSE_S: Final = 0.05
 
 

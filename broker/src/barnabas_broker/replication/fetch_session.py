@@ -63,11 +63,11 @@ class Followed:
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.asked_in = NOT_ASKED
-        """The number of the last request that named the partition; results of earlier requests are ignored."""
+        """The number of the last request that named the partition; results with lower numbers are ignored."""
         self.position: FetchPosition | None = None
         """The fetch position in the last request that named the partition."""
         self.failures = 0
-        """The number of consecutive failures."""
+        """The number of consecutive failures to fetch this partition."""
         self.pause: Cancellable | None = None
         self.lag = UNKNOWN_LAG
         """The leader's high watermark minus the follower's log end offset, at least 0, as of the last response."""
@@ -98,9 +98,9 @@ class FetchSession:
         self._changed: dict[Key, Followed] = {}
         self._forgotten: dict[Key, None] = {}
         self._arrived: deque[tuple[int, Key, FetchedPartition]] = deque()
-        """The results that have not been applied yet, each with the number of its request."""
+        """The results of partitions that have not been applied yet, each with the number of its Fetch request."""
         self._first_number = 0
-        """The number of the session's first request; responses to earlier requests are ignored."""
+        """The number of the session's first request; responses to requests with lower numbers are ignored."""
         self.session_id = NO_SESSION
         self.session_epoch = 0
 
@@ -116,7 +116,7 @@ class FetchSession:
 
     @property
     def has_news(self) -> bool:
-        """True if the next request has to name or forget partitions."""
+        """True if the next Fetch request must add, change or forget partitions of the session (KIP-227)."""
         return bool(self._changed or self._forgotten)
 
     def follow(self, partition: Partition) -> None:
@@ -181,7 +181,7 @@ class FetchSession:
         return named, indexes
 
     def _position(self, key: Key, followed: Followed) -> FetchPosition | None:
-        """Return the fetch position, None if the partition was removed, its log failed or has to be synced first.
+        """Return the fetch position; None if the partition was removed, its log failed, or its log must be synced.
 
         A fetch confirms to the leader that all earlier records are on the follower's disk.
         """
@@ -203,7 +203,7 @@ class FetchSession:
         return pause_s > 0
 
     def _counts(self, partition: Partition) -> bool:
-        """True if the throttle counts the bytes that are fetched for the partition."""
+        """True if the bytes fetched for the partition count towards the follower's replication throttle."""
         throttled, index = partition.log.config.follower_throttled_replicas, partition.topic_partition.partition
         return self._throttle.is_limited and throttled.includes(index, self._environment.broker_id)
 
@@ -275,7 +275,7 @@ class FetchSession:
         return False
 
     def _storage_failed(self, key: Key, followed: Followed, error: StorageError) -> None:
-        """Report a disk failure; pause the partition if it is still followed, for example after a full disk."""
+        """Report a disk failure; pause the partition if it stays online, as after a failure for lack of space."""
         self._environment.storage_failed(followed.partition, error)
         if self._followed.get(key) is followed:
             self._pause(key, followed, str(error))

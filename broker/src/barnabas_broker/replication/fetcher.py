@@ -54,7 +54,7 @@ class Fetcher:
         self.bytes_in = 0
 
     def follow(self, partition: Partition) -> None:
-        """Begin to fetch a partition, or continue in its current leader epoch without a pause."""
+        """Begin to fetch a partition, or continue in its current leader epoch; end the partition's pause, if any."""
         self.session.follow(partition)
         self._wake()
 
@@ -76,7 +76,7 @@ class Fetcher:
             self._retry = None
 
     def _wake(self) -> None:
-        """Call `_ask` once in the next turn of the event loop, even after changes of many partitions."""
+        """Schedule one call of `_ask` for the next turn of the event loop, however many partitions change by then."""
         if not self._is_woken:
             self._is_woken = True
             self._environment.timers.call_soon(self._woken)
@@ -86,7 +86,7 @@ class Fetcher:
         self._ask()
 
     def _ask(self) -> None:
-        """Connect if needed; send a request if none is in flight, or a second request to name or forget partitions."""
+        """Connect if needed; send a request if none is in flight, or a second one if partitions have changed."""
         if self.session.is_empty:
             self._rest()
             return

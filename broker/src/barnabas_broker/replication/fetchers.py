@@ -43,7 +43,7 @@ class Fetchers:
         fetcher.follow(partition)
 
     def go_on(self, partition: Partition) -> None:
-        """Continue to fetch a partition after a sync of its log, if the partition is being fetched."""
+        """Fetch a partition again after a sync of its log; do nothing if this broker does not follow the partition."""
         fetcher = self._fetched_from.get((partition.topic_id, partition.topic_partition.partition))
         if fetcher is not None:
             fetcher.follow(partition)

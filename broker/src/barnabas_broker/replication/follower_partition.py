@@ -13,7 +13,7 @@ NO_OFFSET: Final = -1
 
 
 class Session(Protocol):
-    """The fetch session that a partition notifies of changes; the calls are cheap and frequent."""
+    """The fetch session that a partition notifies of changes. Notifications are frequent, so they must be cheap."""
 
     follower_id: int
 
@@ -27,34 +27,34 @@ class Session(Protocol):
 
 
 class FollowerPartition:
-    """A partition in a follower's session; `is_waiting` is True until the follower's fetch is answered."""
+    """A partition in a follower's session; `is_waiting` is True until a result with records or an error is sent."""
 
     __slots__ = ("_session", "_told", "is_waiting", "partition", "topic", "wanted")
 
     def __init__(self, session: Session, topic: FetchTopic, partition: Partition, wanted: FetchPartition) -> None:
         self._session = session
         self._told = (NO_OFFSET, NO_OFFSET)
-        """The high watermark and the log start offset in the last result, NO_OFFSET if both must be sent again."""
+        """The high watermark and the log start offset last sent to the follower; NO_OFFSET to send both again."""
         self.topic = topic
         self.partition = partition
         self.wanted = wanted
         self.is_waiting = False
 
     def changed(self) -> None:
-        """Notify the session, if the follower waits, that records were appended or the leadership changed."""
+        """Notify the session, if the follower waits for records, of appended records or a new leader."""
         if self.is_waiting:
             self._session.has_records(self)
 
     def high_watermark_advanced(self) -> None:
-        """Notify the session, if the follower waits, that the high watermark or the log start offset advanced."""
+        """Notify the session, if the follower waits for records, of a new high watermark or log start offset."""
         if self.is_waiting:
             self._session.has_news(self)
 
     def named(self, wanted: FetchPartition, broker_epoch: int, now_ms: int) -> FetchResult | None:
-        """Record the fetch offset in a request; return a result if the follower's log diverges, otherwise None.
+        """Store the fetch offset of a request; return a result if the follower's log diverges, otherwise None.
 
-        Raises ApiError if this broker does not lead, the follower is no replica, or the log lacks the fetch offset, and
-        StorageError.
+        Raises ApiError if this broker does not lead the partition, if the follower is not one of the replicas, or if
+        the log does not contain the fetch offset. Raises StorageError if the disk fails.
         """
         self.wanted = wanted
         self.is_waiting = False
@@ -82,9 +82,10 @@ class FollowerPartition:
         return self.partition.log.log_end_offset > self.wanted.fetch_offset
 
     def read(self, length_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
-        """Return records from the fetch offset on, None if the log has no more records or the first batch is too large.
+        """Return records from the fetch offset on; None if the log has no more, or if the first batch is too large.
 
-        Raises ApiError if this broker does not lead or the follower is no replica, and StorageError.
+        Raises ApiError if this broker does not lead the partition, or if the follower is not one of the replicas.
+        Raises StorageError if the disk fails.
         """
         partition, wanted = self.partition, self.wanted
         partition.check_readable(wanted.current_leader_epoch)
@@ -98,7 +99,7 @@ class FollowerPartition:
             raise no_replica(follower_id, replicas)
 
     def counts_for_throttle(self, leader_id: int) -> bool:
-        """True if the leader's throttle counts the bytes that are sent for the partition."""
+        """True if the bytes sent for the partition count towards the leader's replication throttle."""
         partition = self.partition
         return partition.log.config.leader_throttled_replicas.includes(self.wanted.partition, leader_id)
 
@@ -117,7 +118,10 @@ class FollowerPartition:
         return self._result(records)
 
     def news(self) -> FetchResult | None:
-        """Return a result without records if the follower waits and needs the current offsets, otherwise None."""
+        """Return a result without records that sends the high watermark and the log start offset to the follower.
+
+        Return None if the follower already has both offsets, or does not wait for records.
+        """
         log = self.partition.log
         is_known = self._told == (log.high_watermark, log.log_start_offset)
         return None if is_known or not self.is_waiting else self._result(None)

@@ -20,7 +20,7 @@ class FollowerReplica:
         self.replication_bytes_in = 0
 
     def use(self, log: Log) -> None:
-        """Replace the log."""
+        """Use `log` from now on in place of the replica's previous log."""
         self.log = log
 
     def fetch_position(self, leader_epoch: int) -> FetchPosition:

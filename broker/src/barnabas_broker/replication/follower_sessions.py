@@ -44,7 +44,10 @@ class LeaderEnvironment(NamedTuple):
 
     broker_id: int
     find: Callable[[str | None, bytes | None, int], Partition]
-    """Return a partition by topic name or topic id, and index. Raises ApiError if this broker has no such partition."""
+    """Return the partition with a topic name or topic id, and a partition index.
+
+    Raises ApiError if this broker does not have the partition.
+    """
     storage_failed: Callable[[Partition, StorageError], ApiError]
     clock: Clock
     timers: Timers
@@ -87,7 +90,7 @@ class FollowerSessions:
             session.fetch(request, respond)
 
     def _refuse(self, follower_id: int, error: ErrorCode, respond: Respond) -> None:
-        """Answer a waiting request of the follower, then answer this request with an error."""
+        """Answer the follower's waiting request, if any; then answer the new request with an error."""
         session = self._sessions.get(follower_id)
         if session is not None:
             session.end_wait()
@@ -116,7 +119,7 @@ class FollowerSessions:
 
 
 class _Attempt:
-    """The results of one attempt to answer a request."""
+    """The results that one attempt to answer a Fetch request has read."""
 
     __slots__ = ("bytes_read", "is_urgent", "results", "served")
 
@@ -130,7 +133,7 @@ class _Attempt:
         self.results.setdefault(_topic_key(topic), (topic, []))[1].append(result)
 
     def refuse(self, topic: FetchTopic, result: FetchResult) -> None:
-        """Add a result with an error or a diverging epoch, which has to be sent at once."""
+        """Add a partition's result with an error or a diverging epoch, so that the response is sent at once."""
         self.is_urgent = True
         self.add(topic, result)
 
@@ -155,7 +158,7 @@ class FollowerSession:
         """The partitions that the throttle delays."""
         self._release: Cancellable | None = None
         self._news: dict[FollowerPartition, None] = {}
-        """The partitions whose high watermark or log start offset may have advanced since the last result."""
+        """The partitions whose high watermark or log start offset may have advanced since the last response."""
         self._respond: Respond | None = None
         self._bytes_min = self._bytes_max = 0
         self._deadline: Cancellable | None = None
@@ -189,10 +192,10 @@ class FollowerSession:
         self._news[partition] = None
 
     def fetch(self, request: FetchRequest, respond: Respond) -> None:
-        """Answer the previous request if it still waits; then answer this request, at once or later.
+        """Answer the previous request if it still waits; then answer `request`, at once or later.
 
-        This request is answered at once if its results have `min_bytes` bytes, an error or a diverging epoch, if it is
-        the first of the session, or if its `max_wait_ms` is 0. Its fetch offsets are the follower's progress.
+        `request` is answered at once if its results have `min_bytes` bytes, an error or a diverging epoch, if it is the
+        first of the session, or if its `max_wait_ms` is 0. Its fetch offsets confirm which records the follower has.
         """
         self.end_wait()
         attempt = _Attempt(is_urgent=self.next_epoch == 0 or request.max_wait_ms <= 0)
@@ -271,7 +274,10 @@ class FollowerSession:
         self._answer_if_due(_Attempt(is_urgent=True))
 
     def _answer_if_due(self, attempt: _Attempt) -> bool:
-        """Read the ready partitions; answer and return True if they have `min_bytes` or the attempt is urgent."""
+        """Read the partitions that may have records; respond if they have `min_bytes`, or if the attempt is urgent.
+
+        Return True if the response was sent.
+        """
         for each in list(self._ready):
             if not self._read(each, attempt):
                 break
@@ -281,7 +287,7 @@ class FollowerSession:
         return is_due
 
     def _read(self, each: FollowerPartition, attempt: _Attempt) -> bool:
-        """Read one partition into the attempt; return False if the response has no room for another partition."""
+        """Read one partition for the response; return False if the response has no room for another partition."""
         if self._throttle.is_limited and self._holds_back(each):
             return True
         bytes_left = self._bytes_max - attempt.bytes_read
