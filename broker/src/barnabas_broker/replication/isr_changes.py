@@ -1,12 +1,12 @@
-"""The batching of the leaders' ISR proposals into writes of the metadata.
+"""Batch the ISRs that leaders propose, and write each batch to the metadata.
 
-Urgent proposals, such as the removal of a replica that holds up the high watermark, are written at once, one write at a
-time. The addition of a replica to an ISR that is large enough waits `JOINS_TOGETHER_S`, so that the return of a broker
-causes few writes for each topic. The writes of additions and the urgent writes do not wait for each other.
+An urgent proposal, such as the removal of a replica that holds up the high watermark, is written immediately, one write
+at a time. An addition to an ISR that already suffices for acks=all waits `JOINS_TOGETHER_S`, so that a returning broker
+causes few writes of each topic. Urgent proposals and additions do not wait for each other.
 
-A partition learns of a written proposal from the metadata image, and of a refused proposal from `isr_change_refused`.
-If the outcome of a write is unknown, the ISR in the metadata is written again, so that the proposal can no longer take
-effect.
+A partition sees in the metadata image that its proposal was written; `isr_change_refused` is called if the proposal was
+refused. If the outcome of a write is unknown, the ISR in the metadata is written again, so that the proposal can no
+longer take effect.
 """
 
 import logging
@@ -25,7 +25,7 @@ RETRY_S: Final = 0.5
 JOINS_TOGETHER_S: Final = 0.3
 """The time in seconds for which additions to ISRs are collected into one write."""
 JOINS_MAX: Final = 500
-"""The maximum number of additions in one write."""
+"""The maximum number of partitions for which one write adds replicas to the ISR."""
 
 ChangeIsr = Callable[[Sequence[IsrChange]], Awaitable[Mapping[TopicPartition, PartitionState | ApiError]]]
 
@@ -46,7 +46,10 @@ class IsrProposer(Protocol):
         ...
 
     def isr_change(self, *, confirms: bool) -> IsrChange | None:
-        """Return the proposed ISR, or with `confirms` the ISR in the metadata; None if no proposal is pending."""
+        """Return the proposed ISR; with `confirms=True`, return the ISR in the metadata.
+
+        Return None if no proposal is pending.
+        """
         ...
 
     def isr_change_refused(self, change: IsrChange) -> None:
@@ -130,7 +133,10 @@ class IsrChanges:
     async def _attempt(
         self, proposers: Mapping[TopicPartition, IsrProposer], *, confirms: bool
     ) -> dict[TopicPartition, IsrProposer]:
-        """Write the proposals, or with `confirms` the metadata's ISRs; return the proposers with an unknown outcome."""
+        """Write the proposed ISRs; with `confirms=True`, write the ISRs in the metadata again.
+
+        Return the partitions for which the outcome of the write is unknown.
+        """
         made = {each: proposers[each].isr_change(confirms=confirms) for each in proposers}
         changes = {each: change for each, change in made.items() if change is not None}
         if not changes:
@@ -150,6 +156,6 @@ class IsrChanges:
 
 
 def _may_wait(proposer: IsrProposer) -> bool:
-    """True if the proposal adds a replica to an ISR that is large enough."""
+    """True if the proposal adds a replica to an ISR that already suffices for acks=all."""
     change = proposer.isr_change(confirms=False)
     return change is not None and len(change.isr) > proposer.isr_size >= proposer.isr_size_min

@@ -84,9 +84,9 @@ class LeaderReplica:
         """The log end offset at which the leader epoch began."""
         self.isr: frozenset[int] = frozenset(state.isr)
         self.pending_isr: frozenset[int] | None = None
-        """The proposed ISR, which may have been written, None if no proposal is pending."""
+        """The proposed ISR, which the metadata may already have; None if no proposal is pending."""
         self.is_refused = False
-        """True if the last proposal was refused; the next one waits for new metadata or the next check of lags."""
+        """True if the last proposed ISR was refused; the next one waits for new metadata or for a check of lags."""
         self.followers: dict[int, FollowerProgress] = {}
         self._is_eligible = is_eligible
         self._take_replicas(state.replicas, now_ms)
@@ -114,7 +114,7 @@ class LeaderReplica:
         return self.isr if self.pending_isr is None else self.isr | self.pending_isr
 
     def appended(self, previous_end_offset: int, now_ms: int) -> None:
-        """Start the lag time of all followers that had all records before this append."""
+        """Set `caught_up_ms` to now for all followers that had all records before this append."""
         for follower in self.followers.values():
             if follower.log_end_offset == previous_end_offset:
                 follower.caught_up_ms = now_ms
@@ -122,8 +122,8 @@ class LeaderReplica:
     def high_watermark(self, log_end_offset: int, isr_size_min: int, now_ms: int, lag_ms_max: int) -> int:
         """Return the high watermark, or UNKNOWN_OFFSET while fewer than `isr_size_min` replicas are in sync.
 
-        The high watermark also waits for a caught-up replica that may join the ISR: otherwise the high watermark could
-        always be ahead of the replica, and the replica would never join.
+        The high watermark also waits for a caught-up replica that may join the ISR. Otherwise each append could move
+        the high watermark ahead of the replica, and the replica would never join.
         """
         if len(self.isr) < isr_size_min:
             return UNKNOWN_OFFSET
@@ -143,18 +143,18 @@ class LeaderReplica:
     def low_watermark(self, log_start_offset: int, live: Container[int]) -> int:
         """Return the lowest log start offset of the leader and its live followers.
 
-        The log start offset of a follower is UNKNOWN_OFFSET until the follower's first fetch.
+        Return UNKNOWN_OFFSET if a live follower has not fetched yet.
         """
         starts = [each.log_start_offset for broker_id, each in self.followers.items() if broker_id in live]
         return min([log_start_offset, *starts])
 
     def isr_with_joining(self, high_watermark: int) -> frozenset[int] | None:
-        """Return the ISR with all replicas that may join it, None if no replica may join.
+        """Return the ISR with all replicas that may join it, or None if no replica may join.
 
         A replica may join if its incarnation is eligible, and its log reaches the high watermark and the start of the
-        leader epoch. A replica that was found to lag must also have fetched further records since then: while the ISR
-        is too small, the high watermark stops, so a replica that lags could reach it. No replica may join while a
-        proposal is pending, or after a refused proposal.
+        leader epoch. A replica that was found to lag must also have fetched records since then: while the ISR is too
+        small, the high watermark does not advance, so that even a lagging replica reaches the high watermark. No
+        replica may join while a proposal is pending, or after a proposal was refused.
         """
         if self.pending_isr is not None or self.is_refused or len(self.isr) > len(self.followers):
             return None
@@ -188,13 +188,14 @@ class LeaderReplica:
         return None if staying == self.isr else frozenset(staying)
 
     def propose(self, isr: frozenset[int]) -> None:
-        """Set the proposed ISR, which may be written from now on."""
+        """Set the pending ISR, whose new members hold back the high watermark from now on."""
         self.pending_isr = isr
 
     def proposal(self, own_broker_epoch: int, *, confirms: bool) -> dict[int, int] | None:
-        """Return the proposed ISR, or with `confirms` the ISR in the metadata; None if no proposal is pending.
+        """Return the proposed ISR; with `confirms=True`, return the ISR in the metadata.
 
-        The result maps each broker id to its broker epoch, as of the last fetch (KIP-903).
+        Return None if no proposal is pending. The result maps each broker id to its broker epoch, as of the last fetch
+        (KIP-903).
         """
         if self.pending_isr is None:
             return None

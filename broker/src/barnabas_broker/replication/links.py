@@ -1,6 +1,6 @@
-"""The interface for connections to other brokers. Each broker answers its requests in order.
+"""The interface for connections to other brokers. A broker answers the requests of a connection in order.
 
-`server.peer_link` implements the interface with sockets; tests replace the sockets by a simulated network.
+`server.peer_link` implements the interface with sockets; tests use a simulated network instead.
 """
 
 from collections.abc import Callable

@@ -83,7 +83,7 @@ class Partition:
         self.follower = FollowerReplica(log)
         self.leader: LeaderReplica | None = None
         self._committing: LeaderReplica | None = None
-        """The leader; None if the high watermark must not advance: the partition is offline or has an ELR (KIP-966)."""
+        """The value of `leader`; None to stop the high watermark: the partition is offline or has an ELR (KIP-966)."""
         self.state = PartitionState(replicas=(), leader=NO_LEADER, leader_epoch=-1, isr=(), partition_epoch=-1)
         """The partition's state in the metadata."""
         self.waiters = waiters
@@ -130,7 +130,7 @@ class Partition:
         self._advance_high_watermark(monotonic_ms(self._environment.clock))
 
     def _update_accepted_acks(self) -> None:
-        """Compute the accepted `acks` (none for an internal topic), and whether the high watermark may advance."""
+        """Update `accepted_acks`, which is empty for an internal topic, and `_committing`."""
         leads = self.leader is not None and self.failure is None
         acks = ANY_ACKS if self.isr_size >= self.isr_size_min else LEADER_ACKS
         self.accepted_acks = acks if leads and not is_internal(self.topic_partition.topic) else NO_ACKS
@@ -167,7 +167,7 @@ class Partition:
         self.follower.use(log)
 
     def apply(self, state: PartitionState) -> None:
-        """Lead or follow according to a state with a newer partition epoch; ignore any other state."""
+        """Become leader or follower as `state` says; ignore a `state` whose partition epoch is not newer."""
         if state.partition_epoch <= self.state.partition_epoch:
             return
         previous, self.state = self.state, state
@@ -183,12 +183,13 @@ class Partition:
             self.leader.committed(state, now_ms)
         self._update_accepted_acks()
         self._advance_high_watermark(now_ms)
-        if self.leader is not None:  # Check now, as a caught-up follower may fetch only later.
+        # A caught-up follower may fetch much later, so check now whether it may join the ISR.
+        if self.leader is not None:
             self._propose(self.leader, self.leader.isr_with_joining(self.log.high_watermark))
         self._wake_all()
 
     def resign(self) -> None:
-        """Stop leading; waiting appends fail with NOT_LEADER_OR_FOLLOWER, and waiting fetches are tried again."""
+        """Stop leading: waiting appends fail with NOT_LEADER_OR_FOLLOWER, and waiting fetches are evaluated again."""
         self._resign()
         self._update_accepted_acks()
         self._wake_all()
@@ -199,7 +200,8 @@ class Partition:
 
     def _lead(self, state: PartitionState, now_ms: int) -> None:
         broker_id, is_eligible = self._environment.broker_id, self._environment.is_eligible
-        self.log.compaction.lower_to(self.log.log_end_offset)  # An earlier leader may have had more records.
+        # The high watermark of an earlier leader may have raised the bounds above this log's end.
+        self.log.compaction.lower_to(self.log.log_end_offset)
         self.leader = LeaderReplica(broker_id, state, self.log.log_end_offset, now_ms, is_eligible)
 
     def check_readable(self, current_leader_epoch: int) -> None:
@@ -369,7 +371,10 @@ class Partition:
             self._environment.propose_isr(self)
 
     def isr_change(self, *, confirms: bool) -> IsrChange | None:
-        """Return the proposed ISR, or with `confirms` the ISR in the metadata; None if no proposal is pending."""
+        """Return the proposed ISR; with `confirms=True`, return the ISR in the metadata.
+
+        Return None if no proposal is pending.
+        """
         leader, state = self.leader, self.state
         own_epoch = self._environment.own_broker_epoch()
         epochs = None if leader is None else leader.proposal(own_epoch, confirms=confirms)

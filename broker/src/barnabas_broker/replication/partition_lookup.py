@@ -29,7 +29,8 @@ class PartitionLookup:
     def find(self, name: str | None, topic_id: bytes | None, index: int) -> Partition:
         """Return a partition by topic name or, without a name, by topic id.
 
-        Raises ApiError if this broker does not have the partition, or has to check which brokers lead.
+        Raises ApiError if this broker does not have the partition, or was suspended and still checks which brokers
+        lead.
         """
         if not self._is_awake():
             raise ApiError(
@@ -49,7 +50,7 @@ class PartitionLookup:
         return why_missing(self._image, self._broker_id, name, uuid, index, is_unmade=is_unmade)
 
     def hosted(self, topic_partition: TopicPartition) -> Partition | None:
-        """Return the partition, which may be offline, None if this broker does not have it."""
+        """Return the partition, even if it is offline; None if this broker does not have the partition."""
         topic = self.topics.get(topic_partition.topic)
         return topic.partitions.get(topic_partition.partition) if topic is not None else None
 

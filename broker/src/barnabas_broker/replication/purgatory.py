@@ -18,7 +18,7 @@ class DelayedOperation(Protocol):
         ...
 
     def expire(self) -> None:
-        """Answer with the results so far, because the timeout has passed."""
+        """Answer the request with the results so far, because the request's timeout has passed."""
         ...
 
 
@@ -40,11 +40,11 @@ class WaitList:
             self._purgatory.schedule(self)
 
     def add(self, waiting: "_Waiting") -> None:
-        """Add an operation to the list."""
+        """Add an operation, which is tried again after each change of the partition."""
         self.waiting[waiting] = None
 
     def remove(self, waiting: "_Waiting") -> None:
-        """Remove an operation from the list."""
+        """Remove an operation that no longer waits for the partition."""
         self.waiting.pop(waiting, None)
 
 
@@ -83,9 +83,9 @@ class Purgatory:
         return WaitList(self)
 
     def watch(self, operation: DelayedOperation, lists: Iterable[WaitList], timeout_s: float) -> Callable[[], None]:
-        """Try an operation after each change of its partitions; after `timeout_s` seconds, call its `expire`.
+        """Try to complete an operation after each change of its partitions; call `expire` after `timeout_s` seconds.
 
-        Returns a function that ends the wait without an answer.
+        Returns a function that ends the wait without a response.
         """
         waiting = _Waiting(operation, tuple(lists))
         for wait_list in waiting.lists:
@@ -94,7 +94,7 @@ class Purgatory:
         return waiting.leave
 
     def schedule(self, wait_list: WaitList) -> None:
-        """Schedule another try of the operations in a marked list."""
+        """Schedule another try of the operations that wait for a changed partition."""
         if not self._marked:
             self._timers.call_soon(self._try_marked)
         self._marked.append(wait_list)

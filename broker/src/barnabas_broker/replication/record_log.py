@@ -25,7 +25,7 @@ class RecordLog:
     """The partitions of one internal topic that this broker leads."""
 
     def __init__(self, topic: str, replicas: ReplicaManager, clock: Clock, codec: int, read_bytes: int) -> None:
-        """Create the log; `codec` compresses new batches, and one read from the disk has at most `read_bytes`."""
+        """Create the log. `codec` compresses new batches; `read_bytes` limits the size of one read from the disk."""
         self._codec = codec
         self._read_bytes = read_bytes
         self._topic = topic
@@ -102,7 +102,10 @@ class RecordLog:
 def _read_in_thread(
     hosted: Partition, records: FileSlice, on_ready: Callable[[], object]
 ) -> Generator[None, None, bytes]:
-    """Read records in a thread, because a disk may be slow; yield None until the thread ends, then return the bytes."""
+    """Read records in a thread, because a disk may be slow.
+
+    Yield None while the thread runs; then return the bytes.
+    """
     loop = asyncio.get_running_loop()
     reading = loop.run_in_executor(hosted.log.threads, records.file.read_at, records.position, records.length)
 
