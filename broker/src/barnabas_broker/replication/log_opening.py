@@ -29,10 +29,10 @@ class LogOpening:
         self._logs = logs
 
     def open(self, record: ReplicaRecord, state: PartitionState, config: LogConfig) -> tuple[Trigger, Log | None]:
-        """Open or create the log of a replica; return the trigger of the replica's next state, and the log if any.
+        """Open or create the log of a replica; return the trigger of the replica's next state, and the log, if any.
 
-        A new log is not created while the existing log may be in an offline log dir. A log that may lack records is not
-        opened while the metadata relies on the replica.
+        No new log is created while the existing log may be in an offline log dir. A log that may lack records is not
+        opened while the replica leads the partition, or may win a clean election.
         """
         where, are_online = record.topic_partition, all(each.is_online for each in self._logs.log_dirs)
         found, is_known = self.claim(record), record.state in _NOT_FOUND
@@ -80,9 +80,9 @@ class LogOpening:
         return found
 
     def load_again(self, record: ReplicaRecord, partition: Partition) -> Log | None:
-        """Return the reloaded log of an offline replica, None if the log cannot be reloaded.
+        """Return the reloaded log of an offline replica, or None if the log cannot be reloaded.
 
-        A lost log is replaced by an empty log if another broker leads the partition.
+        If the log no longer exists and another broker leads the partition, an empty log is created.
         """
         found, where = self.claim(record), record.topic_partition
         if found is not None:

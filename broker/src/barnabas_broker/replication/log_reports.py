@@ -1,4 +1,7 @@
-"""The reports of lost logs, and of logs ahead of the metadata, repeated until the metadata reflects them."""
+"""The reports to the controller of lost logs, and of logs ahead of the metadata.
+
+A report is repeated until the metadata reflects it.
+"""
 
 import logging
 from typing import Final
@@ -11,7 +14,10 @@ from barnabas_broker.replication.replica_states import ReplicaRecord, ReplicaSta
 from barnabas_broker.storage.logs.log import Log
 
 OTHERS_COME_S: Final = 30.0
-"""The time in seconds for which a log ahead of the metadata waits for other replicas that may have more records."""
+"""The seconds in which a partition whose log is ahead of the metadata gets no leader while other replicas are down.
+
+The other replicas may have more records.
+"""
 
 AHEAD: Final = (
     "the log of %s has records of leader epoch %d, but the metadata has leader epoch %d: was an older copy of the "
@@ -24,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class LogReports:
-    """The reporter of logs that are lost, lack records, or are ahead of the metadata."""
+    """The reporter that informs the controller of logs that are lost, lack records, or are ahead of the metadata."""
 
     def __init__(self, broker_id: int, environment: ReplicaEnvironment, states: ReplicaStates) -> None:
         self._broker_id = broker_id
@@ -32,7 +38,7 @@ class LogReports:
         self._states = states
 
     def lacks_committed(self, record: ReplicaRecord, partition: Partition, loaded: Log) -> bool:
-        """Report a reloaded log as lost if this broker leads and the log ends below the high watermark.
+        """Report a reloaded log as lost if this broker leads the partition and the log lacks committed records.
 
         Return True if the log was reported.
         """
@@ -44,7 +50,7 @@ class LogReports:
         return True
 
     def lost(self, record: ReplicaRecord, leader_epoch: int, what: str) -> None:
-        """Report that a log lacks records, although the metadata relies on the replica in this leader epoch."""
+        """Report that a log lacks records, although the replica leads or may be elected in this leader epoch."""
         if record.state is not ReplicaState.LOST:
             log.error("%s: %s", record.topic_partition, what)
         self._states.change(record, Trigger.LACKING)

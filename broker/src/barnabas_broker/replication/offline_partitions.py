@@ -46,7 +46,7 @@ class OfflinePartitions:
 
     @contextmanager
     def using(self, name: str | None, index: int, topic_id: bytes | None = None) -> Iterator[Partition]:
-        """Yield a partition by topic name or topic id; turn a StorageError in the block into an ApiError."""
+        """Yield a partition by topic name or topic id; turn a StorageError in the `with` block into an ApiError."""
         partition = self._lookup.find(name, topic_id, index)
         try:
             yield partition
@@ -80,7 +80,7 @@ class OfflinePartitions:
             self._go_offline(partition, error)
 
     def _go_offline(self, partition: Partition, error: StorageError) -> None:
-        """Take a partition offline and resign from it, unless the partition was removed or is already offline."""
+        """Take a partition offline and resign as leader and ISR member, unless it was removed or is already offline."""
         topic_partition = partition.topic_partition
         if partition.failure is None and self._lookup.hosted(topic_partition) is partition:
             self._fetching.unfollow(partition)
@@ -99,11 +99,11 @@ class OfflinePartitions:
         return self._rounds.is_under_way
 
     def give_up(self, failed_epochs: Mapping[TopicPartition, int]) -> None:
-        """Resign from partitions whose logs failed; `failed_epochs` has the leader epochs of the failures."""
+        """Resign as leader and ISR member of partitions whose logs failed in the leader epochs `failed_epochs`."""
         self._resign(failed_epochs)
 
     def log_failed(self, topic_partition: TopicPartition, error: StorageError) -> None:
-        """Take the log or its log dir offline after a disk failure in background work, as `storage_failed` does."""
+        """Take the log or its log dir offline after a disk failure in background work, unless the disk is only full."""
         partition = self._lookup.hosted(topic_partition)
         if partition is not None:
             self.storage_failed(partition, error)

@@ -1,4 +1,4 @@
-"""The reports to the controller of logs that failed, lack records, or are ahead of the metadata.
+"""The reports to the controller about logs that failed, lack records, or are ahead of the metadata.
 
 One write is in flight at a time, and the next write includes all later reports. A failed write is not retried, because
 the replica manager repeats each report until the metadata reflects it.
@@ -10,11 +10,11 @@ from typing import Generic, TypeVar
 from barnabas_core.topic_partition import TopicPartition
 
 Found = TypeVar("Found")
-"""The content of a report about a partition."""
+"""The content of a report about one partition: a leader epoch, or a `LogAhead`."""
 
 
 class OfflineReports(Generic[Found]):
-    """The queue of reports, which `resign` writes to the metadata."""
+    """The queue of reports about logs; the function `resign` writes the reports to the metadata."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class OfflineReports(Generic[Found]):
         self._writes = False
 
     def propose(self, found: Mapping[TopicPartition, Found]) -> None:
-        """Queue reports about partitions, and write the queue unless a write is in flight."""
+        """Queue reports about logs of partitions, and write them to the metadata unless a write is in flight."""
         self._found.update(found)
         if not self._writes:
             self._writes = True

@@ -19,7 +19,7 @@ class Fetching(Protocol):
         ...
 
     def go_on(self, partition: Partition) -> None:
-        """Continue to fetch a partition after a sync of its log, if the partition is being fetched."""
+        """Fetch a partition again after a sync of its log; do nothing if this broker does not follow the partition."""
         ...
 
     def unfollow(self, partition: Partition) -> None:
@@ -36,12 +36,12 @@ class ReplicaEnvironment(NamedTuple):
     fetching: Fetching
     propose_isr: Callable[[IsrProposer], object]
     give_up: Callable[[Mapping[TopicPartition, int]], object]
-    """Report partitions whose logs failed, with the leader epochs of the failures, so that other brokers lead."""
+    """Report to the controller in which leader epochs the logs of partitions failed, so that other brokers lead."""
     lost: Callable[[Mapping[TopicPartition, int]], object]
-    """Report logs on this broker that lack committed records, with the current leader epochs."""
+    """Report to the controller partitions whose logs lack committed records, with the current leader epochs."""
     ahead: Callable[[Mapping[TopicPartition, LogAhead]], object]
-    """Report logs on this broker that have later leader epochs than the metadata."""
+    """Report to the controller partitions whose logs have later leader epochs than the metadata."""
     is_awake: Callable[[], bool]
-    """Return False if the process was suspended and has not checked since then which brokers lead."""
+    """Return True unless this process was suspended after it last read the latest metadata."""
     turned_away: Callable[[], object]
     """Record the time of a request that was refused because of its leader epoch or because another broker leads."""

@@ -102,7 +102,7 @@ class ReplicaManager:
         self._returns.begin()
 
     def _look_again(self, record: ReplicaRecord) -> None:
-        """Check one replica that is not served, unless a newer `ReplicaRecord` has replaced `record`."""
+        """Try to serve a replica, or repeat its report, unless a newer `ReplicaRecord` has replaced `record`."""
         if self._has_stopped or self.states.get(record.topic_partition) is not record:
             return
         if record.partition is None:
@@ -113,7 +113,7 @@ class ReplicaManager:
             self._reports.is_ahead(record, record.partition)
 
     def _look_after(self, partition: Partition) -> None:
-        """Resign from an offline partition while the metadata relies on its log; otherwise try to reload the log."""
+        """Report an offline partition to the controller until the metadata has changed; then try to reload the log."""
         topic_partition = partition.topic_partition
         if counts_on(partition.state, self._broker_id, partition.failed_epoch):
             self.failures.give_up({topic_partition: partition.failed_epoch})
@@ -181,12 +181,12 @@ class ReplicaManager:
         await self._policy.sweep(turn)  # Replicas may have been unassigned since the first sweep.
 
     async def sweep(self, *, is_due: bool = True) -> None:
-        """Delete or keep the logs of unassigned partitions, if `is_due` or if an earlier removal failed."""
+        """Delete or keep the logs of unassigned partitions, if `is_due` is True or an earlier deletion failed."""
         if is_due or self._policy.is_sweep_due:
             await self._policy.sweep(FairTurn(self._environment.clock))
 
     def stop(self) -> None:
-        """Resign from all partitions, and ignore later changes of the metadata.
+        """Stop leading all partitions, and ignore later changes of the metadata.
 
         No batch can be appended afterwards, so the logs may be closed.
         """
@@ -284,7 +284,7 @@ class ReplicaManager:
     def _make(self, record: ReplicaRecord) -> None:
         """Open or create the log of a replica, and lead or follow according to the metadata image.
 
-        If the log cannot be used, but the metadata relies on this replica, the broker resigns from the partition.
+        If the log cannot be used, this broker resigns as leader or ISR member of the partition.
         """
         where = record.topic_partition
         document, topic = self._image.topics.get(where.topic), self.lookup.topics.get(where.topic)
@@ -331,7 +331,7 @@ class ReplicaManager:
             fetching.follow(partition)
 
     def _remove(self, record: ReplicaRecord) -> None:
-        """Stop a replica that is being removed, and delete its log or keep it as a stray log."""
+        """Stop a replica that is being removed; delete its log or keep it as a stray log, as the policy decides."""
         if record.state is not ReplicaState.GOING:
             return
         topic_partition, partition = record.topic_partition, record.partition

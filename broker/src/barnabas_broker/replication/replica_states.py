@@ -19,19 +19,19 @@ class ReplicaState(Enum):
     REFUSED = "refused"
     """The replica's log could not be created; the broker tries again every second."""
     AWAY = "away"
-    """The replica's log may be in an offline log dir, or was set aside."""
+    """The replica's log was not found, but may be in an offline log dir."""
     DAMAGED = "damaged"
     """The replica's log is in its log dir, but could not be loaded."""
     LOST = "lost"
-    """The replica's log is gone or lacks records, but the metadata relies on the replica."""
+    """The replica's log is gone or lacks records, but the replica leads or may be elected leader."""
     ONLINE = "online"
-    """The replica leads or follows."""
+    """The replica is served: it leads or follows."""
     AHEAD = "ahead"
     """The replica neither leads nor follows, because its log has a later leader epoch than the metadata."""
     OFFLINE = "offline"
     """The disk or the log of the replica failed while the replica was online."""
     GOING = "going"
-    """The replica is unassigned; its log will be deleted or kept in one of the next turns of the event loop."""
+    """The partition is no longer assigned to this broker; the log will soon be deleted, or kept as a stray log."""
     NONE = "none"
     """The replica does not exist on this broker."""
 
@@ -123,14 +123,14 @@ class ReplicaRecord:
 
 
 class ReplicaStates:
-    """The records of all replicas. A partition has at most one record that is GOING, and one assigned record."""
+    """The `ReplicaRecord` of each replica. A partition has at most one that is GOING, and one that is assigned."""
 
     def __init__(self) -> None:
         self._by_state: dict[ReplicaState, dict[TopicPartition, ReplicaRecord]] = {each: {} for each in ReplicaState}
         self._assigned: dict[TopicPartition, ReplicaRecord] = {}
 
     def get(self, topic_partition: TopicPartition) -> ReplicaRecord | None:
-        """Return the record of an assigned replica, None if the replica is not assigned to this broker."""
+        """Return the `ReplicaRecord` of an assigned replica; None if the replica is not assigned to this broker."""
         return self._assigned.get(topic_partition)
 
     def is_unmade(self, topic_partition: TopicPartition) -> bool:
@@ -138,29 +138,29 @@ class ReplicaStates:
         return topic_partition in self._by_state[ReplicaState.UNMADE]
 
     def hosted(self, topic_partition: TopicPartition) -> ReplicaRecord:
-        """Return the record of an assigned replica. Raises KeyError if the replica is not assigned to this broker."""
+        """Return the `ReplicaRecord` of an assigned replica. Raises KeyError if the replica is not assigned."""
         return self._assigned[topic_partition]
 
     def going(self, topic_partition: TopicPartition) -> ReplicaRecord | None:
-        """Return the record of a replica whose log still has to be removed, or None."""
+        """Return the `ReplicaRecord` of a replica whose log still has to be removed, or None."""
         return self._by_state[ReplicaState.GOING].get(topic_partition)
 
     def of(self, *states: ReplicaState) -> list[ReplicaRecord]:
-        """Return the records in these states, ordered by state, and by the time of entry into the state."""
+        """Return the replicas in these states, ordered by state, then by the time at which they entered the state."""
         return [record for state in states for record in self._by_state[state].values()]
 
     def first(self, state: ReplicaState) -> ReplicaRecord | None:
-        """Return the record that has been in a state for the longest time, None if no record is in the state."""
+        """Return the replica that has been in a state for the longest time; None if no replica is in the state."""
         return next(iter(self._by_state[state].values()), None)
 
     def begin(self, topic_partition: TopicPartition, topic_id: UUID, trigger: Trigger) -> ReplicaRecord:
-        """Create the record of a replica, and change its state from NONE by a trigger."""
+        """Create the `ReplicaRecord` of a replica, and apply the trigger to its first state, NONE."""
         record = ReplicaRecord(topic_partition, topic_id)
         self.change(record, trigger)
         return record
 
     def change(self, record: ReplicaRecord, trigger: Trigger) -> None:
-        """Change the state of a record to the state that the table lists for the trigger."""
+        """Change the state of a replica as the table of transitions says for the trigger."""
         where, before = record.topic_partition, record.state
         after = _AFTER.get((before, trigger))
         assert after is not None, (

@@ -22,9 +22,9 @@ def held_back(log: Log) -> int:
 
 
 def undecided_since_ms(log: Log) -> int | None:
-    """Return the time in ms of the last write in the oldest open transaction.
+    """Return the time in ms of the last write by the producer of the oldest open transaction.
 
-    Returns None if no transaction is open, or if the producers in the log have not been loaded.
+    Returns None if no transaction is open, or if the state of the log's producers has not been loaded.
     """
     states = log.known_producers.states
     return None if states is None else states.oldest_transaction_ms()

@@ -34,9 +34,10 @@ def assigned_partition(image: MetadataImage, broker_id: int, topic_id: UUID, num
 
 
 def only_topic(image: MetadataImage, name: str) -> UUID | None:
-    """Return the topic id for a log without partition.metadata, None if the log may belong to a deleted topic.
+    """Return the id of the topic that a log without partition.metadata belongs to.
 
-    The metadata keeps the tombstone of a deleted topic while a broker is down that may have a log of the topic.
+    Return None if the log may belong to a deleted topic of the same name. The metadata keeps the tombstone of a deleted
+    topic while a broker that may have a log of the topic is down.
     """
     document = image.topics.get(name)
     had_earlier = any(tombstone.name == name for tombstone in image.tombstones.values())
@@ -111,7 +112,10 @@ class StrayLogPolicy:
         return {each for each in found if each is not None}
 
     def _damaged_epoch(self, topic_partition: TopicPartition) -> int:
-        """Return the latest leader epoch in damaged logs of a partition: sys.maxsize if unreadable, -1 if none."""
+        """Return the latest leader epoch in the damaged logs of a partition.
+
+        Return sys.maxsize if a log's epochs cannot be read, -1 if the partition has no damaged log.
+        """
         dirs = [each for each in self._logs.log_dirs if topic_partition in each.damaged]
         epochs = [self._logs.strays.damaged_epoch(each, topic_partition) for each in dirs]
         return max((sys.maxsize if each is None else each for each in epochs), default=-1)
@@ -124,7 +128,7 @@ class StrayLogPolicy:
         return topic_id in self._damaged_ids(topic_partition)
 
     def remove_untaken(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        """Delete or keep the log of an unassigned partition, if this broker has one."""
+        """Delete the log of an unassigned partition or keep it as a stray log; do nothing if there is no log."""
         if self.is_untaken(topic_partition, topic_id):
             self.remove(topic_partition, topic_id)
 
@@ -151,7 +155,10 @@ class StrayLogPolicy:
             self._is_refused(stray.directory, error)
 
     def remove(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
-        """Delete or keep the log of a partition that left this broker, unless the log belongs to another topic."""
+        """Delete the log of a partition that left this broker, or keep it as a stray log, as `why_kept` says.
+
+        Do nothing if the log belongs to another topic of the same name.
+        """
         try:
             found = self._logs.get(topic_partition)
             if found is not None and topic_id is not None and found.topic_id not in (None, topic_id):

@@ -1,4 +1,4 @@
-"""The effective settings of each topic. Ignored settings are logged and counted."""
+"""The effective settings of each topic. Stored settings that cannot be used are ignored, logged and counted."""
 
 import logging
 from collections.abc import Iterator, Mapping
