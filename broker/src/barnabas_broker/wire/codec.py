@@ -40,7 +40,7 @@ def encode_response(message: Any, version: int, correlation_id: int) -> bytearra
 
 
 def encode_element(message: str, path: tuple[str, ...], version: int, element: Any) -> Encoded:
-    """Encode an element of the array at `path` of a message; the result can stand for the element in the array."""
+    """Encode an element of the array at `path` of a message; the result can replace the element in the array."""
     out = bytearray()
     element_encoder(message, path, version)(out, element)
     return Encoded(out)

@@ -36,7 +36,7 @@ FIXED_FORMATS: Final = {
 """The `struct` format characters of the primitive types with a fixed size."""
 
 NO_OPERATIONS: Final = 1 << 31
-"""The encoding of a set of authorized operations that the client did not ask for (None)."""
+"""The int32 that stands for None: the client did not request the authorized operations."""
 
 
 class Body:
@@ -123,7 +123,7 @@ def _struct_reader(struct_: schema.Struct, version: int, flexible: bool) -> Read
 
 
 def _fills(struct_: schema.Struct, version: int, flexible: bool) -> Iterable[Fill]:
-    """Yield the steps that read a struct: adjacent fields of fixed size in one step, all others one by one."""
+    """Yield the functions that read a struct: one for adjacent fields of fixed size, one for each other field."""
     fields = [field for field in struct_.fields if field.is_in_line(version)]
     for is_fixed, neighbours in groupby(fields, lambda field: field.kind in FIXED_FORMATS and not field.is_array):
         if is_fixed:

@@ -42,7 +42,10 @@ def encoder(name: str, version: int) -> WriteField:
 
 @functools.cache
 def element_encoder(name: str, path: tuple[str, ...], version: int) -> WriteField:
-    """Return a function that appends an encoded element of the array at `path` of a message to a buffer."""
+    """Return a function that encodes an element of an array, and appends the bytes to a buffer.
+
+    `path` leads to the array in the message.
+    """
     definition = schema.message(name)
     struct_ = definition.struct
     for step in path:

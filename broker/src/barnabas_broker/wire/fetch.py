@@ -117,7 +117,7 @@ def parse_fetch(buffer: memoryview, start: int, end: int, version: int) -> Fetch
 
 
 def lower_bytes(buffer: memoryview, start: int, version: int, bytes_max: int) -> None:
-    """Lower `min_bytes` and `max_bytes` to at most `bytes_max` in the buffer of a parsed request."""
+    """Overwrite `min_bytes` and `max_bytes` in the buffer of a parsed request with `bytes_max`, if they are larger."""
     position = start if version >= REPLICA_STATE_SINCE else start + _INT32.size
     max_wait_ms, min_bytes, max_bytes, isolation_level = LIMITS.unpack_from(buffer, position)
     lower = min(min_bytes, bytes_max), min(max_bytes, bytes_max)
@@ -125,7 +125,7 @@ def lower_bytes(buffer: memoryview, start: int, version: int, bytes_max: int) ->
 
 
 def _parse_one_partition(data: memoryview, position: int) -> FetchRequest | None:
-    """Parse a request for one partition, as consumers send it; return None for other requests of the same length."""
+    """Parse a request for one partition in the form that consumers send; return None if the form is different."""
     (
         max_wait_ms,
         min_bytes,
@@ -268,7 +268,10 @@ def _parse_forgotten(data: memoryview, position: int, version: int) -> tuple[lis
 
 
 def _read_replica_state(data: memoryview, position: int, replica_state: tuple[int, int]) -> tuple[tuple[int, int], int]:
-    """Return the replica state in the tagged fields (`replica_state` if it is missing), and the position after them."""
+    """Return the replica state in the tagged fields, and the position after the tagged fields.
+
+    If the tagged fields have no replica state, return `replica_state` in its place.
+    """
     if not data[position]:
         return replica_state, position + 1
     fields, end = locate_tagged_fields(data, position)

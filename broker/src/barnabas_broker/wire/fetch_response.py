@@ -66,7 +66,7 @@ class FetchResult(msgspec.Struct, frozen=True, gc=False):
     records: FileSlice | None
     diverging_epoch: tuple[int, int] | None = None
     leader: CurrentLeader | None = None
-    """The current leader, if it is another broker or the client's leader epoch is outdated."""
+    """The current leader, set only if another broker leads or the client's leader epoch is outdated."""
     aborted: Sequence[tuple[int, int]] | None = None
     """The producer ids and first offsets of aborted transactions in `records`; None for read_uncommitted."""
 

@@ -41,7 +41,7 @@ class MalformedRequest(Exception):
 
 
 BROKEN_BYTES: Final = (struct.error, IndexError, ValueError)
-"""The errors of parsers at the end of the buffer (struct.error, IndexError) and at invalid UTF-8 (ValueError)."""
+"""The exceptions of parsers if bytes are missing (struct.error, IndexError) or UTF-8 is invalid (ValueError)."""
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):

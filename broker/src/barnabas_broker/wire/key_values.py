@@ -106,7 +106,7 @@ class KeyValueReader:
             yield TransactionalKeyValues(header.producer_id, found)
 
     def _large_batch(self, start: int, end: int, codec: int, count: int, base_offset: int) -> Iterator[KeyValues]:
-        """Yield the slices of a batch that is compressed or has many records."""
+        """Yield the keys and values of a compressed or large batch, from _RECORDS_AT_ONCE records at a time."""
         data = self._data
         try:
             if codec:
@@ -125,7 +125,7 @@ class KeyValueReader:
 
 
 def _read_batch(data: bytes, start: int, end: int, count: int, base_offset: int, found: _Found) -> None:
-    """Read the last `count` records of a batch into `found`, and check that the batch ends after them."""
+    """Read the remaining `count` records of a batch into `found`, and check that no bytes follow them."""
     try:
         behind = _read_records(data, start, end, count, found)
     except (BrokenRecords, IndexError) as error:

@@ -1,4 +1,7 @@
-"""The plausibility of batch headers; the records of a batch with an implausible header are checked."""
+"""The check whether batch headers are plausible.
+
+If a header is implausible, the records of the batch are checked, too.
+"""
 
 from typing import Final
 

@@ -49,7 +49,7 @@ class ProduceRefusal(NamedTuple):
     record_errors: RecordErrors = ()
     """The invalid records; empty if the batch as a whole is invalid."""
     leader: CurrentLeader | None = None
-    """The current leader, if it is another broker."""
+    """The current leader of the partition, if a broker other than this one leads."""
 
 
 ProduceResult = tuple[int, int, int, int, int, ProduceRefusal | None]
@@ -80,9 +80,9 @@ _RESULT: Final = struct.Struct(">ihqqq")
 _RESULT_V3: Final = struct.Struct(">ihqq")
 _SIZE_CORRELATION: Final = struct.Struct(">ii")
 _NO_ERRORS_NO_MESSAGE: Final = b"\0\0\0\0\xff\xff"
-"""The bytes for no record errors and a null message before v9."""
+"""The encoding before v9 of an empty array of record errors and a null error message."""
 _NO_ERRORS_NO_MESSAGE_COMPACT: Final = b"\1\0\0"
-"""The bytes for no record errors, a null message and no tagged fields from v9 on."""
+"""The encoding from v9 on of an empty array of record errors, a null error message and no tagged fields."""
 _NO_THROTTLE: Final = bytes(4)
 _NO_TAGS_OF_ALL: Final = bytes(3)
 """The empty tagged fields of a partition, its topic and the request."""
@@ -110,7 +110,7 @@ class ProduceRequest(msgspec.Struct, frozen=True, gc=False):
     """The batches of all topics, in the order of the request."""
     transactional_id: str | None = None
     only_topic_id: bytes | None = None
-    """The topic id of a request for one partition, whose response is encoded with one call; None otherwise."""
+    """The topic id of the usual request for one partition, for a faster encoding of the response; otherwise None."""
 
 
 def parse_produce(buffer: memoryview, start: int, end: int, version: int) -> ProduceRequest:
@@ -249,7 +249,10 @@ def _by_topic(
 
 
 def tell_throttle_time(response: bytearray, version: int, throttle_ms: int) -> None:
-    """Write the throttle time into an encoded response; do nothing if the response has endpoints of new leaders."""
+    """Write the throttle time into an encoded response.
+
+    Do nothing if the response has endpoints of new leaders, because the endpoints follow the throttle time.
+    """
     tail = _NO_THROTTLE if version < FLEXIBLE_SINCE else _NO_THROTTLE + NO_TAGS
     if response.endswith(tail):
         _INT32.pack_into(response, len(response) - len(tail), throttle_ms)
@@ -298,7 +301,7 @@ def _refusal_classic(refusal: ProduceRefusal) -> bytes:
 
 
 def _refusal_flexible(refusal: ProduceRefusal, leader: CurrentLeader | None) -> bytes:
-    """Encode the record errors and the message of a refusal, and the current leader as a tagged field."""
+    """Encode the record errors and the error message of a refused batch, and the current leader as a tagged field."""
     out = bytearray(encode_unsigned_varint(len(refusal.record_errors) + 1))
     for number, text in refusal.record_errors:
         out += _INT32.pack(number) + _write_nullable(text, flexible=True) + NO_TAGS

@@ -125,7 +125,10 @@ def sealed_batch(header: BatchHeader, records: bytes) -> bytearray:
 
 
 class TransactionalBatch(ApiError):
-    """The error for a transactional batch; the caller validates the batch again with TRANSACTIONAL_ATTRIBUTES."""
+    """The error for a transactional batch, if the caller of `validate_produced` allows no transactional batches.
+
+    The caller validates the batch again with TRANSACTIONAL_ATTRIBUTES.
+    """
 
 
 def validate_produced(
@@ -160,7 +163,7 @@ def validate_produced(
 
 
 def _broken_rule(header: BatchHeader, size_bytes: int) -> ApiError:
-    """Return the error for the first rule that the header breaks; the header must break one."""
+    """Return the error for the first broken rule; call this function only if the header breaks a rule."""
     attributes, invalid = header.attributes, ErrorCode.INVALID_RECORD
     rules = (
         (header.magic == MAGIC, invalid, f"the batch has magic {header.magic}; only {MAGIC} is allowed"),

@@ -68,7 +68,7 @@ class FetchedPartition(msgspec.Struct, frozen=True, gc=False):
     log_start_offset: int
     records: memoryview
     diverging_epoch: tuple[int, int] | None
-    """The leader's largest epoch up to the follower's epoch, and its end offset."""
+    """The leader's largest epoch up to the follower's epoch, and that epoch's end offset in the leader's log."""
     current_leader: tuple[int, int] | None
     """The broker id and the leader epoch of the current leader, if another broker leads."""
 

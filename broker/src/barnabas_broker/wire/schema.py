@@ -17,7 +17,7 @@ _COMMENT_LINE: Final = re.compile(r"(?m)^\s*//.*$")
 _WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _VERSION_MAX: Final = 32767
 _OPERATIONS: Final = "authorized_operations"
-"""The suffix of the int32 fields in the definitions that are sets of ACL operations in the message classes."""
+"""The suffix of fields with ACL operations: an int32 in the definitions, a set in the message classes."""
 _WITH_OPERATIONS: Final = frozenset({"MetadataResponse", "DescribeGroupsResponse", "DescribeClusterResponse"})
 
 
@@ -135,7 +135,7 @@ def _parse_field(definition: Json, path: str, common: Mapping[str, Sequence[Json
 
 
 def _versions(text: str | None) -> Versions:
-    """Return the range of a text such as `3`, `0-4` or `5+`; `none` and no text are an empty range."""
+    """Return the version range of a text such as `3`, `0-4` or `5+`; `none` or a missing text gives an empty range."""
     if text is None or text == "none":
         return _NO_VERSIONS
     if text.endswith("+"):
