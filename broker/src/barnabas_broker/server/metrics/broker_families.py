@@ -14,7 +14,7 @@ from barnabas_broker.storage.log_dirs.log_manager import LogManager
 
 
 def broker_families(trust: BatchTrust, logs: LogManager, hosted: Hosted) -> list[Family]:
-    """Return the families for traffic, replicas and log dirs."""
+    """Return the metric families for traffic, replicas and log dirs."""
     return [
         *_traffic(hosted.totals),
         _invalid_batches(trust),
@@ -133,7 +133,7 @@ def _logs(logs: LogManager, hosted: Hosted) -> list[Family]:
 
 
 def disk_families(log_dirs: Sequence[LogDir]) -> list[Family]:
-    """Return the families for the disk space of each online log dir."""
+    """Return the metric families for the disk space of each online log dir."""
     free = "Free bytes that the broker can use on the disk of a log dir"
     return [
         _of_disk(
@@ -147,7 +147,7 @@ def disk_families(log_dirs: Sequence[LogDir]) -> list[Family]:
 
 
 def _of_disk(log_dirs: Sequence[LogDir], name: str, help_text: str, value: Callable[[DiskUsage], int]) -> Family:
-    """Return a family over the online log dirs, because the disk usage of a failed disk may be wrong."""
+    """Return a metric family for the online log dirs only: the usage of an offline log dir may be wrong."""
 
     def samples() -> Iterator[Sample]:
         for each in log_dirs:

@@ -11,7 +11,7 @@ _CLEANER = "kafka_log_logcleaner_"
 
 
 def cleaner_families(cleaner: LogCleaner, monotonic_s: Callable[[], float], log_dirs: list[str]) -> list[Family]:
-    """Return the families for dirty logs, failed partitions and compaction rounds."""
+    """Return the metric families for dirty logs, partitions whose compaction failed, and compaction rounds."""
     return [*_manager_families(cleaner, monotonic_s), *_failure_families(cleaner, log_dirs), *_round_families(cleaner)]
 
 

@@ -10,7 +10,7 @@ from barnabas_broker.server.metrics.exposition import Family, Sample
 
 
 def controller_families(environment: HandlerEnvironment) -> list[Family]:
-    """Return the families; values that are not about this broker are the same on all brokers."""
+    """Return the metric families; values that are not about this broker are the same on all brokers."""
     image, prefix = environment.image, "kafka_controller_kafkacontroller_"
     return [
         _gauge(

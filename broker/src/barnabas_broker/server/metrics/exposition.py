@@ -16,7 +16,7 @@ _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 class Sample(NamedTuple):
-    """The value of a metric with its rendered labels, such as `topic="flights",partition="0"`, or an empty string."""
+    """The value of a metric with rendered labels such as `topic="flights",partition="0"`; `labels` may be empty."""
 
     labels: str
     value: float
@@ -32,9 +32,10 @@ class Family(NamedTuple):
     """The type of the metric: `counter`, `gauge` or `histogram`."""
     help: str
     samples: Callable[[], Iterable[Sample | None]]
-    """A function that returns the samples, and None for each step without a sample.
+    """A function that returns the samples, and None for each item without a sample.
 
-    Other work runs after each METRIC_SAMPLES steps, so the function must iterate over a copy of data that can change.
+    The event loop runs other work after each METRIC_SAMPLES items, so the function must iterate over a copy of data
+    that can change.
     """
 
 

@@ -37,7 +37,10 @@ LAG: Final = "High watermark minus the committed offset, or minus the log start 
 
 
 async def group_families(environment: HandlerEnvironment) -> list[Family]:
-    """Return the families for offsets, lag, members and coordinators; other brokers are asked for end offsets first."""
+    """Return the metric families for offsets, lag, members and coordinators.
+
+    The end offsets of partitions without a replica on this broker are requested from other brokers first.
+    """
     prefix, groups = "kafka_consumergroup_", environment.groups
     lag, places = await _lag(environment), partial(_places, environment)
     return [
@@ -80,7 +83,10 @@ def _of_topic(environment: HandlerEnvironment, topic: str) -> Iterator[TopicPart
 
 
 async def _lag(environment: HandlerEnvironment) -> OffsetValue:
-    """Ask other brokers for offsets; return a function for a group's lag in a partition, None if it is unknown."""
+    """Request offsets from other brokers; return a function that returns a group's lag in a partition.
+
+    The function returns None if the lag is unknown.
+    """
     elsewhere: set[TopicPartition] = set()
     without_commit: set[TopicPartition] = set()
     async for each in in_turns(_places(environment), GROUP_OFFSETS):
@@ -102,7 +108,10 @@ async def _lag(environment: HandlerEnvironment) -> OffsetValue:
 
 
 def _hosted(environment: HandlerEnvironment, topic_partition: TopicPartition) -> Partition | None:
-    """Return this broker's replica, unless it has failed; a follower has the high watermark of its last fetch."""
+    """Return this broker's replica of a partition; None if there is no replica, or if it has failed.
+
+    The replica of a follower has the high watermark of its last fetch.
+    """
     topic = environment.replicas.lookup.topics.get(topic_partition.topic)
     partition = topic.partitions.get(topic_partition.partition) if topic is not None else None
     return partition if partition is not None and partition.failure is None else None

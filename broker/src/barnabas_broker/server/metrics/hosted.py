@@ -64,7 +64,10 @@ class Hosted(NamedTuple):
 
 
 async def look_at_all(partitions: Iterable[Partition]) -> Hosted:
-    """Return a copy of the partitions with their sums, computed in slices, between which other work runs."""
+    """Return a copy of the list of partitions, and the totals over all of them.
+
+    The totals are computed in slices, between which the event loop runs other work.
+    """
     hosted = Hosted(list(partitions), Totals())
     async for partition in in_turns(hosted.partitions, COUNTED_PARTITIONS):
         hosted.totals.add(partition)

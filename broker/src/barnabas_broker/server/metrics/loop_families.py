@@ -22,7 +22,7 @@ class LongTurn(Protocol):
 
     @property
     def what(self) -> str:
-        """The code that took most of the turn, as a short label."""
+        """The code that took most of the time of this turn of the event loop, as a short label."""
         ...
 
 
@@ -32,7 +32,7 @@ def loop_families(
     total_s: Callable[[], float],
     longest: Callable[[], LongTurn | None],
 ) -> list[Family]:
-    """Return the families; `counts` has a count for each bound, and one for longer turns."""
+    """Return the metric families; `counts` has a count for each bound, and one for longer turns."""
 
     def buckets() -> Iterator[Sample]:
         sums = list(accumulate(counts))

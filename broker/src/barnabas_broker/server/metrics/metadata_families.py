@@ -1,7 +1,7 @@
-"""The metrics of stray logs, and of unreadable or missing documents of the metadata store.
+"""The metrics of stray logs, and of unreadable or missing documents in the metadata store.
 
-For an offline log dir only the number of stray logs is exported. Their size was read before the disk failed, and the
-other metrics of disk space leave out offline log dirs, too.
+For an offline log dir the number of stray logs is exported, but not their size, because the size was read before the
+disk failed. The other metrics of disk space leave out offline log dirs, too.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from barnabas_broker.storage.log_dirs.stray_logs import StrayTotal
 
 
 def metadata_families(environment: HandlerEnvironment) -> list[Family]:
-    """Return the families; all their values should stay 0."""
+    """Return the metric families of the metadata; in a healthy cluster, all their values are 0."""
     return [
         _stray_logs(
             environment,

@@ -138,4 +138,7 @@ ORIGINS: Final[Mapping[str, str]] = {
     **_AUTHENTICATION,
     **_OF_EXPORTERS,
 }
-"""The origins by metric name; the part after a colon is an attribute of the MBean, or the versions that have it."""
+"""The MBean of Kafka, or the metric of kafka_exporter, that each metric corresponds to, by metric name.
+
+The text after `: ` is an attribute of the MBean, or says which versions of Kafka have the MBean.
+"""

@@ -13,7 +13,7 @@ PartitionValue = Callable[[Partition], int]
 
 
 def partition_families(hosted: Hosted) -> list[Family]:
-    """Return the families for offsets, leaders, replicas and ISR."""
+    """Return the metric families for offsets, leaders, replicas and ISR."""
     exporter, kafka = "kafka_topic_partition_", "kafka_cluster_partition_"
     return [
         _led(

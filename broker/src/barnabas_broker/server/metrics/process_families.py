@@ -17,7 +17,7 @@ class ProcessUsage(NamedTuple):
 
 
 def process_families(usage: ProcessUsage | None) -> list[Family]:
-    """Return the families; the list is empty if the usage is unknown."""
+    """Return the metric families; the list is empty if the usage is unknown."""
     if usage is None:
         return []
     return [

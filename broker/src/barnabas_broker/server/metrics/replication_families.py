@@ -12,7 +12,7 @@ from barnabas_broker.server.metrics.hosted import Hosted, Totals
 def replication_families(
     fetchers: Fetchers, followers: FollowerSessions, isr_changes: IsrChanges, hosted: Hosted
 ) -> list[Family]:
-    """Return the families for fetchers, replication traffic and in-sync replicas."""
+    """Return the metric families for fetchers, replication traffic and in-sync replicas."""
     return [*_fetchers(fetchers), *_traffic(fetchers, followers, hosted.totals), *_in_sync(isr_changes, hosted.totals)]
 
 

@@ -22,7 +22,7 @@ class Traffic(NamedTuple):
 
 
 def request_families(traffic: Traffic) -> list[Family]:
-    """Return the families; the metrics of Kafka's two thread pools both have the event loop's idle share."""
+    """Return the metric families; the idle metrics of Kafka's thread pools show the idle share of the event loop."""
     prefix = "kafka_network_requestmetrics_"
     return [
         _by_api(traffic, f"{prefix}requests_total", "Number of requests, by API", lambda each: each.count),

@@ -32,11 +32,14 @@ class _Ids(NamedTuple):
 
     counts: Counter[TransactionState]
     overdue_ms: list[tuple[int, str]]
-    """The NAMED_MAX longest overdue times in ms with their transactional ids, the longest first."""
+    """The NAMED_MAX transactions that have exceeded their timeout the longest, the longest first.
+
+    An item has the ms since the timeout, and the transactional id.
+    """
 
 
 async def transaction_families(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
-    """Return the families for the coordinator and for the partitions that this broker leads."""
+    """Return the metric families for the coordinator and for the partitions that this broker leads."""
     return [
         *_of_ids(await _look_at_ids(environment)),
         *_of_coordinator(environment),
@@ -56,9 +59,9 @@ async def _look_at_ids(environment: HandlerEnvironment) -> _Ids:
 
 
 def _overdue_ms(transaction: Transaction, now_ms: int) -> int:
-    """Return the ms since the timeout of an open transaction, negative before the timeout; 0 if no transaction is open.
+    """Return by how many ms an open transaction exceeds its timeout: negative before the timeout, 0 if none is open.
 
-    A decided transaction is open until its markers are written.
+    A transaction that is prepared to commit or abort is open until its markers are written.
     """
     is_open = transaction.state is ONGOING or transaction.state in PREPARED
     return now_ms - transaction.started_ms - transaction.timeout_ms if is_open else 0
