@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 MAPPED_IPV4: Final = "::ffff:"
 FULL_LOOK_S: Final = 1.0
-"""The longest pause of accepting in seconds at a connection limit; each closed connection ends the pause."""
+"""The maximum seconds for which a listener at a connection limit stops accepting; a closed connection ends the pause."""
 
 
 class ConnectionLimits(NamedTuple):
@@ -62,7 +62,7 @@ class Admission:
         return min((1.0 - self._creations_left) / rate, FULL_LOOK_S) if rate else FULL_LOOK_S
 
     def opened(self, address: str) -> None:
-        """Count an accepted connection, which also reduces the number of connections that may be created now."""
+        """Count an accepted connection, and subtract it from the connections that the creation rate allows now."""
         self.total += 1
         self._creations_left -= 1.0
         self._by_address[address] += 1

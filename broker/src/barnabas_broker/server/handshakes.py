@@ -1,7 +1,7 @@
-"""Run TLS handshakes on the event loop, with limits for their number, their duration and their time per turn.
+"""Run TLS handshakes on the event loop, and limit their number, their duration and the time they take per turn.
 
 Above HANDSHAKES_MAX the oldest handshake is ended, so that clients that never finish a handshake cannot keep others
-out. Failed handshakes are logged in one line per check, however many there are.
+out. Each periodic check logs all failed handshakes in one line, however many there are.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class Handshakes:
     ) -> None:
         """Begin a handshake over a non-blocking socket; end the oldest handshake if there are HANDSHAKES_MAX.
 
-        A protected handshake, which is that of a broker, ends for another one only if all handshakes are protected.
+        The handshakes of brokers are protected: one of them is ended only if all handshakes are protected.
         """
         if len(self._under_way) >= HANDSHAKES_MAX and not self.close_oldest(1):
             self._end(next(iter(self._under_way)), TOO_MANY)
@@ -103,7 +103,7 @@ class Handshakes:
         self._loop.add_reader(tls.fileno(), self._is_ready, handshake)
 
     def close_oldest(self, count: int) -> int:
-        """End up to `count` of the oldest handshakes that are not protected; return their number."""
+        """End up to `count` of the oldest handshakes, except those of brokers; return how many were ended."""
         oldest = list(islice((each for each in self._under_way if not each.is_protected), count))
         for handshake in oldest:
             self._end(handshake, TOO_MANY)

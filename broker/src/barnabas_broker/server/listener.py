@@ -37,7 +37,7 @@ BETWEEN_BROKERS_BYTES: Final = 64 * 1024 * 1024
 TURNED_AWAY_MAX: Final = 32
 """The maximum number of refused sockets that wait to be closed.
 
-These sockets use the few file descriptors that are not set aside for segments and clients.
+Refused sockets use the few file descriptors that are reserved neither for segments nor for clients.
 """
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 

@@ -20,16 +20,19 @@ NO_MECHANISM: Final = "none"
 
 
 Conclusion = Callable[[Callable[[], bytes]], None]
-"""A function that is called after a computation; its argument returns the computed value or raises the error."""
-InThread = Callable[[Callable[[], bytes], Conclusion, Callable[[], bool]], None]
-"""A function that runs a computation in a thread, and its conclusion on the event loop.
+"""A function that takes the outcome of a computation.
 
-Neither has to run if the third function returns True, because the client is gone.
+Its argument is a function that returns the computed bytes, or raises the error of the computation.
+"""
+InThread = Callable[[Callable[[], bytes], Conclusion, Callable[[], bool]], None]
+"""A function that runs a computation in a thread, and then passes the outcome to a `Conclusion` on the event loop.
+
+The third argument is a function that returns True if the client is gone, so that neither has to run.
 """
 
 
 def at_once(compute: Callable[[], bytes], conclude: Conclusion, _is_gone: Callable[[], bool]) -> None:
-    """Run a computation and its conclusion now, without a thread."""
+    """Run a computation and pass the outcome to `conclude`, now and without a thread."""
     conclude(compute)
 
 

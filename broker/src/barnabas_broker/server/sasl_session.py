@@ -68,7 +68,7 @@ class Frame(Enum):
 
 
 class SessionStep(Enum):
-    """The actions that a frame causes."""
+    """The possible reactions of the broker to a frame."""
 
     TELL_VERSIONS = "tell versions"
     CHOOSE = "choose a mechanism"
@@ -102,10 +102,10 @@ def begin_session(listener: SaslListener, connection: Connection) -> None:
 
 
 class SaslSession:
-    """The dispatch of a connection until it has authenticated.
+    """The dispatch of a connection until the client has authenticated.
 
-    Later requests go directly to the dispatcher, unless the session has an end. SaslSession then checks the end before
-    each request.
+    Later requests go directly to the dispatcher, unless the session has a limited lifetime. SaslSession then checks
+    before each request whether the session has expired.
     """
 
     def __init__(self, listener: SaslListener, dispatch: Dispatch, request_bytes_max: int) -> None:
@@ -131,7 +131,7 @@ class SaslSession:
         }
 
     def begin(self, connection: Connection) -> None:
-        """Replace the dispatch of a new connection until it has authenticated."""
+        """Handle the requests of a new connection in place of its dispatcher, until the client has authenticated."""
         connection.dispatch = self
         connection.request_bytes_max = min(self._listener.frame_bytes_max, FIRST_FRAMES_BYTES_MAX)
         self._listener.timers.call_later(self._listener.deadline_s, lambda: self._check_in_time(connection))
@@ -189,7 +189,10 @@ class SaslSession:
         self._take(connection, header, bytes(request.auth_bytes))
 
     def _take(self, connection: Connection, header: RequestHeader | None, token: bytes) -> None:
-        """Answer a token at once, or after a check in a thread, during which nothing is read."""
+        """Respond to a SASL token, at once or after a check in a thread.
+
+        Nothing is read from the connection during the check.
+        """
         assert self._dialogue is not None, "the client must have chosen a mechanism"
         try:
             found = self._dialogue.respond(token)
@@ -232,7 +235,7 @@ class SaslSession:
         return [_encoded(header, answer)]
 
     def _refusal(self, header: RequestHeader | None, failure: AuthenticationFailed) -> list[Part]:
-        """Return the response to a refused client; it is empty if the client's token had no header."""
+        """Return the response to a refused client; an empty list if the token came without a request header."""
         if header is None:
             return []
         response = message_class("SaslAuthenticateResponse")
@@ -272,7 +275,7 @@ class SaslSession:
             connection.respond([_handshake_answer(header, ErrorCode.NONE, mechanisms)])
 
     def _serve(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
-        """Serve a request of a session that has an end; the first request after the end closes the connection."""
+        """Serve a request of a session with a limited lifetime; close the connection if the session has expired."""
         if self._ends_s is not None and self._listener.clock.monotonic_s() > self._ends_s:
             self._listener.counts.expired += 1
             raise CloseConnection("the SASL session has expired without a re-authentication")
@@ -304,7 +307,7 @@ class SaslSession:
 
 
 def _deferred(connection: Connection) -> SendAnswer:
-    """Return a function that sends the response later; nothing is read until then."""
+    """Return a function that sends the response; before the call, nothing is read from the connection."""
     respond = connection.defer()
     connection.deferred.clear()
     return respond

@@ -11,13 +11,19 @@ from contextlib import suppress
 from typing import Final
 
 RECEIVED_BYTES: Final = 12 * 1024 - 3
-"""The bytes of one receive. OpenSSL's buffer keeps the size of its largest content plus a third: here 16 KiB."""
+"""The maximum bytes of one receive, chosen so that OpenSSL's buffer stays at 16 KiB.
+
+The buffer keeps the size of its largest content plus a third.
+"""
 RECORD_BYTES: Final = 16 * 1024
 """The maximum plaintext of a TLS record. One record is encrypted at a time, so that the buffer needs only 22 KiB."""
 SENT_BYTES: Final = 64 * 1024
-"""The plaintext that one system call sends as four records, and the most that a blocked connection holds encrypted."""
+"""The plaintext bytes that are encrypted together: four TLS records, which one system call sends.
+
+A blocked connection holds at most this many bytes encrypted.
+"""
 UNASKED_BYTES_MAX: Final = 64 * 1024
-"""The limit for encrypted bytes that OpenSSL sends by itself, such as alerts, and the socket has not taken."""
+"""The limit for unsent bytes that OpenSSL has produced by itself, such as alerts."""
 
 
 class TlsStream:
@@ -40,7 +46,7 @@ class TlsStream:
         self._unsent: list[bytes] = []
         """Encrypted records that the socket has not taken yet."""
         self._accepted_bytes = 0
-        """The plaintext bytes of a `send` that are encrypted, but not sent completely."""
+        """The number of plaintext bytes of the last `send` that are encrypted, but not sent completely."""
 
     def fileno(self) -> int:
         """Return the descriptor of the socket."""
@@ -82,7 +88,7 @@ class TlsStream:
 
     @property
     def has_received(self) -> bool:
-        """True if bytes have been received from the socket that no `receive_into` has returned yet."""
+        """True if `receive_into` has not yet returned all bytes that were received from the socket."""
         return bool(self._tls.pending() or self._incoming.pending)
 
     def receive_into(self, buffer: memoryview) -> int:
@@ -137,7 +143,7 @@ class TlsStream:
         return sent
 
     def _encrypt(self, piece: memoryview) -> int:
-        """Encrypt the piece for the next `_flush`; return its length in bytes."""
+        """Encrypt bytes for the next `_flush`; return the number of bytes."""
         write, read, add = self._tls.write, self._outgoing.read, self._unsent.append
         for start in range(0, len(piece), RECORD_BYTES):
             write(piece[start : start + RECORD_BYTES])
@@ -150,7 +156,7 @@ class TlsStream:
         return self._accepted_bytes > 0
 
     def send_blocked(self) -> int:
-        """Send the encrypted bytes of the last `send`; return the number of its plaintext bytes that they contain.
+        """Send the encrypted bytes that the last `send` left over; return the number of plaintext bytes sent.
 
         Raise BlockingIOError if the socket still has too little room.
         """
@@ -175,7 +181,8 @@ class TlsStream:
     def close(self) -> None:
         """Close the socket, after a TLS close_notify if the socket has room; wait for no close_notify in return."""
         if not self.is_blocked:
-            with suppress(ssl.SSLError, ValueError):  # OpenSSL raises an error while the other side has not replied.
+            # OpenSSL raises an error while the other side has not answered our close_notify.
+            with suppress(ssl.SSLError, ValueError):
                 self._tls.unwrap()
         with suppress(OSError):  # The other side may be gone.
             self._flush()

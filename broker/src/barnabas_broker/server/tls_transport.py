@@ -85,7 +85,7 @@ class TlsTransport:
         return self._stream.send(memoryview(read)) if read else 0
 
     def call_when_readable(self, callback: Callable[[], object]) -> None:
-        """Call `callback` when bytes arrive, and for received bytes in memory, which the selector does not see."""
+        """Call `callback` when bytes arrive, or if received bytes are still in memory, unseen by the selector."""
         self._readable = callback
         self._loop.add_reader(self._fd, callback)
         self._call_soon()

@@ -78,7 +78,7 @@ class PlainTransport:
         self._loop = loop
         self._socket = connected
         self._fd = connected.fileno()
-        self.receive: Callable[[memoryview], int] = connected.recv_into  # A wrapper would cost one more call.
+        self.receive: Callable[[memoryview], int] = connected.recv_into  # A wrapper would add a call to each receive.
         self.send: Callable[[Sent], int] = connected.send
 
     def peek(self, buffer: memoryview) -> int:
