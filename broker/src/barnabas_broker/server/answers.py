@@ -109,9 +109,9 @@ class Answers:
         return self._mutes > 0 or self._has_enough_late or self._throttle is not None or bool(self._outbox.unsent)
 
     def respond(self, parts: list[Part]) -> None:
-        """Send a response after the outstanding ones; stop reading while it is not sent completely.
+        """Send a response after the outstanding ones; stop reading requests until the socket has taken all bytes.
 
-        Nothing happens if the connection is closed.
+        Do nothing if the connection is closed.
         """
         if self._late:
             self._respond_late(parts)
@@ -134,7 +134,7 @@ class Answers:
     def _send(self, parts: list[Part]) -> None:
         outbox = self._outbox
         try:
-            if outbox.unsent:  # Parts that wait for the socket or the disk must be sent first.
+            if outbox.unsent:  # Earlier bytes that wait for the socket or the disk must be sent first.
                 outbox.add(parts)
                 self._holds_answers()
             elif not outbox.put(parts):
@@ -163,9 +163,9 @@ class Answers:
                 self._transport.call_when_writable(self._writable)
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
-        """Return a callback that takes the response later; an empty list means that no response is sent.
+        """Return the callback for a response that is not finished yet; for an empty list, the callback sends nothing.
 
-        The connection reads no further request before the response is finished, unless `reads_on` is True.
+        The connection reads no further request before the callback is called, unless `reads_on` is True.
         """
         late = LateAnswer(mutes=not reads_on)
         self._late.append(late)

@@ -23,7 +23,7 @@ CallSoon = Callable[[Callable[[], None]], object]
 
 
 class BufferPool:
-    """A pool of at most `bytes_max` bytes; one owner at a time may exceed the limit, so that requests progress."""
+    """A pool of at most `bytes_max` bytes; one connection at a time may exceed the limit, to complete a request."""
 
     def __init__(self, bytes_max: int, call_soon: CallSoon) -> None:
         self._bytes_max = bytes_max
@@ -32,30 +32,31 @@ class BufferPool:
         """The free buffers, smallest first."""
         self._free_bytes = 0
         self._waiting: dict[object, Callable[[], None]] = {}
-        """The callbacks of the waiting owners, in the order of arrival."""
+        """The callbacks of the connections that wait for a buffer, in the order of arrival."""
         self._wakes_soon = False
         self._wakes_last = False
         self._overdrawn_by: object | None = None
         self.bytes_in_use = 0
         self.is_exhausted = False
-        """True if an owner already exceeds the limit, so that no other request should begin."""
+        """True if a connection already exceeds the limit `bytes_max`, so that no other request should begin."""
 
     @property
     def is_short(self) -> bool:
-        """True if an owner waits for a buffer, or the next owner would have to wait."""
+        """True if a connection waits for a buffer, or the next connection that needs one would have to wait."""
         return self.is_exhausted or bool(self._waiting)
 
     @property
     def has_reserve(self) -> bool:
-        """True if a small request may exceed the limit."""
+        """True if a small request may get a buffer, even if the pool then exceeds `bytes_max`."""
         return self.bytes_in_use < self._bytes_max + RESERVE_BYTES
 
     def acquire(self, needed_bytes: int, have_bytes: int, owner: object, *, must: bool = False) -> bytearray | None:
-        """Return a buffer for a request of `needed_bytes`; `have_bytes` have arrived. None if `owner` has to wait.
+        """Return a buffer for a request of `needed_bytes`; `have_bytes` have arrived.
 
-        The first `owner` above the limit gets its buffer, and later owners have to wait. With `must` the owner never
-        waits, because its received bytes would be lost. A free buffer that is large enough is taken whole. A new buffer
-        has at most twice the bytes received, or FIRST_BUFFER_BYTES if this is more.
+        Return None if the connection `owner` has to wait. The first connection that exceeds `bytes_max` gets its
+        buffer, and later ones have to wait. With `must=True` the connection never waits, because its received bytes
+        would be lost. A free buffer that is large enough is used at its full size. A new buffer has at most twice the
+        bytes received, or FIRST_BUFFER_BYTES if this is more.
         """
         index = next((index for index, each in enumerate(self._free) if len(each) >= needed_bytes), None)
         size = _size_for(needed_bytes, have_bytes) if index is None else len(self._free[index])
@@ -71,9 +72,9 @@ class BufferPool:
         return self._free.pop(index)
 
     def release(self, buffer: bytearray, owner: object, *, has_another: bool = False) -> None:
-        """Return a buffer to the pool; wake waiting owners after this turn of the loop.
+        """Take back a buffer of the connection `owner`; wake waiting connections after this turn of the event loop.
 
-        With `has_another` the owner has moved to a larger buffer, and may still exceed the limit.
+        With `has_another=True` the connection has moved its data to a larger buffer, and may still exceed the limit.
         """
         self.bytes_in_use -= len(buffer)
         if (self._overdrawn_by is owner and not has_another) or self.bytes_in_use <= self._bytes_max:
@@ -86,12 +87,12 @@ class BufferPool:
         self._wake_soon()
 
     def when_free(self, owner: object, wake: Callable[[], None]) -> None:
-        """Call `wake` once, when memory is free."""
+        """Call `wake` once, when memory for a buffer is free."""
         self._waiting[owner] = wake
         self._wake_soon()
 
     def forget(self, owner: object) -> None:
-        """Remove a closed owner from the queue."""
+        """Remove a closed connection from the queue for buffers."""
         self._waiting.pop(owner, None)
 
     def _wake_soon(self) -> None:
@@ -100,7 +101,7 @@ class BufferPool:
             self._call_soon(self._wake)
 
     def _wake(self) -> None:
-        """Wake waiting owners one by one, because each may use up the free memory."""
+        """Wake waiting connections one by one, because each may use up the free memory."""
         self._wakes_soon = False
         for _ in range(WOKEN_CONNECTIONS):
             if self.is_exhausted or not self._waiting:
@@ -109,12 +110,15 @@ class BufferPool:
         self._wake_soon()
 
     def _next_to_wake(self) -> object:
-        """Return alternately the queue's first and last owner, so that slow clients do not delay a quick one."""
+        """Return alternately the queue's first and last connection, so that slow clients do not delay a quick one."""
         self._wakes_last = not self._wakes_last
         return next(reversed(self._waiting) if self._wakes_last else iter(self._waiting))
 
 
 def _size_for(needed_bytes: int, have_bytes: int) -> int:
-    """Return `needed_bytes`, or less while few bytes have arrived, rounded up to a multiple of STEP_BYTES."""
+    """Return the size of a new buffer: `needed_bytes`, or less while few bytes have arrived.
+
+    The size is rounded up to a multiple of STEP_BYTES.
+    """
     wanted = min(needed_bytes, max(FIRST_BUFFER_BYTES, 2 * have_bytes))
     return -(-wanted // STEP_BYTES) * STEP_BYTES

@@ -24,7 +24,10 @@ from barnabas_broker.wire.produce import tell_throttle_time as tell_producer
 
 PERCENT: Final = 100
 BETWEEN_BROKERS_SINCE: Final[Mapping[int, int]] = {24: 4, 27: 0}
-"""The first versions of AddPartitionsToTxn and WriteTxnMarkers that only brokers send, and that are not throttled."""
+"""The versions, by API key, from which on only brokers send AddPartitionsToTxn and WriteTxnMarkers.
+
+Requests between brokers are not throttled.
+"""
 
 
 def throttled(api_key: int, handler: RawHandler) -> RawHandler:
@@ -132,10 +135,11 @@ def _fetch(
 ) -> GiveUp | None:
     """Run the Fetch handler and throttle the client; return the handler's callback for a closed connection.
 
-    A response above the byte quota is replaced by an empty one, which is not counted, unless the quota is unused.
+    A response that exceeds the byte quota is replaced by an empty response, and is not counted. If the client has
+    recently used nothing of its quota, the response is sent in any case.
 
-    `handle` limits a response to the quota of a full window, because a larger one would never be allowed. Only a single
-    batch may be larger.
+    `handle` limits a response to the bytes that the quota allows in a full window, because a larger response would
+    never be allowed. Only a single batch may be larger.
     """
 
     def telling(parts: list[Part]) -> list[Part]:
@@ -156,7 +160,10 @@ def _fetch(
 
 
 def _consumed(limited: Limited | None, size_bytes: int) -> tuple[int, bool]:
-    """Count `size_bytes` unless they are refused; return the throttle time in ms, and True if they are refused."""
+    """Count the bytes of a response against the quota, unless the response has to be replaced by an empty one.
+
+    Return the throttle time in ms, and True if the response has to be replaced.
+    """
     if limited is None:
         return 0, False
     is_first = limited.is_unused
@@ -169,7 +176,7 @@ def _consumed(limited: Limited | None, size_bytes: int) -> tuple[int, bool]:
 
 
 class _ThrottledChannel:
-    """A channel for the response to one request; `telling` writes the throttle time into the response."""
+    """A channel for the response to one request; the function `telling` writes the throttle time into the response."""
 
     __slots__ = ("_connection", "_telling", "client", "close")
 
@@ -193,6 +200,6 @@ class _ThrottledChannel:
         self._connection.respond(self._telling(parts))
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
-        """Return a callback that sends the response with the throttle time; it sends nothing for an empty list."""
+        """Return a callback that sends the response with the throttle time; an empty list as response sends nothing."""
         respond = self._connection.defer(reads_on=reads_on)
         return lambda parts: respond(self._telling(parts) if parts else parts)

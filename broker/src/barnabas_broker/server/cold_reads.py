@@ -85,7 +85,7 @@ class _Device:
 
 
 def _read(piece: FileSlice, buffer: memoryview) -> None:
-    """Read the piece and NEXT_BYTES more into the page cache, because the next batch header is needed soon."""
+    """Read a file slice and NEXT_BYTES more into the page cache, because the next batch header is needed soon."""
     descriptor, length = piece.file.fileno(), piece.length + NEXT_BYTES
     end = piece.position + length
     with suppress(OSError):  # Sending the slice raises the same error later, so it is ignored here.

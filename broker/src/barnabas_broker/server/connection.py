@@ -1,12 +1,12 @@
 """Read the requests of one client's connection, dispatch them, and send the responses in the order of the requests.
 
-All connections receive into one shared scratch buffer. The first bytes of an incomplete request are kept by the
-connection; a buffer of the pool is taken only for more than KEPT_BYTES_MAX. While the pool is exhausted, a request that
-fits into the scratch buffer stays in the kernel's socket buffer until it is complete, so it is always served; a larger
+All connections receive into one shared scratch buffer. The connection keeps up to KEPT_BYTES_MAX of an incomplete
+request itself, and takes a buffer of the pool for more. While the pool is exhausted, a request that fits into the
+scratch buffer stays in the kernel's socket buffer until it is complete, and needs no memory of the pool; a larger
 request waits for memory.
 
-A connection is muted while a response is outstanding or unsent (`answers`). `slow_clients` closes connections that send
-or read too slowly.
+While a response is outstanding or unsent, `answers` may stop the reading of requests. `slow_clients` closes connections
+that send or read too slowly.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 SCRATCH_BYTES: Final = 256 * 1024
 KEPT_BYTES_MAX: Final = 1024
-"""The maximum size of an incomplete request that is kept outside the pool, whose buffers have 64 KiB or more."""
+"""The maximum size of an incomplete request that is kept without a buffer of the pool, which has 64 KiB or more."""
 SIZE_BYTES: Final = 4
 _unpack_size: Final = struct.Struct(">i").unpack_from
 
@@ -74,7 +74,7 @@ class Connection:
         self.request_bytes_max = request_bytes_max
         self._on_closed = on_closed
         self._start = bytearray()
-        """The received bytes that are not processed yet, if they are at most KEPT_BYTES_MAX."""
+        """The received bytes that are not processed yet, at most KEPT_BYTES_MAX; more bytes are kept in `_partial`."""
         self._partial: bytearray | None = None
         self._partial_have = 0
         self._whole_bytes = 0
@@ -86,7 +86,7 @@ class Connection:
         """True if anything has arrived since the listener's last check."""
         self._bytes_sent_before = 0
         self.idle_looks = 0
-        """The number of checks by the listener since bytes were last received or sent."""
+        """The number of idle checks by the listener since bytes were last received or sent."""
         transport.call_when_readable(self._readable)
 
     @property
@@ -200,7 +200,7 @@ class Connection:
         return 0
 
     def _read_after_start(self) -> None:
-        """Receive bytes after the kept bytes of an incomplete request, and process the kept and the received bytes."""
+        """Receive bytes, append them to the kept part of an incomplete request, and process the result."""
         self._wait_for_bytes(0)
         scratch, start = self._scratch, self._start
         kept = len(start)
@@ -296,7 +296,7 @@ class Connection:
             self._keep(view[consumed:have])
 
     def _process_start(self) -> None:
-        """Process the kept bytes in place, because the scratch buffer may hold another connection's request."""
+        """Process the bytes in `_start` without the scratch buffer, which may hold another connection's request."""
         start = self._start
         consumed = self._process(memoryview(start), len(start))
         if consumed and not self.is_closed:
@@ -323,7 +323,7 @@ class Connection:
         return position
 
     def _go_on_next_turn(self) -> None:
-        """Pause until the next turn of the loop, because this connection has used its share of the turn."""
+        """Pause until the next turn of the event loop, because the connection has used its share of this turn."""
         self._others_first = True
         self.pause_reading()
         self._loop.call_soon(self._go_on)
@@ -333,7 +333,7 @@ class Connection:
         self.resume()
 
     def _keep(self, rest: memoryview, *, whole: bool = False) -> None:
-        """Keep `rest`, the beginning of a request; with `whole`, take a buffer that can hold the complete request."""
+        """Keep `rest`, the first bytes of a request; with `whole=True`, in a buffer for the complete request."""
         have = len(rest)
         needed = have + 1
         if have >= SIZE_BYTES:
@@ -365,7 +365,7 @@ class Connection:
         self._pool.when_free(self, self._memory_is_free)
 
     def _memory_is_free(self) -> None:
-        """Read at once, before the next waiting connection takes the memory."""
+        """Read at once, before the next connection in the queue takes the free memory of the buffer pool."""
         self._starved = False
         self.resume()
         if self._reading and self._partial is None:

@@ -88,10 +88,10 @@ class Dispatcher:
         late.give_up = give_up
 
     def _answer_message(self, connection: Connection, header: RequestHeader, body: memoryview) -> GiveUp | None:
-        """Decode and handle a request; return a callback that cancels the response if the connection closes earlier.
+        """Decode and handle a request; return a callback to call if the connection closes before the response is sent.
 
-        The callback is None unless the handler has returned a future, as for JoinGroup. A coroutine is not
-        cancelled, because this would interrupt its work.
+        The callback cancels the future that the handler returned, as for JoinGroup. Return None for other handlers: to
+        cancel a coroutine would interrupt its work.
         """
         if not API_SPECS[header.api_key].supports(header.api_version):
             self._refuse_version(connection, header)

@@ -34,7 +34,7 @@ class Outbox:
         self._transport = transport
         self._send = transport.send
         self.unsent: deque[Part] = deque()
-        """The parts that the kernel has not taken yet."""
+        """The parts of responses that the kernel has not accepted for sending yet."""
         self.bytes_sent = 0
         self._held_bytes = 0
         self._warm_bytes = 0
@@ -57,7 +57,10 @@ class Outbox:
         self._held_bytes += memory_bytes(parts)
 
     def put(self, parts: list[Part]) -> bool:
-        """Send `parts` when no other part is unsent; keep what is not sent, and return True if nothing is left."""
+        """Send the `parts` of a response; return True if everything was sent, otherwise keep the rest in `unsent`.
+
+        This method may be called only while `unsent` is empty.
+        """
         part = parts[0] if len(parts) == 1 else self._gathered(parts)
         if part is None or part.__class__ is FileSlice:
             self.unsent.extend(parts)
@@ -78,12 +81,18 @@ class Outbox:
         return False
 
     def _gathered(self, parts: list[Part]) -> memoryview | None:
-        """Return the gather buffer with a copy of all parts; None if they do not fit, or a slice is not cached."""
+        """Copy all parts into the shared gather buffer, and return the copy.
+
+        Return None if the parts do not fit, or if a file slice is not in the page cache.
+        """
         total = sum([part.length if part.__class__ is FileSlice else len(part) for part in parts])
         return self._buffer[:total] if total <= len(self._buffer) and _fill(self._buffer, parts) else None
 
     def flush(self) -> bool:
-        """Send about SENT_BYTES, or less if the socket is full or a slice is `cold`; return True if nothing is left."""
+        """Send about SENT_BYTES; return True if nothing is left to send.
+
+        Less is sent if the socket's buffer is full, or if the next file slice is not in the page cache (`cold`).
+        """
         budget = SENT_BYTES
         try:
             while self.unsent and budget > 0 and self.cold is None:
@@ -129,7 +138,7 @@ class Outbox:
 
 
 def memory_bytes(parts: Iterable[Part]) -> int:
-    """Return the memory in bytes that the parts hold; file slices hold none."""
+    """Return the memory in bytes that parts of responses hold; file slices hold none."""
     return sum(_size_in_memory(part) for part in parts if not isinstance(part, FileSlice))
 
 
@@ -139,7 +148,7 @@ def _size_in_memory(part: bytes | bytearray | memoryview) -> int:
 
 
 def _fill(buffer: memoryview, parts: list[Part]) -> bool:
-    """Copy all parts into the buffer, one after the other; return False if a file slice is not in the page cache."""
+    """Copy all parts of a response into the buffer; return False if a file slice is not in the page cache."""
     end = 0
     for part in parts:
         start = end

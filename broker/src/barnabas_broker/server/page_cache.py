@@ -69,9 +69,9 @@ def is_cached(file: SendableFile, position: int, length: int) -> bool:
 
 
 def _is_read(descriptor: int, position: int) -> bool:
-    """True if the page with the byte at `position` is cached, or the file system cannot tell.
+    """True if the page with the byte at `position` is cached, or if the file system does not support the check.
 
-    Since Linux 6.10 this check makes the kernel read a missing page, so the check requests only one byte.
+    Since Linux 6.10 the check makes the kernel read an uncached page, so the check requests only one byte.
     """
     try:
         os.preadv(descriptor, (_PROBE,), position, os.RWF_NOWAIT)
@@ -83,9 +83,9 @@ def _is_read(descriptor: int, position: int) -> bool:
 
 
 def read_if_cached(piece: FileSlice, into: memoryview) -> bool:
-    """Fill `into` with the piece; return False if some of its bytes are not in the page cache.
+    """Read the file slice `piece` into `into`; return False if some of its bytes are not in the page cache.
 
-    Raise ConnectionAbortedError if the file is shorter, because the response has already announced more bytes.
+    Raise ConnectionAbortedError if the file is too short, because the size of the response can no longer change.
     """
     try:
         have = os.preadv(piece.file.fileno(), (into,), piece.position, os.RWF_NOWAIT)

@@ -3,10 +3,13 @@
 from typing import Final
 
 _UNITS_A_SECOND: Final = 4000
-"""The number of 0.25 ms units in a second; bounds are powers of two, so the bit length of a time is its bucket."""
+"""The number of units of 0.25 ms in a second.
+
+The bounds of the buckets are powers of two, so the bit length of a time in units is the index of its bucket.
+"""
 _BUCKETS: Final = 18
 _BIT_LENGTHS: Final = 64
-"""The number of bit lengths that a time in units of 0.25 ms can have."""
+"""The number of counters of responses: one for each bit length of a time in units of 0.25 ms."""
 TIME_BOUNDS_MS: Final = tuple(2**number * 1000 / _UNITS_A_SECOND for number in range(_BUCKETS - 1))
 """The upper bounds of the buckets, 0.25 ms to 16 s; one more bucket counts longer times."""
 

@@ -22,7 +22,10 @@ REQUEST_BYTES_A_S_MIN: Final = 16 * 1024
 """The minimum rate of a request: each 16 KiB received extend its time by 1 s, so 100 MB may take about 100 minutes."""
 PATIENCE_S: Final = 1.0
 SHORT_BYTES_A_S_MIN: Final = 128 * 1024
-"""The minimum rate, after PATIENCE_S, of a client that holds a buffer while memory is short."""
+"""The minimum rate in bytes per second, after PATIENCE_S, of a client that holds a buffer while memory is short.
+
+Slower clients are closed.
+"""
 ANSWER_BYTES_MAX: Final = 128 * 1024 * 1024
 """The limit in bytes for the unsent responses of all clients; above twice the limit, `check` runs at once."""
 NAMED_MAX: Final = 3
@@ -77,12 +80,12 @@ class Unread(NamedTuple):
 
     since_s: float
     bytes_sent: int
-    """The number of bytes sent until the last check; if more have been sent since, the client reads."""
+    """The number of bytes sent by the time of the last check; a higher number shows that the client reads."""
     held_bytes: int
 
 
 class SlowClients:
-    """The connections that hold memory for their clients. The listener calls `check` every LOOK_S."""
+    """The connections with incomplete requests or unsent responses. The listener calls `check` every LOOK_S seconds."""
 
     def __init__(
         self, pool: BufferPool, now_s: Callable[[], float], call_soon: Callable[[Callable[[], None]], object]
@@ -108,7 +111,7 @@ class SlowClients:
         self._began_s.pop(client, None)
 
     def holds_answers(self, client: SlowClient) -> None:
-        """Record the memory of a client's unsent responses; restart the time for which the client has read nothing."""
+        """Record the memory of a client's unsent responses, and reset the time since the client last read."""
         before = self._unread.pop(client, None)
         if before is not None:
             self.answer_bytes -= before.held_bytes
@@ -142,13 +145,17 @@ class SlowClients:
         )
 
     def _older(self, clients: dict[SlowClient, float], now_s: float) -> Iterable[tuple[SlowClient, float]]:
-        """Return the entries that are older than PATIENCE_S; the oldest entry of `clients` must be the first."""
+        """Return the clients that have been in `clients` for more than PATIENCE_S, with the times of their entry.
+
+        The oldest entry of `clients` must be the first.
+        """
         return takewhile(lambda entry: now_s - entry[1] > PATIENCE_S, clients.items())
 
     def _is_late(self, client: SlowClient, age_s: float) -> bool:
-        """True if a request took too long.
+        """True if the client took too long to send a request.
 
-        A request that waits for the broker is late only if it holds a buffer when memory is short.
+        While the broker reads nothing from the connection, a request is late only if it holds a buffer and memory is
+        short.
         """
         is_costly = self._pool.is_short and client.holds_buffer
         if not client.waits_for_client:
@@ -157,9 +164,10 @@ class SlowClients:
         return age_s > allowed_s + client.begun_bytes / rate
 
     def _look_who_reads(self, now_s: float) -> None:
-        """Restart the time without reading for clients that have read since the last check.
+        """Reset the time since the last read for clients that have read since the last check.
 
-        Check all clients if the unsent responses exceed ANSWER_BYTES_MAX, otherwise only clients older than PATIENCE_S.
+        If the unsent responses exceed ANSWER_BYTES_MAX, check all clients, otherwise only clients that have read
+        nothing for more than PATIENCE_S.
         """
         is_much = self.answer_bytes > ANSWER_BYTES_MAX
         looked_at = takewhile(lambda entry: is_much or now_s - entry[1].since_s > PATIENCE_S, self._unread.items())
