@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 MAPPED_IPV4: Final = "::ffff:"
 FULL_LOOK_S: Final = 1.0
-"""The maximum seconds for which a listener at a connection limit stops accepting; a closed connection ends the pause."""
+"""The maximum seconds for which a listener at a limit stops accepting; each closed connection ends the pause."""
 
 
 class ConnectionLimits(NamedTuple):
