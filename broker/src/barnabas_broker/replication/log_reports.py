@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class LogReports:
-    """The reporter that informs the controller of logs that are lost, lack records, or are ahead of the metadata."""
+    """The reporter, to the controller, of logs that are lost, may lack records, or are ahead of the metadata."""
 
     def __init__(self, broker_id: int, environment: ReplicaEnvironment, states: ReplicaStates) -> None:
         self._broker_id = broker_id
@@ -50,7 +50,7 @@ class LogReports:
         return True
 
     def lost(self, record: ReplicaRecord, leader_epoch: int, what: str) -> None:
-        """Report that a log lacks records, although the replica leads or may be elected in this leader epoch."""
+        """Report a log that may lack records although the replica leads, or may be elected, in this leader epoch."""
         if record.state is not ReplicaState.LOST:
             log.error("%s: %s", record.topic_partition, what)
         self._states.change(record, Trigger.LACKING)

@@ -1,4 +1,4 @@
-"""The reports to the controller about logs that failed, lack records, or are ahead of the metadata.
+"""The reports to the controller about logs that failed, may have lost records, or are ahead of the metadata.
 
 One write is in flight at a time, and the next write includes all later reports. A failed write is not retried, because
 the replica manager repeats each report until the metadata reflects it.

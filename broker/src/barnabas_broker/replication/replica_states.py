@@ -23,7 +23,7 @@ class ReplicaState(Enum):
     DAMAGED = "damaged"
     """The replica's log is in its log dir, but could not be loaded."""
     LOST = "lost"
-    """The replica's log is gone or lacks records, but the replica leads or may be elected leader."""
+    """The replica's log is gone or may lack records, but the replica leads or may be elected leader."""
     ONLINE = "online"
     """The replica is served: it leads or follows."""
     AHEAD = "ahead"
