@@ -33,7 +33,7 @@ class Backoff:
     def failure(
         self, topic_partition: TopicPartition, reason: str, log_dir: str, dirty_bytes: int, first_ms: int, now_ms: int
     ) -> FailedPartition:
-        """Record a failed compaction, and return the partition's failures and the time of its retry.
+        """Record a failed compaction; return the number of failures in a row and the time of the retry.
 
         The pause before the retry doubles with each failure in a row, from `first_ms` (at least 1 s) to 15 minutes.
         """

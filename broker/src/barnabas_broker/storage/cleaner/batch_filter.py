@@ -27,7 +27,7 @@ Cleaned = bytes | bytearray | memoryview | None
 
 
 class BatchFilter:
-    """The filter that applies the rules of a compaction round to batches.
+    """The filter that applies the rules of a compaction to batches.
 
     `newest_offset` returns the newest offset of a key, or -1 for an unknown key.
     """
@@ -70,7 +70,7 @@ class BatchFilter:
         return header.producer_id >= 0 and self._rules.last_offsets.get(header.producer_id) == header.last_offset
 
     def _cleaned_marker(self, batch: ReadBatch, must_stay: bool) -> tuple[int, Cleaned]:
-        """Return the number of kept records of a transaction marker, and the bytes to write or None.
+        """Return how many records of a transaction marker stay, and the bytes to write (None if the marker is removed).
 
         A marker stays while the log has batches of its transaction, then for delete.retention.ms (KAFKA-8522).
         """
@@ -142,9 +142,10 @@ def emptied(header: BatchHeader) -> bytearray:
 
 
 def rebuilt(header: BatchHeader, data: bytes, kept: Sequence[WalkedRecord], horizon_ms: int | None) -> bytearray:
-    """Return the batch with only the `kept` records, compressed with the same codec.
+    """Return the batch with only the records in `kept`, compressed with the same codec.
 
-    A delete horizon replaces the base timestamp, so the timestamp deltas are encoded again (KIP-534).
+    The delete horizon `horizon_ms` is stored in place of the base timestamp, so the timestamp deltas are encoded again
+    (KIP-534). If `horizon_ms` is None, the batch gets no new delete horizon.
     """
     base_ms, attributes = header.base_timestamp_ms, header.attributes
     if horizon_ms is None:

@@ -1,4 +1,4 @@
-"""The first half of a compaction round: finding the newest offset of each key in the dirty section."""
+"""The first half of a compaction: finding the newest offset of each key in the dirty section."""
 
 from collections.abc import Iterator
 
@@ -13,9 +13,9 @@ from barnabas_broker.wire.records import BrokenRecords
 
 
 def map_keys(files: FileSystem, request: MapKeys, pace: Pacer) -> tuple[OffsetMap, KeysMapped]:
-    """Return the key map, and the response with the offset below which the map has all keys.
+    """Map each key to its newest offset; return the map and the response.
 
-    Raises OSError and InvalidBatch.
+    The map has all keys below the `end_offset` of the response. Raises OSError and InvalidBatch.
     """
     keys_max = request.end_offset - request.start_offset
     offsets = OffsetMap(request.map_bytes_max, keys_max, request.load_factor)

@@ -42,15 +42,18 @@ _logger: Final = logging.getLogger(__name__)
 
 
 class RoundFailed(Exception):
-    """A failure of a compaction round in the helper process; the message gives the reason."""
+    """A failure of a compaction in the helper process; the message gives the reason."""
 
 
 class LogChanged(Exception):
-    """The error that stops a round if its log was deleted, truncated or shortened by retention, or takes no appends."""
+    """The error that stops a compaction because the log has changed.
+
+    The log was deleted, truncated or shortened by retention, or refuses appends until its checkpoints are written.
+    """
 
 
 class DirtyLog(NamedTuple):
-    """A log, the section that a round compacts, and the log's number of truncations before the round."""
+    """A log, the section to compact, and how often the log was truncated before the compaction."""
 
     log: Log
     section: DirtySection
@@ -60,7 +63,8 @@ class DirtyLog(NamedTuple):
 class LogCleaner:
     """The compaction of all logs, each up to its `stable_offset`: the high watermark or the last stable offset.
 
-    `on_storage_error` receives the disk errors of a round, such as a swap that failed half-way or a failed sync.
+    `on_storage_error` is called with the disk errors of a compaction, for example after a failed sync, or after a
+    failure in the middle of a swap of segments.
     """
 
     def __init__(
@@ -96,8 +100,8 @@ class LogCleaner:
     ) -> None:
         """Start the task that compacts all dirty logs every `log.cleaner.backoff.ms`.
 
-        `supervise` receives the task's name, its coroutine, and a function whose result changes while the task makes
-        progress.
+        `supervise` receives the task's name, its coroutine, and a function that returns the task's progress. A result
+        that stays the same shows that the task hangs.
         """
         self._task = supervise("cleaner", self._run(), lambda: (self._steps.progress(), self._helper.signs_of_life))
 
@@ -131,7 +135,7 @@ class LogCleaner:
     async def clean_dirtiest(self) -> bool:
         """Compact the log with the largest dirty ratio.
 
-        Return False if no log is due, or if the log changed during the round; the caller then pauses.
+        Return False if no log is due, or if the log changed during its compaction; the caller then pauses.
         """
         dirtiest = await self._dirtiest() if self._settings().is_enabled else None
         if dirtiest is None:
@@ -260,7 +264,7 @@ class LogCleaner:
         await self._logs.disk_threads.run(log.log_dir, partial(self._logs.files.sync_dir, log.directory))
 
     def _check_unchanged(self, dirty: DirtyLog, group: Sequence[Segment]) -> None:
-        """Raise LogChanged if the log was deleted or truncated, takes no appends, or lacks a segment of `group`."""
+        """Raise LogChanged if the log was deleted or truncated, refuses appends, or lacks a segment of `group`."""
         log = dirty.log
         if self._logs.get(log.topic_partition) is not log:
             raise LogChanged("the log was deleted or replaced")

@@ -1,4 +1,4 @@
-"""The plan of a compaction round: a log's dirty section, whether it is due, and the segments to merge."""
+"""The plan of a compaction: a log's dirty section, whether it is due, and the segments to merge."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -22,7 +22,7 @@ class DirtySection(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The share of dirty bytes among the bytes that a round would read, 0 to 1."""
+        """The share of dirty bytes among the bytes that a compaction of the log would read, 0 to 1."""
         total_bytes = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total_bytes if total_bytes else 0.0
 
@@ -32,7 +32,7 @@ class DirtySection(NamedTuple):
 
 
 def dirty_section(log: Log, stable_offset: int, now_ms: int) -> DirtySection:
-    """Return the section of the log that a round would compact.
+    """Return the section of the log that can be compacted now.
 
     The section has whole segments, without the active segment. It ends before the first segment with records younger
     than `min.compaction.lag.ms`, and at or below `stable_offset` and the recovery point: above the recovery point, a

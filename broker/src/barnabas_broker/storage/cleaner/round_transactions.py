@@ -1,4 +1,7 @@
-"""The transactions that a compaction round has read so far. Batches must come in the order of their offsets."""
+"""The transactions whose batches or markers the current compaction of a log has read so far.
+
+Batches must be passed in the order of their offsets.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -13,21 +16,24 @@ class Ended(NamedTuple):
     aborted: AbortedTransaction | None
     """The entry of the transaction index, or None if the transaction was committed."""
     has_batches: bool
-    """True if the round has read batches of the transaction, so that consumers may still need the marker."""
+    """True if this compaction has read batches of the transaction; consumers may then still need its marker."""
 
 
 class RoundTransactions:
-    """The transactions of a round. `aborted` are the aborted transactions with records in the round's section."""
+    """The transactions in the section of a log that one compaction reads.
+
+    `aborted` are the aborted transactions with records in the section.
+    """
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(aborted, key=_first_offset, reverse=True)
         self._aborted: dict[int, AbortedTransaction] = {}
-        """The latest aborted transaction that the round has reached, by producer id."""
+        """The last aborted transaction of each producer that begins at or below the current batch, by producer id."""
         self._met: set[int] = set()
         """The ids of producers with a transactional batch after their last marker."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Add the next batch of the round; return True if it belongs to an aborted transaction."""
+        """Process the next batch of the section; return True if the batch belongs to an aborted transaction."""
         self._begin_until(header)
         if not header.is_transactional:
             return False

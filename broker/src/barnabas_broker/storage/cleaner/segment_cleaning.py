@@ -1,4 +1,4 @@
-"""The second half of a compaction round: copying the kept records of adjacent segments to one new segment."""
+"""The second half of a compaction: copying the records that stay from adjacent segments to one new segment."""
 
 from barnabas_broker.storage.cleaner.batch_filter import BatchFilter
 from barnabas_broker.storage.cleaner.batch_reader import Pacer, read_batches
@@ -9,10 +9,11 @@ from barnabas_broker.storage.helper.requests import CleanSegments, SegmentCleane
 
 
 def clean_segments(files: FileSystem, request: CleanSegments, batch_filter: BatchFilter, pace: Pacer) -> SegmentCleaned:
-    """Write the kept records to `.cleaned` files, or remove the files after an error. Raises OSError and InvalidBatch.
+    """Write the records that stay to `.cleaned` files; remove the files after an error.
 
     The last batch of the old segments stays, even without records, so that the new segment ends at the same offset.
-    Recovery after a crash sees from this offset which old segments the new one replaces.
+    After a crash, recovery reads from this end offset which old segments the new one replaces. Raises OSError and
+    InvalidBatch.
     """
     paths = [
         f"{request.directory}/{file_names.segment_file(each.base_offset, file_names.LOG)}" for each in request.segments

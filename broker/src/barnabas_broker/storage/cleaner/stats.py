@@ -17,10 +17,10 @@ class CleanerStats:
     max_dirty_percent: float = 0.0
     """The dirty percentage of the dirtiest log at the last check."""
     recopy_percent: float = 0.0
-    """The bytes written as a percentage of the bytes read, in the last round."""
+    """The bytes written as a percentage of the bytes read, in the last compaction of a log."""
     map_utilization_percent: float = 0.0
-    """The percentage of the key map that the last round used."""
+    """The percentage of the key map that the last compaction of a log used."""
     last_round_s: float = 0.0
     longest_round_s: float = 0.0
     last_look_s: float | None = None
-    """The monotonic time in seconds when all logs were last searched for the dirtiest one."""
+    """The monotonic time (s) of the last search for the dirtiest log; None before the first search."""
