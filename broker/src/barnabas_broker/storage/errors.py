@@ -19,7 +19,7 @@ class StorageError(Exception):
 
 
 class DiskFull(StorageError):
-    """A full disk: the log dir takes no appends until space is free; reads continue."""
+    """A full disk: the log dir refuses appends until space is free; reads continue."""
 
 
 class Exhausted(DiskFull):
@@ -49,7 +49,7 @@ class SyncFailed(OSError):
 
 
 class HalfDone(OSError):
-    """A failure in the middle of a change that could not be undone: the log must be loaded again."""
+    """A change of a log that failed half-way and could not be undone: the log must be loaded again."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error.errno, error.strerror, error.filename)

@@ -103,11 +103,11 @@ def decode_clean_mark(data: bytes) -> int:
 
 
 class LastIncarnation(NamedTuple):
-    """The previous run of the broker, by which the next start decides whether unsynced data may be lost.
+    """The facts about the broker's previous run that show at the next start whether unsynced data may be lost.
 
-    A clean shutdown marker counts only if it holds one of the broker epochs `mark_epochs`. `machine_ran_on` is True if
-    the machine has not been rebooted since the previous run began. `cut_dirs` are log dirs that were offline in the
-    previous run, and were last used before a reboot: their unsynced data may be lost even if `machine_ran_on`.
+    A clean shutdown marker counts only if its broker epoch is in `mark_epochs`. `machine_ran_on` is True if the machine
+    has not been rebooted since the previous run began. `cut_dirs` are log dirs that were offline in the previous run
+    and were last used before a reboot. They may have lost unsynced data even if `machine_ran_on` is True.
     """
 
     mark_epochs: tuple[int, ...] = (NO_EPOCH,)

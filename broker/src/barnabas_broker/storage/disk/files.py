@@ -169,7 +169,7 @@ class PosixFile:
         return data
 
     def rewrite(self, position: int) -> None:
-        """Read the bytes from `position` on, and write them again."""
+        """Write the bytes from `position` on again, unchanged, so that the next sync writes them to the disk."""
         while data := os.pread(self._descriptor, _REWRITTEN_BYTES, position):
             position += os.pwrite(self._descriptor, data, position)
 

@@ -18,9 +18,15 @@ class FlushJob:
     calls: tuple[Callable[[], None], ...]
     recovery_point: int
     truncations: int
-    """The log's number of truncations when the job was created; a later one keeps the recovery point from rising."""
+    """The log's number of truncations when the job was created.
+
+    If the log has been truncated since, the job must not raise the recovery point.
+    """
     renames: int = 0
-    """The number of renames of the directory when the job was created; a later one has the same effect."""
+    """The directory's number of renames when the job was created.
+
+    If the directory has been renamed since, the job must not raise the recovery point.
+    """
 
     @disk_access
     def run(self) -> None:

@@ -20,7 +20,7 @@ def rename_all(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
 
 
 def _rename_back(files: FileSystem, names: Sequence[tuple[str, str]]) -> None:
-    """Undo the renames in reverse order, so that after a crash the first renames are done, but no later ones."""
+    """Undo the renames, the last one first, so that a crash never leaves a later rename without the earlier ones."""
     for old, new in reversed(names):
         with half_done():
             files.rename(new, old)

@@ -20,7 +20,7 @@ class Trash:
         heappush(self._due, (due_ms, path))
 
     def take(self, now_ms: int) -> list[str]:
-        """Return the paths that are due, and forget them; the caller removes the files."""
+        """Return the paths whose deletion is due, and drop them from the list; the caller deletes the files."""
         taken = []
         while self._due and self._due[0][0] <= now_ms:
             taken.append(heappop(self._due)[1])
