@@ -49,7 +49,7 @@ OOM_SCORE: Final = 500
 
 
 class Worker:
-    """The handler of requests, which keeps the key map and the transactions from one request of a round to the next."""
+    """The handler of requests. It keeps the key map and the transactions between the requests of a compaction."""
 
     def __init__(self, files: FileSystem, wait: Callable[[float], None]) -> None:
         """Create a worker. `wait` sleeps for some seconds, and raises SystemExit once the broker has ended."""
@@ -105,9 +105,10 @@ def serve(worker: Worker, requests: IO[bytes], responses: IO[bytes]) -> None:
 
 
 class PauseBesideTheBroker:
-    """A callable that waits, and ends this process once the broker has closed `descriptor`, the standard input.
+    """A callable that waits for some seconds.
 
-    During the wait, empty frames are written to `responses`, to show that the process is not stuck.
+    The process exits if the broker has closed `descriptor`, the standard input. During the wait, empty frames are
+    written to `responses`, to show that the process is not stuck.
     """
 
     def __init__(self, descriptor: int, responses: IO[bytes]) -> None:

@@ -36,7 +36,7 @@ def unpacked_records(batch: bytes, start: int, header: BatchHeader, bytes_max: i
 
 
 def unpacked(batch: bytes, start: int, header: BatchHeader, bytes_max: int) -> tuple[bytes, int, int]:
-    """Decompress the batch at byte `start`; return bytes, and the positions where the records begin and end in them.
+    """Decompress the batch at byte `start`; return a buffer, and where in the buffer the records begin and end.
 
     Raises BrokenRecords if the records cannot be decompressed.
     """

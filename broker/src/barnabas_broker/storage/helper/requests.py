@@ -11,7 +11,7 @@ from barnabas_broker.wire.produce import RecordErrors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
-    """The rules by which a round of compaction keeps records."""
+    """The rules that decide which records compaction keeps."""
 
     end_offset: int
     """The offset below which the key map has all keys; records at or above this offset stay unchanged."""
@@ -23,7 +23,10 @@ class RetentionRules:
     The batch with this offset stays, because its sequence is needed to detect duplicates after a restart.
     """
     epochs: Mapping[int, int] = field(default_factory=dict)
-    """The epoch of each active producer without a batch in that epoch, by producer id. Its marker must stay."""
+    """The current epoch of each active producer that has only a transaction marker in that epoch, by producer id.
+
+    Compaction keeps the marker, because recovery reads the epoch from it.
+    """
     unpacked_bytes_max: int
 
 
@@ -53,7 +56,10 @@ class MapKeys:
     start_offset: int
     end_offset: int
     aborted: Sequence[AbortedTransaction] = ()
-    """The aborted transactions with records below `end_offset`. Their records are not mapped, and are removed later."""
+    """The aborted transactions with records below `end_offset`.
+
+    Their records are not put into the key map, and the compaction removes them.
+    """
     map_bytes_max: int
     load_factor: float
     read_bytes: int
@@ -62,7 +68,7 @@ class MapKeys:
 
 
 class KeysMapped(NamedTuple):
-    """The response to `MapKeys`. The helper keeps the map of all keys below `end_offset` for `CleanSegments`."""
+    """The response to `MapKeys`. The helper keeps the map of the keys below `end_offset` for `CleanSegments`."""
 
     end_offset: int
     keys: int
@@ -71,7 +77,10 @@ class KeysMapped(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanSegments:
-    """A request to copy the records that compaction keeps from `segments` to one new segment, with the last key map."""
+    """A request to copy the records that compaction keeps from `segments` to one new segment.
+
+    The helper uses the key map of the last `MapKeys`.
+    """
 
     directory: str
     segments: Sequence[SourceSegment]

@@ -124,7 +124,7 @@ def _inspected(request: InspectBatch, header: BatchHeader) -> Inspected | Refuse
 
 
 def _refused(request: InspectBatch, header: BatchHeader, records: CheckedRecords) -> Refused | None:
-    """Return a refusal if any records break a rule of the topic, otherwise None."""
+    """Return the response that refuses the batch if any record breaks a rule of the topic, otherwise None."""
     keyless = records.keyless if request.requires_keys else []
     complaints = dict.fromkeys(keyless, "has no key, but cleanup.policy=compact requires one")
     earliest, latest = request.timestamp_ms_min, request.timestamp_ms_max

@@ -20,14 +20,20 @@ from barnabas_core.errors import ApiError, ErrorCode
 
 _logger: Final = logging.getLogger(__name__)
 RECORDS_HERE_MAX: Final = 64
-"""The largest number of records of a batch to check on the event loop (0.1 ms; the helper takes 0.17 ms)."""
+"""The largest number of records in a batch that is checked on the event loop.
+
+The event loop takes 0.1 ms for so many records, the helper process 0.17 ms.
+"""
 FIRST_HERE_MAX: Final = 500
-"""The largest number of records for the first batch of a connection (0.7 ms), to avoid the start of a helper."""
+"""The largest number of records in a connection's first batch that is checked on the event loop.
+
+The event loop takes 0.7 ms for so many records, but no helper process has to be started.
+"""
 PACKED_HERE_MAX: Final = 16 * 1024
 UNPACKED_HERE_MAX: Final = 128 * 1024
-"""The largest decompressed size of a batch to check on the event loop (0.1 ms, or 0.4 ms with gzip)."""
+"""The largest decompressed size of a batch that is checked on the event loop (0.1 ms, or 0.4 ms with gzip)."""
 HEADERS_A_RECORD_HERE: Final = 8
-"""The largest average number of headers per record to check on the event loop.
+"""The largest average number of headers per record in a batch that is checked on the event loop.
 
 A header takes 1 us, and a record of 1 MB may have 500,000 headers.
 """
@@ -58,7 +64,7 @@ class CannotInspect(ApiError):
 
 
 class BatchInspector:
-    """The checks of clients' batches. They have their own helper process, because compaction rounds are long."""
+    """The checks of clients' batches. They have their own helper process, because a compaction takes long."""
 
     def __init__(self, helper: Helper, clock: Clock, timeout: Timeout) -> None:
         self._helper = helper
@@ -67,10 +73,11 @@ class BatchInspector:
         self._bytes_kept = 0
 
     def inspect_now(self, batch: bytes, config: LogConfig) -> Inspected | None:
-        """Check a batch with a valid header on the event loop; `is_quick` must be true for the batch.
+        """Check the records of a batch on the event loop; the batch header must be valid, and `is_quick` true.
 
-        Raises BatchRefused if the batch is invalid. Returns None if the helper has to check the batch, because it
-        cannot be decompressed within the limits of the event loop, or because its records have too many headers.
+        Raises BatchRefused if the batch is invalid. Returns None if only the helper process can check the batch,
+        because the batch cannot be decompressed within the limits of the event loop, or its records have too many
+        record headers.
         """
         header = parse_header(batch, 0)
         is_packed = header.compression != Codec.NONE
@@ -104,7 +111,7 @@ class BatchInspector:
         return bytes(batch)
 
     def release(self, batch: bytes) -> None:
-        """Release a copy, which then no longer counts towards KEPT_BYTES_MAX."""
+        """Release a copy that `keep` returned; its bytes no longer count towards KEPT_BYTES_MAX."""
         self._bytes_kept -= len(batch)
 
     async def inspect(self, batch: bytes, config: LogConfig) -> Inspected:
@@ -120,9 +127,10 @@ class BatchInspector:
         await self._helper.stop()
 
     async def _ask(self, request: InspectBatch) -> Response:
-        """Ask the helper. If it dies, ask again, because another batch may have killed it.
+        """Send the request to the helper process; if the process dies, send it once more to a new process.
 
-        Raises CannotInspect if the helper dies again, or does not answer in time.
+        The second attempt is useful because another batch may have killed the process. Raises CannotInspect if the
+        second process dies too, or if the helper does not answer in time.
         """
         reason = ""
         for _ in range(_ATTEMPTS):

@@ -18,7 +18,7 @@ class TooManyHeaders(Exception):
 
 @dataclass(slots=True)
 class CheckedRecords:
-    """The timestamp deltas of a batch's records, and the numbers of the records without a key."""
+    """The timestamp deltas of a batch's records, and the indexes of the records without a key (`keyless`)."""
 
     headers_left: int
     """The number of headers that the records not yet checked may have."""
