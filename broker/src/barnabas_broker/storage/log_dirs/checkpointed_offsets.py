@@ -11,10 +11,9 @@ def offset_of_each(
 ) -> dict[TopicPartition, int]:
     """Return the offset of each log, without logs for which `offset_of` returns None.
 
-    A thread may call this function while the event loop adds and removes logs.
-
-    Copying the dictionary is atomic. Making a list of its items is not, because this creates tuples, so the garbage
-    collector may run and let the event loop change the dictionary.
+    A thread may call this function while the event loop adds and removes logs, so the function copies the dictionary
+    first, which is atomic. `list(logs.items())` is not atomic: it allocates tuples, so the garbage collector may run
+    and let the event loop change the dictionary.
     """
     return {key: offset for key, log in logs.copy().items() if (offset := offset_of(log)) is not None}
 
@@ -25,9 +24,9 @@ def raised_start(log: Log) -> int | None:
 
 
 def load_clean_offset(log: Log, checkpointed: int) -> bool:
-    """Set the offset up to which a log is compacted; return True if the checkpointed offset is above the log's end.
+    """Set `clean_until` of a log from its checkpoint; return True if the checkpointed offset is above the log's end.
 
-    The log then takes no appends until the checkpoint is rewritten.
+    A log that ends below its checkpointed offset refuses appends until the checkpoint is rewritten.
     """
     log.compaction.ended(min(checkpointed, log.log_end_offset))
     if checkpointed > log.log_end_offset:

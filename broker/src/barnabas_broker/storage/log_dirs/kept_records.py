@@ -1,4 +1,4 @@
-"""The acknowledged records that a log dir still has after a start."""
+"""The losses of acknowledged records that are found when the logs of a log dir are loaded."""
 
 from collections.abc import Container
 from enum import Enum
@@ -7,10 +7,10 @@ from barnabas_core.topic_partition import TopicPartition
 
 
 class Kept(Enum):
-    """The acknowledged records that a log still has after a start.
+    """The result of the check whether a log has lost acknowledged records.
 
-    SYNCED means that the log acknowledged only synced records, so that it has all of them unless its disk is an older
-    copy. SOME means that acknowledged records may be lost.
+    ALL means that no record is lost. SYNCED means that the log acknowledged only synced records: no record is lost,
+    unless the disk was replaced by an older copy. SOME means that acknowledged records may be lost.
     """
 
     ALL = "all"
@@ -19,18 +19,18 @@ class Kept(Enum):
 
 
 class KeptRecords:
-    """The losses that a start has found in a log dir; they are known once the logs are loaded."""
+    """The losses of acknowledged records in a log dir; they are known once the logs are loaded."""
 
     def __init__(self) -> None:
         self.may_lack_unsynced = False
         """True if unsynced records from before this start may be lost."""
         self.cut: set[TopicPartition] = set()
-        """The logs that are shorter than before a failed sync, because the page cache lost unsynced data."""
+        """The logs that became shorter when they were loaded after a failed sync, because unsynced data was lost."""
         self.promised: Container[TopicPartition] = ()
         """The logs that acknowledged only synced records."""
 
     def of(self, topic_partition: TopicPartition, log_end_offset: int) -> Kept:
-        """Return which acknowledged records a log still has, given the losses that this start has found.
+        """Return whether a log may have lost acknowledged records.
 
         An empty log counts as SYNCED, because a log syncs its first records before it acknowledges them.
         """

@@ -64,7 +64,7 @@ class LogDir:
         self.was_clean = False
         """True if the previous broker process shut down cleanly; known once the logs are loaded."""
         self.kept = KeptRecords()
-        """The acknowledged records that the logs still have after the start."""
+        """The losses of acknowledged records that were found when the logs were loaded."""
         self.damaged: dict[TopicPartition, StorageError] = {}
         """The errors of logs that could not be loaded. Their checkpoint entries stay for the next start."""
         self.has_all_logs = False
@@ -76,7 +76,7 @@ class LogDir:
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
         """The checkpoints as they are on the disk, by file name."""
         self._begun: set[TopicPartition] = set()
-        """The new logs for which the checkpoints may still hold entries of an earlier log with the same name."""
+        """The new logs for which the checkpoint files may still list offsets of a deleted log with the same name."""
         self._gone: set[TopicPartition] = set()
         """The logs that were removed while a checkpoint was being written, because the checkpoint may contain them."""
 
@@ -132,10 +132,10 @@ class LogDir:
         self.directory_id = checked_owner(self._files, self.path, identity, new_uuid)
 
     def fail(self, failure: StorageError) -> None:
-        """Take the log dir offline, unlock it, and drop its logs; responses in flight can still read their files.
+        """Take the log dir offline, unlock it, and drop its logs; responses in flight can still read the logs' files.
 
-        A marker file warns the next process that the page cache may show data that never reached the disk. It is not
-        written into the log dir of another broker.
+        A marker file warns the next process that the page cache may show data that never reached the disk. If the log
+        dir belongs to another broker, no marker file is written.
         """
         self.failure = self.last_failure = failure
         self.has_all_logs = False
@@ -155,7 +155,7 @@ class LogDir:
 
     @disk_access
     def is_rewritten(self) -> None:
-        """Remove the marker of a failed sync after all data that may be lost has been rewritten."""
+        """Remove the file that marks a failed sync, after all data that the sync may have lost was written again."""
         self._files.remove(f"{self.path}/{file_names.SYNC_FAILED}")
 
     @disk_access
@@ -197,11 +197,12 @@ class LogDir:
             self._gone.add(topic_partition)
 
     def begin_log(self, topic_partition: TopicPartition) -> bool:
-        """Return True if the checkpoints may hold entries of an earlier log with the name of a new log.
+        """Return True if the checkpoint files may still list an earlier log with the same name as the new log.
 
-        The new log must then take no records before `checkpoint_anew` has removed these entries.
+        The new log must then refuse appends until `checkpoint_anew` has removed the entries of the earlier log.
         """
-        is_gone = topic_partition in self._gone  # Read `_gone` first, because a thread may clear it meanwhile.
+        # `_gone` is read before `_written`, because a thread may clear `_gone` in between.
+        is_gone = topic_partition in self._gone
         is_known = is_gone or any(topic_partition in offsets for offsets in self._written.copy().values())
         if is_known:
             self._begun.add(topic_partition)
@@ -212,9 +213,9 @@ class LogDir:
         return self._written.get(file_name, {}).get(topic_partition, 0)
 
     def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
-        """Return calls that write the checkpoints, to be run in a thread.
+        """Return functions that each write one of the checkpoint files; the caller runs them in a thread.
 
-        The calls raise StorageError if the disk fails or the log dir is offline.
+        The functions raise StorageError if the disk fails or the log dir is offline.
         """
         calls = (
             self.checkpoint_recovery_points,
@@ -226,7 +227,7 @@ class LogDir:
         return [partial(self._call_online, call) for call in calls]
 
     def _call_online(self, call: Callable[[], None]) -> None:
-        """Run `call`, or raise the failure of an offline log dir, whose logs may not be loaded yet."""
+        """Run `call`, or raise the failure if the log dir is offline, because the checkpoints would lack its logs."""
         if (failure := self.failure) is not None:
             raise failure
         call()
@@ -269,7 +270,7 @@ class LogDir:
         self._checkpoint_log_starts()
 
     def _lower_high_watermarks(self) -> None:
-        """Lower high watermarks to the ends of truncated logs; drop entries of deleted logs whose name is reused."""
+        """Lower the checkpointed high watermarks of truncated logs; drop those of deleted logs with reused names."""
         with self._writing:
             begun, logs = self._begun.copy(), self.logs.copy()
             offsets = self._written.get(file_names.HIGH_WATERMARKS, {})
@@ -293,14 +294,14 @@ class LogDir:
     def checkpoint_clean_offsets(self) -> None:
         """Write the offset up to which each log is compacted, if it has changed. Raises StorageError.
 
-        The next round looks for new keys only above this offset, so truncating a log must lower the stored offset.
+        The next compaction maps only the keys above this offset, so truncating a log must lower the stored offset.
         """
         self._checkpoint_if_changed(file_names.CLEAN_OFFSETS, lambda log: log.compaction.clean_until)
 
     def _checkpoint_synced_logs(self) -> None:
         """Write the list of logs that acknowledge only synced records, if it has changed. Raises StorageError.
 
-        Afterwards, the logs that are not in the list may acknowledge unsynced records.
+        A log that is not in the list may acknowledge unsynced records only after the list has been written.
         """
         before = self._written.get(file_names.SYNCED_LOGS, {})
         now = self._checkpoint_if_changed(
@@ -312,7 +313,7 @@ class LogDir:
     def _checkpoint_if_changed(
         self, file_name: str, offset_of: Callable[[Log], int | None]
     ) -> Mapping[TopicPartition, int]:
-        """Write the current offsets to a checkpoint, unless it has them already; return the offsets."""
+        """Write the current offset of each log to a checkpoint file, unless the file has them; return the offsets."""
         with self._writing:
             offsets = self._offsets_to_write(file_name, offset_of)
             if offsets != self._written.get(file_name, {}):
@@ -320,9 +321,9 @@ class LogDir:
         return offsets
 
     def take_clean_offsets(self) -> list[Log]:
-        """Read from the checkpoint up to which offset each loaded log is compacted. Raises StorageError.
+        """Set the `clean_until` of each loaded log from the checkpoint. Raises StorageError.
 
-        Returns the logs that end below their checkpointed offset. These logs take no appends before the checkpoint has
+        Returns the logs that end below their checkpointed offset. These logs refuse appends until the checkpoint has
         been rewritten.
         """
         offsets = self.offsets(file_names.CLEAN_OFFSETS).items()
@@ -345,7 +346,7 @@ class LogDir:
         self._written[file_name] = offsets
 
     def _check_complete(self) -> None:
-        """Raise the failure of a log dir that went offline after the write began, because some logs may be missing."""
+        """Raise the failure if the log dir went offline during the write, because the checkpoint may lack logs."""
         if (failure := self.failure) is not None and not self.has_all_logs:
             raise failure
 
@@ -370,7 +371,7 @@ class LogDir:
     def take_clean_mark(self, last: LastIncarnation) -> int | None:
         """Read and remove the clean shutdown marker; return the time of the clean shutdown (ns), or None.
 
-        Sets `was_clean`, and whether unsynced records may be lost. A marker of another run of the broker is ignored,
+        Sets `was_clean` and `may_lack_unsynced`. A marker is ignored if its broker epoch is not in `last.mark_epochs`,
         because the disk may be an older copy.
         """
         found_ns = self._take_clean_mark(last)

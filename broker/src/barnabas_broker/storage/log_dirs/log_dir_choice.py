@@ -51,7 +51,7 @@ class LogDirChoice:
     def choose(self, topic_partition: TopicPartition) -> LogDir:
         """Return the preferred log dir if it is online, or else the log dir that `log.dirs.placement` selects.
 
-        The preference is dropped. Raises ApiError if no log dir is online.
+        Removes the preference in both cases. Raises ApiError if no log dir is online.
         """
         online = [log_dir for log_dir in self._log_dirs if log_dir.is_online]
         wished = self._wishes.pop(topic_partition, None)

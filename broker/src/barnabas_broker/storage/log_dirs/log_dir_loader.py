@@ -91,7 +91,7 @@ class LogDirLoader:
         log_dir.has_all_logs = True
         for log in log_dir.take_clean_offsets():
             self._truncated.add(log)
-        # Damaged logs have not been rewritten, so the marker file of a failed sync has to stay.
+        # After a failed sync, damaged logs were not written again, so the marker file of the failure has to stay.
         self._write_what_is_found(log_dir, is_rewritten=not log_dir.damaged)
         on_progress(LoadProgress(log_dir.path, len(found), len(found), recovered_bytes))
         after = "a clean shutdown" if clean_shutdown_ns is not None else "a crash, or at the first start of the broker"
@@ -102,9 +102,9 @@ class LogDirLoader:
     def _write_what_is_found(self, log_dir: LogDir, *, is_rewritten: bool) -> None:
         """Write the checkpoints of the loaded logs; if the disk is full, they are written later.
 
-        Truncated logs take no appends before the checkpoints are written. With `is_rewritten`, the marker file of a
-        failed sync is removed. The start of the broker continues on a full disk, because retention and deletions can
-        free space.
+        Truncated logs refuse appends until the checkpoints are written. A full disk does not stop the start of the
+        broker, because retention and deletions can free space. `is_rewritten` is True if no log is damaged, so that all
+        data was written again after a failed sync; the file that marks the failed sync is then removed.
         """
         try:
             log_dir.checkpoint_clean_offsets()
@@ -137,11 +137,11 @@ class LogDirLoader:
             log_dir.damaged[place.topic_partition] = error
 
     def _is_of_a_topic(self, log: Log) -> bool:
-        """True if the log belongs to a topic; otherwise its directory is removed or renamed to `-stray`.
+        """Return True if the log belongs to a topic; remove or set aside the directory of any other log.
 
         An empty directory is removed, because it is left over from a failed creation, and another log dir may have the
         log. A log without records needs no topic id, because any topic of that name can use it. A log with records and
-        without a topic id becomes stray, unless its name identifies the topic.
+        without a topic id is renamed to `-stray`, unless its name identifies the topic.
         """
         if log.topic_id is None and self._is_removed(log):
             return False

@@ -19,7 +19,7 @@ def online_log(log_dirs: Iterable[LogDir], topic_partition: TopicPartition) -> L
 
 
 def kept_by(log_dirs: Iterable[LogDir], log: Log) -> Kept:
-    """Return which of the records acknowledged before this start a log still has."""
+    """Return a `Kept`: whether the log may have lost records that were acknowledged before it was loaded."""
     log_dir = next(each for each in log_dirs if each.path == log.log_dir)
     return log_dir.kept.of(log.topic_partition, log.log_end_offset)
 

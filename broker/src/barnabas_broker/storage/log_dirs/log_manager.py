@@ -1,7 +1,7 @@
-"""The logs of a broker in all its log dirs. A failed log dir does not stop the others.
+"""The logs of a broker in all its log dirs. If a log dir fails, the others stay in use.
 
-Methods that block or run in a thread say so; all other methods run on the event loop. Some return blocking calls for a
-thread. The timers of the application call the methods for periodic work.
+Methods that block or run in a thread say so; all other methods run on the event loop. Some methods return functions
+that block and that the caller runs in a thread. The timers of the application call the methods for periodic work.
 """
 
 import logging
@@ -51,7 +51,10 @@ class LogManagerSettings(NamedTuple):
 
 
 class LogManager:
-    """The logs of a broker. `config_of` returns a topic's settings by its name; `identity` owns the log dirs."""
+    """The logs of a broker. `config_of` returns a topic's settings by its name.
+
+    `identity` is the cluster id and node id that must be in the meta.properties of each log dir.
+    """
 
     def __init__(
         self,
@@ -236,9 +239,10 @@ class LogManager:
     ) -> Log:
         """Create a log in `log_dir` (a path), or in the preferred log dir, or else by `log.dirs.placement`.
 
-        The log of another topic with the same name is renamed to `-stray`. A new log may take no appends before the
-        checkpoints are rewritten (`truncated_logs`). Raises StorageError if the disk fails, or if the log exists but
-        could not be loaded. Raises ApiError if no log dir can take the log.
+        The log of another topic with the same name is renamed to `-stray`. The new log refuses appends until the
+        checkpoints are rewritten (`truncated_logs`), if they may list an earlier log with the same name or if
+        `flush.messages` is 1. Raises StorageError if the disk fails, or if the log exists but could not be loaded.
+        Raises ApiError if no log dir can take the log.
         """
         damage = self.damage_of(topic_partition)
         if damage is not None:
@@ -285,14 +289,14 @@ class LogManager:
             self._environment.trash.add(log.directory, self._clock.now_ms() + log.config.file_delete_delay_ms)
 
     def _delete_damaged(self, topic_partition: TopicPartition) -> None:
-        """Delete a damaged log, because a later log with the same name must not find its files."""
+        """Delete the files of a damaged log, so that they are not loaded as a later log with the same name."""
         for log_dir in [each for each in self.log_dirs if topic_partition in each.damaged]:
             deleted = marked_directory(self._environment, log_dir.path, topic_partition, file_names.DELETED_DIR)
             log_dir.rename_damaged(topic_partition, deleted)
             self._environment.trash.add(deleted, self._clock.now_ms())
 
     def fail_dir(self, error: StorageError) -> set[TopicPartition]:
-        """Take the log dir of `error` offline, and return its partitions.
+        """Take the log dir in which `error` occurred offline, and return the partitions whose logs are in the log dir.
 
         Return an empty set if the log dir was offline already, or if the same error has been reported before.
         """
@@ -328,7 +332,7 @@ class LogManager:
             self.strays.set_aside(log_dir.logs.pop(topic_partition), "another log dir has a new log of the partition")
 
     def due_deletions(self, now_ms: int) -> list[str]:
-        """Return the paths to delete now, and forget them; the caller passes them to `remove_files`."""
+        """Return the paths whose deletion is due, and drop them from the list; the caller calls `remove_files`."""
         return self._environment.trash.take(now_ms)
 
     def remove_files(self, paths: Sequence[str]) -> None:
@@ -352,7 +356,7 @@ class LogManager:
         return log_dirs[0].checkpointed(file_names.HIGH_WATERMARKS, topic_partition) if log_dirs else 0
 
     def checkpoint_calls(self, high_watermark_of: HighWatermarkOf) -> list[Callable[[], None]]:
-        """Return calls that write the checkpoints, to be run in a thread."""
+        """Return functions that each write one checkpoint file of a log dir; the caller runs them in a thread."""
         return [call for each in self.log_dirs if each.is_online for call in each.checkpoint_calls(high_watermark_of)]
 
     def checkpoint(self, high_watermark_of: HighWatermarkOf) -> None:

@@ -33,7 +33,7 @@ class ReplicaMove:
         self._files: dict[Segment, LogFile] = {}
         self._sealed: set[Segment] = set()
         self._unindexed: dict[Segment, None] = {}
-        """The copied segments whose indexes `sync` still has to copy."""
+        """The copied segments whose indexes are not copied yet; `sync` copies them."""
         self._synced_bytes: dict[Segment, int] = {}
         """The number of synced bytes in the copy of each segment."""
         self._truncations = log.segments.truncations
@@ -100,7 +100,7 @@ class ReplicaMove:
             self._environment.files.write_atomically(f"{self.directory}/{name}", data, sync=True)
 
     def _write_topic_id(self) -> None:
-        """Write the topic id from memory, because the log's own directory may lack the id on a full disk."""
+        """Write `log.topic_id` to the new directory. The current directory may lack the file, if its disk was full."""
         if self.log.topic_id is not None:
             data = encode_partition_metadata(self.log.topic_id)
             self._environment.files.write_atomically(
@@ -127,8 +127,8 @@ class ReplicaMove:
     def sync(self) -> None:
         """Sync all copied data and copy the indexes. Runs in a thread, between calls of `copy`.
 
-        Retention or compaction may remove a segment during the call; the next `copy` removes the segment's copy. A
-        missing file is no error after `abandon`, which deletes the copy.
+        If retention or compaction removes a segment during the call, the next `copy` removes the segment's copy. After
+        `abandon`, which deletes the copy, missing files are ignored.
         """
         try:
             self._sync_copies()
@@ -179,9 +179,10 @@ class ReplicaMove:
         return moved
 
     def _go_back(self, home: str) -> None:
-        """Rename the log back to its own name. If the disk fails, the copy is kept and the log counts as deleted.
+        """Rename the log from its `-delete` name back to its own name.
 
-        Raises LogDirFailed if the disk fails or is full, because a deleted log must take no more records.
+        If the rename fails, the copy is kept and the log counts as deleted. Raises LogDirFailed in this case, even if
+        the disk is only full, so that the log dir goes offline and the deleted log gets no more records.
         """
         self.is_kept = True
         try:

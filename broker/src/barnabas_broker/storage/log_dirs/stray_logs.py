@@ -1,8 +1,8 @@
 """Stray logs, which are not served because the metadata lacks their topics.
 
-A log of an unknown topic keeps its directory until the metadata has the topic's document again, or the tombstone that
-allows the deletion. If another log needs the directory's name, the stray log is renamed to `-stray`, and the broker
-does not use it again by itself: `docs/explanation/storage-guarantees.md` says what to do.
+The directory of a stray log stays until the metadata has the topic again, or the tombstone of a deleted topic, which
+allows the deletion of the log. If another log needs the directory's name, the stray log is renamed to `-stray`. The
+broker never uses a renamed log again by itself: `docs/explanation/storage-guarantees.md` says what to do.
 """
 
 import logging
@@ -26,7 +26,7 @@ _DELETE_DELAY_MS: Final = 60_000
 
 
 class StrayLog(NamedTuple):
-    """A stray log. After a restart, a long topic name is shortened as in the name of the directory."""
+    """A stray log. After a restart, its topic name comes from the directory name, which shortens long topic names."""
 
     topic_partition: TopicPartition
     topic_id: UUID | None

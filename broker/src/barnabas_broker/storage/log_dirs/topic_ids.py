@@ -20,7 +20,10 @@ _logger: Final = logging.getLogger(__name__)
 
 
 class TopicIds:
-    """The topic ids of logs. `only_topic` returns the id of the only topic that ever had a name, or None."""
+    """The topic ids of logs.
+
+    `only_topic` returns the id of the topic with a name, or None if an earlier topic may have had the name.
+    """
 
     def __init__(self, only_topic: Callable[[str], UUID | None]) -> None:
         self._only_topic = only_topic
@@ -64,16 +67,17 @@ class TopicIds:
         self._unsynced[log] = None
 
     def take_unsynced(self, log_dir: str) -> list[Log]:
-        """Return the logs of a log dir whose topic ids must be synced with `sync_call`, and forget them."""
+        """Return the logs of a log dir whose topic ids must be synced with `sync_call`, and clear the list of these."""
         unsynced = [log for log in self._unsynced if log.log_dir == log_dir]
         for log in unsynced:
             del self._unsynced[log]
         return unsynced
 
     def sync_call(self, log: Log) -> Callable[[], None]:
-        """Return a call that syncs the topic id of a log, to be run in a thread.
+        """Return a function that syncs the topic id file of a log; the caller runs it in a thread.
 
-        Both this method and the returned call raise StorageError. After DiskFull, a later `sync_call` writes the id.
+        Both this method and the returned function raise StorageError. If an id was not written because the disk was
+        full, this method writes the id first.
         """
         if log in self._unwritten and log.topic_id is not None:
             _write(log, log.topic_id)
