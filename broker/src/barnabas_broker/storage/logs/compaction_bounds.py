@@ -1,14 +1,18 @@
-"""The progress of compaction in one log."""
+"""The progress of compaction in one log, as offsets."""
 
 
 class CompactionBounds:
-    """The offset below which a log has been compacted, and the offset below which superseded records may be missing."""
+    """The offsets below which compaction has, or may have, removed records of a log.
+
+    The segments below `clean_until` are compacted. Below `superseded_until`, an unfinished compaction or a leader may
+    have removed records, too.
+    """
 
     __slots__ = ("clean_until", "superseded_until")
 
     def __init__(self) -> None:
         self.clean_until: int | None = None
-        """The end offset of the last finished round of compaction; None if there was none."""
+        """The end offset of the log's last finished compaction; None if there was none."""
         self.superseded_until = 0
         """The offset below which compaction, on this broker or on a leader, may have removed records.
 
@@ -21,15 +25,15 @@ class CompactionBounds:
         return max(self.superseded_until, self.clean_until or 0)
 
     def superseded_below(self, offset: int) -> None:
-        """Note that compaction may have removed records that are superseded by newer ones below `offset`."""
+        """Record that compaction may have removed records whose newer records with the same keys are below `offset`."""
         self.superseded_until = max(self.superseded_until, offset)
 
     def ended(self, offset: int) -> None:
-        """Set the end offset of the last finished round of compaction, in this run or an earlier one."""
+        """Set the end offset of the log's last finished compaction, possibly before the broker's last start."""
         self.clean_until = offset
 
     def lower_to(self, log_end_offset: int) -> bool:
-        """Lower both offsets to the log's end; return True if `clean_until` in the checkpoint may be too high then."""
+        """Lower both offsets to the new log end; return True if `clean_until` in the checkpoint may be too high now."""
         self.superseded_until = min(log_end_offset, self.superseded_until)
         is_lowered = self.clean_until is not None and log_end_offset < self.clean_until
         if is_lowered:

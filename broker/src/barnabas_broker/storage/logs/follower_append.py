@@ -1,4 +1,4 @@
-"""The append of a follower's fetched batches, unchanged and many in one write."""
+"""The append of the batches that a follower has fetched. Batches stay unchanged; one write appends many of them."""
 
 from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.logs.fetched_batches import AppendPosition, fetched_batches, has_gap
@@ -15,10 +15,10 @@ def append_as_follower(
 ) -> int:
     """Append the complete batches that the leader sent, and return their size in bytes (see `fetched_batches`).
 
-    Compaction on the leader may have removed records whose newer records are below the leader's high watermark. The
-    log keeps this high watermark in `compaction`: a later truncation below it empties the log, because older records of
-    some keys are missing. An in-sync replica is never truncated that far. A crash of the broker loses this high
-    watermark (`docs/explanation/storage-guarantees.md`).
+    Compaction on the leader may have removed records, if newer records with the same keys are below the leader's high
+    watermark. After a gap in the offsets, the log keeps this high watermark in `compaction`: a later truncation below
+    it empties the log, because some keys would be left without a record. An in-sync replica is never truncated that
+    far. A crash of the broker loses this high watermark (`docs/explanation/storage-guarantees.md`).
 
     Raises ApiError CORRUPT_MESSAGE before any change if a batch does not continue the log, and another ApiError while a
     truncation is incomplete. After a StorageError the log has only the batches before the failed write.
@@ -75,7 +75,7 @@ def _append_rolling(
 
 
 def _roll_to(log: Log, header: BatchHeader, now_ms: int) -> None:
-    """Roll a segment at the log's end, even if compaction has removed the offsets before the next batch.
+    """Roll a segment at the log end offset, even if the next batch has a higher offset after compaction on the leader.
 
     Recovery compares the end of a segment with the base offset of the next segment, to see whether records were lost.
     If the batch is too far ahead for an index entry, the new segment begins with the batch, and all records before it

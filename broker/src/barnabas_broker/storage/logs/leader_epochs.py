@@ -26,7 +26,10 @@ UNKNOWN: Final = (-1, -1)
 
 
 class FoundEpoch(NamedTuple):
-    """An epoch found by recovery. It began between `start_min` and its first remaining batch at `start_max`."""
+    """An epoch that recovery has found in the batches, with the bounds of its start offset.
+
+    `start_max` is the offset of its first remaining batch. The epoch began at `start_min` or later.
+    """
 
     epoch: int
     start_min: int
@@ -57,9 +60,10 @@ class LeaderEpochs:
         self._set([])
         self._saving = Lock()
         self._begun = self._done = self._cleared = self._abandoned = 0
-        """The numbers of four saves: the last begun, the last written, the last before `clear` and before `abandon`.
+        """The numbers of four saves of the checkpoint.
 
-        A save is skipped if its number is at most one of the last three numbers.
+        They are the last save begun, the last one written, the last one begun before `clear`, and the last one begun
+        before `abandon`. A save is skipped unless its number is above the last three numbers.
         """
 
     def moved_to(self, directory: str) -> None:
@@ -67,7 +71,7 @@ class LeaderEpochs:
         self._path = f"{directory}/{file_names.LEADER_EPOCHS}"
 
     def _set(self, entries: list[EpochStart]) -> None:
-        """Set all entries, and the latest epoch, which is -1 if there is none."""
+        """Replace all epochs, and set the latest epoch (-1 without epochs)."""
         self._entries = entries
         self.latest_epoch = entries[-1].epoch if entries else -1
 
@@ -113,7 +117,10 @@ class LeaderEpochs:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Begin `epoch` at `start_offset`, unless it is the latest epoch; forget later epochs and start offsets."""
+        """Begin `epoch` at `start_offset`, unless it is the latest epoch.
+
+        Remove the epochs that are not below `epoch`, or do not begin below `start_offset`.
+        """
         if epoch == self.latest_epoch or epoch < 0:
             return
         kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
@@ -136,7 +143,7 @@ class LeaderEpochs:
         self._set([entry for entry in self._entries if entry.start_offset < end_offset])
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget the epochs that end at or before `start_offset`, and let the epoch of `start_offset` start there."""
+        """Remove the epochs that end at or before `start_offset`; the epoch that has this offset begins at it now."""
         first = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset) - 1
         if first >= 0:
             self._set([EpochStart(self._entries[first].epoch, start_offset), *self._entries[first + 1 :]])
@@ -152,11 +159,15 @@ class LeaderEpochs:
         self._saved = []
 
     def abandon(self) -> None:
-        """Cancel the saves in progress, because another object owns the checkpoint from now on."""
+        """Cancel the saves in progress, because another `LeaderEpochs` writes the checkpoint from now on."""
         self._abandoned = self._begun
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest known epoch up to `epoch` and its end offset; (-1, -1) if no known epoch is as high."""
+        """Return the largest known epoch that is at most `epoch`, and its end offset.
+
+        If all known epochs are larger, `epoch` is returned with the start offset of the first known epoch. If `epoch`
+        is above the latest epoch, or no epoch is known, (-1, -1) is returned.
+        """
         if epoch < 0 or not self._entries or epoch > self.latest_epoch:
             return UNKNOWN
         if epoch == self.latest_epoch:
@@ -171,9 +182,10 @@ class LeaderEpochs:
         return self._entries[following - 1].epoch if following else -1
 
     def save_call(self) -> Callable[[], None] | None:
-        """Return a save to run in a thread before the recovery point moves; None if the checkpoint is up to date.
+        """Return a function that writes the checkpoint, or None if the checkpoint is up to date.
 
-        The save raises OSError. Several saves may run at the same time; an older save never replaces a newer one.
+        A thread must run the function before the recovery point is raised. The function raises OSError. Several of
+        these functions may run at the same time; an older one never replaces the checkpoint of a newer one.
         """
         if self._entries == self._saved:
             return None

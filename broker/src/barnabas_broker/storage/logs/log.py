@@ -81,7 +81,7 @@ class Log:
         self.directory = place.directory
         self.log_start_offset, self.log_end_offset, recovery_point = offsets
         self.high_watermark = self.log_start_offset
-        """The end of the records that are committed, as far as this replica knows."""
+        """The high watermark as this replica knows it: all records below this offset are committed."""
         self._environment = environment
         self.files: FileSystem = environment.files
         self.segments = Segments(segments)
@@ -106,12 +106,12 @@ class Log:
             self._mark_unflushed()
 
     def promises_synced(self, *, before: bool) -> bool:
-        """True if the log acknowledges only synced records, from now on too, so that a checkpoint may list the log.
+        """True if the log acknowledges only synced records and continues to do so; a checkpoint may then list the log.
 
         `before` is True if the checkpoint already lists the log. A thread calls this method, while the event loop may
-        raise `flush.messages`. This method calls `LogSyncs.promise` before it reads `flush.messages`, and the event
-        loop sets `flush.messages` before it reads the flag that `promise` sets, so at least one of the two sees the
-        other's change.
+        raise `flush.messages`. The thread sets a flag (`LogSyncs.promise`) before it reads `flush.messages`, and the
+        event loop sets `flush.messages` before it reads the flag. At least one of the two therefore sees the change of
+        the other.
         """
         if self.config.flush_messages != 1:
             return False
@@ -144,7 +144,7 @@ class Log:
         return self.known_producers.load(self.log_start_offset, self.log_end_offset)
 
     def await_sync(self, offset: int) -> None:
-        """Request a sync because of `flush.messages`; acknowledge nothing from `offset` on before the sync."""
+        """Request a sync because of `flush.messages`; records from `offset` on are acknowledged only after the sync."""
         self.syncs.wait_from(offset)
         self._environment.sync_due(self)
 
@@ -204,14 +204,16 @@ class Log:
         latest_epoch = epochs.latest_epoch
         for header in headers:
             if header.leader_epoch != latest_epoch:
-                epochs.assign(header.leader_epoch, end_offset)  # Compaction may have removed the epoch's first batches.
+                # The epoch begins at the end of the last batch, because compaction may have removed its first batches.
+                epochs.assign(header.leader_epoch, end_offset)
                 latest_epoch = header.leader_epoch
             end_offset = header.last_offset + 1
             if header.producer_id >= 0:
                 if header.attributes & CONTROL_BIT:
                     controls = controls or control_batches(run, headers)
                     record_control(producers, self.segments.active, next(controls), header)
-                    producers.transactions.stable_until(high_watermark)  # This call forgets ended transactions.
+                    # The call is made to forget transactions whose markers are below the high watermark.
+                    producers.transactions.stable_until(high_watermark)
                 else:
                     producers.record(header, header.base_offset, header.max_timestamp_ms)
 
@@ -228,9 +230,9 @@ class Log:
     def read(self, offset: int, length_max: int, offset_max: int, *, at_least_one_batch: bool) -> FileSlice | None:
         """Return up to `length_max` bytes: the batch with `offset` and later ones, until a batch ends at `offset_max`.
 
-        The last batch may be incomplete, as in Kafka; the first is complete. Returns None if there is no batch yet, or
-        if the first batch is longer than `length_max` and not `at_least_one_batch`. Raises ApiError
-        OFFSET_OUT_OF_RANGE.
+        The last batch may be cut off, as in Kafka. A first batch that is longer than `length_max` is returned whole if
+        `at_least_one_batch` is True; otherwise None is returned. Returns None also if there is no batch yet. Raises
+        ApiError OFFSET_OUT_OF_RANGE.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise ApiError(
@@ -297,7 +299,7 @@ class Log:
             self.files.sync_dir(self.directory)
 
     def recovered(self, recovery_point: int, end_offset: int, epochs: list[FoundEpoch]) -> None:
-        """Set the end and the epochs of the log that recovery has found, and load the producers."""
+        """Set the log end offset and the leader epochs that recovery has found, and load the producers."""
         self.syncs.recovered(min(recovery_point, self.log_end_offset), end_offset)
         self.log_end_offset = end_offset
         self.epochs.load(self.log_start_offset, recovery_point, self.segments)
@@ -311,7 +313,7 @@ class Log:
     def ends_at(self, offset: int) -> None:
         """Lower all offsets of the log to its new end, and drop caches.
 
-        If a checkpoint may have a higher offset, the log takes no appends until the checkpoints are rewritten.
+        If a checkpoint may have a higher offset, the log refuses appends until the checkpoints are rewritten.
         """
         lowered = offset < self.log_start_offset
         lowered |= self.syncs.end_at(offset, self.log_end_offset)
@@ -326,7 +328,11 @@ class Log:
             self._environment.truncated(self)
 
     def await_checkpoint(self) -> None:
-        """Take no appends until the checkpoints are rewritten, because they may list an earlier log of its name."""
+        """Refuse appends until the checkpoints are rewritten.
+
+        The checkpoints may list an earlier log with the same name, or not yet list this log as one with only synced
+        records.
+        """
         self.known_producers.hold_back(until_checkpointed=True)
         self._environment.truncated(self)
 
@@ -341,7 +347,10 @@ class Log:
 
     @disk_access
     def producer_replay(self) -> ProducerReplay:
-        """Return the replay that a thread has to run before the truncated log takes appends (`truncated_logs`)."""
+        """Return an object that rebuilds the producers of a truncated log from its batches.
+
+        A thread has to call `run` of the object before the log accepts appends again (`truncated_logs`).
+        """
         return self.known_producers.replay(self.log_dir, self.directory, self.log_start_offset, self.log_end_offset)
 
     @disk_access

@@ -27,7 +27,7 @@ def close_logs(logs: Sequence[Log]) -> None:
 
 @disk_access
 def _closing_job(log: Log) -> FlushJob | None:
-    """Write the index entries and a producer snapshot; return the job that syncs the log, or None if it is synced."""
+    """Write the index entries and a producer snapshot; return a job that syncs the log, or None if all is synced."""
     write_pending(log)
     return log.syncs.closing_job(log.log_end_offset)
 

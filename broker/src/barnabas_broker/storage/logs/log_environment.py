@@ -32,8 +32,11 @@ class LogEnvironment:
     """The logs that have rolled a segment or have a `flush.ms`; no other log can be due for a sync."""
     producer_count: ProducerCount = field(default_factory=ProducerCount)
     truncated: Callable[[TruncatedLog], object] = complete_truncation
-    """A callback for a log that takes no appends until its truncation is complete (`truncated_logs`)."""
+    """A function to call with each log that refuses appends until its truncation is complete (`truncated_logs`)."""
     disk_threads: DiskThreads = field(default_factory=DiskThreads)
     """The threads for blocking disk calls, by log dir."""
     sync_due: Callable[[UnsyncedLog], object] = sync_now
-    """A callback for a log that has reached `flush.messages`; each append calls it until the records are synced."""
+    """A function to call with a log that has reached `flush.messages`.
+
+    Each append calls it until the records are synced.
+    """

@@ -82,21 +82,22 @@ def _has_earlier(place: LogPlace) -> bool:
 
 
 def _superseded_until(log: Log, place: LogPlace) -> int:
-    """Return the offset up to which an interrupted round of compaction may have removed superseded records.
+    """Return the offset below which an interrupted compaction may have removed superseded records.
 
     Compaction removes a record only if the newer record of its key is below the checkpointed high watermark. A later
-    truncation below the returned offset empties the log; no in-sync replica is truncated that far.
+    truncation below the returned offset could remove the newer records, too, so it empties the log. No in-sync replica
+    is truncated that far.
     """
     active_base = log.segments.active.base_offset
     return active_base if place.high_watermark is None else min(place.high_watermark, log.log_end_offset)
 
 
 def _first_segment(environment: LogEnvironment, place: LogPlace, now_ms: int) -> Segment:
-    """Return a segment at offset 0 whose files are created at the first append, because many partitions stay empty.
+    """Return a segment at offset 0 for a log without files.
 
-    The checkpointed offsets of a log without files are not used: they belong to an earlier log with the same name, or a
-    power failure has lost the files. A log that began at a checkpointed offset would count as having all earlier
-    records.
+    The segment's files are created at the first append, because many partitions stay empty. The checkpointed offsets
+    are not used: they belong to an earlier log with the same name, or a power failure has lost the files. A log that
+    begins at a checkpointed offset would count as having all earlier records.
     """
     return Segment(environment, place.directory, 0, place.config, SegmentSizes(0, None, None, now_ms))
 
@@ -166,7 +167,10 @@ def _follows(segment: Segment, end_offset: int) -> bool:
 
 
 def _rewrite(log: Log) -> None:
-    """Rewrite all unsynced data, because after a failed sync the kernel counts lost pages as written."""
+    """Write all unsynced data again.
+
+    After a failed sync, the kernel counts the lost pages as written, so another sync would skip them.
+    """
     recovery_point = log.syncs.recovery_point
     for segment in log.segments.starting_at(recovery_point):
         found = segment.find(recovery_point)

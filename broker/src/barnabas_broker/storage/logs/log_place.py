@@ -1,4 +1,4 @@
-"""The place of a log on the disk."""
+"""The log dir and the directory of a log."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,7 +7,7 @@ from barnabas_core.config.log_config import LogConfig
 from barnabas_core.topic_partition import TopicPartition
 
 TOUCHED_BY_NO_ONE: Final = 2**63 - 1
-"""The `clean_shutdown_ns` of a log whose files are known to be in the state of a clean shutdown."""
+"""The `clean_shutdown_ns` of a log that needs no recovery: a new log, or a copy that was synced completely."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,6 @@ class LogPlace:
     high_watermark: int | None = None
     """The high watermark; None if the checkpoint does not have the log."""
     is_promised: bool = False
-    """True if the checkpoint says that the log acknowledged only synced records."""
+    """True if the checkpoint of the logs that acknowledge only synced records lists the log."""
     has_failed: bool = False
     """True if a sync in the log dir has failed. A later sync skips the failed pages, so the data must be rewritten."""

@@ -6,7 +6,10 @@ from barnabas_broker.storage.segments.segments import Segments
 from barnabas_broker.wire.parts import FileSlice
 
 _TAILS_KEPT: Final = 8
-"""The number of recent log ends whose positions are kept, so that a consumer at the log's end needs no lookup."""
+"""The number of recent log end offsets whose file positions are cached.
+
+A consumer at the log's end then needs no index lookup.
+"""
 
 
 class LogReader:
@@ -19,7 +22,7 @@ class LogReader:
         self._tails: dict[int, int] = {}
 
     def forget_tails(self) -> None:
-        """Forget the positions of log ends, because a roll or truncation has made them invalid."""
+        """Forget the cached file positions of log end offsets, because a roll or truncation has made them invalid."""
         self._tails.clear()
 
     def read(

@@ -1,4 +1,4 @@
-"""The syncs of a log: its recovery point, and the records that have to be synced before they are acknowledged."""
+"""The recovery point of a log, the jobs that sync the log, and the records to sync before they are acknowledged."""
 
 from collections.abc import Callable
 from functools import partial
@@ -66,13 +66,13 @@ class LogSyncs:
         self.unsynced_from: int | None = None
         """The first offset that must be synced before its record is acknowledged; None if no sync is required."""
         self.due_at = recovery_point
-        """The lowest end offset of an append that must be synced before it is acknowledged."""
+        """An append that ends at this offset or later must be synced before it is acknowledged."""
         self.was_recovered = False
         """True if the log was loaded after a crash, in which case its last truncation may be unsynced."""
         self._flush_messages = self._flush_ms = LONG_MAX
         self._is_promised = place.is_promised
         self._synced_segment: Segment | None = None
-        """The segment that was active when the last sync of an active segment began; None while no sync is running."""
+        """The segment that was active when a running sync of the segment began; None if there is no such sync."""
         self._under_way = self._flushed_ms = self._renames = 0
 
     def configure(self, config: LogConfig) -> None:
@@ -88,30 +88,34 @@ class LogSyncs:
     def _bound(self) -> None:
         """Compute `due_at`. The first records of a log are always synced before they are acknowledged.
 
-        A log that is empty after a power failure has therefore lost no acknowledged record. A log that was emptied
-        counts as new, because a power failure may lose the name of its first segment.
+        A log that is empty after a power failure has therefore lost no acknowledged record. The rule also applies to a
+        log that was emptied, because a power failure may lose the directory entry of its new first segment.
         """
         is_bound = self._is_promised or self.recovery_point <= self._segments.first.base_offset
         self.due_at = self.recovery_point + (1 if is_bound else self._flush_messages)
 
     def promise(self) -> None:
-        """Sync all records before they are acknowledged, because a checkpoint lists the log, or may list it soon."""
+        """Sync all records before they are acknowledged, from now on.
+
+        The checkpoint of the logs that acknowledge only synced records lists the log, or may list it soon.
+        """
         self._is_promised = True
         self._bound()
 
     def withdraw_promise(self) -> None:
-        """Sync records only as `flush.messages` requires, because the checkpoint no longer lists the log.
+        """Sync records only as `flush.messages` requires, from now on.
 
-        Called in a thread; the next sync updates `due_at`.
+        The checkpoint of the logs that acknowledge only synced records no longer lists the log. Called in a thread; the
+        next sync updates `due_at`.
         """
         self._is_promised = False
 
     def after_crash(self) -> None:
-        """Note that the log is loaded after a crash."""
+        """Record that the log is being loaded after a crash."""
         self.was_recovered = True
 
     def wait_from(self, offset: int) -> None:
-        """Acknowledge nothing from `offset` on before the next sync."""
+        """Acknowledge no record from `offset` on before the next sync has ended."""
         if self.unsynced_from is None:
             self.unsynced_from = offset
 
@@ -148,7 +152,10 @@ class LogSyncs:
         return self._segments.truncations > 0 or self.was_recovered
 
     def _unsynced_segments(self) -> list[Segment]:
-        """Return the unsynced segments, and a segment that may have an unsynced truncation at the recovery point."""
+        """Return the segments with unsynced data.
+
+        The segment that ends at the recovery point is included if its truncation may be unsynced.
+        """
         return self._segments.starting_at(self.recovery_point - 1 if self._may_be_cut else self.recovery_point)
 
     def due_flush(self, log_end: int, now_ms: int) -> FlushJob | None:
@@ -161,7 +168,10 @@ class LogSyncs:
         return self.flush_job(min(self._segments.active.base_offset, log_end))
 
     def flushed(self, job: FlushJob, log_end: int) -> None:
-        """Raise the recovery point after the job has run, unless the log was truncated or renamed meanwhile."""
+        """Raise the recovery point after `job` has run.
+
+        The recovery point stays if the log was truncated or renamed after the job was created.
+        """
         self._ended(log_end)
         if (job.truncations, job.renames) == (self._segments.truncations, self._renames):
             self.synced_until(job.recovery_point, log_end)
@@ -180,14 +190,17 @@ class LogSyncs:
         return self._job((*before, *calls, partial(self._files.sync_dir, self.directory)), log_end)
 
     def _begun(self, end: int) -> None:
-        """Note that a sync of everything below `end` has begun, which may also sync records appended meanwhile."""
+        """Record that a sync of everything below `end` has begun.
+
+        Records that are appended to the active segment during the sync may reach the disk, too.
+        """
         self.on_disk_until = max(self.on_disk_until, end)
         self._under_way += 1
         if end > self._segments.active.base_offset:
             self._synced_segment = self._segments.active
 
     def _ended(self, log_end: int) -> None:
-        """Note that a sync has ended."""
+        """Record that a sync has ended."""
         self._under_way -= 1
         if not self._under_way:
             self.on_disk_until, self._synced_segment = self._may_be_on_disk_until(log_end), None
@@ -201,16 +214,16 @@ class LogSyncs:
         self._moved(log_end)
 
     def all_synced(self, log_end: int) -> None:
-        """Note that the whole log is on the disk."""
+        """Record that the whole log is on the disk."""
         self.recovery_point = self.on_disk_until = log_end
         self._moved(log_end)
 
     def recovered(self, recovery_point: int, log_end: int) -> None:
-        """Set the recovery point after a crash. All data up to the log's end may be on the disk."""
+        """Set the recovery point after a crash. All records up to the log's end may be on the disk without a sync."""
         self.recovery_point, self.on_disk_until, self.was_recovered = recovery_point, log_end, True
 
     def end_at(self, offset: int, log_end: int) -> bool:
-        """Lower all offsets to the new log end `offset`; return True if the removed records may be on the disk."""
+        """Lower offsets above the new log end `offset` to it; return True if the removed records may be on the disk."""
         may_be_on_disk = offset < max(self.recovery_point, self._may_be_on_disk_until(log_end))
         self.recovery_point = min(offset, self.recovery_point)
         self.on_disk_until = min(offset, self.on_disk_until)

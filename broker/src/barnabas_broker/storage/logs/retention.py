@@ -11,7 +11,7 @@ from barnabas_broker.storage.segments.segment import Segment
 @disk_access
 def enforce_retention(log: Log, now_ms: int) -> int:
     """Delete the segments that exceed retention by time, size or log start offset; return their number."""
-    if log.known_producers.are_held_back:  # While the log takes no appends, the active segment cannot be rolled.
+    if log.known_producers.are_held_back:  # While the log refuses appends, the active segment cannot be rolled.
         return 0
     expired = _expired_segments(log, now_ms)
     if expired:
@@ -67,7 +67,10 @@ def _too_old(retention_ms: int, now_ms: int) -> Callable[[Segment], bool]:
 
 
 def _too_much(size_bytes: int, retention_bytes: int) -> Callable[[Segment], bool]:
-    """Return a rule that is true for the oldest segments without which the log still has `retention_bytes`."""
+    """Return a rule that is true for a segment if the log has `retention_bytes` without this and all older segments.
+
+    The rule has to be called for one segment after the other, the oldest first.
+    """
     excess = size_bytes - retention_bytes if retention_bytes >= 0 else 0
 
     def rule(segment: Segment) -> bool:

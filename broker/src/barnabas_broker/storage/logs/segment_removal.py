@@ -52,7 +52,7 @@ class SegmentRemoval:
         self._drop_snapshots()
 
     def _rename(self, promoted: list[tuple[str, str]], deleted: list[tuple[str, str]]) -> None:
-        """Rename all files, or none after an error, because otherwise the next start would complete the swap."""
+        """Rename all files; after an error, undo all renames, so that the next start does not complete the swap."""
         files = self._environment.files
         try:
             rename_all(files, [*promoted, *deleted])

@@ -49,7 +49,10 @@ class BatchSearch:
 
     @disk_access
     def run(self) -> TimestampOffset | None:
-        """Return the record, or None. For a broken batch, return its first offset, so that no record is missed."""
+        """Return the first record with the wanted timestamp or later, or None.
+
+        If the batch is broken, its first offset is returned, so that a consumer misses no record.
+        """
         header = self.header
         data = self._file.read_at(self._position, header.size_bytes)
         delta_min = self._offset_min - header.base_offset
@@ -104,17 +107,20 @@ async def _first_since(log: Log, timestamp_ms: int, offset: int, turn: FairTurn)
 
 @disk_access
 def _largest_timestamp_at(log: Log, offset: int) -> tuple[int, int, int]:
-    """Return the largest timestamp of the segment with `offset`, its batch's last offset, and the segment's end."""
+    """Return the largest timestamp of the segment that contains `offset`, and two offsets.
+
+    The first one is the last offset of the batch with this timestamp, the second one the segment's end offset.
+    """
     segment = log.segments.starting_at(offset)[0]
     return *segment.largest_timestamp(), log.segments.end_offset(segment, log.log_end_offset)
 
 
 @disk_access
 def _timestamp_step(log: Log, timestamp_ms: int, offset: int) -> tuple[BatchSearch | None, int]:
-    """Return the search of the next batch that may have a record with `timestamp_ms` or later, and where to go on.
+    """Find the next batch that may have a record with `timestamp_ms` or later.
 
-    A call reads a limited number of batch headers; the search is None if there is no such batch among them. Raises
-    StorageError.
+    Return the `BatchSearch` for this batch, or None if no batch was found, and the offset at which the next call
+    continues. A call reads a limited number of batch headers. Raises StorageError.
     """
     segment = log.segments.starting_at(offset)[0]
     end = log.segments.end_offset(segment, log.log_end_offset)

@@ -1,11 +1,11 @@
-"""The completion of truncations, before which a log takes no appends (docs/explanation/storage-guarantees.md).
+"""The completion of truncations; a truncated log refuses appends until then (docs/explanation/storage-guarantees.md).
 
 After a restart, everything below a checkpointed recovery point counts as synced. A log that was truncated below its
-recovery point therefore takes no appends until the truncation and the lower recovery point are on the disk. One write
-of the checkpoints covers all truncated logs of a log dir. After the write, the producers are loaded from the last
-remaining snapshot.
+recovery point therefore refuses appends until the truncation and the lower recovery point are on the disk. One write of
+the checkpoints serves all truncated logs of a log dir. After the write, the producers of the logs are loaded from the
+last remaining snapshots.
 
-A new log waits in the same way if the checkpoints list an earlier log with the same name.
+A new log also refuses appends until the checkpoints no longer list an earlier log with the same name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ class TruncatedLog(Protocol):
     known_producers: LogProducers
 
     def producer_replay(self) -> ProducerReplay:
-        """Return the replay of producers to run in a thread. Raises StorageError."""
+        """Return an object whose `run` rebuilds the producers in a thread. Raises StorageError."""
         ...
 
 
@@ -60,7 +60,7 @@ class CutLog(NamedTuple):
 
     @classmethod
     def now(cls, log: TruncatedLog) -> "CutLog":
-        """Return the log with its current number of truncations."""
+        """Return a `CutLog` with the log's current number of truncations."""
         return cls(log, log.segments.truncations)
 
     @property
@@ -70,17 +70,17 @@ class CutLog(NamedTuple):
 
     @property
     def awaits_checkpoint(self) -> bool:
-        """True if a checkpoint has to be written before the log takes appends."""
+        """True if the checkpoints must be rewritten before the log accepts appends."""
         return self.log.known_producers.await_checkpoint
 
     def reloaded(self, replay: ProducerReplay) -> None:
-        """Let the log take appends after the replay, unless the log was truncated again."""
+        """Give the log the rebuilt producers and let it accept appends, unless it was truncated again."""
         if self.is_current:
             self.log.known_producers.reloaded(replay)
 
 
 def complete_truncation(log: TruncatedLog) -> None:
-    """Replay the producers of a truncated log, which then takes appends. The call blocks. Raises StorageError.
+    """Rebuild the producers of a truncated log and let the log accept appends. The call blocks. Raises StorageError.
 
     The checkpoints must have been written.
     """
@@ -94,16 +94,16 @@ def _reload(cut: CutLog) -> None:
 
 
 def cut_jobs(logs: Sequence[CutLog]) -> list[FlushJob]:
-    """Return the syncs that `make_durable` has to run for truncated logs. Raises StorageError."""
+    """Return the jobs that sync truncated logs; `make_durable` runs the jobs. Raises StorageError."""
     return [job for cut in logs if cut.awaits_checkpoint and (job := _cut_job(cut.log)) is not None]
 
 
 def _cut_job(log: TruncatedLog) -> FlushJob | None:
-    """Return the sync of the truncated file and its directory, or None for a new log.
+    """Return a job that syncs the truncated file and its directory, or None for a new log without files.
 
     Without this sync, a power failure could restore truncated records that the next segment has replaced. The power
-    failure could also restore the files of a log that was emptied, although the checkpoints no longer say what
-    compaction had removed.
+    failure could also restore the files of a log that was emptied, although the checkpoints no longer say up to which
+    offset these files were compacted.
     """
     active = log.segments.active
     if not log.files.exists(active.path(file_names.LOG)):
@@ -117,7 +117,7 @@ def _cut_job(log: TruncatedLog) -> FlushJob | None:
 
 
 def make_durable(jobs: Sequence[FlushJob], log_dir: DirOfLogs) -> None:
-    """Run the syncs of truncated logs, then rewrite the checkpoints of their log dir.
+    """Run the jobs that sync truncated logs, then rewrite the checkpoints of the log dir.
 
     The call blocks. Raises StorageError.
     """
@@ -145,10 +145,10 @@ class TruncatedLogs:
         self._waiting[log] = None
 
     def take(self, log_dir: DirOfLogs) -> list[CutLog]:
-        """Remove and return the waiting logs of a log dir; `put_back` adds logs again.
+        """Remove and return the logs of a log dir whose truncation is incomplete.
 
-        A log that a thread is still loading continues to wait. Deleted logs disappear, because only weak references are
-        kept.
+        The caller passes logs that it cannot complete to `put_back`. A log that a thread is still loading is not
+        returned yet. Deleted logs are garbage-collected, because only weak references to logs are stored.
         """
         waiting = [log for ref in self._waiting.keyrefs() if (log := ref()) is not None]
         here = [log for log in waiting if log_dir.logs.get(log.topic_partition) is log]
@@ -157,13 +157,13 @@ class TruncatedLogs:
         return [CutLog.now(log) for log in here]
 
     def put_back(self, logs: list[CutLog]) -> None:
-        """Add the logs again whose truncation is still incomplete."""
+        """Store again the logs whose truncation is still incomplete."""
         self._waiting.update({cut.log: None for cut in logs if cut.log.known_producers.are_held_back})
 
     def complete(self, log_dir: DirOfLogs) -> None:
-        """Complete the truncations of a log dir's logs, which then take appends.
+        """Complete the truncations of a log dir's logs, and let the logs accept appends.
 
-        The call blocks. Raises StorageError.
+        Syncs the logs, rewrites the checkpoints and rebuilds the producers. The call blocks. Raises StorageError.
         """
         taken = self.take(log_dir)
         try:

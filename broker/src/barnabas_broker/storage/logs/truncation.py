@@ -1,4 +1,4 @@
-"""The truncation of a follower's log where the leader has other records."""
+"""The truncation of a follower's log to the offset at which it diverges from the leader's log."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,7 +40,7 @@ def cut(log: Log, offset: int) -> None:
 
 @contextmanager
 def _dropping_the_end(log: Log) -> Iterator[None]:
-    """The context for the deletion of segments: after an error, the log ends with the remaining segments."""
+    """A context manager for the deletion of segments: after an error, the log ends where the remaining segments end."""
     before = [segment.base_offset for segment in log.segments]
     try:
         yield
@@ -52,18 +52,18 @@ def _dropping_the_end(log: Log) -> Iterator[None]:
 
 
 def _cut_at(log: Log, offset: int) -> None:
-    """Truncate the producers and all offsets to `offset`, where the files end."""
+    """Drop the producer state above `offset`, where the files end, and lower all offsets of the log to it."""
     log.known_producers.truncate(offset)
     log.ends_at(offset)
 
 
 @disk_access
 def truncate_fully_and_start_at(log: Log, offset: int, now_ms: int) -> None:
-    """Delete all segments, the highest first, so that the log begins and ends at `offset`.
+    """Delete all segments, the highest first, and begin an empty log at `offset`.
 
     If `offset` is at or above the end of the first segment, the new segment is created before the first segment is
-    deleted; after a power failure between these steps, recovery removes the new segment. Otherwise the new segment
-    is created after the deletion, because it would hide or overlap the records of the first segment.
+    deleted. After a power failure between these two steps, recovery removes the new segment. If `offset` is lower, the
+    new segment is created after the deletion, because it would hide or overlap the records of the first segment.
     """
     log.segments.truncated()
     first, new = log.segments.first, log.new_segment(offset, now_ms)
