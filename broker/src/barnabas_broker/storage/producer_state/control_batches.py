@@ -10,7 +10,10 @@ from barnabas_broker.wire.transaction_markers import decode_marker
 
 
 def control_batches(run: memoryview, headers: Sequence[BatchHeader]) -> Iterator[memoryview]:
-    """Yield the bytes of `run` from the start of each control batch. `headers` are the headers of all its batches."""
+    """Yield, for each control batch in `run`, the bytes from the start of the batch to the end of `run`.
+
+    `run` holds consecutive batches, and `headers` are the headers of all these batches.
+    """
     position = 0
     for header in headers:
         if header.producer_id >= 0 and header.attributes & CONTROL_BIT:

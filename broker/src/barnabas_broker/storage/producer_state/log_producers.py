@@ -1,6 +1,6 @@
 """The producers of one log, which are loaded at their first use and again after a truncation.
 
-A truncated log takes no appends until its lower recovery point is in the checkpoint and its producers are loaded from
+A truncated log refuses appends until its lower recovery point is in the checkpoint and its producers are loaded from
 the last remaining snapshot (docs/explanation/storage-guarantees.md).
 """
 
@@ -21,7 +21,7 @@ Replayed = tuple[Segment, Iterable[FoundBatch]]
 
 
 class ProducerReplay:
-    """The producers of a snapshot, to which `run` applies the batches after the snapshot in a thread."""
+    """The producers of a snapshot, and the batches after the snapshot. `run` applies these batches to the producers."""
 
     def __init__(self, log_dir: str, directory: str, states: ProducerStates, segments: Sequence[Replayed]) -> None:
         self.log_dir = log_dir
@@ -36,7 +36,10 @@ class ProducerReplay:
 
 
 class LogProducers:
-    """The producers of a log. `states` is None while they are not loaded. Raises OSError, InvalidBatch and ApiError."""
+    """The producers of a log. `states` is None while they are not loaded.
+
+    Methods raise OSError, InvalidBatch and ApiError.
+    """
 
     __slots__ = ("_count", "_expiration_ms", "_segments", "are_held_back", "await_checkpoint", "snapshots", "states")
 
@@ -45,9 +48,9 @@ class LogProducers:
     ) -> None:
         self.states: ProducerStates | None = None
         self.are_held_back = False
-        """True while the log takes no appends."""
+        """True while the log refuses appends."""
         self.await_checkpoint = False
-        """True if the checkpoints have to be rewritten before the log takes appends."""
+        """True if the checkpoints have to be rewritten before the log accepts appends."""
         self._segments = segments
         self.snapshots = snapshots
         self._count = count
@@ -58,7 +61,7 @@ class LogProducers:
         self.states = states
 
     def check_not_held_back(self) -> None:
-        """Raise ApiError while the log takes no appends."""
+        """Raise ApiError while the log refuses appends."""
         if self.are_held_back:
             raise ApiError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -78,7 +81,7 @@ class LogProducers:
         return self.states
 
     def replay(self, log_dir: str, directory: str, log_start_offset: int, log_end_offset: int) -> ProducerReplay:
-        """Return the replay that a thread has to run before `reloaded` is called."""
+        """Return a `ProducerReplay`, which rebuilds the producers in a thread; call `reloaded` afterwards."""
         offset, states = self._from_snapshot(log_start_offset, log_end_offset)
         return ProducerReplay(log_dir, directory, states, list(self._batches_from(offset)))
 
@@ -106,21 +109,21 @@ class LogProducers:
         self.snapshots.clear()
 
     def truncate(self, end_offset: int) -> None:
-        """Remove snapshots above `end_offset`; take no appends until the producers, if any, are loaded again."""
+        """Remove snapshots above `end_offset`; refuse appends until the producers, if any, are loaded again."""
         if self.states is None or self.states.producers:
             self.hold_back()
         self.snapshots.remove_after(end_offset)
 
     def hold_back(self, *, until_checkpointed: bool = False) -> None:
-        """Forget the producers, and take no appends until they are loaded again.
+        """Forget the producers, and refuse appends until they are loaded again.
 
-        With `until_checkpointed`, the log also waits until the checkpoints are rewritten.
+        With `until_checkpointed`, the checkpoints have to be rewritten before the log accepts appends.
         """
         self.states, self.are_held_back = None, True
         self.await_checkpoint |= until_checkpointed
 
     def reloaded(self, replay: ProducerReplay) -> None:
-        """Use the replayed producers, and take appends again. The checkpoints must have been written."""
+        """Use the rebuilt producers, and accept appends again. The checkpoints must have been written."""
         self.states, self.are_held_back, self.await_checkpoint = replay.states, False, False
 
 

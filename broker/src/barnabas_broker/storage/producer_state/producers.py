@@ -1,7 +1,8 @@
-"""The producers of a partition: the last five batches of each, to tell duplicates from gaps, and open transactions.
+"""The state of a partition's producers: the last five batches of each producer, and the open transactions.
 
-`check` decides whether a batch may be appended. `record` and `record_marker` update the state after appends, in
-recovery and after a reload. `producer_snapshots` stores the state on disk.
+The last batches show whether a new batch is a duplicate, or whether earlier batches are missing. `check` decides
+whether a batch may be appended. `record` and `record_marker` update the state after appends, in recovery and after a
+reload. `producer_snapshots` stores the state on disk.
 """
 
 import struct
@@ -25,9 +26,9 @@ NO_SEQUENCE: Final = -1
 PARTITION_MAX: Final = 4_000
 """The largest number of producers of a partition, because the event loop writes all of them to a snapshot at once."""
 PARTITION_MIN: Final = 5
-"""The number of producers that a partition may have even if the broker has too many."""
+"""The number of producers that a partition always remembers, even if the broker as a whole remembers too many."""
 BROKER_MAX: Final = 500_000
-"""The largest number of producers of all partitions, which takes about 200 MB."""
+"""The largest number of producers that all partitions together should remember; they take about 200 MB."""
 
 _BATCH: Final = struct.Struct("<iqiq")
 _KEPT: Final = BATCHES_KEPT * _BATCH.size
@@ -53,7 +54,10 @@ class ProducedBatch(NamedTuple):
 
 
 class Producer:
-    """The state of a producer id in a partition. Batches are packed, because a broker may have many producers."""
+    """The state of a producer id in a partition.
+
+    The last batches are packed into bytes to save memory, because a broker may have many producers.
+    """
 
     __slots__ = (
         "coordinator_epoch",
@@ -68,7 +72,7 @@ class Producer:
         self.producer_id = producer_id
         self.epoch = epoch
         self.packed = b""
-        """The last batches in packed form, oldest first."""
+        """The last batches of the current epoch as one bytes object, oldest first."""
         self.last_timestamp_ms = -1
         self.coordinator_epoch = -1
         self.transaction_first_offset = -1
@@ -94,7 +98,7 @@ class Producer:
         self.packed = b""
 
     def duplicate_of(self, epoch: int, base_sequence: int, last_sequence: int) -> ProducedBatch | None:
-        """Return the kept batch of the same epoch with the same first and last sequence, or None."""
+        """Return the remembered batch that has this epoch, first sequence and last sequence, or None."""
         if epoch != self.epoch:
             return None
         for batch in self.batches:
@@ -112,7 +116,7 @@ class ProducerCount:
         self._lock = Lock()
 
     def add(self, count: int) -> None:
-        """Add `count`, which may be negative."""
+        """Add `count`, which may be negative, to the number of producers."""
         with self._lock:
             self.total += count
 
@@ -193,7 +197,10 @@ class ProducerStates:
             self.transactions.begin(header.producer_id, base_offset)
 
     def record_marker(self, marker: Marker, offset: int, timestamp_ms: int) -> AbortedTransaction | None:
-        """Update the producer's state after a marker was appended; return the transaction if aborted, else None."""
+        """Update the producer's state after a transaction marker was appended.
+
+        Return the transaction if the marker aborts it, otherwise None.
+        """
         producer_id, epoch = marker.producer_id, marker.producer_epoch
         self.verifications.ended(producer_id, epoch)
         producer = self.producers.pop(producer_id, None) or self._new(producer_id, epoch)
@@ -239,13 +246,13 @@ class ProducerStates:
         return {producer_id: kept[-1].last_offset for producer_id, kept in batches if kept}
 
     def epochs_without_batches(self) -> dict[int, int]:
-        """Return the epoch of each producer that has no batch with its current epoch, by producer id."""
+        """Return, by producer id, the epoch of each producer that has only a transaction marker in that epoch."""
         return {each.producer_id: each.epoch for each in self.producers.values() if not each.packed}
 
     def snapshot(self) -> list[SnapshotEntry]:
-        """Return the entries of a `.snapshot` file: one for each kept batch, a producer's newest batch last.
+        """Return the entries of a `.snapshot` file: one for each remembered batch, the newest batch of a producer last.
 
-        Kafka writes only the newest batch, and uses a producer's last entry when it reads a file.
+        Kafka writes one entry for a producer, with the newest batch; from a file it reads only a producer's last entry.
         """
         return [entry for producer in self.producers.values() for entry in _snapshot_entries(producer)]
 

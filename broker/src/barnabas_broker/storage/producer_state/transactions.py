@@ -18,7 +18,10 @@ class EndedTransaction(NamedTuple):
 
 
 class Transactions:
-    """The transactions of a partition. `first_unstable_offset` is raised by `stable_until`, not when they end."""
+    """The transactions of a partition.
+
+    The end of a transaction does not raise `first_unstable_offset`; only `stable_until` raises it.
+    """
 
     __slots__ = ("_ended", "_open", "first_unstable_offset")
 
@@ -26,7 +29,10 @@ class Transactions:
         """Create the state from the open transactions: pairs of producer id and first offset."""
         self._open: dict[int, int] = dict(sorted(opened, key=lambda each: each[1]))
         self._ended: deque[tuple[int, int]] = deque()
-        """The first offset and marker offset of each ended transaction, in the order of the markers."""
+        """The first offset and the marker offset of each ended transaction, in the order of the markers.
+
+        `stable_until` removes the transactions whose markers are below the high watermark.
+        """
         self.first_unstable_offset = NONE_UNSTABLE
         self._find_first()
 

@@ -1,7 +1,7 @@
-"""The verifications of transactions by the coordinator, for which a producer's first batch has to wait.
+"""The requests to the coordinator to verify that a transaction is open, for which a producer's first batch waits.
 
-Without a verification, a late batch could begin a transaction again after its end, and no marker would end the
-transaction (KIP-890). A marker removes the verification.
+Without a verification, a batch that arrives after the end of its transaction could open the transaction again, and no
+marker would ever end it (KIP-890). A transaction marker removes the verification.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,10 @@ class Verification:
 
 
 class Verifications:
-    """The verifications by producer id. A batch whose verification was removed must be verified again."""
+    """The verifications of transactions, by producer id.
+
+    If a verification is removed before a waiting batch is appended, the batch must be verified again.
+    """
 
     __slots__ = ("_open",)
 
@@ -27,7 +30,10 @@ class Verifications:
         self._open: dict[int, Verification] = {}
 
     def begin(self, producer_id: int, epoch: int, *, has_own_epoch: bool) -> Verification:
-        """Return the verification that a producer's batches in an epoch share, and count one more waiting batch."""
+        """Return the verification of the producer's transaction, and count one more batch that waits for it.
+
+        All batches of a producer with the same epoch share a verification.
+        """
         known = self._open.get(producer_id)
         if known is None or known.epoch < epoch:
             known = self._open[producer_id] = Verification(epoch, has_own_epoch)
@@ -35,21 +41,24 @@ class Verifications:
         return known
 
     def is_current(self, producer_id: int, verification: Verification) -> bool:
-        """True if no marker, later epoch or start of the transaction has removed the verification."""
+        """True if the verification still counts. A marker, a later epoch or the start of the transaction removes it."""
         return self._open.get(producer_id) is verification
 
     def drop(self, producer_id: int, verification: Verification) -> None:
-        """Record that a batch no longer waits; remove the verification after the last waiting batch."""
+        """Record that a batch no longer waits for the verification; remove the verification after the last batch."""
         verification.waiting -= 1
         if not verification.waiting and self.is_current(producer_id, verification):
             del self._open[producer_id]
 
     def appended(self, producer_id: int) -> None:
-        """Remove the producer's verification, because the transaction is open now."""
+        """Remove the verification of the producer's transaction, because the transaction is open in this log now."""
         self._open.pop(producer_id, None)
 
     def ended(self, producer_id: int, epoch: int) -> None:
-        """Remove the producer's verification after a marker, unless it is for the next transaction."""
+        """Remove the producer's verification after a transaction marker.
+
+        The verification stays if it is for the producer's next transaction.
+        """
         known = self._open.get(producer_id)
         if known is not None and not (known.has_own_epoch and known.epoch == epoch):
             del self._open[producer_id]
