@@ -21,11 +21,11 @@ OFFSET_ENTRY: Final = struct.Struct(">ii")
 TIME_ENTRY: Final = struct.Struct(">qi")
 """The largest timestamp so far (ms), and the relative last offset of the batch with this timestamp."""
 NO_PAGE: Final = (0, b"")
-"""An empty page: the number of its first entry, and its bytes."""
+"""The value of `_page` if no page is cached: entry number 0, and no bytes."""
 
 
 class SparseIndex:
-    """An index whose entries have two numbers each; entries are sorted by the first and by the second number."""
+    """An index file whose entries are pairs of numbers; both numbers rise from entry to entry."""
 
     __slots__ = ("_entry", "_files", "_page", "_page_bytes", "_pages", "_tail", "_written", "path")
 
@@ -65,17 +65,17 @@ class SparseIndex:
         return self._read(self.count - 1) if self.count else None
 
     def floor(self, target: int) -> tuple[int, int] | None:
-        """Return the last entry whose first field is at most `target`, or None."""
+        """Return the last entry whose first number is at most `target`, or None if there is no such entry."""
         count = self.count_up_to(target)
         return self._read(count - 1) if count else None
 
     def ceiling(self, target: int) -> tuple[int, int] | None:
-        """Return the first entry whose second field is at least `target`, or None."""
+        """Return the first entry whose second number is at least `target`, or None if there is no such entry."""
         count = self.count_up_to(target - 1, field=1)
         return self._read(count) if count < self.count else None
 
     def count_up_to(self, target: int, field: int = 0) -> int:
-        """Return the number of entries whose field `field` (0 or 1) is at most `target`."""
+        """Return how many entries have a first number (`field` 0) or second number (`field` 1) of at most `target`."""
         entry = self._entry
         if self._tail and entry.unpack_from(self._tail)[field] <= target:
             return self._written + self._bisect(self._tail, target, field)
@@ -94,7 +94,10 @@ class SparseIndex:
         del self._tail[(count - self._written) * self._entry.size :]
 
     def create_file(self) -> None:
-        """Create an empty file, or empty an existing one. On a full disk, the first entries create the file later."""
+        """Create an empty file, or truncate an existing file to zero bytes.
+
+        If the disk is too full to create the file, a later `flush` creates it.
+        """
         self._written = 0
         self._tail, self._page = bytearray(), NO_PAGE
         try:
@@ -136,7 +139,7 @@ class SparseIndex:
         return bisect_right(range(len(entries) // size), target, key=value)
 
     def _covers(self, start: int, page: bytes, target: int, field: int) -> bool:
-        """True if the page, which begins with entry `start`, has the last entry whose field is at most `target`."""
+        """True if the page, which begins with entry `start`, has the last entry whose `field` is at most `target`."""
         size = self._entry.size
         if not page:
             return False
@@ -145,7 +148,7 @@ class SparseIndex:
         return bool(starts and (is_last or self._entry.unpack_from(page, len(page) - size)[field] > target))
 
     def _load_page(self, target: int, field: int) -> tuple[int, bytes]:
-        """Read and cache the page with the last entry whose field is at most `target`, by a binary search."""
+        """Find, read and cache the page that has the last entry whose `field` is at most `target`."""
         file, size = self._files.open_file(self.path), self._entry.size
 
         def first_value(page: int) -> int:

@@ -61,7 +61,7 @@ class Segment:
     def __init__(
         self, environment: SegmentEnvironment, directory: str, base_offset: int, config: LogConfig, sizes: SegmentSizes
     ) -> None:
-        """Create a segment whose files have the given sizes; its indexes are checked or built at the first use."""
+        """Create the object for files of the given sizes; the indexes are checked or built when they are first used."""
         self.base_offset = base_offset
         self.directory = directory
         self.size_bytes = sizes.log_bytes
@@ -88,8 +88,8 @@ class Segment:
     def make(self, then: Callable[[], None] = lambda: None) -> None:
         """Create the `.log` file now, because its name gives the log's end offset if all other segments are deleted.
 
-        If the creation or `then` raises an OSError, the file is removed, because an empty file within the log would
-        hide later records.
+        If the creation or the call of `then` raises an OSError, the file is removed. Otherwise the next start would
+        take the empty file for a segment, which would hide later records of the segment before it.
         """
         try:
             self.file.truncate(0)
@@ -129,7 +129,7 @@ class Segment:
             self._environment.open_files.closed(self)
 
     def _look_into(self) -> None:
-        """Check a segment from an earlier run at its first use: rebuild wrong indexes, and find its timestamps."""
+        """Check a segment of an earlier run at its first use: rebuild wrong indexes, and read its timestamps."""
         self._looked_into = True
         are_anew = self._clear_wrong_indexes()
         for _ in self._observe_from(_ALL_OFFSETS, SCAN_CHUNK_BYTES if are_anew else LOOKUP_CHUNK_BYTES):
@@ -161,7 +161,8 @@ class Segment:
         self._room = NO_ROOM
         for batch in self._scan(self._trusted_position(offset), chunk_bytes, crc_from=crc_from):
             header = batch.header
-            if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:  # The CRC does not cover the base offset.
+            # The base offset may be damaged, because the CRC does not cover it.
+            if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
                 raise InvalidBatch(
                     batch.position,
                     f"the batch ends with offset {header.last_offset}, which is too high for this segment",
@@ -170,9 +171,9 @@ class Segment:
             yield batch
 
     def _trusted_position(self, offset: int) -> int:
-        """Remove the index entries from `offset` on; return the position of the last batch that is still indexed, or 0.
+        """Remove the index entries from `offset` on; return the batch position in the last remaining entry, or 0.
 
-        If that entry does not match the file, all entries are removed.
+        If the last remaining entry does not match the file, all entries are removed.
         """
         entry = self.indexes.truncate_to(offset)
         try:
@@ -247,9 +248,9 @@ class Segment:
         )
 
     def _measure_room(self, config: LogConfig) -> None:
-        """Compute the bounds for the next appends.
+        """Compute the limits within which the next appends need no roll.
 
-        A segment without timestamps has no bounds, because the time of the next append decides about a roll.
+        A segment without timestamps has no such limits, because the time of the next append decides whether to roll.
         """
         if self.size_bytes and self._first_timestamp_ms >= 0:
             self._room = SegmentRoom(
@@ -296,7 +297,7 @@ class Segment:
         return self._file is file
 
     def earliest_offset(self, timestamp_ms: int, offset_min: int) -> int:
-        """Return the lowest offset from `offset_min` on where a batch with `timestamp_ms` or later may be."""
+        """Return the offset from which to search for `timestamp_ms` or later, at least `offset_min`."""
         return max(self.indexes.offset_before(timestamp_ms), offset_min, self.base_offset)
 
     def batch_at(self, position: int) -> BatchHeader:
@@ -334,8 +335,8 @@ class Segment:
     def recover(self, recovery_point: int) -> Iterator[BatchHeader]:
         """Check the batches from the recovery point on, including the CRC, and yield their headers.
 
-        The file is cut before the first invalid batch. Batches below the recovery point were synced. Raises
-        InvalidBatch if one of them is invalid, unless the file ends inside the batch.
+        The file is truncated before the first invalid batch. Batches below the recovery point were synced, so an
+        invalid one raises InvalidBatch instead, unless the file ends inside the batch.
         """
         self._looked_into = True
         self._clear_wrong_indexes()
@@ -354,7 +355,7 @@ class Segment:
         self._write_indexes()
 
     def truncate_to(self, offset: int) -> None:
-        """Cut off the batches that end at `offset` or later. After an OSError except HalfDone nothing has changed."""
+        """Cut off the batches that end at `offset` or later. After any OSError but HalfDone, nothing has changed."""
         found = self.find(offset)
         if found:
             with half_done():
@@ -376,7 +377,7 @@ class Segment:
             self.transactions.flush()
 
     def sync_calls(self) -> list[Callable[[], None]]:
-        """Write the pending index entries; return the calls that sync the segment as it is now, for a thread."""
+        """Write the pending index entries; return functions that sync the segment's files, to be run in a thread."""
         log = self.file
         self.indexes.flush()
         self.transactions.flush()

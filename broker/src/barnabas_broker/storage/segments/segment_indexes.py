@@ -143,7 +143,7 @@ class SegmentIndexes:
         return IndexedBatch(self._base_offset + newest[0], newest[1]) if newest else None
 
     def create_files(self) -> None:
-        """Create empty index files, or empty existing ones. Kafka's tools expect both files."""
+        """Create empty index files, or truncate existing ones to zero bytes. Kafka's tools expect both files."""
         self.offsets.create_file()
         self.times.create_file()
         self.clear()

@@ -1,4 +1,4 @@
-"""The bounds up to which a segment takes batches, computed once for many appends."""
+"""The limits of size, time and offset within which a segment accepts batches, computed once for many appends."""
 
 from typing import Final, NamedTuple
 
@@ -6,7 +6,10 @@ from barnabas_core.config.log_config import LogConfig
 
 
 class SegmentRoom(NamedTuple):
-    """The bounds within which a batch fits into the segment under `config`; outside, all roll rules are checked."""
+    """The limits within which a batch fits into the segment under `config`.
+
+    For a batch beyond these limits, all rules for rolling are checked.
+    """
 
     config: LogConfig | None
     size_bytes_max: int
@@ -15,4 +18,4 @@ class SegmentRoom(NamedTuple):
 
 
 NO_ROOM: Final = SegmentRoom(None, 0, 0, 0)
-"""The bounds within which no batch fits, so that all roll rules are checked at the next append."""
+"""The limits that no batch fulfils, so that all rules for rolling are checked at the next append."""

@@ -19,7 +19,7 @@ class Segments:
         self._segments = segments
         self.active = segments[-1]
         self.truncations = 0
-        """The number of truncations. Data that was read before a truncation may have changed."""
+        """The number of truncations. If the number rises during a read, the data that was read may be invalid."""
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -43,7 +43,7 @@ class Segments:
         self.active = segment
 
     def truncated(self) -> None:
-        """Count a truncation, which begins now."""
+        """Raise the number of truncations at the start of a truncation."""
         self.truncations += 1
 
     def close_files(self) -> None:

@@ -17,7 +17,10 @@ _MARKS: Final = (file_names.DELETED, file_names.CLEANED, file_names.SWAP, ".tmp"
 
 
 def promoted_names(files: FileSystem, directory: str, offsets: Iterable[int]) -> list[tuple[str, str]]:
-    """Return each `.cleaned` path with its `.swap` path. After the rename, the next start completes the swap."""
+    """Return the path of each `.cleaned` file, and its path after the rename to `.swap`.
+
+    If a crash interrupts the swap after this rename, the next start completes the swap.
+    """
     return _names(files, directory, offsets, file_names.CLEANED, file_names.SWAP)
 
 
