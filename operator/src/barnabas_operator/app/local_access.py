@@ -1,4 +1,4 @@
-"""The paths of files for secured brokers and their users, and the credentials of `barnabas up` itself."""
+"""The folders for certificates and for the files of users, and the credentials with which `barnabas up` connects."""
 
 from pathlib import Path
 

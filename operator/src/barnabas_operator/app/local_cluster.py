@@ -212,7 +212,10 @@ class LocalCluster:
 
 
 def remembered_places(cluster: Cluster) -> dict[int, BrokerPlace]:
-    """Return the ports of an earlier run by broker id, from the Cluster's status; empty if there was no run."""
+    """Return the ports that an earlier `barnabas up` wrote into the Cluster's status, by broker id.
+
+    The result is empty if the status has no ports.
+    """
     status = cluster.status
     if status is None or len(status.listeners) != 1:
         return {}
@@ -223,9 +226,10 @@ def remembered_places(cluster: Cluster) -> dict[int, BrokerPlace]:
 
 
 def _port(wanted: int, before: int, chosen: set[int], *, in_use: bool) -> int:
-    """Return the declared port, or else the earlier port, or else a free port; add the port to `chosen`.
+    """Return the declared port `wanted`, or else the broker's previous port `before`, or else a free port.
 
-    Raises PortTaken if another program uses the declared port, or if no port is free.
+    Adds the returned port to `chosen`. Raises PortTaken if another program uses the declared port, or if no port is
+    free.
     """
     keeps = before and (in_use or is_free(before)) and wanted in (0, before)
     if wanted and not keeps and not is_free(wanted):

@@ -26,10 +26,10 @@ PATIENCE_S: Final = 60.0
 
 
 class NoKubeApi(KubeApi):
-    """A Kubernetes API that refuses every request, for a machine without Kubernetes."""
+    """A stand-in for the client of the Kubernetes API, for a machine without Kubernetes; it refuses every request."""
 
     def __init__(self) -> None:
-        """Create an API without a connection."""
+        """Create the stand-in, which connects to no API server."""
 
     async def request(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Raise KubeRefused for every request."""
@@ -37,7 +37,7 @@ class NoKubeApi(KubeApi):
 
 
 class Groups(NamedTuple):
-    """The declared groups, and removed groups that still exist, with their statuses."""
+    """The declared groups, and the groups that are no longer declared but wait for their deletion, with statuses."""
 
     declared: tuple[ConsumerGroup, ...]
     removed: tuple[ConsumerGroup, ...]

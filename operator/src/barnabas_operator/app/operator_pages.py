@@ -61,9 +61,9 @@ async def serve_pages(operator: Operator, listener: str, protection: Protection)
 
 
 async def serve_webhook(operator: Operator, certificates: Path) -> web.AppRunner:
-    """Serve the webhook with `tls.crt` and `tls.key` of a directory, which are reloaded regularly.
+    """Serve the admission webhook over TLS, with the files `tls.crt` and `tls.key` in the directory `certificates`.
 
-    Raises CannotServe if the files cannot be read, or the port cannot be bound.
+    Both files are reloaded regularly. Raises CannotServe if a file cannot be read, or the port cannot be bound.
     """
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:

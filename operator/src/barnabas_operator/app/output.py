@@ -45,7 +45,10 @@ class Log:
             self.out.print(f"         {escape(line)}")
 
     def complain(self, headline: str, errors: Iterable[ManifestError]) -> None:
-        """Print a headline, and then each error as `file:line:column: what`, not indented, as editors expect."""
+        """Print a headline, and then each error as `file:line:column: what`.
+
+        The errors are not indented, so that editors recognize the location of an error.
+        """
         self.say(headline)
         for error in errors:
             self.out.print(f"[red]{escape(str(error))}[/red]")
@@ -80,7 +83,7 @@ def _topic_row(topic: Topic) -> tuple[str, ...]:
 
 
 def _ready(conditions: Conditions) -> tuple[str, str]:
-    """Return the status of the condition Ready, or `paused`, and the condition's reason with its message."""
+    """Return two texts: the status of Ready (`paused` for a paused resource), and the reason and message of Ready."""
     ready = condition_of(conditions, READY)
     word = "paused" if condition_of(conditions, RECONCILIATION_PAUSED) else (ready.status if ready else "Unknown")
     return word, f"{ready.reason}: {ready.message}" if ready and ready.message else ""
@@ -116,7 +119,7 @@ def group_rows(groups: Iterable[ConsumerGroup]) -> list[tuple[str, ...]]:
 
 
 def without_numbers(row: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a group's row without its numbers, because a change of numbers alone is not printed."""
+    """Return a group's row without numbers. The table is printed again only if rows without numbers have changed."""
     return (*row[: GROUP_NUMBERS.start], *row[GROUP_NUMBERS.stop : -1], NUMBERS.sub("", row[-1]))
 
 

@@ -46,9 +46,9 @@ class Rollout:
         self._unbalanced = False
 
     async def advance(self, cluster: Cluster, interrupted: Callable[[], bool]) -> Refusal | None:
-        """Take steps until the brokers are as declared, and return None.
+        """Start, restart and remove brokers until they are as declared; return None, or why the next step has to wait.
 
-        If no step is possible, return the reason after PATIENCE_S, or at once if `interrupted` returns True. Raises
+        The reason is returned after PATIENCE_S without a step, or at once if `interrupted` returns True. Raises
         ChildFailed if a broker ends before it is ready.
         """
         deadline = time.monotonic() + PATIENCE_S
@@ -67,7 +67,10 @@ class Rollout:
             deadline = time.monotonic() + PATIENCE_S
 
     async def _next_step(self, cluster: Cluster) -> BrokerStep | Refusal | None:
-        """Return the next step, the reason to wait, or None at the end; ask the brokers only if needed."""
+        """Return the next step, the reason why the next step has to wait, or None if the brokers are as declared.
+
+        The state is read from the brokers only if the next step depends on the state.
+        """
         wanted = cluster.spec.brokers.replicas
         step = next_step(wanted, self._brokers.views(cluster), None, unbalanced=self._unbalanced)
         if not isinstance(step, Refusal):

@@ -26,7 +26,7 @@ LOOK_S: Final = 5.0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_TRY_AGAIN: Final = 75
-"""The exit code after which Kubernetes starts another pod, which finds the run if it exists."""
+"""The exit code after which Kubernetes starts another pod. If the run was already created, that pod waits for it."""
 NEEDED: Final = ("POD_NAMESPACE", "JOB_NAME", "JOB_UID")
 
 
@@ -113,9 +113,10 @@ async def _is_created(api: KubeApi, run: Json, started: Started) -> bool:
 
 
 async def _is_own_there(api: KubeApi, started: Started) -> bool:
-    """True if the run of this name belongs to the Job; False while a deleted run still has the name.
+    """True if the MaintenanceJob of this name belongs to the Job of this pod; False if the caller must try again.
 
-    Raises LookupError if the run belongs to another owner.
+    False means that the MaintenanceJob is gone, or that another owner's MaintenanceJob is being deleted. Raises
+    LookupError if another owner's MaintenanceJob has the name and is not being deleted.
     """
     found = await _found(api, started)
     if found is None or _is_own(found, started):
@@ -134,7 +135,7 @@ async def _found(api: KubeApi, started: Started) -> Json | None:
 
 
 async def _ended(api: KubeApi, started: Started) -> int | None:
-    """Print how the run ended, and return the exit code; None while the run continues or the API is silent."""
+    """Print how the run ended, and return the exit code; None if the run goes on or the API server does not answer."""
     try:
         found = await _found(api, started)
     except KubeUnreachable as error:

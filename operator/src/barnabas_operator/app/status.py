@@ -119,7 +119,7 @@ def _group_tables(report: ClusterReport) -> tuple[RenderableType, ...]:
 
 
 def known_bootstrap(data_dir: Path) -> tuple[str, str]:
-    """Return the address of the last `barnabas up`, or the default address, and a phrase about where it is from."""
+    """Return the address of the last `barnabas up` or the default address, and a text that says which address it is."""
     try:
         known = read_status(data_dir)
     except MemoryBroken:

@@ -156,7 +156,7 @@ class Supervisor:
             self._changed.set()
 
     async def _wait_for_change(self) -> None:
-        """Wait for the pause, a changed manifest or `stop`, or until a broker ends or is ready again."""
+        """Wait until the pause is over, a manifest changes, `stop` is called, or a broker ends or is ready again."""
         waits = [asyncio.create_task(event.wait()) for event in (self._stopping, self._changed, self._nudged)]
         await asyncio.wait(waits, timeout=self._pause_s, return_when=asyncio.FIRST_COMPLETED)
         self._nudged.clear()
@@ -230,9 +230,9 @@ class Supervisor:
         self._groups_shown = said
 
     async def _bring_brokers(self) -> Refusal | None:
-        """Roll the brokers to the declared state; return why they are not yet as declared, or None.
+        """Make the brokers as declared, step by step; return None, or why some brokers are not yet as declared.
 
-        A change is reverted if a broker cannot start with it.
+        If a broker cannot start after a change of the Cluster, the change is discarded.
         """
         wanted = self._wanted.cluster
         try:
