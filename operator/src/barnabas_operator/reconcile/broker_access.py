@@ -1,4 +1,4 @@
-"""The operator's credentials for the brokers of a Cluster: a certificate, or none while a broker may lack TLS."""
+"""The operator's credentials for brokers: a client certificate, or none while some brokers may have no TLS listener."""
 
 from base64 import b64decode
 from collections.abc import Mapping
@@ -14,9 +14,10 @@ from barnabas_operator.resources.cluster import Cluster
 
 
 async def broker_access(api: KubeApi, cluster: Cluster, prove: Prove) -> Credentials:
-    """Return the operator's current credentials, or IN_CLEAR while a broker may lack TLS.
+    """Return the operator's current credentials, or IN_CLEAR while some brokers may have no TLS listener.
 
-    Raises ClusterUnreachable if the operator has no valid certificate yet, KubeUnreachable and KubeRefused.
+    Raises ClusterUnreachable if the operator has no valid certificate yet. May also raise KubeUnreachable and
+    KubeRefused.
     """
     if not is_reached_by_tls(cluster):
         return IN_CLEAR

@@ -23,7 +23,10 @@ async def blocking(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T
 
 
 class BrokerBackoff:
-    """The backoff for brokers that did not answer. With `first_s` 0.5, the pauses are 1, 2, 4, 5, 5, ... s."""
+    """The backoff for brokers that do not answer: each pause is twice the previous pause, up to 5 s.
+
+    The first pause is twice `first_s`.
+    """
 
     def __init__(self, first_s: float, now_s: Callable[[], float]) -> None:
         self._first_s = first_s

@@ -42,9 +42,10 @@ class AdministratorReconciler:
         self._companions.forget()
 
     async def reconcile(self, cluster: Cluster, secrets: Mapping[str, Data]) -> None:
-        """Set the ACLs of lag exporter and maintenance runs, and the password of `admin` unless the brokers have it.
+        """Set the ACLs of lag exporter and maintenance runs, and the password of `admin` unless it is already set.
 
-        Raises ClusterUnreachable if no broker answers or the brokers refuse a step, KubeUnreachable and KubeRefused.
+        Raises ClusterUnreachable if no broker answers, or the brokers refuse a change. May also raise KubeUnreachable
+        and KubeRefused.
         """
         await self._companions.reconcile(cluster)
         name, namespace = administrator_name(cluster.metadata.name), cluster.metadata.namespace or "default"

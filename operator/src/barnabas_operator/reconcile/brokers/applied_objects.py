@@ -79,10 +79,10 @@ class AppliedObjects:
         return True
 
     async def apply(self, cluster: Cluster, item: Json) -> bool:
-        """Apply the item if it has changed since the last call; return True if it was applied.
+        """Apply the object `item`, unless the same object was already applied; return True if `item` was applied.
 
-        If the Cluster does not own the existing object of this name, the item is refused. Raises ObjectRefused and
-        KubeUnreachable.
+        Raises ObjectRefused if the API server refuses `item`, or if the Cluster does not own the existing object of
+        this name. May also raise KubeUnreachable.
         """
         if self._is_known(item):
             return False
@@ -107,16 +107,16 @@ class AppliedObjects:
         await self._api.delete(kind, meta["namespace"], meta["name"], preconditions={"uid": meta["uid"]})
 
     async def ask(self, item: Json) -> None:
-        """Check by a dry run whether the API server accepts an item that was not yet applied.
+        """Check by a dry run whether the API server accepts the object `item`, unless `item` was already applied.
 
-        Raises ObjectRefused if the item is invalid, and KubeUnreachable.
+        Raises ObjectRefused if `item` is invalid. May also raise KubeUnreachable.
         """
         if self._is_known(item):
             return
         try:
             await self._api.dry_run(item)
         except KubeRefused as error:
-            if error.is_about_the_object:  # Other refusals may no longer hold when the object is created.
+            if error.is_about_the_object:  # Other errors, such as missing rights, may be gone when `item` is applied.
                 raise self._refused(item, error) from error
 
     def _is_known(self, item: Json) -> bool:
@@ -139,7 +139,7 @@ def _key(item: Json) -> tuple[str, str]:
 
 
 def _content(found: Json) -> bytes:
-    """Return a digest of an object without its status, managed fields and annotations of controllers."""
+    """Return a digest of an object without its status, its managed fields, and the annotations that controllers add."""
     meta = {name: found["metadata"].get(name) for name in DECLARED_OF_META}
     said = meta["annotations"] or {}
     meta["annotations"] = {name: text for name, text in said.items() if not name.startswith(OF_CONTROLLERS)}

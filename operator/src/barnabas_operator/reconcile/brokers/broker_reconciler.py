@@ -112,7 +112,7 @@ class BrokerReconciler:
         return self._objects.object_event(found, is_gone=is_gone) or found["kind"] in TELLING
 
     async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
-        """Apply the objects, and take at most one step of starting, restarting or removing brokers.
+        """Apply the brokers' Kubernetes objects, and then start, restart or remove brokers in at most one step.
 
         `state` is None if no broker answers.
         """
@@ -121,7 +121,7 @@ class BrokerReconciler:
         stage = pods.next_stage(cluster)
         pods = pods.at_stage(stage)
         self._places = brokers_holding(state, max(pods.count, cluster.spec.brokers.replicas))
-        begins = pods.broker_set is None  # Brokers to be removed need addresses only in a new StatefulSet.
+        begins = pods.broker_set is None  # A new StatefulSet also starts the brokers that are to be removed.
         lacking = pods.external.lacking(cluster, self._places if begins else 0)
         if lacking:
             return BrokersOutcome(pods, refused or Refusal(WAITING_FOR_ADDRESSES, f"waiting for {lacking[0]}"))
@@ -150,9 +150,9 @@ class BrokerReconciler:
         return outcome._replace(waiting=refused or stale_addresses(pods) or outcome.waiting or ungrown)
 
     async def reconcile_companions(self, cluster: Cluster) -> Refusal | None:
-        """Reconcile lag exporter and maintenance schedules; return a refusal, if any.
+        """Reconcile the lag exporter and the maintenance schedules; return the error to report, or None.
 
-        Raises KubeUnreachable and KubeRefused.
+        May raise KubeUnreachable and KubeRefused.
         """
         refused = await self._lag_exporter.reconcile(cluster)
         return await self._schedules.reconcile(cluster) or refused
@@ -195,8 +195,8 @@ class BrokerReconciler:
     async def _apply_brokers(self, cluster: Cluster, pods: PodsState) -> bool:
         """Apply the settings and the StatefulSet; return True if something has changed.
 
-        A StatefulSet with other disks than declared is deleted without its pods. Before, pods with outdated addresses
-        are annotated.
+        If the declared volumes differ from the StatefulSet's volumes, the StatefulSet is deleted without its pods, so
+        that the next reconciliation creates it again. Pods with outdated addresses are annotated first.
         """
         if pods.broker_set is not None and pods.broker_set.is_ending:
             return False

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class ClaimResizer:
-    """The resizer of one Cluster's claims, which are listed after each change of the Cluster, and after `forget`."""
+    """The resizer of one Cluster's claims. It caches the claims until the Cluster changes or `forget` is called."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
@@ -31,7 +31,7 @@ class ClaimResizer:
         return refuse_disks(cluster, volumes, await self._claims(cluster))
 
     async def grow(self, cluster: Cluster) -> Refusal | None:
-        """Grow the claims once after each change of the Cluster and `forget`; return why a claim cannot grow, or None.
+        """Grow the claims if the Cluster has changed or `forget` was called; return why a claim cannot grow, or None.
 
         Raises KubeUnreachable and KubeRefused.
         """

@@ -1,4 +1,4 @@
-"""Creates claims for added volumes before brokers restart with them, and deletes unneeded claims without a disk."""
+"""Creates the claims of added volumes before brokers restart, and deletes unneeded claims that were never bound."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ class ClaimsAhead:
         self._api = api
 
     async def refuse(self, cluster: Cluster, pods: PodsState, restarting: Sequence[BrokerPod]) -> Refusal | None:
-        """Create the missing claims; return a refusal if the pods must not restart yet, because a claim has no disk."""
+        """Create the missing claims; return why the pods must not restart yet, such as a claim that is not bound."""
         with_more = [pod for pod in restarting if added_volumes(cluster, pod)]
         if not with_more:
             return None
@@ -38,7 +38,7 @@ class ClaimsAhead:
         return next((refusal for refusal in refusals if refusal is not None), None)
 
     async def discard(self, cluster: Cluster, pods: PodsState) -> None:
-        """Delete claims that are no longer needed and have no disk."""
+        """Delete the claims that are no longer needed and were never bound to a volume."""
         if all(claim.is_bound for claim in pods.claims):
             return
         namespace, name = cluster.metadata.namespace or "default", cluster.metadata.name

@@ -32,11 +32,14 @@ from barnabas_operator.resources.security import CertificateStatus
 log = logging.getLogger(__name__)
 
 NODES_MAX: Final = 500
-"""The number of nodes above which certificates name only the addresses of nodes that run brokers."""
+"""The number of nodes up to which certificates contain the addresses of all nodes.
+
+If there are more nodes, certificates contain only the addresses of the nodes that run brokers.
+"""
 
 
 class ClusterSecretsReconciler:
-    """The reconciler of one Cluster's Secrets, which are read after a change of the Cluster, and after `forget`."""
+    """The reconciler of one Cluster's Secrets. It caches them until the Cluster changes or `forget` is called."""
 
     def __init__(
         self, api: KubeApi, objects: AppliedObjects, nodes: Nodes, clock: LoopClock, new_password: Callable[[], str]
@@ -48,7 +51,7 @@ class ClusterSecretsReconciler:
         self._new_password = new_password
         self._seen: object = None
         self.data: Mapping[str, Data] = {}
-        """The content of the Secrets by name; empty for a Cluster without security."""
+        """The content of the Cluster's Secrets, by name of the Secret; empty for a Cluster without security."""
         self.certificates: tuple[CertificateStatus, ...] | None = None
         """The expiry times of the certificates in the Secrets; None until they are known."""
 

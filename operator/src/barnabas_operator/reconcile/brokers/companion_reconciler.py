@@ -22,7 +22,7 @@ class CompanionReconciler:
         self._known: object = None
 
     def forget(self) -> None:
-        """Ask the brokers again, because other clients may have changed the ACLs."""
+        """Make the next reconciliation read the ACLs again, because other clients may have changed the ACLs."""
         self._known = None
 
     async def reconcile(self, cluster: Cluster) -> None:
@@ -36,7 +36,7 @@ class CompanionReconciler:
         admin = self._connected(cluster)
         found = await blocking(admin.users)
         if not found.has_authorizer:
-            return  # The brokers get an authorizer in the next roll.
+            return  # ACLs can be set only after the next rolling restart, which gives the brokers an authorizer.
         steps: Sequence[UserStep] = [
             step for user, acls in wanted.items() for step in acl_steps(user, found.of(user), acls)
         ]

@@ -29,7 +29,7 @@ class DynamicConfigReconciler:
         self._set_about = self._asked = None
 
     async def set_configs(self, cluster: Cluster, pods: PodsState, state: ClusterState) -> None:
-        """Set the dynamic configs after a change of the Cluster or of the live brokers, and after `forget`."""
+        """Set the dynamic configs if the Cluster, the live brokers or their nodes have changed, or after `forget`."""
         places = place_settings(cluster, pods)
         about = (cluster.metadata.generation, frozenset(state.racks), places)
         if about == self._set_about:
@@ -48,7 +48,7 @@ class DynamicConfigReconciler:
         self._set_about = about
 
     async def look_for_strays(self, cluster: Cluster, state: ClusterState) -> None:
-        """Ask the brokers which logs they do not serve, after a broker started or stopped, and after `forget`."""
+        """Ask the brokers which logs they do not serve, if a broker has started or stopped, or after `forget`."""
         alive = frozenset(state.racks)
         if alive != self._asked:
             self.strays = await blocking(self._connected(cluster).stray_logs, sorted(alive))

@@ -44,7 +44,7 @@ class PodRestarts:
         return None
 
     async def _end(self, cluster: Cluster, pod: BrokerPod, *, asks: bool) -> bool:
-        """Evict the pod if `asks` is true, and its broker runs and can read the metadata; otherwise delete the pod.
+        """Evict the pod; but delete it if `asks` is false, or if its broker is down or cannot read the metadata.
 
         Returns False if another pod already has the name of this pod.
         """
@@ -57,7 +57,7 @@ class PodRestarts:
         except KubeRefused as error:
             if error.status != CONFLICT:
                 raise
-            return False  # The next reconciliation reads the new pod.
+            return False  # Another pod has replaced the pod; the next reconciliation reads the new pod.
         event = restart_event(cluster, pod, time_text(self._clock.now_ms()))
         log.info("%s/%s: %s", namespace, cluster.metadata.name, event["message"])
         await self._events.tell(event)

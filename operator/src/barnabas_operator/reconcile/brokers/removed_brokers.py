@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 class RemovedBrokers:
     """The claims of one Cluster's removed brokers. Both methods may raise KubeUnreachable and KubeRefused.
 
-    A claim is marked, by a label, if its disk has no data that is needed. A Cluster that is deleted and created again
-    starts a broker for every claim that is not marked.
+    A label marks each claim whose volume holds no needed data. A Cluster that is deleted and created again starts the
+    brokers of all claims without this label.
     """
 
     def __init__(self, api: KubeApi) -> None:
@@ -27,9 +27,9 @@ class RemovedBrokers:
             await mark_emptied(self._api, cluster, claim, is_emptied=True)
 
     async def tidy(self, cluster: Cluster, places: int, registered: Collection[int] | None) -> None:
-        """Delete the claims of removed brokers whose volume has `deleteClaim`; unmark claims of brokers added again.
+        """Delete the claims of removed brokers for volumes with `deleteClaim`; unlabel claims that are in use again.
 
-        `registered` are the ids of the registered brokers. If they are unknown (None), no claim is deleted.
+        `registered` are the ids of the registered brokers. If `registered` is None (unknown), no claim is deleted.
         """
         claims = await claims_of(self._api, cluster)
         for claim in claims_in_use_again(claims, places):

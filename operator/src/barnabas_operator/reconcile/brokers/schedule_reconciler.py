@@ -13,13 +13,13 @@ from barnabas_operator.reconcile.operator_settings import OperatorSettings
 from barnabas_operator.resources.cluster import Cluster
 
 RIGHTS: Final = ("RoleBinding", "ServiceAccount")
-"""The kinds of objects that give a CronJob's pods the right to start runs."""
+"""The kinds of the objects that allow the pods of a Cluster's CronJobs to create MaintenanceJobs."""
 
 
 class ScheduleReconciler:
     """The reconciler of one Cluster's maintenance schedules.
 
-    It lists leftover objects when the Cluster has changed, and after `forget`.
+    It looks for leftover objects if the Cluster has changed, or `forget` was called.
     """
 
     def __init__(self, api: KubeApi, objects: AppliedObjects, settings: OperatorSettings) -> None:
@@ -29,13 +29,13 @@ class ScheduleReconciler:
         self._tidied: int | None = None
 
     def forget(self) -> None:
-        """List leftover objects again, because an earlier operator may have left objects behind."""
+        """Make the next reconciliation look for objects that an earlier operator has left behind."""
         self._tidied = None
 
     async def reconcile(self, cluster: Cluster) -> Refusal | None:
-        """Apply the CronJobs; return the first error. The CronJob of an invalid entry stays as it is.
+        """Apply the CronJobs of `spec.maintenance`; return the error of an invalid entry or a refused object, or None.
 
-        Raises KubeUnreachable and KubeRefused.
+        The CronJob of an invalid entry is not changed. May raise KubeUnreachable and KubeRefused.
         """
         name, wrong = cluster.metadata.name, dict(entry_problems(cluster.spec.maintenance))
         refused = Refusal(INVALID_SPEC, next(iter(wrong.values()))) if wrong else None

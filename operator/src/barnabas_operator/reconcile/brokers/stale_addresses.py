@@ -13,9 +13,10 @@ log = logging.getLogger(__name__)
 
 
 async def mark_stale_pods(api: KubeApi, cluster: Cluster, pods: PodsState) -> None:
-    """Annotate the pods, so that they restart one by one. Raises KubeUnreachable and KubeRefused.
+    """Annotate the pods of brokers that advertise an outdated address, so that these pods restart one by one.
 
-    Call this function before the StatefulSet changes, because only the StatefulSet stores the advertised addresses.
+    Call this function before the StatefulSet is changed, because only the StatefulSet stores the addresses that the
+    running brokers advertise. Raises KubeUnreachable and KubeRefused.
     """
     for broker_id, why in stale_brokers(cluster, pods).items():
         pod, namespace = pods.pods[broker_id], cluster.metadata.namespace or "default"

@@ -25,7 +25,10 @@ ASK_S: Final = 5.0
 
 
 class StartDiagnosis:
-    """The diagnosis of one Cluster's pods. The Events about each kind of object are listed at most every 5 s."""
+    """The search for reasons why pods of one Cluster do not start or end, and why their disks do not grow.
+
+    The Events about one kind of object, such as Pod, are listed at most every 5 s.
+    """
 
     def __init__(self, api: KubeApi, clock: Clock) -> None:
         self._api = api

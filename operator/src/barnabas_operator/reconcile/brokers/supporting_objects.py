@@ -33,7 +33,7 @@ class SupportingObjects:
         self._monitors = None
 
     async def apply(self, cluster: Cluster, places: int) -> Refusal | None:
-        """Apply all objects, and return the first refusal. Raises KubeUnreachable.
+        """Apply all objects; return the error of the first refused object, or None. Raises KubeUnreachable.
 
         `places` is the number of brokers that need objects, including removed brokers that still have replicas.
         """
