@@ -1,4 +1,4 @@
-"""Scales a workload up again that an offset reset scaled down, when the ConsumerGroup is no longer reconciled."""
+"""Scales up the workload of a ConsumerGroup that is no longer reconciled, if a reset had scaled the workload down."""
 
 import logging
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The worker's connection to the brokers for consumer groups, separate from the connection of the Cluster's worker."""
+"""The Kafka client of the background worker for consumer groups; the worker of the Cluster has a client of its own."""
 
 from collections.abc import Callable
 from threading import Lock

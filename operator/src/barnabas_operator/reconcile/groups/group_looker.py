@@ -44,7 +44,7 @@ from barnabas_operator.resources.json_types import Json
 log = logging.getLogger(__name__)
 
 AWAY_S: Final = 30.0
-"""The time for which a group keeps its status while it cannot be read, as when its coordinator restarts."""
+"""The time for which a group that cannot be read keeps its last status, for example while the coordinator restarts."""
 BUSY_S_MIN: Final = 2.0
 """The shortest pause between reconciliations while a step is pending, such as a reset that waits for members."""
 PATIENCE_LOOKS: Final = 4
@@ -62,7 +62,7 @@ class Looks(Protocol):
 
 
 class GroupLooker(Looker):
-    """The work of the background worker on the ConsumerGroups of one Cluster."""
+    """The reconciler of the ConsumerGroups of one Cluster, which a background worker calls."""
 
     kind = CONSUMER_GROUP.name
 
@@ -202,7 +202,7 @@ class GroupLooker(Looker):
         return why is not None and why.reason != DELETION_PROTECTED
 
     async def _wait(self, groups: Sequence[ConsumerGroup], bodies: Bodies, why: str) -> None:
-        """Remove the finalizers of resources whose deletion needs no broker; write `why` into all other statuses."""
+        """Remove finalizers if the deletion needs no broker; write `why` into the status of every other resource."""
         going = [each for each in groups if each.metadata.deletion_timestamp is not None and _may_go(each)]
         await all_ended(self._go(each, bodies) for each in going)
         await self._write_unheard([each for each in groups if each not in going], bodies, why)
@@ -224,7 +224,10 @@ class GroupLooker(Looker):
         await self._write(await all_ended(self._unheard(each, why) for each in late), bodies)
 
     async def _unheard(self, group: ConsumerGroup, why: str) -> ConsumerGroup:
-        """Return the group with `why` in its status. After AWAY_S without a reading, undo the scaling by its reset."""
+        """Return the group with `why` in its status.
+
+        If the group could not be read for AWAY_S, the workload that an offset reset scaled down is scaled up again.
+        """
         reason = why_waiting(group, why) or Refusal(CLUSTER_NOT_READY, why)
         work = await self._work.hold(group, reason.message) if self._is_long_unheard(group) else None
         return unheard(group, reason, self._now(), work)
@@ -240,12 +243,12 @@ class GroupLooker(Looker):
 
 
 def _may_go(group: ConsumerGroup) -> bool:
-    """True if the deletion of the resource needs no request to the brokers."""
+    """True if the ConsumerGroup can be deleted without a request to the brokers."""
     return group.is_paused or group.spec.deletion_policy == "Retain"
 
 
 def group_looker(environment: ReconcilerEnvironment) -> GroupLooker:
-    """Return the work on ConsumerGroups for a background worker."""
+    """Return the reconciler of ConsumerGroups that a background worker calls."""
     worker_environment = environment.worker_environment
     patience_s = PATIENCE_LOOKS * worker_environment.settings.group_look_s
     return GroupLooker(environment, GroupLooks(patience_s, worker_environment.clock))

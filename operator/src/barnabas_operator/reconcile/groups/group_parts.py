@@ -16,8 +16,8 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup
 class GroupEnvironment(NamedTuple):
     """The clients and the clock with which a GroupPart works in one Cluster.
 
-    `client` connects to the brokers; it must be called in a thread. `writing` is a context for each request that
-    changes something; its argument is the request's time limit in seconds.
+    `client` connects to the brokers; it must be called in a thread. Each request that changes something must run in the
+    context manager that `writing(seconds)` returns; `seconds` is the time limit of the request.
     """
 
     api: KubeApi
@@ -28,21 +28,24 @@ class GroupEnvironment(NamedTuple):
 
 
 class GroupPart(Protocol):
-    """A reconciler for one aspect of the ConsumerGroups of one Cluster."""
+    """A reconciler for one part of the ConsumerGroups of one Cluster, such as offset resets or scaling."""
 
     async def act(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, work: WorkStatus) -> WorkStatus:
-        """Take the next step for a group that is not paused; return `work` with the conditions of this aspect added."""
+        """Do what is due for a group that is not paused, such as to commit the offsets of a reset, or to scale.
+
+        Returns `work` with the conditions of this GroupPart added.
+        """
 
     async def hold(self, group: ConsumerGroup, why: str, work: WorkStatus) -> WorkStatus:
-        """Undo temporary changes in Kubernetes while the group cannot be reconciled; `why` is the reason.
+        """Undo this GroupPart's temporary changes in Kubernetes while the group is not reconciled, because of `why`.
 
-        Sends no request to brokers. Returns `work` with the conditions of this aspect added.
+        Sends no request to brokers. Returns `work` with the conditions of this GroupPart added.
         """
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """Undo temporary changes in Kubernetes, because the resource is being deleted. Sends no request to brokers.
+        """Undo this GroupPart's temporary changes in Kubernetes, because the ConsumerGroup is being deleted.
 
-        Returns why the deletion has to wait, or None.
+        Sends no request to brokers. Returns why the deletion has to wait, or None.
         """
 
     async def end(self, group: ConsumerGroup) -> Refusal | None:

@@ -13,7 +13,10 @@ from barnabas_operator.resources.json_types import Json
 NUMBERS_EVERY_S: Final = 60.0
 """The shortest time between two writes of a status in which only numbers have changed."""
 NUMBERS_AT_ONCE_MAX: Final = 30
-"""The maximum number of statuses that one write sends because of changed numbers, least recently written first."""
+"""The maximum number of statuses per write in which only numbers, such as the lag, have changed.
+
+The statuses that were written longest ago come first.
+"""
 
 
 class _Change(NamedTuple):
@@ -23,7 +26,7 @@ class _Change(NamedTuple):
 
 
 class GroupStatuses:
-    """The written statuses of one Cluster's groups; `now_s` is a monotonic clock."""
+    """The rate limit for writing the statuses of one Cluster's groups. `now_s` returns the monotonic time."""
 
     def __init__(self, statuses: StatusWriter, now_s: Callable[[], float]) -> None:
         self._statuses = statuses

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE_MAX: Final = 16
 PARTS: Final[Sequence[Callable[[GroupEnvironment], GroupPart]]] = (OffsetResets, LagScaling)
-"""The aspects of a group in the order of their reconciliation; each receives the conditions of the previous ones."""
+"""The GroupParts in the order in which they reconcile a group; a GroupPart receives the conditions of earlier ones."""
 
 
 class Worked(NamedTuple):
@@ -77,7 +77,10 @@ class GroupWork:
         return Worked(replaced(group, status=status), work.is_busy)
 
     async def hold(self, group: ConsumerGroup, why: str) -> WorkStatus:
-        """Call `hold` of each GroupPart, and return its conditions. Raises NotLeading and KubeUnreachable."""
+        """Call `hold` of each GroupPart, which undoes temporary changes; return the conditions of all GroupParts.
+
+        Raises NotLeading and KubeUnreachable.
+        """
         work = WorkStatus()
         async with self._turns:
             for part in self._parts:
@@ -99,7 +102,7 @@ class GroupWork:
         return await self._each(lambda part: part.end(group))
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """Call `clean_up` of each GroupPart; return the first refusal.
+        """Call `clean_up` of the GroupParts until one of them returns a refusal; return this refusal, or None.
 
         Raises NotLeading, KubeUnreachable and KubeRefused.
         """
@@ -115,7 +118,7 @@ class GroupWork:
         return None
 
     def forget(self, there: Collection[str]) -> None:
-        """Forget the start times of missed objectives, except those of the resources named in `there`."""
+        """Forget since when objectives are missed, except for the existing resources, whose names are `there`."""
         self._missed_since_s = {name: at for name, at in self._missed_since_s.items() if name in there}
 
     async def _acted(self, cluster: Cluster, group: ConsumerGroup, seen: GroupSeen) -> WorkStatus:

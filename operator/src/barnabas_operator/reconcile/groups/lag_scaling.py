@@ -57,7 +57,7 @@ class LagScaling(GroupPart):
         self._scalers_read_s: float | None = None
 
     async def act(self, _cluster: Cluster, group: ConsumerGroup, seen: GroupSeen, work: WorkStatus) -> WorkStatus:
-        """Scale the target if the lag requires another number of replicas."""
+        """Scale the target workload if the lag requires another number of replicas."""
         uid, scaling = group.metadata.uid or "", group.spec.scaling
         if scaling is None or scaling.lag_threshold is None:
             self._known.pop(uid, None)
@@ -68,7 +68,7 @@ class LagScaling(GroupPart):
         try:
             done = await self._follow(group, uid, scaling, seen)
         except KubeRefused as error:
-            if error.status == CONFLICT:  # Another client has just changed the target.
+            if error.status == CONFLICT:  # Another client has just changed the target workload.
                 known = condition_of(group.conditions, SCALING_ACTIVE)
                 return replace(work if known is None else _with(work, known), is_busy=True)
             done = Refusal(KUBERNETES_ERROR, f"{named(scaling.target)}: {error.message}")
@@ -78,17 +78,17 @@ class LagScaling(GroupPart):
         return replace(_with(work, follows_lag(group, seen, done, self._stamp())), replicas=done.replicas)
 
     async def hold(self, group: ConsumerGroup, _why: str, work: WorkStatus) -> WorkStatus:
-        """Forget the scale of the target, and leave the target unchanged."""
+        """Drop the cached scale of the target workload, without changing the workload."""
         self._known.pop(group.metadata.uid or "", None)
         return work
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
-        """Forget the scale of the target, and leave the target unchanged."""
+        """Drop the cached scale of the target workload, without changing the workload."""
         self._known.pop(group.metadata.uid or "", None)
         return None
 
     async def end(self, _group: ConsumerGroup) -> Refusal | None:
-        """Return None, because no deletion policy concerns the target."""
+        """Return None, because deletion policies apply to the group in Kafka, and not to the target workload."""
         return None
 
     async def _follow(self, group: ConsumerGroup, uid: str, scaling: Scaling, seen: GroupSeen) -> Decision | Refusal:

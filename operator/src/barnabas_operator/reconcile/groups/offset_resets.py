@@ -112,9 +112,9 @@ class OffsetResets(GroupPart):
         return await blocking(lambda: plan_now(self._admin(), reset, look.group_id, look.now))
 
     async def _commit(self, group: ConsumerGroup, look: ResetLook) -> tuple[ResetStatus | None, Stop | None]:
-        """Commit the offsets of the reset; return the status of the reset, or why it was refused.
+        """Commit the offsets of the reset; return the new status of the reset, or why the reset was refused.
 
-        Both are None if the group or its target has changed, and must be read again.
+        Both are None if the group or the target workload has changed, so that the caller must read them again.
         """
         reset = look.reset
         assert reset is not None
@@ -156,7 +156,10 @@ class OffsetResets(GroupPart):
         return plan, admin.commit(look.group_id, offsets)
 
     async def _scale(self, group: ConsumerGroup, look: ResetLook, step: Remember | Scale) -> Stop | None:
-        """Scale or annotate the target, unless the reset would be refused anyway; return why the reset must stop."""
+        """Scale or annotate the target workload; return why the reset has to stop, or None if it can go on.
+
+        The workload is not annotated if the reset would be refused.
+        """
         in_vain = await self._refusal_before(look, step) if isinstance(step, Remember) else None
         return Stop(in_vain) if in_vain is not None else await self._targets.take(group, look, step)
 
@@ -180,7 +183,7 @@ class OffsetResets(GroupPart):
         return await self._targets.give_back(group, None)
 
     def _delete_now(self, group: ConsumerGroup) -> tuple[Refusal | None, Refused | None]:
-        """Delete the group or its offsets; return why the deletion must wait, and the brokers' refusal.
+        """Delete the group or its offsets; return why the deletion must wait, and the brokers' error, or None for each.
 
         Call this method in a thread.
         """

@@ -25,7 +25,10 @@ CHANGES: Final = Refusal(KUBERNETES_ERROR, "other clients keep changing the work
 
 
 class ResetTargets:
-    """The targets in one namespace. Every method may raise KubeUnreachable, and `look` also KubeRefused."""
+    """The workloads in one namespace that offset resets scale.
+
+    Every method may raise KubeUnreachable. `look` may also raise KubeRefused.
+    """
 
     def __init__(self, api: KubeApi, namespace: str, clock: Clock) -> None:
         self._scales = Scales(api, namespace)
@@ -41,7 +44,7 @@ class ResetTargets:
         *,
         is_on_hold: bool = False,
     ) -> ResetLook:
-        """Return the state of the reset with the current scale of its target."""
+        """Return the state of the reset, with the current scale of the workload in `spec.scaling.target`."""
         target = group.spec.scaling.target if group.spec.scaling is not None else None
         scale = await self._scales.read(target) if target is not None else None
         now = utc_time(self._clock.now_ms())
@@ -49,9 +52,9 @@ class ResetTargets:
         return ResetLook(name, group_id, reset, done_at, described, target, scale, now, is_on_hold)
 
     async def take(self, group: ConsumerGroup, look: ResetLook, step: Remember | Scale) -> Stop | None:
-        """Scale or annotate the target; return why the reset must stop.
+        """Scale or annotate the target workload; return why the reset has to stop, or None.
 
-        None means that the target was changed, or that another client has changed the target, which must be read again.
+        None means that this method or another client has changed the workload; the caller must read the workload again.
         """
         target, seen = look.target, look.scale
         assert target is not None
@@ -79,9 +82,9 @@ class ResetTargets:
         return None
 
     async def give_back(self, group: ConsumerGroup, reset: Reset | None) -> Refusal | None:
-        """Scale up the target that a reset of this resource scaled down; return the refusal, if any.
+        """Scale up the workload that a reset of this ConsumerGroup scaled down; return why this failed, or None.
 
-        `reset` is the reset that will continue later, or None.
+        `reset` is the declared reset that begins again when the group is reconciled again, or None.
         """
         try:
             return await self._given_back(group, reset)
