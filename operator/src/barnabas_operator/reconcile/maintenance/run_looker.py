@@ -49,7 +49,7 @@ NOT_YET: Final = "the Cluster has not been reconciled yet"
 
 
 class RunLooker(Looker):
-    """The work of the background worker on the MaintenanceJobs of one Cluster."""
+    """The reconciler of the MaintenanceJobs of one Cluster, which a background worker calls."""
 
     kind = MAINTENANCE_JOB.name
 
@@ -74,17 +74,17 @@ class RunLooker(Looker):
         return self._statuses.wrote_at
 
     def pause_s(self, took_s: float, *, is_busy: bool) -> float:
-        """Return the pause in seconds, shorter while a run is active, but at least `took_s`."""
+        """Return the pause in seconds: shorter while runs are active, but at least `took_s`, the last duration."""
         return max(took_s, self._settings.run_look_s if is_busy else self._settings.drift_s)
 
     async def give_back(self, body: Json) -> None:
-        """Do nothing, because runs make no temporary changes."""
+        """Do nothing, because the operator makes no temporary changes for a MaintenanceJob."""
 
     def look_failed(self) -> None:
-        """Do nothing, because the next call of `look` reads all runs again."""
+        """Do nothing after a failed reconciliation, because the next reconciliation reads all runs again."""
 
     def close(self) -> None:
-        """Do nothing, because active runs continue."""
+        """Do nothing, because this class holds no connections; active runs continue."""
 
     async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
         """Reconcile all runs once; return True if the next call must come soon.
@@ -115,7 +115,7 @@ class RunLooker(Looker):
         return await gather_runs(self._api, self._key.namespace, self._key.name, asked) if asked else {}
 
     async def _readable(self, bodies: Bodies) -> Sequence[MaintenanceJob]:
-        """Return the valid runs and all runs that have begun; write the error into the status of invalid runs."""
+        """Return valid runs, and invalid runs that have begun or ended; write errors into the other statuses."""
         runs, unread = self._read.all(bodies.values())
         runs += [run for run, _ in unread if _is_past_its_spec(run)]
         invalid = [(run, why) for run, why in unread if not _is_past_its_spec(run)]
@@ -130,14 +130,17 @@ class RunLooker(Looker):
         observed: ObservedRuns,
         bodies: Bodies,
     ) -> None:
-        """Begin and follow the runs in `declared`. Runs in `not_gone` may still have pods, and make other runs wait."""
+        """Begin or follow the runs in `declared`, each after earlier runs with the same subject, such as a topic.
+
+        The runs in `not_gone` are deleted or finished, but may still have pods, so that other runs wait for them.
+        """
         wrong = {run.metadata.name: "; ".join(run_problems(run.spec)) for run in declared if not has_begun(run)}
         cluster, now = self._key.name, self._now()
         bad = [run for run in declared if wrong.get(run.metadata.name)]
         good = [run for run in declared if not wrong.get(run.metadata.name)]
         await self._write((refused(run, cluster, wrong[run.metadata.name], now) for run in bad), bodies)
         turns = waiting_turns([*good, *not_gone])
-        if not self._why_not:  # A run that may begin needs a finalizer first.
+        if not self._why_not:  # A MaintenanceJob needs its finalizer before its run begins.
             good = await with_finalizers(self._statuses, good, bodies, lambda run: _begins(run, turns), now)
 
         async def step(run: MaintenanceJob) -> None:

@@ -14,7 +14,7 @@ NUMBERS_EVERY_S: Final = 10.0
 
 
 class RunStatuses:
-    """The written statuses of one Cluster's runs; `now_s` is a monotonic clock."""
+    """The rate limit for writing the statuses of one Cluster's runs. `now_s` returns the monotonic time."""
 
     def __init__(
         self, statuses: StatusWriter, now_s: Callable[[], float], status_of: Callable[[str], Status | None]
@@ -27,7 +27,7 @@ class RunStatuses:
         """The monotonic time of the last write, by uid."""
 
     async def write(self, runs: Iterable[MaintenanceJob], bodies: Bodies) -> None:
-        """Write the statuses with changed conditions, and other changed statuses every ten seconds at most."""
+        """Write a status with changed conditions at once, and a status with other changes at most every ten seconds."""
         due = [run for run in runs if self._is_due(run, bodies)]
         there = {body["metadata"]["uid"] for body in bodies.values()}
         self._written_s = {uid: at for uid, at in self._written_s.items() if uid in there}

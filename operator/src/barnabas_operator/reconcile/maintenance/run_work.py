@@ -48,7 +48,10 @@ GONE: Final = Refusal(RESOURCE_CONFLICT, "the MaintenanceJob has been deleted")
 
 
 class RunWork:
-    """The steps of the runs of one Cluster. Every method may raise KubeUnreachable, KubeRefused and ObjectRefused."""
+    """The creation, start and deletion of the Kubernetes objects of one Cluster's maintenance runs.
+
+    Every method may raise KubeUnreachable, KubeRefused and ObjectRefused.
+    """
 
     def __init__(self, api: KubeApi, settings: OperatorSettings, clock: Clock) -> None:
         self._api: Final = api
@@ -61,7 +64,7 @@ class RunWork:
     async def step(
         self, run: MaintenanceJob, observed: ObservedRun, cluster: Cluster | None, name: str, why_not: Refusal | None
     ) -> MaintenanceJob:
-        """Take the run's next step; return the run with its new status.
+        """Do what the run needs next, such as to create or start its Job; return the run with its new status.
 
         `name` is the name of the Cluster. `cluster` is None if the Cluster is unknown.
         """
@@ -97,7 +100,7 @@ class RunWork:
         assert_never(step)
 
     async def _begin(self, run: MaintenanceJob, cluster: Cluster) -> None:
-        """Begin the run: check and create its objects, mark the run as started, and resume its Job, in this order."""
+        """Begin the run: check and create its objects, mark the run as started, and start its suspended Job."""
         run = as_the_cluster_says(run, cluster)
         name, image = cluster.metadata.name, self._settings.jobs_image
         access = run_client(run, cluster)
