@@ -63,7 +63,7 @@ PROTECTED: Final = Refusal(
     DELETION_PROTECTED, "spec.deletionPolicy is Protect; set Delete or Retain to let the Cluster be deleted"
 )
 STAYS: Final = frozenset({CANNOT_GROW, INVALID_SPEC, NOT_SUPPORTED, RESOURCE_CONFLICT, ROLLING_PAUSED})
-"""The reasons for waiting that only a user can remove, so that the worker does not retry soon."""
+"""The reasons for waiting that only an action of a user can end; for these reasons, the worker does not retry soon."""
 
 
 class ClusterWorker:
@@ -120,13 +120,13 @@ class ClusterWorker:
 
     @property
     def idle_s(self) -> Mapping[str, float]:
-        """The seconds since this worker and its background workers last acted, by name; infinite after their end."""
+        """The seconds without progress of this worker and each background worker, by name; infinite after its end."""
         beside = {f"worker for {kind}s": idle_s for kind, idle_s in self._resources.idle_s.items()}
         return {"worker": self._idle_s, **beside}
 
     @property
     def _idle_s(self) -> float:
-        """Return the seconds since the running reconciliation last acted; 0 between reconciliations."""
+        """Return the seconds since the running reconciliation last made progress; 0 between reconciliations."""
         answered_at = self._admin.answered_at if self._admin is not None else 0.0
         return self._loop.idle_s(max(self._statuses.wrote_at, answered_at))
 
@@ -153,10 +153,11 @@ class ClusterWorker:
             self._on_round(took_s, has_succeeded)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait for a change, `seconds` at most, and then for the end of a series of changes, 2 s at most.
+        """Wait at most `seconds` for a change; after a change, wait until the series of changes has ended.
 
-        The pause after a change is as long as the previous reconciliation took. Otherwise reconciliations would delay
-        the webhook, which runs in the same process and is called for each of hundreds of deleted Topics.
+        The series has ended if no change arrives for as long as the previous reconciliation took, but after 2 s at the
+        latest. Without this wait, reconciliations would delay the webhook, which runs in the same process and is called
+        for each of hundreds of deleted Topics.
         """
         with suppress(TimeoutError):
             async with self._clock.timeout(seconds):
@@ -210,9 +211,10 @@ class ClusterWorker:
         return self._settings.drift_s
 
     async def _delete(self, body: Json, resources: BodiesByKind) -> float:
-        """Delete the Cluster's objects by its deletion policy; return the seconds until the next reconciliation.
+        """Delete the Cluster's objects as its deletion policy says; return the seconds until the next reconciliation.
 
-        With the policy Protect, the Cluster is reconciled as before. Otherwise, its resources lose their finalizers.
+        With the policy Protect, the Cluster is reconciled as if it were not deleted. With other policies, the Cluster's
+        Topics, Users and other resources lose their finalizers.
         """
         cluster, problem = read_cluster(body)
         if await self._brokers.namespace_ends(cluster):
@@ -269,14 +271,14 @@ class ClusterWorker:
             cluster, body, first or first_problem(beside or waiting, problem) or version.refusal, found
         )
         if ahead is not None and ahead.is_rebalanced:
-            self._statuses.check()  # The approval may be removed only after the status was written.
+            self._statuses.check()  # The annotation APPROVAL must stay if the status was not written.
             await parts.run(self._statuses.take_annotation(body, APPROVAL))
         parts.check()
         for refusal in (waiting, beside):
             if refusal is not None and refusal.reason == KUBERNETES_ERROR:
                 raise ReconcileIncomplete(refusal.message)
         is_waiting = waiting is not None and waiting.reason not in STAYS
-        # After one of these steps, the next step may be possible at once.
+        # After leaders were balanced or the metadata version was raised, the next change may be possible at once.
         is_stepping = (brokers is not None and brokers.balance) or version.done is not None
         is_behind = state is None or state.is_moving or bool(state.troubles or state.awaited)
         is_busy = is_waiting or is_stepping or is_behind or (ahead is not None and ahead.are_within)
@@ -298,9 +300,9 @@ class ClusterWorker:
     async def _reconcile_version(
         self, cluster: Cluster, brokers: BrokersOutcome | None, state: ClusterState | None
     ) -> VersionOutcome:
-        """Raise the metadata version after a roll; return the outcome.
+        """Raise the metadata version after a rolling restart; return the change or the refusal, if any.
 
-        Call this method after all other steps, while the status still has the previous level, which the Event names.
+        Call this method last, while the status still has the previous level, because the Event names this level.
         """
         if brokers is None or state is None or not brokers.pods.is_rolled_out:
             return VersionOutcome()
@@ -309,7 +311,7 @@ class ClusterWorker:
         )
 
     async def _maintain_brokers(self, cluster: Cluster, brokers: BrokersOutcome, state: ClusterState) -> None:
-        """Balance leaders, set configs, ACLs and `admin`'s password, find stray logs, unregister removed brokers."""
+        """Balance leaders; set configs, ACLs and `admin`'s password; find stray logs; unregister removed brokers."""
         if brokers.balance:
             await self._running.balance(cluster)
             self._brokers.unbalanced = False
@@ -384,7 +386,7 @@ def _needs_finalizer(cluster: Cluster) -> bool:
 
 
 def first_problem(waiting: Refusal | None, problem: Refusal | None) -> Refusal | None:
-    """Return `waiting` if it is given and `problem` is None or BROKERS_UNREACHABLE; otherwise return `problem`."""
+    """Return the error to report. `waiting` comes before BROKERS_UNREACHABLE, but after any other `problem`."""
     if waiting is not None and (problem is None or problem.reason == BROKERS_UNREACHABLE):
         return waiting
     return problem

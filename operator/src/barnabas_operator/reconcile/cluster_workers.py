@@ -55,7 +55,10 @@ class ClusterWorkers:
         self._strays_task = asyncio.create_task(strays.run())
 
     def begin(self, namespace: str | None) -> None:
-        """Start the workers of a namespace, or of all (None); the watch must have listed its resources before."""
+        """Start the workers of the Clusters in a namespace, or of all Clusters if `namespace` is None.
+
+        Call this method after the watch has listed the resources of the namespace.
+        """
         self._begun.add(namespace)
         for key in self._inventory.clusters:
             self._open(key)
@@ -111,7 +114,7 @@ class ClusterWorkers:
         self._strays_changed.set()
 
     def _cluster_event(self, body: Json, *, is_gone: bool) -> Key:
-        """Store the Cluster and start its worker; if deleted, remove the Cluster and end the worker. Return its key."""
+        """Store the Cluster and start its worker, or remove a deleted Cluster and end its worker; return the key."""
         key = key_of(body)
         self._inventory.keep(body, is_gone=is_gone)
         if is_gone:
@@ -123,7 +126,7 @@ class ClusterWorkers:
     def object_event(self, body: Json, *, is_gone: bool) -> None:
         """Pass on a changed or deleted object of a Cluster, such as a pod, to the worker of the Cluster.
 
-        The inventory also stores CronJobs.
+        A CronJob is also stored in the inventory, or removed from the inventory.
         """
         if body["kind"] == CRON_JOB:
             self._inventory.keep_cron_job(body, is_gone=is_gone)

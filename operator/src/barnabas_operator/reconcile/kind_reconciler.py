@@ -23,7 +23,7 @@ class Seen(NamedTuple):
 
     state: ClusterState
     informed: Mapping[int, str | None] | None = None
-    """The live brokers with the racks of their pods; None if the reconciliation waits for no broker to join."""
+    """The live brokers with the racks of their pods; None if the reconciliation does not wait for brokers to join."""
     restarting: Collection[int] = ()
     """The ids of the brokers that are restarting or still have to restart."""
     ahead: PendingMoves | None = None
@@ -46,7 +46,7 @@ class KindReconciler(Protocol):
 
     @property
     def idle_s(self) -> float:
-        """Return the seconds since the background worker last acted; infinite if it has ended, 0 without a worker."""
+        """Return the seconds without progress of the background worker: infinite after its end, 0 without a worker."""
         return 0.0
 
     def close(self) -> None:
@@ -56,7 +56,10 @@ class KindReconciler(Protocol):
         """Remove the finalizers of resources that are no longer reconciled."""
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Remove the finalizers of resources whose deletion needs no broker; write `why` into all other statuses."""
+        """Remove finalizers if the deletion needs no broker; write `why` into the status of every other resource.
+
+        `why` is the reason why the resources cannot be reconciled.
+        """
 
     async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
         """Reconcile the resources once, write their statuses, and return the new state of the brokers."""

@@ -11,9 +11,9 @@ PATIENCE_S: Final = 15.0
 
 
 class LastKnownState:
-    """The last state of one Cluster; `now_s` is a monotonic clock.
+    """The state that one Cluster's brokers last reported. `now_s` returns the monotonic time.
 
-    Every roll breaks connections, so failures shorter than PATIENCE_S are ignored.
+    Failures are ignored for PATIENCE_S, because every rolling restart breaks connections.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -39,7 +39,7 @@ class LastKnownState:
 
     @property
     def silence(self) -> str:
-        """Return the last error after the grace period, or if the brokers never answered; otherwise an empty string."""
+        """Return the last error if the brokers never answered or the grace period is over, or else an empty string."""
         return self._failure if self._is_silent else ""
 
     @property

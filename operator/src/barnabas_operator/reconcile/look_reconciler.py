@@ -25,7 +25,7 @@ class LookReconciler(KindReconciler):
 
     @property
     def idle_s(self) -> float:
-        """Return the seconds since the worker last acted; infinite if it has ended, 0 if it has not been started."""
+        """Return the seconds without progress of the worker: infinite after its end, 0 before its start."""
         if self._running is None:
             return 0.0
         return math.inf if self._running.done() else self._worker.idle_s
@@ -42,7 +42,7 @@ class LookReconciler(KindReconciler):
         await all_ended(self._release(body) for body in bodies.values())
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Start the worker if needed, and tell it why it may send no requests to the brokers."""
+        """Start the worker if needed; forbid it to send requests to the brokers, for the reason `why`."""
         self._start_for(bodies)
         self._worker.rest(bodies, why)
 

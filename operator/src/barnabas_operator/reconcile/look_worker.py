@@ -12,7 +12,7 @@ from barnabas_operator.resources.json_types import Json
 
 
 class Looker(Protocol):
-    """The work of a background worker on the resources of one kind."""
+    """The reconciler of the resources of one kind, which a background worker calls."""
 
     kind: str
     """The field `kind` of the resources."""
@@ -29,10 +29,10 @@ class Looker(Protocol):
 
     @property
     def acted_at(self) -> float:
-        """Return the time of the last action, by the monotonic clock."""
+        """Return the monotonic time of the last progress, such as a written status."""
 
     async def give_back(self, body: Json) -> None:
-        """Undo temporary changes in Kubernetes for a resource that is no longer reconciled."""
+        """Undo temporary changes, such as a scaled-down workload, for a resource that is no longer reconciled."""
 
     def look_failed(self) -> None:
         """Handle an exception that `look` has raised."""
@@ -42,7 +42,7 @@ class Looker(Protocol):
 
 
 class LookWorker:
-    """The background worker for one kind. Reconciliations of the Cluster call `begin`, `rest` and `stop`."""
+    """The background worker for the resources of one kind. LookReconciler calls `begin`, `rest` and `stopped`."""
 
     def __init__(self, environment: ReconcilerEnvironment, looker: Looker) -> None:
         worker_environment = environment.worker_environment
@@ -60,36 +60,39 @@ class LookWorker:
         self._loop: Final = RetryingLoop(what, self._pause, self._attempt, self._clock, retry_s, self._look_ended)
 
     def begin(self, cluster: Cluster, bodies: Bodies) -> None:
-        """Reconcile with requests to the brokers from now on; wake the worker if anything has changed."""
+        """Allow requests to brokers from now on; wake the worker if they were forbidden, or resources have changed."""
         if self._cluster is None or self._why_resting:
             self._woken.set()
         self._cluster, self._why_resting = cluster, ""
         self._hear(bodies)
 
     def rest(self, bodies: Bodies, why: str) -> None:
-        """Reconcile without requests to the brokers from now on, because of `why`; wake the worker after changes."""
+        """Forbid requests to brokers from now on, for the reason `why`.
+
+        Wakes the worker if the reason is new, or resources have changed.
+        """
         if why != self._why_resting:
             self._woken.set()
         self._why_resting = why
         self._hear(bodies)
 
     def stop(self) -> None:
-        """Forget the Cluster and stop reconciling its resources."""
+        """Stop reconciling the resources until `begin` or `rest` is called."""
         self._cluster, self._why_resting = None, ""
 
     async def stopped(self) -> None:
-        """Forget the Cluster; return when the running call of `look` has ended."""
+        """Stop reconciling the resources; return when the running reconciliation has ended."""
         self.stop()
         async with self._look_turn:
             pass
 
     @property
     def idle_s(self) -> float:
-        """Return the seconds since the running call of `look` last acted; 0 if none is running."""
+        """Return the seconds since the running reconciliation last made progress; 0 between reconciliations."""
         return self._loop.idle_s(self._looker.acted_at)
 
     async def run(self) -> None:
-        """Call `look` repeatedly, until cancelled."""
+        """Reconcile the resources repeatedly, until cancelled."""
         await self._loop.run()
 
     async def _attempt(self) -> float:
