@@ -19,7 +19,10 @@ SIZE_MIN: Final = "1Gi"
 
 
 def _quantities(field: str) -> JsonObject:
-    """Return the rule that a broker's requests or limits are quantities; its message replaces an unreadable pattern."""
+    """Return the CEL rule that a broker's resource requests or limits are quantities.
+
+    The rule replaces a pattern, which would be unreadable in the API server's error.
+    """
     wrong = f"self.{field}.filter(name, !isQuantity(string(self.{field}[name])))[0]"
     return {
         "rule": f"!has(self.{field}) || self.{field}.all(name, isQuantity(string(self.{field}[name])))",
@@ -128,7 +131,8 @@ CLUSTER: Final = Kind(
     list_rules=_LIST_RULES,
     list_keys={Volume: "id", Listener: "name", BrokerServiceTemplate: "brokerId", MaintenanceEntry: "name", **RUN_KEYS},
     scaled=Scaled(("brokers", "replicas"), ("brokers",)),
-    # The webhook must see whether spec.storage is left out. The default listener depends on spec.insecure.
+    # The CRD has no defaults for these types, because the webhook must see whether spec.storage is left out, and the
+    # default listener depends on spec.insecure.
     not_filled_in=frozenset({Storage, Listener}),
     is_in_files=True,
 )

@@ -59,9 +59,9 @@ def _scale(kind: Kind) -> str:
 
 
 def broker_rules() -> list[JsonObject]:
-    """Return the rules for the metadata store's documents and leases in the namespace.
+    """Return the RBAC rules for the StateDocuments and Leases of the brokers' metadata store in the namespace.
 
-    The rules allow the documents of all Clusters, because RBAC cannot match the beginning of a name.
+    The rules cover all Clusters of the namespace, because RBAC cannot match the beginning of a name.
     """
     return [
         _rule("internal.barnabas.dev", (*READ, "create", "patch", "delete"), "statedocuments"),

@@ -13,9 +13,10 @@ SECURED_LISTENER: Final[Json] = {"name": "secure", "tls": True, "authentication"
 
 
 def with_security(body: Json) -> Json:
-    """Return the spec; without listeners, add a default listener, and authorization unless `insecure` is true.
+    """Return the spec with its defaults. Without `listeners`, the default is one listener that depends on `insecure`.
 
-    `insecure` becomes true in an unsecured Cluster that was created before the field existed.
+    The default listener is plain if `insecure` is true. Otherwise, the default listener is secured, and authorization
+    is turned on. `insecure` becomes true if an unsecured Cluster was created before this field existed.
     """
     spec: Json = body.get("spec") or {}
     if _is_from_before(body) and any(map(is_open, spec.get("listeners", (OPEN_LISTENER,)))):
@@ -33,7 +34,7 @@ def is_made_insecure(body: Json) -> bool:
 
 
 def _is_from_before(body: Json) -> bool:
-    """True if the status was written by an operator without `spec.insecure`, because it lacks the field `security`."""
+    """True if the status lacks the field `security`: an old operator wrote it, which did not know `spec.insecure`."""
     status: Json = body.get("status") or {}
     return bool(status) and "security" not in status
 

@@ -127,7 +127,7 @@ class Offsets(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
 
 
 class LagObjective(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The highest acceptable lag. If a limit is exceeded, the condition WithinObjective becomes False."""
+    """The limits for the lag. If the lag exceeds one of the limits, the condition WithinObjective becomes False."""
 
     max_records: (
         Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="the highest allowed number of unread records")] | None
@@ -348,7 +348,7 @@ CONSUMER_GROUP: Final = Kind(
                     " + (has(oldSelf.spec.cluster) ? '' : ', or no value')"
                 ),
             },
-            {  # A target that is replaced during a reset would stay scaled to 0.
+            {  # If the target were replaced during a reset, the old workload would stay scaled to 0.
                 "rule": (
                     "!has(self.status) || !has(self.status.conditions) || !has(oldSelf.spec.scaling)"
                     f" || !self.status.conditions.exists(each, each.type == '{OFFSETS_RESET}' && each.reason =="

@@ -156,7 +156,7 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
 
 
 def _whole(value: msgspec.Struct) -> JsonObject:
-    """Return a list entry of a default, without fields that are empty or hold a mapping with fields of its own."""
+    """Return an entry of a list that is a default, without fields that are empty or contain another struct."""
     fields = ((field.encode_name, getattr(value, field.name)) for field in msgspec.structs.fields(value))
     return {name: item for name, item in fields if item not in (None, (), {}) and not isinstance(item, msgspec.Struct)}
 
@@ -183,14 +183,14 @@ def _list(of: Kind, kind: inspect.Type) -> JsonObject:
 
 
 def _union(of: Kind, kind: inspect.Type) -> JsonObject:
-    """Return the schema of an optional value, of a quantity, or of any plain value."""
+    """Return the schema of an optional value, of a Kubernetes quantity, or of a value that may have any type."""
     assert isinstance(kind, inspect.UnionType)
     choices = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
     if {type(each) for each in choices} == {inspect.IntType, inspect.StrType}:
         bounds = (item for each in choices for item in schema_of(of, each).items())
         either = {
             name: bound for name, bound in bounds if name not in ("type", "pattern")
-        }  # `Kind.rules` contain a rule instead of the pattern, with a readable message.
+        }  # The pattern is left out, because a rule in `Kind.rules` has a more readable message.
         return {"x-kubernetes-int-or-string": True, **either}
     return schema_of(of, choices[0]) if len(choices) == 1 else dict(FREE_VALUE)
 

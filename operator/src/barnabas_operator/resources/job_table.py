@@ -11,7 +11,7 @@ from msgspec import Struct, field, json
 
 
 class JobOption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rule for an option's value, which `allowed` describes as text. The bounds of a list apply to each item."""
+    """The rule for the value of an option, with `allowed` as its description. Bounds of a list apply to each item."""
 
     required: bool
     allowed: str
@@ -24,7 +24,7 @@ class JobOption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class JobRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rule about two options; `allowed` describes it as text.
+    """A rule about two options; `allowed` describes the rule in words.
 
     The kind `ordered` means that `option` must be less than `other` if both are given. The kind `needs` means that
     `other` must be true if `option` is given. The kind `excludes` means that at most one of the two may be true.

@@ -7,4 +7,4 @@ Json = Mapping[str, Any]
 """The type of a JSON object that is only read."""
 
 JsonObject = dict[str, Any]
-"""The type of a JSON object that is built, or of a field that may hold any JSON object."""
+"""The type of a JSON object that this program builds, or of a field that may hold any JSON object."""

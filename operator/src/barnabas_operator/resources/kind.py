@@ -31,13 +31,13 @@ class Kind(NamedTuple):
     writer: Literal["edit", "admin"]
     """The lowest user-facing role of Kubernetes that may write this kind. The role `view` may read all kinds."""
     rights: str
-    """The text RIGHTS in `barnabas-RIGHTS-edit`, which is the name of the ClusterRole that may write only this kind."""
+    """The part RIGHTS of `barnabas-RIGHTS-edit`, the name of the ClusterRole that allows writing only this kind."""
     thing: str
     """The word for the object in Kafka, as messages use it, such as "topic"."""
     columns: tuple[JsonObject, ...] = ()
     """The columns of `kubectl get`, except Ready, Reason, Age and Message."""
     rules: Mapping[type, list[JsonObject]] = NOTHING
-    """The CEL rules by the Struct that they validate. A message names the field, the value and what is allowed."""
+    """The CEL rules, by the Struct that a rule validates. A rule's message names field, value and what is allowed."""
     list_rules: Mapping[type, list[JsonObject]] = NOTHING
     """The CEL rules for lists, by the type of the entries."""
     list_keys: Mapping[type, str] = NOTHING

@@ -86,7 +86,7 @@ class RunPodSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkno
 
 
 class RunPodTemplate(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Changes to the pods of a run."""
+    """The labels, annotations and fields of the pod spec that a user sets for the pods of a run."""
 
     metadata: Annotated[
         TemplateMetadata,
@@ -207,7 +207,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
 
 
 RUN_KEYS: Final[Mapping[type, str]] = {RunVolume: "name", EnvVar: "name"}
-"""The field that identifies an entry in each list of a run."""
+"""The field that identifies an entry of a list in the spec of a run, by the type of the entries."""
 RUN_RULES: Final[Mapping[type, list[JsonObject]]] = {
     EnvVar: [
         {

@@ -28,7 +28,7 @@ class Declared:
     document: Document = field(repr=False)
 
     def place(self, path: Path = (), *, at_key: bool = False) -> Place:
-        """Return the place of the field at `path`; for an empty path, the beginning of the document."""
+        """Return the file, line and column of the field at `path`, or of the YAML document if `path` is empty."""
         return self.document.place(path, at_key=at_key).within(self.file, self.first_line)
 
 

@@ -8,7 +8,7 @@ from barnabas_operator.resources.maintenance_run import SecretKeyRef
 
 
 class Metrics(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The protection of `/metrics` of brokers and lag exporter, whose pods then serve their pages over TLS."""
+    """The protection of `/metrics` in the pods of brokers and lag exporter, which then serve `/metrics` over TLS."""
 
     token_secret: Annotated[
         SecretKeyRef,

@@ -33,7 +33,7 @@ def quantity_hint(written: object) -> str:
 
 
 def shown_amount(written: str | int) -> str:
-    """Return the amount as text. A plain number is marked as bytes, because its unit may be forgotten."""
+    """Return the amount as text. A plain number is followed by `(bytes)`, in case the user forgot to write a unit."""
     return f"{written} (bytes)" if str(written).isdecimal() else str(written)
 
 

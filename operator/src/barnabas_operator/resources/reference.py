@@ -81,7 +81,7 @@ def _type(field: Json) -> str:
 
 
 def _partial(field: Json) -> str | None:
-    """Return the type of a field that holds a partial object, as the page names it; None for any other field."""
+    """Return the type that the reference page shows for a field with a part of a Kubernetes object, or else None."""
     properties = field.get("properties", {})
     if "metadata" in properties and "brokerId" not in properties and "pod" not in properties:
         return "partial object" if "spec" in properties else "labels"
@@ -89,7 +89,7 @@ def _partial(field: Json) -> str | None:
 
 
 def main() -> None:
-    """Write the page to the file in the arguments."""
+    """Write the reference page of all kinds to the file that the command-line argument names."""
     Path(sys.argv[1]).write_text(reference_text(), encoding="utf-8")
 
 

@@ -83,7 +83,7 @@ def _check_metadata(expected: inspect.Type, value: object, path: Path) -> Iterat
     assert isinstance(expected, inspect.Metadata)
     inner = tuple(findings(expected.type, value, path))
     if inner and _is_described(expected.type):
-        return _wrong(expected, value, path)  # The field's description explains the pattern.
+        return _wrong(expected, value, path)  # Report the description, because the pattern is hard to read.
     return iter(inner)
 
 

@@ -28,7 +28,7 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line}:{self.column}"
 
     def within(self, file: str, first_line: int) -> "Place":
-        """Return the same place, counted from the beginning of `file` instead of its document at line `first_line`."""
+        """Return the position in `file` of a place in the YAML document that begins at line `first_line` of `file`."""
         return Place(file, self.line + first_line - 1, self.column)
 
 
@@ -44,18 +44,21 @@ class ManifestError(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A YAML document: its plain values, and the parsed nodes, which contain the places of the fields."""
+    """A YAML document: its plain values, and the parsed nodes, which contain the line and column of each field."""
 
     plain: object
     nodes: object = field(repr=False)
 
     def place(self, path: Path = (), *, at_key: bool = False) -> Place:
-        """Return the place of a value, or of its key; if unknown, the place of the nearest enclosing value."""
+        """Return the line and column of the value at `path`, or of the value's key if `at_key` is true.
+
+        If the position is unknown, return the line and column of the nearest enclosing value.
+        """
         line, column = _position(self.nodes)
         node = self.nodes
         for depth, step in enumerate(path, start=1):
             inner = _entry(node, step)
-            here = depth == len(path) and (at_key or inner is None)  # An empty value has the place of its key.
+            here = depth == len(path) and (at_key or inner is None)  # An empty value has no line, so the key's is used.
             position = _entry_position(node, step, at_key=here)
             if position is not None:
                 line, column = position

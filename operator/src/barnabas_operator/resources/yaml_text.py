@@ -24,7 +24,7 @@ def _document(resource: Resource) -> str:
 
 
 def yaml_text(value: object) -> str:
-    """Return a document of plain values as YAML."""
+    """Return a mapping or list of plain values as YAML."""
     return "".join(f"{line}\n" for line in _lines(value))
 
 
