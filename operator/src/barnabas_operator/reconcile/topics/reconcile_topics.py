@@ -41,10 +41,10 @@ ORDER: Final = (CreateTopic, IncreasePartitions, AlterConfigs, MoveReplicas, Del
 
 
 class Outcome(NamedTuple):
-    """The outcome of a reconciliation: `wanted` with the new statuses, and the last observed state of the cluster.
+    """The outcome of a reconciliation of topics.
 
-    `done` are the steps that were carried out, `failed` are errors that belong to no resource, and `ahead` are the
-    pending moves.
+    `wanted` has the Topics with their new statuses. `done` are the changes that were made. `failed` are errors that
+    belong to no Topic. `state` is the last observed state of the cluster. `ahead` describes the pending replica moves.
     """
 
     wanted: DesiredState
@@ -55,9 +55,9 @@ class Outcome(NamedTuple):
 
 
 def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: Seen) -> Outcome:
-    """Reconcile topics once, from the state in `seen`. A broker's error becomes the status of the topic.
+    """Reconcile topics once, from the state in `seen`. A broker's error is written into the status of the Topic.
 
-    In the outcome, `wanted.removed` holds only the deleted resources whose deletion has to wait. Raises
+    The outcome's `wanted.removed` contains only the deleted Topics whose deletion has to wait. Raises
     ClusterUnreachable.
     """
     state = admin.with_overrides(seen.state, _names_with_configs(wanted, seen.state))
@@ -86,7 +86,8 @@ def reconcile_topics(admin: ClusterAdmin, wanted: DesiredState, now: str, seen: 
 def _names_with_configs(wanted: DesiredState, state: ClusterState) -> set[str]:
     """Return the names of the topics whose configs are read.
 
-    These are all topics if replication is throttled, and otherwise the topics of Topics, and __transaction_state.
+    If replication is throttled, the configs of all topics are read. Otherwise, only the configs of declared topics and
+    of __transaction_state are read.
     """
     if is_throttled(wanted.cluster):
         return set(state.topics)
@@ -94,14 +95,17 @@ def _names_with_configs(wanted: DesiredState, state: ClusterState) -> set[str]:
 
 
 def _about(state: ClusterState, wanted: DesiredState, seen: Seen) -> ClusterState:
-    """Return the state with the declared number of brokers, and with the brokers that still have to join."""
+    """Return the state with the declared number of brokers, and with the ids of the brokers to wait for."""
     count = wanted.cluster.spec.brokers.replicas
     state = state.with_brokers(count)
     return state if seen.informed is None else state.awaiting(count, seen.informed)
 
 
 def _choose_log_dirs(admin: ClusterAdmin, cluster: Cluster, steps: Sequence[TopicStep], state: ClusterState) -> None:
-    """Choose the log dirs of new replicas if brokers have several; an unreachable broker chooses by itself."""
+    """Choose the log dirs of new replicas on brokers with several log dirs.
+
+    A broker that does not answer now chooses the log dirs of its new replicas itself.
+    """
     if len(cluster.spec.storage.volumes) == 1:
         return
     for broker_id, replicas in new_replicas(steps, state.topics).items():
@@ -130,7 +134,7 @@ def _move_between_log_dirs(admin: ClusterAdmin, moves: Sequence[LogDirMove]) -> 
 def _apply(
     admin: ClusterAdmin, steps: Sequence[TopicStep]
 ) -> tuple[list[TopicStep], dict[str, tuple[TopicStep, StepRefused]]]:
-    """Carry out the steps in the order of ORDER; return the steps that succeeded, and the refused steps by topic."""
+    """Make the planned changes in the order of ORDER; return the changes that were made, and refused ones by topic."""
     done: list[TopicStep] = []
     refused: dict[str, tuple[TopicStep, StepRefused]] = {}
     for kind in ORDER:

@@ -44,7 +44,7 @@ class TopicReconciler(KindReconciler):
         await asyncio.gather(*(self._statuses.release(body) for body in bodies.values()))
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Remove the finalizers of Topics whose deletion needs no broker; write `why` into all other statuses."""
+        """Remove finalizers if the deletion needs no broker; write `why` into the status of every other Topic."""
         topics, now = await self._readable(bodies), self._now()
         going = {each.metadata.name for each in topics if each.metadata.deletion_timestamp is not None and may_go(each)}
         await self._write_statuses(
@@ -86,7 +86,7 @@ class TopicReconciler(KindReconciler):
         return topics
 
     async def _tell(self, cluster: Cluster, declared: Iterable[Topic], outcome: Outcome) -> None:
-        """Send Events about moves that have begun, and about undone changes of other clients."""
+        """Send Events about replica moves that have begun, and about changes of other clients that were reverted."""
         moves = moves_begin(cluster, outcome.done)
         if moves is not None:
             await self._events.tell(kube_event(cluster, *moves, self._now()))

@@ -29,7 +29,7 @@ _GIVEN_KEY: Final = "tls.key"
 
 
 class _Kept(NamedTuple):
-    """A cached Secret of a User, with the time when it was read, and the facts of the User at that time."""
+    """A User's Secret in the cache, with the time `at_s` when it was read, and the result of `_declared` then."""
 
     declared: tuple[object, ...]
     at_s: float
@@ -49,7 +49,7 @@ class KubeSecrets(UserSecrets):
         self._given: dict[SecretKeyRef, tuple[float, GivenPassword]] = {}
 
     def folder(self, _user: User) -> str:
-        """Return an empty string, because the mount path of a Secret is unknown."""
+        """Return an empty path, because the path at which pods mount the Secret is unknown."""
         return ""
 
     async def read(self, user: User) -> StoredSecret | None:
@@ -98,7 +98,7 @@ class KubeSecrets(UserSecrets):
             raise refused(str(error)) from error
         if found:
             self._keep(user, found)
-        else:  # The Secret is gone, so the next round creates a new one.
+        else:  # The Secret was deleted meanwhile, so the next reconciliation creates a new Secret.
             self._kept.pop(name, None)
 
     async def delete(self, user: User, stored: StoredSecret) -> None:
@@ -128,7 +128,7 @@ class KubeSecrets(UserSecrets):
         return clients_authority(key, trusted) if key and trusted else None
 
     def missing_authority(self, cluster: Cluster) -> str:
-        """Return a clause that names the two Secrets of the clients CA."""
+        """Return the part of a status message that names the two Secrets in which the clients CA is missing."""
         name = clients_authority_name(cluster.metadata.name)
         return f"ca.key of Secret {name} or ca.crt of Secret {certificate_name(name)} is missing"
 
@@ -174,7 +174,7 @@ class KubeSecrets(UserSecrets):
 
 
 def _declared(user: User) -> tuple[object, ...]:
-    """Return the facts of a User that determine the content of its Secret."""
+    """Return the fields of a User on which the content of the User's Secret depends."""
     meta = user.metadata
     return meta.uid, meta.generation, meta.annotations.get(ROTATE)
 

@@ -27,7 +27,7 @@ AT_ONCE_MAX: Final = 16
 """The maximum number of Secrets that are read or written at once."""
 
 RefusedSteps = dict[str, tuple[UserStep, StepRefused]]
-"""The refused step of each user, with the brokers' error."""
+"""The change that the brokers refused and the brokers' error, by user name."""
 
 
 class UserBrokers(NamedTuple):
@@ -42,7 +42,7 @@ class UserOutcome(NamedTuple):
 
     user: User
     drift: tuple[UserStep, ...] = ()
-    """The steps that undid changes by other clients."""
+    """The changes to the user in Kafka that reverted changes by other clients."""
     is_rotated: bool = False
     """True if the user's previous password was replaced."""
 
@@ -131,7 +131,7 @@ class UsersWork:
         return plan_user(user, round_.context.found.of(user.username), ready.known), ready
 
     async def _end(self, plan: UserPlan, refused: RefusedSteps, now: str) -> User | None:
-        """Return the user with an error in its status if its deletion has to wait; otherwise `dismiss` its Secret."""
+        """Give up a deleted user's Secret, or return the user with an error status if the deletion has to wait."""
         problem = plan.refusal or _problem(plan, refused)
         if problem is not None:
             return with_problem(plan.resource, problem, now)

@@ -50,7 +50,10 @@ class Authorities(NamedTuple):
 
 
 class SecretRound(NamedTuple):
-    """The input for one reconciliation of Secrets. `bootstrap` is used while the Cluster's status has no address."""
+    """The input for one reconciliation of Secrets.
+
+    `bootstrap` is the bootstrap address of the Cluster, for use while the Cluster's status has no address.
+    """
 
     cluster: Cluster
     bootstrap: str
@@ -85,7 +88,7 @@ class SecretWriter:
         return Authorities(await self._secrets.brokers_authority(cluster), clients)
 
     async def bring(self, user: User, round_: SecretRound) -> ReadySecret:
-        """Write the User's Secret if it has changed, or delete it for external authentication; return its state."""
+        """Write a User's Secret if changed, or delete it if authentication is external; return the Secret's state."""
         if user.spec.authentication.type == "external":
             return await self._without(user)
         try:

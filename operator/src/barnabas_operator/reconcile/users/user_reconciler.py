@@ -61,7 +61,7 @@ class UserReconciler(KindReconciler):
         await asyncio.gather(*(self._statuses.release(body) for body in bodies.values()))
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Remove the finalizers of Users whose deletion needs no broker; write `why` into all other statuses."""
+        """Remove finalizers if the deletion needs no broker; write the reason `why` into every other User's status."""
         users, now = await self._readable(bodies), self._now()
         going = {each.metadata.name for each in users if each.metadata.deletion_timestamp is not None and may_go(each)}
         await self._write_statuses(

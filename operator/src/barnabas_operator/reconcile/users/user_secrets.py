@@ -52,4 +52,4 @@ class UserSecrets(Protocol):
         """Return the CA that signs the certificates of users; None if there is none."""
 
     def missing_authority(self, cluster: Cluster) -> str:
-        """Return a clause that says why there is no clients CA."""
+        """Return the part of a status message that says why there is no clients CA."""
