@@ -14,7 +14,10 @@ class ParsedResources(Generic[ResourceT]):
     def __init__(self, kind: type[ResourceT]) -> None:
         self._kind: Final = kind
         self._read: dict[str, tuple[str, ResourceT, str | None]] = {}
-        """The version, the parsed resource (if invalid, its readable part) and the error, by name of the resource."""
+        """The resourceVersion, the parsed resource, and the error or None, by name of the resource.
+
+        A parsed resource that is invalid lacks the fields that cannot be parsed.
+        """
 
     def all(self, bodies: Iterable[Json]) -> tuple[list[ResourceT], list[tuple[ResourceT, str]]]:
         """Return the valid resources, and the invalid resources with their errors.

@@ -25,16 +25,16 @@ class ReconcileIncomplete(Exception):
 
 
 class ReconcileParts:
-    """The runner for the parts of one reconciliation of a Cluster, which `of` names in log lines."""
+    """The runner for the parts of one reconciliation, such as brokers and Topics. Log lines begin with `of`."""
 
     def __init__(self, of: str) -> None:
         self._of = of
         self._failed: list[Exception] = []
 
     async def run(self, part: Awaitable[T]) -> T | None:
-        """Run the part and return its result; None if it failed.
+        """Run a part of the reconciliation, and return its result, or None if the part failed.
 
-        Raises NotLeading, which must end the reconciliation.
+        Raises NotLeading, which must end the whole reconciliation.
         """
         try:
             return await part
@@ -52,7 +52,7 @@ class ReconcileParts:
 
     @property
     def is_unheard(self) -> bool:
-        """True if parts failed, and all of them because the API server did not answer."""
+        """True if at least one part failed, and every failed part failed because the API server did not answer."""
         return bool(self._failed) and all(isinstance(each, KubeUnreachable) for each in self._failed)
 
     def check(self) -> None:
@@ -62,9 +62,10 @@ class ReconcileParts:
 
 
 class ShortOutages:
-    """The short outages of the API server during the reconciliations of one Cluster; `now_s` is a monotonic clock.
+    """The check whether failed reconciliations of one Cluster show only a short outage of the API server.
 
-    An API server that restarts breaks connections, so a short outage is not reported.
+    A restart of the API server breaks connections, so a short outage is not reported. `now_s` returns the monotonic
+    time.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -72,7 +73,7 @@ class ShortOutages:
         self._since_s: float | None = None
 
     def is_one(self, parts: ReconcileParts) -> bool:
-        """True if parts failed only because the API server has not answered, for at most PATIENCE_S."""
+        """True if parts failed only because the API server does not answer, and the outage lasts PATIENCE_S at most."""
         if not parts.is_unheard:
             self._since_s = None
             return False
@@ -86,7 +87,7 @@ def is_expected(error: Exception) -> bool:
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """Return the refusal that reports the error."""
+    """Return the reason and the message with which a status reports the error."""
     if isinstance(error, ClusterUnreachable):
         return Refusal(BROKERS_UNREACHABLE, f"the brokers do not answer: {error}")
     if is_expected(error):

@@ -32,7 +32,7 @@ RECONCILERS: Final[Mapping[str, Callable[[ReconcilerEnvironment], KindReconciler
 WITHOUT_CLUSTER: Final[Mapping[str, Callable[[KubeApi, Clock, Json], Awaitable[None]]]] = {
     CONSUMER_GROUP.name: give_back_target,
 }
-"""The clean-up of resources without a Cluster, by the field `kind`."""
+"""The functions that clean up after resources without a Cluster, by the field `kind`."""
 
 BodiesByKind = Mapping[str, Bodies]
 """The resources of a Cluster by kind."""
@@ -47,7 +47,7 @@ class ResourceReconcilers:
 
     @property
     def idle_s(self) -> Mapping[str, float]:
-        """Return the seconds since each background worker last acted, by kind."""
+        """Return the seconds without progress of each background worker, by kind of the worker's resources."""
         return {kind: reconciler.idle_s for kind, reconciler in self._reconcilers.items()}
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class ResourceReconcilers:
             await reconciler.release(found[kind])
 
     async def wait(self, found: BodiesByKind, why: str) -> None:
-        """Remove the finalizers of resources whose deletion needs no broker; write `why` into all other statuses."""
+        """Remove finalizers if the deletion needs no broker; write `why` into the status of every other resource."""
         for kind, reconciler in self._reconcilers.items():
             await reconciler.wait(found[kind], why)
 

@@ -19,9 +19,10 @@ def _ignore(_took_s: float, _has_succeeded: bool) -> None:
 
 
 class RetryingLoop:
-    """The loop, which calls `wait` with a pause in seconds, and then `attempt`, which returns the next pause.
+    """The loop that repeatedly calls `wait` with a pause in seconds, and then `attempt`, which returns the next pause.
 
-    After each attempt, `on_end` is called with its duration in seconds, and True if the attempt succeeded.
+    After each attempt, the loop calls `on_end` with two arguments: the duration of the attempt in seconds, and whether
+    the attempt succeeded.
     """
 
     def __init__(

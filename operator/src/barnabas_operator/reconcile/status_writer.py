@@ -47,7 +47,7 @@ class StatusWriter:
         """The statuses that the watch has not reported yet, by kind, namespace and name."""
         self._refused: KubeRefused | None = None
         self.wrote_at = 0.0
-        """The monotonic time of the API server's last answer to a write that it did not refuse."""
+        """The monotonic time at which the API server last answered a write without an error."""
 
     def begin(self) -> None:
         """Forget earlier refusals, because a reconciliation begins."""
@@ -165,7 +165,10 @@ class StatusWriter:
             self._refused = error
 
     async def _finalizers(self, body: Json, finalizers: list[str]) -> bool:
-        """Write the finalizers if the object has not changed since it was read, so that no finalizer is lost."""
+        """Write the finalizers; return False, without a write, if the object has changed since it was read.
+
+        Otherwise a finalizer that another client has just added would be lost.
+        """
         meta = body["metadata"]
         change = {"metadata": {"finalizers": finalizers, "resourceVersion": meta["resourceVersion"]}}
         try:
@@ -181,7 +184,7 @@ class StatusWriter:
 
 
 def has_finalizer_as(body: Json, *, wanted: bool) -> bool:
-    """True if the object has the finalizer and `wanted` is true, or if neither holds."""
+    """True if the object has the finalizer and `wanted` is true, or lacks the finalizer and `wanted` is false."""
     return (FINALIZER in body["metadata"].get("finalizers", ())) == wanted
 
 

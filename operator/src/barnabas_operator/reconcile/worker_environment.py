@@ -13,10 +13,10 @@ from barnabas_operator.planning.users.user_secret import NewPassword
 from barnabas_operator.reconcile.operator_settings import OperatorSettings
 
 Connect = Callable[[str, float, TimedWrite, Credentials], ClusterAdmin]
-"""A function that connects to the brokers at `host:port[,host:port]`, and blocks while connecting.
+"""A function that blocks until it is connected to the brokers at `host:port[,host:port]`, its first argument.
 
-Its other arguments are the seconds for which topic configs are cached, a context for each write, and the credentials.
-Raises ClusterUnreachable if no broker answers.
+The other arguments are the seconds for which topic configs are cached, a function that returns a context manager for
+each write, and the credentials. Raises ClusterUnreachable if no broker answers.
 """
 
 
@@ -29,12 +29,15 @@ class Identity(NamedTuple):
 
 
 Prove = Callable[[Identity], Credentials]
-"""A function that makes credentials from an identity. It raises ValueError if the identity is invalid."""
+"""A function that makes credentials for connections to brokers from a client certificate and its key.
+
+Raises ValueError if the certificate or the key is invalid.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnvironment:
-    """The interfaces of a worker to API server, brokers, clock, random passwords and leadership."""
+    """The clients, settings, clock and functions that a worker uses; `leadership` says whether the operator leads."""
 
     api: KubeApi
     settings: OperatorSettings
