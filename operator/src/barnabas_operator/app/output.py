@@ -83,7 +83,7 @@ def _topic_row(topic: Topic) -> tuple[str, ...]:
 
 
 def _ready(conditions: Conditions) -> tuple[str, str]:
-    """Return two texts: the status of Ready (`paused` for a paused resource), and the reason and message of Ready."""
+    """Return the status of the condition Ready (`paused` for a paused resource), and its reason with the message."""
     ready = condition_of(conditions, READY)
     word = "paused" if condition_of(conditions, RECONCILIATION_PAUSED) else (ready.status if ready else "Unknown")
     return word, f"{ready.reason}: {ready.message}" if ready and ready.message else ""

@@ -230,7 +230,7 @@ class Supervisor:
         self._groups_shown = said
 
     async def _bring_brokers(self) -> Refusal | None:
-        """Make the brokers as declared, step by step; return None, or why some brokers are not yet as declared.
+        """Change the brokers step by step until they are as declared; return None, or why some are not yet as declared.
 
         If a broker cannot start after a change of the Cluster, the change is discarded.
         """

@@ -120,7 +120,7 @@ class ClusterWorker:
 
     @property
     def idle_s(self) -> Mapping[str, float]:
-        """The seconds without progress of this worker and each background worker, by name; infinite after its end."""
+        """The seconds without progress, for this worker and each background worker; infinite for an ended worker."""
         beside = {f"worker for {kind}s": idle_s for kind, idle_s in self._resources.idle_s.items()}
         return {"worker": self._idle_s, **beside}
 

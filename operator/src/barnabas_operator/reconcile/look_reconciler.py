@@ -42,7 +42,7 @@ class LookReconciler(KindReconciler):
         await all_ended(self._release(body) for body in bodies.values())
 
     async def wait(self, bodies: Bodies, why: str) -> None:
-        """Start the worker if needed; forbid it to send requests to the brokers, for the reason `why`."""
+        """Start the worker if needed; forbid the worker to send requests to brokers, for the reason `why`."""
         self._start_for(bodies)
         self._worker.rest(bodies, why)
 

@@ -77,11 +77,11 @@ class LookWorker:
         self._hear(bodies)
 
     def stop(self) -> None:
-        """Stop reconciling the resources until `begin` or `rest` is called."""
+        """Stop working for the Cluster until `begin` is called."""
         self._cluster, self._why_resting = None, ""
 
     async def stopped(self) -> None:
-        """Stop reconciling the resources; return when the running reconciliation has ended."""
+        """Stop working for the Cluster; return when the running reconciliation has ended."""
         self.stop()
         async with self._look_turn:
             pass

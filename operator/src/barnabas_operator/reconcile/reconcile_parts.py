@@ -25,7 +25,10 @@ class ReconcileIncomplete(Exception):
 
 
 class ReconcileParts:
-    """The runner for the parts of one reconciliation, such as brokers and Topics. Log lines begin with `of`."""
+    """The runner for the parts of one reconciliation, such as brokers and Topics.
+
+    `of` is the name of the Cluster, for log lines.
+    """
 
     def __init__(self, of: str) -> None:
         self._of = of

@@ -167,7 +167,7 @@ class StatusWriter:
     async def _finalizers(self, body: Json, finalizers: list[str]) -> bool:
         """Write the finalizers; return False, without a write, if the object has changed since it was read.
 
-        Otherwise a finalizer that another client has just added would be lost.
+        In this case, a write could remove a finalizer that another client has just added.
         """
         meta = body["metadata"]
         change = {"metadata": {"finalizers": finalizers, "resourceVersion": meta["resourceVersion"]}}

@@ -34,7 +34,7 @@ def is_made_insecure(body: Json) -> bool:
 
 
 def _is_from_before(body: Json) -> bool:
-    """True if the status lacks the field `security`: an old operator wrote it, which did not know `spec.insecure`."""
+    """True if an operator that did not know `spec.insecure` wrote the status, which then lacks the field `security`."""
     status: Json = body.get("status") or {}
     return bool(status) and "security" not in status
 

@@ -39,7 +39,10 @@ If there are more nodes, certificates contain only the addresses of the nodes th
 
 
 class ClusterSecretsReconciler:
-    """The reconciler of one Cluster's Secrets. It caches them until the Cluster changes or `forget` is called."""
+    """The reconciler of one Cluster's Secrets.
+
+    The Secrets are read after a change of the Cluster or of an address in its certificates, and after `forget`.
+    """
 
     def __init__(
         self, api: KubeApi, objects: AppliedObjects, nodes: Nodes, clock: LoopClock, new_password: Callable[[], str]

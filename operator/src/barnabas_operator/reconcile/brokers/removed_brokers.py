@@ -22,12 +22,12 @@ class RemovedBrokers:
         self._api = api
 
     async def mark(self, cluster: Cluster, broker_id: int) -> None:
-        """Mark the claims of a drained broker that is about to be removed."""
+        """Label the claims of a drained broker that is about to be removed."""
         for claim in claims_to_empty(await claims_of(self._api, cluster), broker_id):
             await mark_emptied(self._api, cluster, claim, is_emptied=True)
 
     async def tidy(self, cluster: Cluster, places: int, registered: Collection[int] | None) -> None:
-        """Delete the claims of removed brokers for volumes with `deleteClaim`; unlabel claims that are in use again.
+        """Delete the claims of removed brokers for volumes with `deleteClaim`; remove the label from claims in use.
 
         `registered` are the ids of the registered brokers. If `registered` is None (unknown), no claim is deleted.
         """

@@ -115,7 +115,7 @@ class RunLooker(Looker):
         return await gather_runs(self._api, self._key.namespace, self._key.name, asked) if asked else {}
 
     async def _readable(self, bodies: Bodies) -> Sequence[MaintenanceJob]:
-        """Return valid runs, and invalid runs that have begun or ended; write errors into the other statuses."""
+        """Return valid runs, and invalid runs that have begun or ended; write the error into the others' status."""
         runs, unread = self._read.all(bodies.values())
         runs += [run for run, _ in unread if _is_past_its_spec(run)]
         invalid = [(run, why) for run, why in unread if not _is_past_its_spec(run)]
