@@ -155,9 +155,9 @@ class BrokerConfig:
     def with_usable(self, broker_overrides: Texts, cluster_overrides: Texts) -> "UsableConfig":
         """Return the file's configs with dynamic overrides, and the problems of the overrides that are ignored.
 
-        Overrides for this broker take precedence over those for all brokers. Overrides that cannot be used are ignored,
-        so that they never prevent the start of a broker. A newer version may have stored them, or the file may now
-        contradict them.
+        Overrides for this broker take precedence over those for all brokers. An override is ignored if it is invalid,
+        because a newer version may have stored it, or if it contradicts the file. So no override prevents the start of
+        a broker.
         """
         ignored: list[ConfigProblem] = []
         own, cluster = dict(broker_overrides), dict(cluster_overrides)
@@ -171,7 +171,7 @@ class BrokerConfig:
                 problems = [_set_by(problem, own.keys() | cluster.keys()) for problem in error.problems]
             ignored += problems
             named = {problem.name for problem in problems} & (own.keys() | cluster.keys())
-            # Without overrides the file is valid, so if no problem names an override, all overrides are dropped.
+            # The file alone is valid. If no problem names an override, the cause is unknown, so all are dropped.
             for name in named or own.keys() | cluster.keys():
                 (own if name in own else cluster).pop(name)
 
@@ -184,9 +184,9 @@ class UsableConfig(NamedTuple):
 
 
 def _set_by(problem: ConfigProblem, dynamic: Collection[str]) -> ConfigProblem:
-    """Return the problem; if a dynamic config causes a problem of a setting in the file, name the dynamic config.
+    """Return a problem of the config; name the dynamic config if it contradicts a setting in the file.
 
-    The file alone is valid, so the dynamic one of two settings that contradict each other is at fault.
+    The settings in the file are valid together, so the dynamic config is at fault.
     """
     if problem.name in dynamic:
         return problem

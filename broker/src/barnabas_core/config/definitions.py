@@ -65,7 +65,7 @@ class InvalidConfig(Exception):
 
 
 class Check(Protocol):
-    """A check of a value that has the right type."""
+    """A check of a config value that has already been parsed to the right type."""
 
     @property
     def allowed(self) -> str:
@@ -116,7 +116,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """A check for the only allowed value; `why` says which missing feature the other values need."""
+    """A check that allows a single value; `why` names the missing feature that other values need."""
 
     value: Value
     why: str
@@ -241,9 +241,9 @@ _PARSERS: Final[Mapping[ConfigType, Callable[[str, ConfigType], Value]]] = {
 
 
 def parse_value(definition: ConfigDefinition, text: str) -> Value:
-    """Parse the text of a value, without surrounding blanks, as in Kafka.
+    """Parse the text of a config value; blanks around the text are ignored, as in Kafka.
 
-    Raise InvalidConfig, whose message says what is allowed.
+    Raise InvalidConfig if the value is invalid; the message says which values are valid.
     """
     try:
         value = _PARSERS[definition.type](text.strip(), definition.type)

@@ -13,11 +13,14 @@ from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import unused_definitions
 
 _OF_ALL: Final = "min.insync.replicas"
-"""The config that is always shown as set for all brokers, because Kafka sets it so when it enables ELR (KIP-966)."""
+"""The config that DescribeConfigs always shows as a dynamic default of all brokers.
+
+Kafka sets this dynamic default when ELR is enabled (KIP-966).
+"""
 
 
 class ConfigSource(IntEnum):
-    """The source of a value, with the protocol's numbers."""
+    """The source of a config value; the numbers are those of DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -102,7 +105,7 @@ def describe_topic(overrides: Mapping[str, str], config: BrokerConfig) -> list[C
 def _topic_entry(
     definition: ConfigDefinition, overrides: Mapping[str, str], config: BrokerConfig, value: Value
 ) -> ConfigEntry:
-    """Return the entry of a topic's setting, with `value` as its value, even if an override is invalid and ignored."""
+    """Return the ConfigEntry of a topic's setting; `value` is the effective value, not an invalid override."""
     synonyms = tuple(_broker_synonyms(tuple(synonym.name for synonym in definition.synonyms), config))
     text = overrides.get(definition.name)
     if text is not None:
@@ -137,7 +140,7 @@ def _broker_synonyms(names: tuple[str, ...], config: BrokerConfig) -> Iterator[C
         yield from (ConfigSynonym(name, texts[name], source) for name in names if name in texts)
         if source is ConfigSource.DYNAMIC_DEFAULT_BROKER and _OF_ALL in names and _OF_ALL not in texts:
             yield ConfigSynonym(_OF_ALL, format_value(config.value(_OF_ALL)), source)
-    # Kafka shows no defaults of synonyms, and omits a default that is null.
+    # As in Kafka, only the first name is listed with its default, and only if the default is not null.
     for name in names[:1]:
         default = format_value(BROKER_CONFIGS[name].default) if name in BROKER_CONFIGS else None
         if default is not None:

@@ -166,7 +166,10 @@ def _name_with(protocol: str, bound: tuple[Endpoint, ...], protocols: Mapping[st
 
 
 def reachable(advertised: Iterable[Endpoint], host: str, ports: Iterable[int]) -> tuple[Endpoint, ...]:
-    """Return the advertised endpoints; `host` replaces hosts that mean every interface, and the bound port port 0."""
+    """Return the advertised endpoints, with hosts and ports that clients can use.
+
+    `host` replaces a host that means every interface, and a port from `ports` replaces port 0.
+    """
     return tuple(
         replace(each, host=host if each.host in ("", *_EVERYWHERE) else each.host, port=each.port or port)
         for each, port in zip(advertised, ports, strict=True)

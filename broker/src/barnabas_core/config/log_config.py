@@ -25,7 +25,7 @@ class Compression(Enum):
 
 
 class CleanupPolicy(Enum):
-    """The policy for old segments."""
+    """A policy for old segments; `cleanup.policy` may list both."""
 
     DELETE = "delete"
     COMPACT = "compact"
@@ -40,7 +40,7 @@ class TimestampType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """The effective settings of a topic; a comment names the setting if its name differs from the field."""
+    """The effective settings of a topic. Comments give the names of settings that are not clear from the fields."""
 
     segment_bytes: int = 1024**3
     roll_ms: int = 168 * 3600 * 1000  # The setting is segment.ms.

@@ -1,4 +1,4 @@
-"""The hints in errors about a config: a similar name, or a number for a text with a unit."""
+"""The hints in errors about a config: a similar name, or the plain number for a value with a unit, such as `7d`."""
 
 import re
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _UNITS: Final[Mapping[str, tuple[Mapping[str, int], int]]] = {
     ".hours": (_MILLISECONDS, 3_600 * _SECOND),
     ".bytes": (_BYTES, 1),
 }
-"""The units that a value may be written with, and the unit of the config, by the ending of the config's name."""
+"""The units that users may write by mistake, and the unit of the config, by the suffix of the config's name."""
 
 
 def did_you_mean(name: str, known: Mapping[str, object], aliases: Mapping[str, str]) -> str:
@@ -42,7 +42,10 @@ def did_you_mean(name: str, known: Mapping[str, object], aliases: Mapping[str, s
 
 
 def written_out(name: str, text: str) -> int | None:
-    """Return the number for a text such as `7d` or `10Mi`, in the setting's unit; None if there is no whole number."""
+    """Return a value such as `7d` or `10Mi` as a number in the setting's unit.
+
+    Return None if the value has no known unit, or if the result is not a whole number.
+    """
     units, unit = next((found for end, found in _UNITS.items() if name.endswith(end)), ({}, 1))
     amount = _AMOUNT.fullmatch(text.strip())
     if amount is None or amount[2] not in units:

@@ -36,7 +36,7 @@ class PrincipalRule:
 
 
 def parse_principal_rules(text: str) -> tuple[PrincipalRule, ...]:
-    """Return the rules in their order. Raise ValueError, whose message says what is allowed."""
+    """Return the rules in the order of the setting. Raise ValueError if a rule or its pattern is malformed."""
     rules: list[PrincipalRule] = []
     position = 0
     while position < len(text) or not rules:

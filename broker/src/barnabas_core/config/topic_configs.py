@@ -83,10 +83,10 @@ def _throttled(value: Value) -> ThrottledReplicas:
 def usable_topic_values(
     topic_overrides: Mapping[str, str], broker: BrokerConfig
 ) -> tuple[dict[str, Value], tuple[ConfigProblem, ...]]:
-    """Return the effective value of each setting of TOPIC_CONFIGS, and the problems of settings that are ignored."""
+    """Return the effective values of all settings in TOPIC_CONFIGS, and the problems of overrides that are ignored."""
     values, problems = _overridden(topic_overrides, broker)
     low, high = values[_MIN_LAG], values[_MAX_LAG]
-    if _is_below(high, low):  # The minimum lag wins, because it only delays compaction.
+    if _is_below(high, low):  # The minimum is used for both, because that only delays compaction.
         problems.append(ConfigProblem(_MAX_LAG, str(high), f"must be at least {_MIN_LAG}={low}"))
         values[_MAX_LAG] = low
     return values, tuple(problems)
@@ -135,7 +135,10 @@ def _in_force(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -> 
 def _overridden(
     topic_overrides: Mapping[str, str], broker: BrokerConfig
 ) -> tuple[dict[str, Value], list[ConfigProblem]]:
-    """Return the values, which may contradict each other, and the problems of invalid and unknown settings."""
+    """Return the values of all settings, and the problems of overrides that are invalid or unknown.
+
+    The values are not checked against each other.
+    """
     values = {name: _inherited(name, broker) for name in TOPIC_CONFIGS}
     problems: list[ConfigProblem] = []
     for name, text in topic_overrides.items():
@@ -160,7 +163,7 @@ def no_setting(name: str) -> str:
 
 def _inherited(name: str, broker: BrokerConfig) -> Value:
     definition = TOPIC_CONFIGS[name]
-    # The broker's value already includes the synonyms of its setting.
+    # The first synonym is enough, because `broker.value` takes the other synonyms into account.
     return broker.value(definition.synonyms[0].name) if definition.synonyms else definition.default
 
 

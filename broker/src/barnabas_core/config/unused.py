@@ -135,11 +135,11 @@ _OF_LISTENERS: Final = ("max.connections", "max.connection.creation.rate")
 """The settings that in Kafka can have the prefix of a listener, but here apply only to the broker."""
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {"log.preallocate": "segment files grow as they are written"}
-"""The settings without effect that are defined because topics have them, too."""
+"""The settings without effect that brokers must define because topics inherit them, each with the reason."""
 
 
 class Refusal(NamedTuple):
-    """The harmless values of a refused setting, in lower case, and the reason why other values are refused."""
+    """The values with which an unsupported setting is accepted, in lower case, and why other values are refused."""
 
     harmless: tuple[str, ...]
     why: str
@@ -183,7 +183,10 @@ def _reason(name: str) -> str | None:
 
 
 def unused_definitions(names: Iterable[str]) -> dict[str, ConfigDefinition]:
-    """Return string definitions for those of `names` that have no effect, so that they can be set and shown."""
+    """Return definitions of the type STRING for those of `names` that have no effect.
+
+    The definitions allow clients to set and describe these settings.
+    """
     reasons = ((name, unused_reason(name)) for name in names)
     return {
         name: ConfigDefinition(name, ConfigType.STRING, None, None, f"No effect: {reason}.", Dynamic.CLUSTER_WIDE)
