@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 HEADROOM_BYTES_MAX: Final = 1 << 30
 HEADROOM_SHARE: Final = 10
-"""The fraction of a disk that a plan leaves free, as a divisor: a tenth, but at most HEADROOM_BYTES_MAX."""
+"""The divisor for the free space that a plan leaves on a disk: a tenth of the disk, but at most HEADROOM_BYTES_MAX."""
 
 
 class DiskSpace(NamedTuple):

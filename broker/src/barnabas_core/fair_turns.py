@@ -19,11 +19,11 @@ LASTS_S: Final = 0.004
 CONNECTION_S: Final = 0.005
 """The time limit in seconds for the pipelined requests of one connection, before other connections have their turn."""
 FIRST_TURN_S: Final = 0.0005
-"""The time limit in seconds for the first turn of a request; most requests need no second turn."""
+"""The seconds after which a request first lets other tasks run; most requests end earlier."""
 FETCHED_PARTITIONS: Final = 500
-"""The maximum number of partitions that a fetch reads in one turn, in about 5 ms."""
+"""The maximum number of partitions that a fetch reads in one turn of the event loop, which takes about 5 ms."""
 ENCODED_PARTITIONS: Final = 300
-"""The maximum number of partitions that are encoded in one turn for a Metadata response, in about 8 ms."""
+"""The maximum number of partitions encoded in one turn of the event loop for a Metadata response: about 8 ms."""
 MADE_PARTITIONS: Final = 8
 MADE_PARTITIONS_S: Final = 0.002
 """The time limit in seconds for creating partitions in one turn; each needs a directory and a file on a slow disk."""
@@ -32,21 +32,33 @@ METRIC_SAMPLES: Final = 500
 GROUP_OFFSETS: Final = 1_000
 """The number of committed offsets, or of transactional ids, that one turn handles for the metrics."""
 REPORTED_LOGS: Final = 256
-"""The number of logs that one turn handles for a report of log end offsets."""
+"""The number of logs whose end offsets one turn of the event loop reports."""
 WRITTEN_ITEMS: Final = 100
-"""The maximum number of items, such as topics, in one metadata transaction: about 10 ms with few partitions each."""
-WRITTEN_PARTITIONS: Final = 2_000
-"""The maximum number of partitions in one metadata transaction, in about 15 ms; a single item may have more."""
-IMAGE_DOCUMENTS: Final = 200
-"""The maximum number of documents that one turn applies to the metadata image: about 10 ms with one partition each."""
-IMAGE_BYTES: Final = 32 * 1024
-"""The maximum bytes of documents that one turn applies to the metadata image: 500 to 800 partitions.
+"""The maximum number of items, such as topics, that one metadata transaction changes.
 
-A single document may be larger.
+A transaction takes about 10 ms if each item has few partitions.
+"""
+WRITTEN_PARTITIONS: Final = 2_000
+"""The maximum number of partitions that one metadata transaction changes, which takes about 15 ms.
+
+A single topic with more partitions is still changed in one transaction.
+"""
+IMAGE_DOCUMENTS: Final = 200
+"""The maximum number of stored documents that one turn of the event loop applies to the metadata image.
+
+The turn takes about 10 ms if each document has one partition.
+"""
+IMAGE_BYTES: Final = 32 * 1024
+"""The maximum bytes of stored documents that one turn of the event loop applies to the metadata image.
+
+The limit corresponds to 500 to 800 partitions. A single document may be larger.
 """
 ACCEPTED_CONNECTIONS: Final = 128
 WOKEN_CONNECTIONS: Final = 16
-"""The maximum number of connections that one turn wakes because memory for requests is free again, in about 2 ms."""
+"""The maximum number of connections that one turn of the event loop resumes when memory for requests becomes free.
+
+Resuming them takes about 2 ms.
+"""
 SENT_BYTES: Final = 256 * 1024
 """The maximum bytes sent on a connection per turn, so that a fetch of 6 MB does not delay small produce requests."""
 RECEIVED_BYTES: Final = 1024 * 1024
@@ -76,7 +88,10 @@ def slices(things: Sequence[T], size: Callable[[T], int], things_max: int, size_
 
 @coroutine
 def next_turn() -> Generator[None, None, None]:
-    """Wait until all other tasks that are ready have run once; asyncio and the simulation's event loop both do so."""
+    """Wait until all other tasks that are ready have run once.
+
+    The event loops of asyncio and of the simulation both run ready tasks in this order.
+    """
     yield
 
 
@@ -89,7 +104,7 @@ async def in_turns(things: Iterable[T], a_turn: int) -> AsyncIterator[T]:
 
 
 class FairTurn:
-    """The budget of a turn of the event loop: `things_max` items, and `lasts_s` in which an item may begin.
+    """The budget of a turn of the event loop: at most `things_max` items, none begun after `lasts_s` seconds.
 
     The first item of a turn always fits.
     """
@@ -115,7 +130,7 @@ class FairTurn:
         return True
 
     async def give_way(self) -> None:
-        """Count an item; if this turn has no budget left, wait for the next turn first."""
+        """Count an item in the turn's budget; if none is left, wait for the next turn of the event loop first."""
         if not self.take():
             await next_turn()
             self.begin()
@@ -149,11 +164,14 @@ class FairRounds:
 
     @property
     def is_under_way(self) -> bool:
-        """True if items of the current round remain for the next turns."""
+        """True if later turns of the event loop must handle the remaining items."""
         return bool(self._left)
 
     def begin(self) -> None:
-        """Begin a round, and handle its first items at once; if a round is under way, schedule one further round."""
+        """Begin to handle all items, the first ones at once.
+
+        If items of an earlier call remain, handle all items once more after them.
+        """
         if self._left:
             self._again = True
             return
@@ -162,7 +180,7 @@ class FairRounds:
         self._slice()
 
     def stop(self) -> None:
-        """Drop the remaining items of the round, and the further round."""
+        """Drop the remaining items, and cancel the repetition that `begin` requested."""
         self._left.clear()
         self._again = False
 

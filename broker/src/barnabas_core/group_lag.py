@@ -1,4 +1,4 @@
-"""The lag of a consumer group, by one rule for broker metrics, the lag exporter, `status` and ConsumerGroups.
+"""The lag of a consumer group, the same in broker metrics, the lag exporter, `status` and ConsumerGroups.
 
 A group reads a topic if it has committed an offset for one of the topic's partitions; then all partitions of the topic
 count. In a partition without a committed offset, the group's position is the log start offset (docs/how-to/lag.md).

@@ -14,13 +14,13 @@ R = TypeVar("R")
 
 NOTHING_NAMED: Final = "other"
 SHORT_S: Final = 0.001
-"""The seconds below which the name of a piece of work is not noted."""
+"""The duration in seconds above which work is recorded as the longest part of a turn of the event loop."""
 
 
 class LongestPart:
     """The longest piece of work in the current turn of the event loop.
 
-    Hot paths that already measure their time compare it with `seconds` themselves.
+    Hot paths that measure their duration anyway set `seconds` and `what` directly instead of calling `took`.
     """
 
     __slots__ = ("now_s", "seconds", "what")

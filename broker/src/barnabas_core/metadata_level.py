@@ -3,9 +3,10 @@
 from typing import Final
 
 METADATA_LEVEL: Final = "barnabas.metadata.version"
-"""The name of the feature in Kafka's protocol; its level is the format in which documents are written.
+"""The name of the feature in Kafka's protocol. The level of the feature is the format of the stored metadata.
 
-At level 1 a topic is one document. Level 2 splits large topics into several documents. Level 3 has transactions.
+At level 1 each topic is one stored document. Level 2 splits large topics into several documents. Level 3 adds
+transactions.
 """
 METADATA_LEVEL_MIN: Final = 1
 METADATA_LEVEL_MAX: Final = 3

@@ -38,9 +38,10 @@ def assign_replicas(
 
 
 def start_index_for_added(brokers: Sequence[int], first_replica: int) -> int:
-    """Return the number that is both start index and shift for added partitions: the index of `first_replica`.
+    """Return the index of `first_replica` in `brokers`, which is both start index and shift for added partitions.
 
-    `first_replica` is the first replica of the topic's partition 0. If that broker is missing, the next id counts.
+    `first_replica` is the first replica of the topic's partition 0. If that broker is missing, return the index of the
+    next higher id, or 0 if there is none.
     """
     return next((index for index, broker in enumerate(brokers) if broker >= first_replica), 0)
 

@@ -8,11 +8,11 @@ RESET_MARK: Final = "barnabas.dev/reset="
 END: Final = "\0"
 """The end of the mark; confluent-kafka reads metadata only up to a NUL, and ends its own metadata with a NUL."""
 MARK_LENGTH_MAX: Final = 256
-"""The maximum length of a mark in characters; older ids are dropped, because each partition stores a mark."""
+"""The maximum length of a mark in characters, because each partition stores one; ids of older resets are dropped."""
 
 
 def is_marked(metadata: str) -> bool:
-    """True if the metadata is the mark of a reset."""
+    """True if the metadata of a committed offset begins with the mark of an offset reset."""
     return metadata.startswith(RESET_MARK)
 
 
@@ -22,14 +22,17 @@ def says_nothing(metadata: str, member_id: str) -> bool:
 
 
 def reset_ids(metadata: str) -> tuple[str, ...]:
-    """Return the ids of the resets in the metadata, the latest first; empty if a client wrote the metadata."""
+    """Return the ids of resets in the metadata of a committed offset, the latest first; empty if there is no mark."""
     if not is_marked(metadata):
         return ()
     return tuple(filter(None, metadata.removeprefix(RESET_MARK).rstrip(END).split(",")))
 
 
 def reset_mark(reset_id: str, before: Iterable[str]) -> str:
-    """Return the metadata that marks a reset: its id, then the ids of earlier resets in `before` that still fit."""
+    """Return the metadata with the mark of a reset: `reset_id`, and then the ids of earlier resets from `before`.
+
+    Ids that would exceed MARK_LENGTH_MAX are left out.
+    """
     mark = RESET_MARK + reset_id
     for each in before:
         if each != reset_id and len(mark) + len(each) + 2 <= MARK_LENGTH_MAX:

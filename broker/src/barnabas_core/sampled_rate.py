@@ -16,7 +16,7 @@ class SampledRate:
 
     def __init__(self) -> None:
         self._samples: deque[tuple[int, float]] = deque()
-        """The start and the sum of each sample, oldest first."""
+        """The start in ms and the sum of the amounts of each sample, oldest first."""
         self._sum = 0.0
 
     def is_unused(self, _limit: float, now_ms: int) -> bool:

@@ -16,11 +16,11 @@ class Steps:
         self._under_way = 0
 
     def progress(self) -> object:
-        """Return a value that is equal to the previous call's only if work is under way and took no step in between."""
+        """Return a value that changes with each step of the work, and at each call while no work is under way."""
         return self._taken if self._under_way else object()
 
     async def count(self, work: Awaitable[R]) -> R:
-        """Await the work and count its steps; return its result or raise its error."""
+        """Await the work, and count each time that the work continues; return its result or raise its error."""
         self._under_way += 1
         try:
             return await self._each_step(work)
@@ -39,7 +39,7 @@ class Steps:
                 return end.value  # type: ignore[no-any-return]
             try:
                 yield awaited
-            except BaseException as error:  # Errors such as CancelledError are passed on to the work.
+            except BaseException as error:  # The work must receive errors such as CancelledError.
                 go_on = partial(steps.throw, error)
             else:
                 go_on = steps.__next__

@@ -4,7 +4,7 @@ from barnabas_core.sampled_rate import SAMPLES, WINDOW_MS
 
 
 class TokenBucket:
-    """A bucket that holds at most the tokens of eleven seconds; a request may take more tokens than are left."""
+    """A bucket for at most eleven times the limit per second; a request may make the number of tokens negative."""
 
     __slots__ = ("_filled_ms", "_tokens")
 

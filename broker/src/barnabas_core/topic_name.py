@@ -35,7 +35,7 @@ def _complaint(name: str) -> str | None:
 
 
 class KnownNames:
-    """The existing topic names, among which `colliding` searches; only its first call reads all of them."""
+    """The existing topic names, with an index that the first call of `colliding` builds."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = list(names)

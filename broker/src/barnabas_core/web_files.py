@@ -5,7 +5,10 @@ from typing import NamedTuple
 
 
 class WebFiles(NamedTuple):
-    """The paths of the files that protect a web port, empty for none; or the names of the settings that hold them."""
+    """The paths of the files that protect a web port, or the names of the settings for these paths.
+
+    A path is empty if the file is not used.
+    """
 
     certificate: str = ""
     """The file with the certificate and its chain, as PEM."""
@@ -16,7 +19,7 @@ class WebFiles(NamedTuple):
 
 
 def contradictions(files: WebFiles, names: WebFiles) -> Iterator[tuple[str, str, str]]:
-    """Yield the setting, its value and what is allowed, for a key or token without a certificate."""
+    """Yield an error for a key or token without a certificate: the setting's name, its value, and what is allowed."""
     if files.certificate:
         return
     if files.key:
