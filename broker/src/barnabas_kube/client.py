@@ -1,6 +1,6 @@
-"""Send requests to the API server over kept connections, each with a time limit, and read streams of lines.
+"""Send requests with a time limit to the API server over persistent connections, and read streams line by line.
 
-Any HTTP response of the API server is an Answer; without a response, NoAnswer is raised.
+Any HTTP response of the API server is returned as an Answer; without a response, NoAnswer is raised.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class ApiClient:
         self._access = access
         connector = aiohttp.TCPConnector(
             ssl=access.tls or False,
-            limit=0,  # Callers that send many requests set their own limit.
+            limit=0,  # The value 0 means no limit, because callers limit their requests.
             keepalive_timeout=KEPT_S,
             socket_factory=_open_socket,
         )

@@ -11,9 +11,9 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def find_access(environment: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> Access:
-    """Return the access from the file in KUBECONFIG, or from the pod's service account without KUBECONFIG.
+    """Return the access to the API server from the file in KUBECONFIG or, if unset, from the pod's ServiceAccount.
 
-    Raise NoAccess if the file is invalid, or if this process runs neither in a pod nor with KUBECONFIG.
+    Raise NoAccess if a file is invalid, or if KUBECONFIG is not set and this process does not run in a pod.
     """
     kubeconfig = environment.get("KUBECONFIG")
     if kubeconfig:

@@ -60,7 +60,7 @@ class _Kubeconfig(msgspec.Struct, rename="kebab"):
 
 
 def read_kubeconfig(path: Path) -> Access:
-    """Return the server and the user of the current context, with a certificate or a token.
+    """Return the API server of the current context, and its user's credentials: a certificate or a token.
 
     Raise NoAccess if the file, its context or its certificates are invalid.
     """

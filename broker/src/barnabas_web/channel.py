@@ -44,7 +44,7 @@ class TlsChannel:
     async def shake_hands(self, turn: asyncio.Lock) -> None:
         """Finish the handshake. Raises ssl.SSLError.
 
-        With the lock `turn`, all handshakes together take one step per turn of the event loop.
+        All handshakes share the lock `turn`, so that each turn of the event loop runs one step of one handshake.
         """
         while True:
             try:

@@ -50,8 +50,8 @@ def text_page(status: HTTPStatus, text: str) -> Page:
 class HttpServer:
     """Serve a fixed set of pages to GET and HEAD; answer other paths with 404 and other methods with 405.
 
-    Above CONNECTIONS_MAX the oldest connection is closed: it is no probe, because a probe ends within milliseconds. If
-    the port has a token, a request without the token gets 401, unless it is for one of the `probes`.
+    Above CONNECTIONS_MAX the oldest connection is closed, which does not affect probes, because they end within
+    milliseconds. If the port has a token, a request without the token gets 401, unless its path is in `probes`.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class HttpServer:
             await self._converse(channel)
         except (h11.ProtocolError, ConnectionError, TimeoutError, ssl.SSLError) as error:
             log.debug("dropped an HTTP client: %s", error)
-            if isinstance(error, TimeoutError):  # Bytes that the client does not read would keep the socket open.
+            if isinstance(error, TimeoutError):  # A normal close would wait until the client reads all bytes.
                 writer.transport.abort()
         finally:
             await self._close(channel, writer)

@@ -20,7 +20,7 @@ class Protection:
     """The TLS context and the token of a web port; without files the port has neither."""
 
     def __init__(self, files: WebFiles = WebFiles(), names: WebFiles = WebFiles()) -> None:  # noqa: B008  # It is constant.
-        """Read the files. Raise FileRefused if one cannot be used; the message has its setting's name from `names`."""
+        """Read the files. Raise FileRefused with the setting's name, from `names`, if a file cannot be used."""
         self.names = names
         self._tls: Watched[ssl.SSLContext] | None = None
         self._token: Watched[bytes] | None = None
@@ -44,7 +44,7 @@ class Protection:
         return None if self._tls is None else self._tls.current
 
     def admits(self, authorization: bytes) -> bool:
-        """True if the port has no token, or the value of the header Authorization holds it."""
+        """True if the port has no token, or if the value of the header Authorization contains the right token."""
         if self._token is None:
             return True
         scheme, _, given = authorization.strip().partition(b" ")

@@ -20,7 +20,7 @@ class Watched(Generic[T]):
     """The content of some files. If changed files cannot be used, the earlier content stays."""
 
     def __init__(self, what: str, paths: Sequence[str], read: Callable[[], T]) -> None:
-        """Read the files. Raises what `read` raises, which is FileRefused for files that cannot be used."""
+        """Read the files. Raises FileRefused if they cannot be used, and any other exception of `read`."""
         self._what, self._paths, self._read = what, paths, read
         self._marks = self._marks_now()
         self.current = read()
