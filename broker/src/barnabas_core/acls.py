@@ -89,7 +89,7 @@ IMPLYING: Final[Mapping[AclOperation, frozenset[AclOperation]]] = {
     ),
     AclOperation.DESCRIBE_CONFIGS: frozenset({AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS}),
 }
-"""The operations that imply the operation of a key: an ACL that allows WRITE also allows DESCRIBE.
+"""A map from an operation to the operations that imply it: an ACL that allows WRITE also allows DESCRIBE.
 
 An ACL that denies an operation denies only that operation.
 """

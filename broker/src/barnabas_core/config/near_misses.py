@@ -32,7 +32,7 @@ _UNITS: Final[Mapping[str, tuple[Mapping[str, int], int]]] = {
     ".hours": (_MILLISECONDS, 3_600 * _SECOND),
     ".bytes": (_BYTES, 1),
 }
-"""The units that users may write by mistake, and the unit of the config, by the suffix of the config's name."""
+"""A map from the suffix of a config's name to the units that users may write by mistake, and the config's own unit."""
 
 
 def did_you_mean(name: str, known: Mapping[str, object], aliases: Mapping[str, str]) -> str:
