@@ -53,7 +53,7 @@ class Asking:
     def ask(self, requests: Mapping[int, Sequence[Request]]) -> Iterator[tuple[int, Request, Answer]]:
         """Send each broker its requests one after the other, all brokers in parallel; yield the responses.
 
-        If a request fails, the failure is noted, and its broker gets no further request in this round, because each
+        If a request fails, the failure is recorded, and its broker gets no further request in this round, because each
         could take the whole timeout.
         """
         brokers = list(requests)
@@ -70,12 +70,12 @@ class Asking:
                     yield broker_id, request, outcome
 
     def failed(self, request: Request, broker_id: int, reason: object) -> None:
-        """Note that a broker did not respond, or refused the request."""
+        """Record that a broker did not respond, or refused the request."""
         name = type(request).__name__.removesuffix("Request")
         self.failures.append(Failure(name, broker_id, str(reason) or type(reason).__name__))
 
     def refused(self, request: Request, broker_id: int, parts: Iterable[tuple[int, str]]) -> None:
-        """Note each error code in a response once, with the first affected group or partition and a count of others."""
+        """Record a failure for each error code in a response, with the first group or partition affected."""
         names: dict[int, list[str]] = {}
         for code, name in parts:
             if code != ErrorCode.NONE:
@@ -85,7 +85,7 @@ class Asking:
             self.failed(request, broker_id, f"{for_code(code).__name__} for {of_code[0]}{others}")
 
     def meet(self, broker_ids: Sequence[int]) -> None:
-        """Refresh the client's metadata if one of the brokers is not in it, because requests need its address.
+        """Refresh the client's metadata if it lacks one of the brokers, because requests need the broker's address.
 
         Raise ClusterUnreachable if the refresh fails.
         """

@@ -30,7 +30,10 @@ def reachable() -> Iterator[None]:
 
 
 class Connections(KafkaConnectionManager):
-    """The connections of a client; they also note which brokers are unreachable, and which one gets replica moves."""
+    """The connections of a client.
+
+    The object also records the unreachable brokers, and the broker to which requests for replica moves were last sent.
+    """
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)  # type: ignore[no-untyped-call]
@@ -46,13 +49,13 @@ class Connections(KafkaConnectionManager):
         return controller.node_id if self._mover is None and controller is not None else self._mover
 
     def send(self, request: Any, node_id: int | None = None, *arguments: Any, **settings: Any) -> Any:
-        """Send a request to the given broker, or to any broker; note the broker if the request moves replicas."""
+        """Send a request to the given broker, or to any broker; if the request moves replicas, `mover` is set."""
         if isinstance(request, AlterPartitionReassignmentsRequest):
             self._mover = node_id
         return super().send(request, node_id, *arguments, **settings)  # type: ignore[no-untyped-call]
 
     def get_connection(self, node_id: Any, *arguments: Any, **settings: Any) -> Any:
-        """Return the connection to a broker, which may not be open yet; note in `failing` whether it opens."""
+        """Return the connection to a broker, which may not be open yet; update `failing` when it opens or fails."""
         connection: Any = super().get_connection(node_id, *arguments, **settings)  # type: ignore[no-untyped-call]
         connection.init_future.add_callback(lambda _: self.failing.pop(node_id, None))
         connection.init_future.add_errback(lambda error: self.failing.setdefault(node_id, error))
@@ -70,7 +73,7 @@ class AdminClient(KafkaAdminClient):
     """kafka-python's admin client, extended by requests for which the library has no method."""
 
     def __init__(self, **settings: Any) -> None:
-        """Connect to a broker. If no broker accepts the client, end its thread, and raise ClusterUnreachable."""
+        """Connect to a broker. If no broker accepts the client, end the client's thread; raise ClusterUnreachable."""
         try:
             super().__init__(kafka_client=self._network, **settings)  # type: ignore[no-untyped-call]
         except KafkaError as error:

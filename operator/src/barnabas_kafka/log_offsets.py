@@ -35,7 +35,7 @@ def log_offsets(
 
     The timestamp EARLIEST stands for the log start offset, and LATEST for the log end offset or, with `committed`, the
     last stable offset, below which no transaction is open. Partitions without a leader, and those whose leader fails to
-    respond or responds with an error, are left out; the failures are noted.
+    respond or responds with an error, are left out; the failures are recorded.
     """
     known = {each: each for each in timestamps_ms}
     found: dict[TopicPartition, LogOffset] = {}
@@ -58,7 +58,7 @@ def log_offsets(
 
 
 def by_broker(items: Iterable[Item], broker_of: Callable[[Item], int]) -> dict[int, list[Item]]:
-    """Group the items by broker; items without a broker are left out."""
+    """Group items, such as partitions, by the broker that `broker_of` returns; items without a broker are left out."""
     found: dict[int, list[Item]] = {}
     for item in items:
         if (broker_id := broker_of(item)) != NOBODY:
