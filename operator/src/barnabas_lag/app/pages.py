@@ -18,9 +18,9 @@ PROBES: Final = frozenset({"/healthz"})
 def make_pages(
     own: CollectorRegistry, cluster: Callable[[], bytes], why_ending: Callable[[], str | None]
 ) -> Mapping[str, PageMaker]:
-    """Return the pages: the exporter's own metrics, the metrics of the last round, and the probe.
+    """Return the HTTP pages: the metrics, both the exporter's own and the lag that was last read, and the probe.
 
-    A request never asks the cluster.
+    A page is served without a request to the Kafka cluster.
     """
 
     async def metrics() -> Page:

@@ -44,7 +44,10 @@ class Clocks:
 
 @dataclass(slots=True)
 class Rounds:
-    """The rounds of one cluster; `connect` returns a client, or raises ClusterUnreachable."""
+    """The rounds of one cluster: each round reads groups and offsets, and renders the lag as metrics.
+
+    `connect` returns a client, or raises ClusterUnreachable.
+    """
 
     options: Options
     connect: Callable[[], Any]
@@ -72,7 +75,10 @@ class Rounds:
         return self.clocks.steady_s() - self._read_s
 
     def page(self) -> bytes:
-        """Return the metrics of the last answered round; empty after STALE_ROUNDS intervals, at least STALE_MIN_S."""
+        """Return the metrics of the last round in which brokers answered; empty if that round is too old.
+
+        A round is too old after STALE_ROUNDS intervals, but not before STALE_MIN_S seconds.
+        """
         is_stale = self.age_s() > max(STALE_MIN_S, STALE_ROUNDS * self.options.interval_s)
         return b"" if is_stale else self._page
 
@@ -90,7 +96,10 @@ class Rounds:
             self._disconnect()
 
     def run_once(self) -> None:
-        """Run one round, which connects if necessary; log failed requests. If no broker answers, disconnect."""
+        """Read the cluster and render the metrics once; connect first if necessary, and log failed requests.
+
+        If no broker answers, disconnect.
+        """
         begun_s, is_answered = self.clocks.steady_s(), True
         try:
             self._client = self._client or self.connect()

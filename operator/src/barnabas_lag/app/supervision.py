@@ -1,4 +1,4 @@
-"""The supervision of the rounds: if they end or hang, the process ends, and Kubernetes restarts it."""
+"""The supervision of the exporter's loop: if the loop ends or hangs, the process ends, and Kubernetes restarts it."""
 
 import logging
 from collections.abc import Callable
@@ -9,12 +9,15 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 HANG_MIN_S: Final = 120.0
-"""The shortest time in seconds after which a round counts as hanging; silent brokers may delay one almost as long."""
+"""The shortest time in seconds after which a round of requests counts as hanging.
+
+Brokers that do not answer may delay a round almost as long.
+"""
 HANG_ROUNDS: Final = 4
 
 
 def hang_s(interval_s: float) -> float:
-    """Return the seconds after which a round, with the pause after it, counts as hanging."""
+    """Return the seconds after which a round of requests, with the pause after the round, counts as hanging."""
     return max(HANG_MIN_S, HANG_ROUNDS * interval_s)
 
 
@@ -39,8 +42,8 @@ class Supervised:
     def watch(self, hang_after_s: float, look_s: float = LOOK_S) -> None:
         """Start the thread, and return when `stop` is set, or when the thread fails or hangs; `failure` has the reason.
 
-        The thread hangs if `progress` returns the same value for `hang_after_s` seconds. These are counted in pauses of
-        `look_s`, not by a clock, so that the time in which the process was suspended does not count.
+        The thread hangs if `progress` returns the same value for `hang_after_s` seconds. The seconds are counted in
+        pauses of `look_s`, not by a clock, so that the time in which the process was suspended does not count.
         """
         self._thread.start()
         seen, looks = self._progress(), 0

@@ -29,7 +29,7 @@ def add_web(parser: argparse.ArgumentParser) -> None:
 
 
 def protection_of(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Protection:
-    """Return the protection of the pages.
+    """Return the TLS context and the token of the exporter's HTTP port.
 
     End the process with exit code 2 if the options contradict each other, or their files cannot be used.
     """

@@ -1,1 +1,1 @@
-"""The evaluation of readings: lag, seconds, velocity and status, without IO."""
+"""Compute the lag of groups in records and seconds, its velocity, and the status of groups, without IO."""

@@ -1,4 +1,4 @@
-"""The state that is kept between rounds, and how each round changes it."""
+"""The state that is kept between two rounds of reading a cluster, and how each round changes the state."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
@@ -61,7 +61,7 @@ class History:
         self._without_members_since_s: dict[str, float] = {}
 
     def look(self, readings: Readings, now_s: float) -> None:
-        """Add the readings of a round, and forget groups and partitions that no longer exist."""
+        """Add what a round has read from the cluster, and forget groups and partitions that no longer exist."""
         self._forget(gone(self._readings.partitions, readings.partitions))
         self._readings = readings
         topics = group_lag.by_topic(readings.partitions)
@@ -81,11 +81,11 @@ class History:
             self._look_at_group(group_id, places, heard.get(group_id, {}), now_s)
 
     def unheard(self) -> None:
-        """Drop the offsets of the last round, because no broker answers; the history remains for the next round."""
+        """Drop the offsets that were read last, because no broker answers; keep the progress of groups."""
         self._places = {}
 
     def _forget(self, partitions: Set[TopicPartition]) -> None:
-        """Forget partitions, including the progress in them of groups whose coordinator does not answer."""
+        """Forget partitions, and the progress of all groups in these partitions."""
         if not partitions:
             return
         topics = {each.topic for each in partitions}
@@ -101,7 +101,10 @@ class History:
         return there if self._readings.is_complete else there | self._progress.keys()
 
     def _look_at_members(self, kept: Set[str], now_s: float) -> None:
-        """Record since when groups have no members; a group whose coordinator does not answer keeps its time."""
+        """Record since when each group has had no members.
+
+        If the coordinator of a group does not answer, the recorded time stays.
+        """
         before, groups = self._without_members_since_s, self._readings.groups
         self._without_members_since_s = {
             **{each: since_s for each, since_s in before.items() if each in kept and each not in groups},
@@ -109,7 +112,7 @@ class History:
         }
 
     def _look_at_ends(self, now_s: float) -> None:
-        """Record the end offsets of the partitions that groups read; no other partition needs a timeline."""
+        """Add the present log end offset to the Timeline of each partition that a group reads."""
         ends = {partition: place.end for places in self._places.values() for partition, place in places.items()}
         for partition, end in ends.items():
             self._timelines.setdefault(partition, Timeline()).look(now_s, end)
@@ -119,8 +122,8 @@ class History:
     ) -> None:
         """Record the progress of a group.
 
-        `heard` has the partitions of the group that the previous round read. In other partitions the time since their
-        last answer does not count as time with lag.
+        `heard` has the partitions of the group that were also read in the previous round. For other partitions, the
+        time since the last reading does not count as time with lag.
         """
         before = {
             each: known if each in heard else after_silence(known, now_s)
@@ -144,7 +147,7 @@ class History:
         }
 
     def questions(self, now_s: float) -> dict[TopicPartition, Question]:
-        """Return a request for each partition with lag whose next record has no exact write time yet."""
+        """Return requests that narrow down when the next record of each partition with lag was written."""
         asked: dict[TopicPartition, Question] = {}
         for places in self._places.values():
             for partition, place in places.items():
@@ -155,7 +158,10 @@ class History:
         return asked
 
     def answered(self, partition: TopicPartition, question: Question, found: Found | None) -> None:
-        """Record the answer to a request; None means that the log has no record at or after `question.time_s`."""
+        """Record the response to a request: the first record at or after `question.time_s`.
+
+        `found` is None if the log has no such record.
+        """
         self._timelines[partition].answered(question.offset, question.time_s, found)
 
     def evaluate(self, now_s: float) -> Evaluation:
@@ -181,7 +187,7 @@ class History:
         return GroupLags(reading.members, lags, topics, self._offsets_expire_s(group_id, now_s))
 
     def _status(self, progress: Progress | None, now_s: float, *, has_members: bool) -> Status:
-        """Return the status of a group in a partition. Burrow's rules judge commits, so it is OK without a commit."""
+        """Return the status of a group in a partition: OK without a commit, because Burrow's rules judge commits."""
         return Status.OK if progress is None else status(progress, now_s, self._patience_s, has_members=has_members)
 
     def _offsets_expire_s(self, group_id: str, now_s: float) -> float | None:

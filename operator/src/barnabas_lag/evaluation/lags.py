@@ -1,4 +1,4 @@
-"""The lags of consumer groups, as one round found them."""
+"""The lags of consumer groups, computed from the offsets that one round has read."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -22,7 +22,7 @@ class PartitionLag(NamedTuple):
     """The next offset to read minus the log start offset; a negative number counts offsets that were deleted unread."""
     seconds: float | None
     retention_percent: float
-    """The unread share of the retained records in percent; at 100, retention deletes unread records."""
+    """The unread records in percent of the records in the log; at 100, retention next deletes an unread record."""
     status: Status
 
 
@@ -49,14 +49,14 @@ class GroupLags(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """The lags of all groups, with the readings."""
+    """The lags of all groups, and the state of the cluster from which the lags were computed."""
 
     readings: Readings
     groups: Mapping[str, GroupLags]
 
 
 def retention_percent(committed: int, oldest: int, end: int) -> float:
-    """Return the unread share in percent: 0 if all is read, 100 if the next record is the oldest one or was deleted."""
+    """Return the unread records in percent of the log; 100 also if records were deleted before the group read them."""
     if end <= committed:
         return 0.0
     if committed <= oldest:

@@ -18,8 +18,8 @@ def expire_s(retention_s: float, seen_since_s: float, moves_s: Iterable[float], 
     """Return the longest time in seconds until the offsets expire, between 0 and `retention_s`.
 
     `seen_since_s` is when the exporter first saw the group without members, and `moves_s` when it saw each partition's
-    last commit, both in seconds since the epoch. A commit restarts the time, because a member may have come, committed
-    and left between two rounds.
+    last commit, both in seconds since the epoch. A commit restarts the retention time, because a member may have
+    joined, committed and left since the exporter last read the group.
     """
     idle_s = now_s - max((seen_since_s, *moves_s))
     return min(max(0.0, retention_s - idle_s), retention_s)

@@ -30,8 +30,8 @@ REWIND comes before STOP, because a group makes progress again after a rewind.
 class Progress:
     """The progress of a group in one partition.
 
-    `moves` are the times of the last commits that moved the offset, and `looked_s` is the time of the last round. Times
-    are in seconds since the epoch.
+    `moves` are the times of the last commits that moved the offset, and `looked_s` is the time when the offset was last
+    read. Times are in seconds since the epoch.
     """
 
     committed: int
@@ -41,25 +41,28 @@ class Progress:
     behind_since_s: float | None
     """The time when the present period with lag began; None without lag.
 
-    A commit that moves the offset begins a new period. The length of a time without answers is added, so that this time
-    does not count.
+    A commit that moves the offset begins a new period. If the offset could not be read for a time, the length of that
+    time is added, so that it does not count as time with lag.
     """
     waits_s: tuple[float, ...] = ()
-    """The length in seconds of the period with lag that each of the last commits ended, 0 if there was no lag."""
+    """The seconds with lag before each of the last commits, since the previous commit; 0 if there was no lag."""
     caught_up_s: float | None = None
     """The last time when there was no lag."""
     lag_when_moved: int = 0
     worse_moves: int = 0
-    """The number of commits with a higher lag than the previous commit, since a commit with a lower lag."""
+    """The number of commits at which the lag had grown, since the last commit at which the lag had fallen."""
     rewound_from: int | None = None
-    """The offset from which the group went back; None once it has reached this offset or committed MOVES_KEPT times."""
+    """The committed offset before a rewind.
+
+    None if there was no rewind, or the group has since reached this offset or committed MOVES_KEPT times.
+    """
     moves_since_rewind: int = 0
     reset: str = ""
     """The id of the last declared reset in the metadata of the committed offset."""
 
 
 def first_look(now_s: float, committed: int, lag: int, reset: str = "") -> Progress:
-    """Return the progress after the first round."""
+    """Return the progress of a group in a partition after the first reading of the committed offset."""
     behind_since_s, caught_up_s = (now_s, None) if lag else (None, now_s)
     return Progress(
         committed, lag, now_s, (now_s,), behind_since_s, caught_up_s=caught_up_s, lag_when_moved=lag, reset=reset
@@ -67,7 +70,10 @@ def first_look(now_s: float, committed: int, lag: int, reset: str = "") -> Progr
 
 
 def next_look(before: Progress | None, now_s: float, committed: int, lag: int, reset: str = "") -> Progress:
-    """Return the progress after another round; `reset` is the declared reset in the commit's metadata, or ""."""
+    """Return the progress after another reading of the committed offset; `before` is None at the first reading.
+
+    `reset` is the id of the last declared reset in the metadata of the committed offset, or "".
+    """
     if before is None:
         return first_look(now_s, committed, lag, reset)
     was_reset = reset not in ("", before.reset)
@@ -79,7 +85,7 @@ def next_look(before: Progress | None, now_s: float, committed: int, lag: int, r
 
 
 def after_silence(before: Progress, now_s: float) -> Progress:
-    """Return the progress after a period without answers, in which the group may have had no lag."""
+    """Return the progress after a period in which the offset was not read, which does not count as time with lag."""
     if before.behind_since_s is None:
         return before
     silent_s = max(0.0, now_s - before.looked_s)
@@ -114,11 +120,11 @@ def _rewind(before: Progress, committed: int) -> tuple[int | None, int]:
 
 
 def status(progress: Progress, now_s: float, patience_s: float, *, has_members: bool) -> Status:
-    """Return the status by Burrow's rules, in their order.
+    """Return the status by the first of Burrow's rules that applies.
 
-    Commits that do not move the offset cannot be seen. So a group without progress has the status STALL if
-    `has_members`, that is, members read the partition, and STOP otherwise. `patience_s` is the shortest time before
-    STALL or STOP. Times without unread records, or without answers, do not count.
+    A group without progress has the status STALL if members read the partition (`has_members`), and STOP otherwise,
+    because commits that do not move the offset cannot be seen. `patience_s` is the shortest time without progress
+    before STALL or STOP. Time without unread records, or in which the offset was not read, does not count.
     """
     if progress.behind_since_s is None:
         return Status.OK

@@ -1,4 +1,4 @@
-"""The readings of a cluster in one round."""
+"""The brokers, partitions and groups that one round reads from a cluster."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -48,7 +48,7 @@ class GroupReading(NamedTuple):
         return self.state not in WITHOUT_MEMBERS
 
     def reads(self, topic: str) -> bool:
-        """True if the group has members, and one of them reads the topic or the assignments are unknown."""
+        """True if a member of the group reads the topic, or if the group has members with unknown assignments."""
         return self.has_members and (self.topics is None or topic in self.topics)
 
 
@@ -61,7 +61,10 @@ class Consumer(NamedTuple):
 
 
 class Readings(NamedTuple):
-    """The readings of a round; `silent` groups exist, but their committed offsets could not be read."""
+    """The brokers, partitions and groups that one round has read from a cluster.
+
+    `silent` has the groups that exist, but whose committed offsets could not be read.
+    """
 
     brokers: int
     partitions: Mapping[TopicPartition, PartitionReading]
@@ -70,4 +73,4 @@ class Readings(NamedTuple):
     is_complete: bool = True
     """True if every broker listed its groups; otherwise a group that is not listed may still exist."""
     offsets_retention_s: float | None = None
-    """The seconds for which the offsets of a group without members are kept; None if no broker reports it."""
+    """The seconds for which brokers keep the offsets of a group without members; None if no broker reports the time."""

@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 POINTS_MAX: Final = 128
 POINTS_KEPT: Final = 96
 KEPT_GAP: Final = 0.2
-"""The largest gap in time that the removal of points may leave, as a share of the age of the point before the gap."""
+"""The longest time between the neighbours of a removed point, as a fraction of the older neighbour's age."""
 ASKED_GAP: Final = 0.05
-"""The largest gap in time between the points before and after a record at which no request is sent for the record.
+"""The longest time between the points before and after a record at which no request is sent to date the record.
 
-The gap is a share of the age of the point before the record.
+The time is given as a fraction of the age of the point before the record.
 """
 GAP_MIN_S: Final = 1.0
 
@@ -53,7 +53,7 @@ class Timeline:
         if self._times:
             now_s = max(now_s, self._times[-1])
         if len(self) >= 2 and self._offsets[-2] == self._offsets[-1] == end_offset:
-            # Nothing was written, so the second of two points at this offset gets the new time.
+            # The log has not grown since the last two points, so only the time of the last point changes.
             self._times[-1] = now_s
         else:
             self._insert(len(self), end_offset, now_s)
@@ -61,9 +61,9 @@ class Timeline:
             self._thin(now_s)
 
     def written_s(self, offset: int) -> float | None:
-        """Return when the record at this offset was written, interpolated between the points around it.
+        """Return when the record at this offset was written, interpolated between the nearest (offset, time) points.
 
-        The time is None if the record is older than all points, or not yet written.
+        Return None if the record is older than all points, or not yet written.
         """
         after = bisect_right(self._offsets, offset)
         if after in (0, len(self)):
@@ -73,9 +73,9 @@ class Timeline:
         return low + share * (high - low)
 
     def question(self, offset: int, now_s: float) -> float | None:
-        """Return the timestamp for a ListOffsets request that makes the write time of the record more exact.
+        """Return the timestamp for a ListOffsets request that narrows down when the record at `offset` was written.
 
-        Return 0 if the record is older than all points, and None if no request is needed.
+        Return 0 if the record is older than all (offset, time) points, and None if no request is needed.
         """
         after = bisect_right(self._offsets, offset)
         if not self or after == len(self):
@@ -88,7 +88,7 @@ class Timeline:
         return (low + high) / 2
 
     def answered(self, offset: int, asked_s: float, found: Found | None) -> None:
-        """Add points for the response to a request that `question(offset)` proposed.
+        """Add points from the response to a ListOffsets request for `asked_s`, which `question(offset)` returned.
 
         `found` is the first record with at least the timestamp `asked_s`; None if the log has no such record.
         """
@@ -104,13 +104,16 @@ class Timeline:
         self._insert_found(after, at, min(max(time_s, low), high), offset)
 
     def _insert_found(self, index: int, found: int, time_s: float, asked: int) -> None:
-        """Insert a point; if the record itself was found, insert another point after the record, with the same time."""
+        """Insert a point at the offset `found`.
+
+        If `found` equals `asked`, insert another point with the same time at the next offset.
+        """
         self._insert(index, found, time_s)
         if found == asked:
             self._insert(index + 1, found + 1, time_s)
 
     def _answered_first(self, offset: int, found: Found | None) -> None:
-        """Add points for the response about a record that is older than all points; `found` may be None."""
+        """Add points for a record that is older than all points; `found` is None if the response has no record."""
         oldest = min(found.offset, offset) if found else offset
         time_s = found.time_s if found else self._times[0]
         self._insert_found(0, oldest, min(time_s, self._times[0]), offset)
@@ -120,9 +123,9 @@ class Timeline:
         self._times.insert(index, time_s)
 
     def _thin(self, now_s: float) -> None:
-        """Remove points as far as KEPT_GAP allows.
+        """Remove points whose neighbours are close together in time, within KEPT_GAP.
 
-        Then remove the oldest points above POINTS_KEPT, which ListOffsets can replace.
+        Then remove the oldest points until POINTS_KEPT remain; ListOffsets can replace these points.
         """
         kept = [len(self) - 1]
         for index in range(len(self) - 2, 0, -1):

@@ -8,7 +8,7 @@ SUMS_KEPT: Final = 10
 
 
 class LagSum(NamedTuple):
-    """The sum of the lags in a number of partitions, and the time of the sum in seconds since the epoch."""
+    """A time in seconds since the epoch, the sum of the lags at this time, and the number of partitions in the sum."""
 
     time_s: float
     lag: int
@@ -16,15 +16,15 @@ class LagSum(NamedTuple):
 
 
 def with_sum(before: Sequence[LagSum], latest: LagSum) -> tuple[LagSum, ...]:
-    """Return the last SUMS_KEPT sums with `latest`, without sums over another number of partitions.
+    """Return the sums with `latest` appended, at most the last SUMS_KEPT.
 
-    Sums over different numbers of partitions cannot be compared.
+    Sums over another number of partitions are dropped, because they cannot be compared with `latest`.
     """
     return (*(each for each in before if each.partitions == latest.partitions), latest)[-SUMS_KEPT:]
 
 
 def velocity(sums: Sequence[LagSum]) -> float:
-    """Return the growth of the lag in records per second, negative if the group catches up; 0 for a single sum."""
+    """Return the growth of the lag in records per second, negative if the lag falls; 0 if `sums` has only one entry."""
     first, last = sums[0], sums[-1]
     passed_s = last.time_s - first.time_s
     return (last.lag - first.lag) / passed_s if passed_s > 0 else 0.0

@@ -1,7 +1,7 @@
 """The limits on the number of exported series.
 
-Series of single partitions are left out first. Topics and groups are exported in the order of their names, but groups
-without members last, because often thousands of abandoned groups exist.
+Per-partition series are left out first. Topics and groups are exported in the order of their names, but groups without
+members last, because there are often thousands of abandoned groups.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from barnabas_lag.evaluation.lags import Evaluation, GroupLags
 
 
 class Limits(NamedTuple):
-    """The maximum numbers of partitions with series, of pairs of group and partition with series, and of groups."""
+    """The maximum numbers of exported partitions, of exported pairs of group and partition, and of exported groups."""
 
     topic_partitions: int
     group_partitions: int
@@ -19,20 +19,21 @@ class Limits(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """The topics and groups that are exported within the limits.
+    """The topics and groups that are exported.
 
-    Without detail, a group has only its series by topic, and a topic only its number of partitions.
+    A group that is not in `detailed_groups` has only its series by topic. A topic that is not in `detailed_topics` has
+    only its number of partitions.
     """
 
     detailed_topics: frozenset[str]
     groups: Mapping[str, GroupLags]
     detailed_groups: frozenset[str]
     cut_off: Mapping[str, int]
-    """The number of names that each limit leaves out, by its option."""
+    """The number of topics or groups that each limit leaves out, by the command-line option of the limit."""
 
 
 def shown(evaluation: Evaluation, topic_sizes: Mapping[str, int], limits: Limits) -> Shown:
-    """Return what is exported within the limits; `topic_sizes` has the number of partitions of each topic."""
+    """Return the topics and groups that the limits allow; `topic_sizes` has the number of partitions of each topic."""
     names = sorted(evaluation.groups, key=lambda name: (evaluation.groups[name].members == 0, name))
     groups = {name: evaluation.groups[name] for name in names[: limits.groups]}
     topics = fitting(dict(sorted(topic_sizes.items())), limits.topic_partitions)
@@ -46,7 +47,10 @@ def shown(evaluation: Evaluation, topic_sizes: Mapping[str, int], limits: Limits
 
 
 def fitting(sizes: Mapping[str, int], limit: int) -> frozenset[str]:
-    """Return names whose sizes add up to at most `limit`, in the order of `sizes`, without those that are too large."""
+    """Return the names that fit, in the order of `sizes`.
+
+    A name is skipped if its size would raise the sum of the sizes above `limit`.
+    """
     room, found = limit, set()
     for name in sizes:
         if sizes[name] <= room:

@@ -11,7 +11,7 @@ class OwnMetrics:
     """The exporter's own metrics, counted since the process began."""
 
     def __init__(self, age_s: Callable[[], float], interval_s: float) -> None:
-        """Create the metrics; `age_s` returns the seconds since the last answered round."""
+        """Create the metrics; `age_s` returns the seconds since the last round in which brokers answered."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._up = self._gauge("up", "1 if the cluster answered in the last round, else 0.")
@@ -39,7 +39,7 @@ class OwnMetrics:
         return Counter(f"{PREFIX}_{name}", text, labels, registry=self.registry)
 
     def round_ended(self, seconds: float, *, is_answered: bool) -> None:
-        """Count a round, and set its duration and whether brokers answered; count it as failed if they did not."""
+        """Count a round of requests, also as failed if no broker answered; set its duration and the metric `up`."""
         self._rounds.inc()
         self._seconds.set(seconds)
         self._up.set(is_answered)
@@ -51,6 +51,6 @@ class OwnMetrics:
         self._failures.labels(request).inc()
 
     def tell_cut_off(self, names: Mapping[str, int]) -> None:
-        """Set the number of names that each option leaves out now."""
+        """Set the number of topics or groups that each option for a limit leaves out now."""
         for option, count in names.items():
             self._cut_off.labels(option).set(count)

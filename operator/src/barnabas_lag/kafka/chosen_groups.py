@@ -16,11 +16,11 @@ from barnabas_lag.kafka.offsets_retention import OffsetsRetention
 from barnabas_lag.kafka.partitions import partitions_of
 
 CONSUMERS_MAX: Final = 20
-"""The largest number of members of a group whose assignments are read."""
+"""The number of members of each group whose assignments are read; other members are left out."""
 
 
 class Chosen(NamedTuple):
-    """The readings of the chosen groups, and some members of each group."""
+    """The state of the chosen groups, and at most CONSUMERS_MAX members of each group."""
 
     readings: Readings
     consumers: Mapping[str, Sequence[Consumer]]
@@ -36,8 +36,8 @@ def read_chosen(
 ) -> Chosen:
     """Read the committed offsets and members of the groups in `group_ids`, and the partitions of their topics.
 
-    `topics_before` has the topics of each group in the previous round, which are read if the group does not answer now.
-    Raises ClusterUnreachable if no broker answers.
+    `topics_before` has the topics of each group in the previous round. Their partitions are read if the group itself
+    cannot be read now. Raises ClusterUnreachable if no broker answers.
     """
     metadata = asking.ask_any(MetadataRequest(topics=[ASKED], allow_auto_topic_creation=False))
     broker_ids = [each.node_id for each in metadata.brokers]
@@ -69,7 +69,10 @@ def _partitions(asking: Asking, topics: Collection[str]) -> dict[TopicPartition,
 
 
 def _consumers(group: Described) -> Iterator[Consumer]:
-    """Yield members and their partitions, which are empty in a rebalance and for other protocols than consumers'."""
+    """Yield the first CONSUMERS_MAX members of a group with their assigned partitions.
+
+    A member has no partitions during a rebalance, or if its assignment is not that of a consumer.
+    """
     for each in group.members[:CONSUMERS_MAX]:
         partitions = assigned(each.member_assignment) or ()
         yield Consumer(each.client_id, each.client_host.removeprefix("/"), partitions)

@@ -1,4 +1,4 @@
-"""The evaluation of readings, with requests for the unknown write times of records."""
+"""Compute the lag of groups, and ask the brokers for unknown write times of records."""
 
 from typing import Final
 
@@ -9,11 +9,11 @@ from barnabas_lag.evaluation.readings import Readings
 from barnabas_lag.kafka.offsets import answers
 
 QUESTIONS_A_ROUND: Final = 8
-"""The largest number of times that a round asks for write times; the next round asks for the remaining ones."""
+"""The largest number of times that one evaluation asks leaders for write times; the next evaluation goes on."""
 
 
 def evaluate(asking: Asking, readings: Readings, history: History, now_s: float) -> Evaluation:
-    """Add `readings` to the history, ask leaders for unknown write times of records, and return the lags of all groups.
+    """Add `readings` to the history, ask leaders when the next records were written, and return the lags of all groups.
 
     `now_s` is in seconds since the epoch. Raises ClusterUnreachable if no request can be sent.
     """

@@ -22,7 +22,7 @@ DESCRIBED: Final = frozenset({"", "classic"})
 """The group types that DescribeGroups describes; KIP-848 needs another request, which the client library lacks."""
 
 Known = Callable[[TopicPartition], TopicPartition | None]
-"""A function that returns one object for equal partitions, which saves memory, or None to skip the partition."""
+"""A function that returns the shared object for a partition, which saves memory; None if the partition is skipped."""
 
 
 class Listed(NamedTuple):
@@ -43,7 +43,7 @@ class Committed(NamedTuple):
 def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> tuple[dict[str, Listed], bool]:
     """Return the groups in `wanted` except share groups, and True if every broker has listed its groups.
 
-    Brokers that fail to list their groups are noted as failures.
+    Brokers that fail to list their groups are recorded as failures.
     """
     found: dict[str, Listed] = {}
     answered = set()
@@ -62,7 +62,7 @@ def listed_groups(asking: Asking, broker_ids: Sequence[int], wanted: Names) -> t
 def read_groups(
     asking: Asking, listed: Mapping[str, Listed], partitions: Mapping[TopicPartition, PartitionReading]
 ) -> dict[str, GroupReading]:
-    """Return the groups with their committed offsets in `partitions`; groups without an answer are left out."""
+    """Return the groups with their committed offsets in `partitions`; groups that could not be read are left out."""
     described = described_groups(asking, listed)
     known = {each: each for each in partitions}
     return {
@@ -79,7 +79,7 @@ def group_reading(listed: Listed, described: Described | None, committed: Commit
 
 
 def described_groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, Described]:
-    """Return the descriptions of the classic groups; groups without an answer are left out, and failures are noted."""
+    """Return the descriptions of the classic groups; groups that could not be read are recorded as failures."""
     classic = [group_id for group_id, each in listed.items() if each.group_type in DESCRIBED]
     coordinated = by_broker(classic, lambda group_id: listed[group_id].coordinator)
     requests = {broker_id: describe_groups(some) for broker_id, some in coordinated.items()}
@@ -93,7 +93,10 @@ def described_groups(asking: Asking, listed: Mapping[str, Listed]) -> dict[str, 
 
 
 def committed_offsets(asking: Asking, listed: Mapping[str, Listed], known: Known) -> Iterator[tuple[str, Committed]]:
-    """Yield the committed offsets of each group in known partitions; nothing if its coordinator does not answer."""
+    """Yield each group with its committed offsets, without partitions that `known` skips.
+
+    Groups whose offsets could not be read are left out.
+    """
     many = asking.supports(OffsetFetchRequest, MANY_GROUPS_VERSION)
     coordinated = by_broker(listed, lambda group_id: listed[group_id].coordinator)
     requests = {broker_id: fetch_offsets(some, many=many) for broker_id, some in coordinated.items()}
@@ -110,7 +113,7 @@ def _answered(request: Any, answer: Any, *, many: bool) -> Sequence[tuple[str, A
 
 
 def _committed(topics: Iterable[Any], known: Known) -> Committed:
-    """Collect committed offsets; `known` returns one object for each partition, shared by all groups."""
+    """Collect committed offsets by the partition objects that `known` returns, which all groups share."""
     found = Committed({}, {})
     for topic in topics:
         for part in topic.partitions:

@@ -42,7 +42,7 @@ def with_ends(asking: Asking, partitions: Partitions) -> dict[TopicPartition, Pa
 def answers(
     asking: Asking, partitions: Partitions, questions: Mapping[TopicPartition, Question]
 ) -> dict[TopicPartition, Found | None]:
-    """Return the first record at or after the time of each question; None if the log has no such record.
+    """Return the first record at or after `time_s` of each question; None if the log has no such record.
 
     Partitions whose leader does not answer are left out.
     """

@@ -1,4 +1,4 @@
-"""The reading of a cluster in one round, with a bounded number of requests to each broker."""
+"""Read the groups and offsets of a cluster once, with a bounded number of requests to each broker."""
 
 from typing import NamedTuple
 
