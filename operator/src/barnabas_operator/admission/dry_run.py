@@ -1,8 +1,8 @@
 """The dry run of a resource's objects by the API server, before the resource is stored.
 
-For a MaintenanceJob, the Kubeflow backend must be installed if it is declared, and a Job with a template is dry-run.
-For a Cluster, the same checks apply to its scheduled runs. The StatefulSet and those objects of the Cluster that have a
-template are dry-run, too, and the storage classes must allow the declared volume claims.
+A MaintenanceJob is refused if Kubeflow's operator is its backend and is not installed; its Job is dry-run if it has a
+template. The maintenance entries of a Cluster are checked in the same way. The Cluster's StatefulSet, its CronJobs and
+its objects with a template are also dry-run, and the storage classes must allow the declared volume claims.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class DryRun:
         return None
 
     async def _of_schedules(self, cluster: Cluster) -> str | None:
-        """Return the first problem with a Job of the Cluster's schedules before a run is due; None if there is none."""
+        """Dry-run a Job for each maintenance entry of the Cluster; return the first problem, or None."""
         entries = cluster.spec.maintenance
         said = await asyncio.gather(*(self._of_run(_run(cluster, each)) for each in entries))
         found = (f"spec.maintenance {each.name}: {why}" for each, why in zip(entries, said, strict=True) if why)
@@ -146,7 +146,7 @@ def _run(cluster: Cluster, entry: MaintenanceEntry) -> MaintenanceJob:
 
 
 def _log_what_failed(cluster: Cluster, answer: object) -> None:
-    """Log an answer that is a timeout or KubeUnreachable, and raise any other error except a refusal."""
+    """Log a timeout or KubeUnreachable, ignore KubeRefused, and raise any other exception."""
     meta = cluster.metadata
     if isinstance(answer, KubeUnreachable | TimeoutError):
         log.warning("%s/%s: the API server could not dry-run the objects: %s", meta.namespace, meta.name, answer)

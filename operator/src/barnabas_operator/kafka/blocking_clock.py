@@ -1,4 +1,4 @@
-"""A clock for calls that block a thread."""
+"""A clock whose method `block` blocks the calling thread."""
 
 from typing import Protocol
 

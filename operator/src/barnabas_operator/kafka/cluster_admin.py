@@ -1,4 +1,4 @@
-"""The admin client of one cluster, which reads the state for plans and carries out their steps.
+"""The admin client of one cluster, which reads the state of the cluster and makes planned changes.
 
 kafka-python's client does its I/O in a separate thread; the methods block until the response or the timeout.
 """
@@ -72,14 +72,14 @@ class ClusterAdmin:
     ) -> None:
         """Connect to any of `host:port[,host:port]`.
 
-        Configs of topics are cached for `configs_kept_s`. The context `writing(seconds)` is entered around each request
-        that changes something and may take so many seconds; exceptions of `writing` are passed on.
+        Configs of topics are cached for `configs_kept_s` seconds. A request that changes something runs in the context
+        manager `writing(seconds)`, and may take `seconds`; exceptions of `writing` are passed on.
         """
         self.bootstrap = bootstrap
         self._clock = clock
         self._writing = writing
         self.answered_at = self._clock.monotonic_s()
-        """The monotonic time of the last response to a step, which shows that a long reconciliation makes progress."""
+        """The monotonic time of the last response to a change; it shows that a long reconciliation makes progress."""
         self.client: Any = connected_client(bootstrap, connect_timeout_s, "barnabas-operator", security)
         self._overrides = TopicAnswers(overrides, self.client, configs_kept_s, clock.monotonic_s)
         self._min_isr = TopicAnswers(min_isr, self.client, configs_kept_s, clock.monotonic_s)
@@ -97,7 +97,7 @@ class ClusterAdmin:
         self.client.close()
 
     def cluster_state(self) -> ClusterState:
-        """Return the brokers and the replicas of every topic, without topic configs, which `with_overrides` adds.
+        """Return the brokers and the replicas of every topic, but no topic configs; `with_overrides` adds the configs.
 
         If a broker fails during the call, the state is read once more from the other brokers.
         """
@@ -131,7 +131,7 @@ class ClusterAdmin:
         )
 
     def with_overrides(self, state: ClusterState, names: Collection[str]) -> ClusterState:
-        """Return the state with the configs of those named topics that exist."""
+        """Return `state` with the configs of the topics in `names` added; topics that do not exist are ignored."""
         ids = {name: state.topics[name].topic_id for name in names if name in state.topics}
         if not ids:
             return state
@@ -140,7 +140,7 @@ class ClusterAdmin:
         return state.with_overrides(found)
 
     def _troubles(self, described: Sequence[Mapping[str, Any]]) -> tuple[Trouble, ...]:
-        """Return the offline and under-replicated partitions; note lost records and a missed min.insync.replicas."""
+        """Return the offline and under-replicated partitions, with the fields `lost` and `under_min_isr` set."""
         found = tuple(_troubles(described))
         lost = lost_partitions(self.client, sorted({each.topic for each in found if each.offline}))
         behind = {each.topic for each in found if not each.offline}
@@ -170,9 +170,9 @@ class ClusterAdmin:
         return {name: int(found[name]["value"]) for name in wanted}
 
     def apply(self, steps: Sequence[TopicStep]) -> dict[str, StepRefused]:
-        """Carry out steps of one kind, at most one for each topic; return the refusals by topic.
+        """Make planned changes of one kind, at most one for each topic; return the errors of refused changes by topic.
 
-        Blocks until the brokers' metadata shows the accepted steps.
+        Blocks until the brokers' metadata shows the accepted changes.
         """
         refused: dict[str, StepRefused] = {}
         with reachable():
@@ -190,7 +190,7 @@ class ClusterAdmin:
         return cluster_users(self.client)
 
     def apply_to_users(self, steps: Sequence[UserStep]) -> dict[str, tuple[UserStep, StepRefused]]:
-        """Carry out the steps; return the first refused step of each user, with the error."""
+        """Make planned changes of users; return the first refused change of each user, with the error."""
         refused = apply_user_steps(self.client, steps, lambda: self._writing(REQUEST_TIMEOUT_S))
         self.answered_at = self._clock.monotonic_s()
         return refused
@@ -297,7 +297,7 @@ class ClusterAdmin:
             return self.client.ask(unregistration(broker_id))
 
     def _wait_until_shown(self, steps: Sequence[TopicStep]) -> None:
-        """Wait until the brokers' metadata shows the steps. One broker accepts a step before others know of it."""
+        """Wait until the brokers' metadata shows the changes, which one broker accepts before others know of them."""
         partitions = {step.topic: step.count for step in steps if isinstance(step, IncreasePartitions)}
         partitions |= {step.topic: len(step.assignments) for step in steps if isinstance(step, CreateTopic)}
         if partitions:

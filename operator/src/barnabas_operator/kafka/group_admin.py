@@ -60,7 +60,7 @@ class Refused(NamedTuple):
 class GroupAdmin:
     """An admin client for groups. Call `describe` before `first_since`, because `describe` finds the leaders.
 
-    The context `writing(seconds)` is entered around each request that changes something and may take so many seconds.
+    A request that changes something runs in the context manager `writing(seconds)`, and may take `seconds`.
     """
 
     def __init__(self, client: Any, writing: TimedWrite) -> None:

@@ -30,10 +30,10 @@ class Looked(NamedTuple):
 
 
 class GroupLooks:
-    """The reader of the groups of one cluster. `look` is called in threads, but never twice at the same time."""
+    """The reader of one cluster's consumer groups. `look` is called in threads, but never twice at the same time."""
 
     def __init__(self, patience_s: float, clock: Clock) -> None:
-        """Begin without a history; `patience_s` is the shortest time before a group without progress has stalled."""
+        """Begin without earlier offsets; a group without progress has stalled after `patience_s` at the earliest."""
         self._history: Final = History(patience_s)
         self._clock: Final = clock
         self._retention: Final = OffsetsRetention(clock.monotonic_s)
@@ -45,8 +45,8 @@ class GroupLooks:
     def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
         """Read the state and progress of these groups, in a few requests to each broker.
 
-        A group that no broker lists any more is left out once, and is NOT_FOUND from the next call on, because its
-        coordinator may be moving. Raises ClusterUnreachable if no broker answers.
+        A group that no broker lists is NOT_FOUND. If a broker listed the group before, the first such call leaves the
+        group out, because its coordinator may be moving. Raises ClusterUnreachable if no broker answers.
         """
         try:
             asking = Asking(connected())

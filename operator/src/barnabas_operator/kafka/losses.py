@@ -36,9 +36,9 @@ def lost_partitions(client: Any, topics: Sequence[str]) -> dict[PartitionKey, st
 
 
 def stray_logs(client: Any, broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
-    """Return the stray logs, which these brokers have but do not serve; none for brokers of Apache Kafka.
+    """Return the stray logs of these brokers: the logs that a broker has on disk but does not serve.
 
-    Raises KafkaError.
+    Brokers of Apache Kafka report none. Raises KafkaError.
     """
     wanted = dict.fromkeys((STRAY_LOGS, STRAY_LOGS_OFFLINE))
     asked = [ConfigResource("BROKER", str(broker_id), wanted) for broker_id in broker_ids]
@@ -56,7 +56,7 @@ def _set_aside(broker_id: int, configs: Mapping[str, Any]) -> Iterator[StrayLog]
 
 
 def parsed(topic: str, value: str) -> dict[PartitionKey, str]:
-    """Return the description of the loss for each partition, from the config value of one topic."""
+    """Return the lost records of each partition in words, from the value of a topic's config LACKING_RECORDS."""
     found = (_LOST.fullmatch(each) for each in value.split("; "))
     return {(topic, int(each[1])): each[2] for each in found if each is not None}
 

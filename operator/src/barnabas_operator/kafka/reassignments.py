@@ -23,18 +23,18 @@ log = logging.getLogger(__name__)
 
 
 def reassignments(client: Any) -> Moves:
-    """Return the active reassignments, as the broker to which they are sent reports them; it knows them first.
+    """Return the active reassignments. Ask the broker to which reassignment requests were last sent.
 
-    If that broker fails, another broker is asked. Raises KafkaError.
+    Other brokers may not know the latest reassignments yet, but are asked if that broker fails. Raises KafkaError.
     """
     return _of_mover(client, lambda broker_id: _reassignments(client, broker_id))
 
 
 def topics_and_moves(client: Any) -> tuple[Topics, Moves]:
-    """Return all topics and their reassignments, both from the broker that receives reassignments. Raises KafkaError.
+    """Return all topics and their active reassignments. Raises KafkaError.
 
-    Reassignments are read before and after the topics, so that a move that begins or ends meanwhile counts as active.
-    Otherwise its partition would seem to have too many replicas, and the move would be cancelled.
+    Reassignments are read before and after the topics, so that a reassignment that begins or ends meanwhile counts as
+    active. Otherwise the partition would seem to have too many replicas, and the reassignment would be cancelled.
     """
 
     def ask(broker_id: int | None) -> tuple[Topics, Moves]:
@@ -48,7 +48,7 @@ def topics_and_moves(client: Any) -> tuple[Topics, Moves]:
 
 
 def _of_mover(client: Any, ask: Callable[[int | None], T]) -> T:
-    """Return the answer of the broker that receives reassignments, or of another broker if that broker fails."""
+    """Ask the broker to which reassignment requests were last sent, or another broker if that broker fails."""
     connections = client.connections
     mover = connections.mover
     if mover is not None and mover not in connections.failing:

@@ -18,9 +18,10 @@ def plan_now(admin: GroupAdmin, reset: Reset, group_id: str, now: datetime) -> R
 def plan_of(
     admin: GroupAdmin, reset: Reset, group_id: str, described: GroupDescriptions, now: datetime
 ) -> ResetPlan | Refusal:
-    """Return the plan of a reset from descriptions, or the Refusal if the group, time or partitions prevent a plan.
+    """Return the plan of a reset, or a Refusal if the group, the time or the partitions prevent the reset.
 
-    Only a reset to a time asks the brokers again. Raises ClusterUnreachable if no broker answers.
+    `described` has the state of the group and its logs. Only a reset to a time needs further requests to brokers.
+    Raises ClusterUnreachable if no broker answers.
     """
     for each, group in described.groups.items():
         if group.problem:

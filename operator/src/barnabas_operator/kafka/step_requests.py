@@ -1,4 +1,4 @@
-"""Steps of plans as requests of the admin client, with many topics in a request and an answer for each topic."""
+"""Send planned changes of topics with the admin client: many topics in a request, and a result for each topic."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _ALTER_ERROR: Final = re.compile(r"\[Error (-?\d+)\] \w+(?:: )?(.*)", re.DOTALL)
 
 
 class StepRefused(Exception):
-    """A refusal of a broker, with Kafka's error code and message."""
+    """An error with which a broker refuses a change: Kafka's error code and message."""
 
     def __init__(self, code: int, message: str | None) -> None:
         self.code = code
@@ -57,7 +57,10 @@ def requests_of(steps: Sequence[TopicStep]) -> Iterator[list[TopicStep]]:
 
 
 def send(client: Any, steps: Sequence[TopicStep]) -> dict[str, StepRefused | None]:
-    """Send steps of one kind in one request, at most one for each topic; return the refusal, or None, by topic."""
+    """Send changes of one kind in one request, at most one for each topic.
+
+    Return the error by topic; None if the broker accepted the change.
+    """
     return dict(SENDERS[type(steps[0])](client, steps))
 
 
@@ -88,7 +91,7 @@ def operations(changes: Mapping[str, str | None]) -> dict[str, tuple[str, str | 
 
 
 def _move(client: Any, steps: Sequence[MoveReplicas]) -> Answers:
-    """Start reassignments; yield each topic with the refusal of its first refused partition, or None."""
+    """Start reassignments; yield each topic with the error of its first refused partition; None if none was refused."""
     wanted = {TopicPartition(step.topic, number): row for step in steps for number, row in step.assignments.items()}
     answers = client.alter_partition_reassignments(wanted)
     for step in steps:
@@ -98,7 +101,7 @@ def _move(client: Any, steps: Sequence[MoveReplicas]) -> Answers:
 
 
 def _delete(client: Any, steps: Sequence[DeleteTopic]) -> Answers:
-    """Delete topics by id; yield each topic with its refusal, or None. A topic with an unknown id counts as deleted."""
+    """Delete topics by id; yield each topic with the error; None if it was deleted or its id is unknown."""
     names = {kafka_uuid.from_text(step.topic_id): step.topic for step in steps}
     for answer in client.delete_topics(list(names), raise_errors=False)["topics"]:
         is_gone = answer["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID
@@ -111,7 +114,10 @@ def _refusal(code: int, message: str | None) -> StepRefused | None:
 
 
 def _alteration_refusal(answer: str) -> StepRefused | None:
-    """Return the refusal in kafka-python's text, such as `[Error 40] InvalidConfigurationError: why`; None for `OK`."""
+    """Parse kafka-python's text of a result, such as `[Error 40] InvalidConfigurationError: why`.
+
+    Return None if the text is `OK`.
+    """
     if answer == "OK":
         return None
     match = _ALTER_ERROR.fullmatch(answer)

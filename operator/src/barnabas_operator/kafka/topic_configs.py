@@ -22,7 +22,7 @@ class _Heard(NamedTuple, Generic[Value]):
 
 
 class TopicAnswers(Generic[Value]):
-    """A cache of values of topics, which `ask` reads from the brokers. Each value is used for `kept_s` seconds."""
+    """A cache with one value for each topic, which `ask` reads from the brokers and which expires after `kept_s`."""
 
     def __init__(self, ask: Ask[Value], client: Any, kept_s: float, now_s: Callable[[], float]) -> None:
         self._ask = ask
@@ -32,7 +32,7 @@ class TopicAnswers(Generic[Value]):
         self._heard: dict[str, _Heard[Value]] = {}
 
     def of(self, ids: Mapping[str, str]) -> dict[str, Value]:
-        """Return the values by topic name; `ids` has the topic ids by name.
+        """Return the value of each topic in `ids`, which maps topic names to topic ids.
 
         A cached value is not used for a topic that was deleted and created again. Topics that are not in `ids` are
         dropped from the cache.
@@ -51,7 +51,7 @@ class TopicAnswers(Generic[Value]):
         return {name: heard.value for name, heard in kept.items()}
 
     def forget(self, names: Iterable[str]) -> None:
-        """Drop these topics from the cache, because they have just been changed."""
+        """Drop the values of these topics from the cache, because the topics are about to change."""
         for name in names:
             self._heard.pop(name, None)
 

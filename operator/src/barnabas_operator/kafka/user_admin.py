@@ -40,7 +40,7 @@ _MECHANISMS: Final[Mapping[str, ScramMechanism]] = {
 }
 _NAMES: Final = {int(code): name for name, code in _MECHANISMS.items()}
 Failures = Iterator[tuple[str, StepRefused]]
-"""The refusals of steps, by user."""
+"""The users whose changes were refused, each with the error."""
 
 
 def cluster_users(client: Any) -> ClusterUsers:
@@ -119,9 +119,10 @@ def _quotas(client: Any) -> Mapping[str, dict[str, float]]:
 def apply_user_steps(
     client: Any, steps: Sequence[UserStep], writing: Callable[[], AbstractContextManager[object]]
 ) -> dict[str, tuple[UserStep, StepRefused]]:
-    """Carry out the steps kind by kind; return the refused step of each user, who gets no steps of later kinds.
+    """Make planned changes of users, one kind after the other; return the refused change of each user, with the error.
 
-    The context `writing()` is entered around each request. Raises ClusterUnreachable if no broker answers.
+    After a refused change, a user gets no changes of later kinds. Each request runs in the context manager `writing()`.
+    Raises ClusterUnreachable if no broker answers.
     """
     refused: dict[str, tuple[UserStep, StepRefused]] = {}
     with reachable():
@@ -135,7 +136,7 @@ def apply_user_steps(
 
 
 def _requests(steps: Iterable[UserStep]) -> Iterator[list[UserStep]]:
-    """Yield the steps of one kind in requests of limited size, each with at most one step for a user."""
+    """Yield lists of changes of one kind, each small enough for one request, and with at most one change for a user."""
     request: dict[str, UserStep] = {}
     entries = 0
     for step in steps:
@@ -231,7 +232,7 @@ _SENDERS: Final[Mapping[type, Callable[[Any, Any], Failures]]] = {
     SetQuotas: _set_quotas,
     SetPassword: _set_passwords,
 }
-"""The functions that carry out each kind of step, in the order in which the kinds are carried out.
+"""The function that sends the changes of each kind, in the order in which the kinds are sent.
 
 In this order, a user that can log in never has more rights than declared.
 """
