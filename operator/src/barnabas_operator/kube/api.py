@@ -59,7 +59,7 @@ class KubeApi:
     """
 
     def __init__(self, client: ApiClient, writing: Writing = _always) -> None:
-        """Make a client. `writing` is a context for each write, and yields the seconds that the write may take."""
+        """Make a client. A write runs in the context manager `writing`, which yields its time limit in seconds."""
         self._client = client
         self._writing = writing
 
@@ -197,7 +197,7 @@ class KubeApi:
         body: Json | None = None,
         content_type: str = "application/json",
     ) -> dict[str, Any]:
-        """Send a request, within `writing` if it changes something; return the JSON body of the response.
+        """Send a request and return the JSON body of the response; a write runs in the context manager `writing`.
 
         Raise KubeRefused for an error response, and KubeUnreachable if the API server does not answer in time.
         """

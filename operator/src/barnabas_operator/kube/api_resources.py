@@ -49,7 +49,10 @@ def api_resource_of(kind: str) -> ApiResource:
 
 
 def path_of(kind: str, namespace: str | None, name: str | None = None) -> str:
-    """Return the path of an object; without a name, of all objects in the namespace, or in all namespaces (None)."""
+    """Return the path of an object, or of all objects of the kind if `name` is None.
+
+    If `namespace` is None, the path is that of the objects in all namespaces.
+    """
     resource = api_resource_of(kind)
     inside = f"namespaces/{namespace}/" if resource.namespaced and namespace is not None else ""
     return f"/{resource.api}/{inside}{resource.plural}" + (f"/{name}" if name else "")

@@ -75,7 +75,7 @@ async def _nothing() -> list[dict[str, Any]]:
 def _broker_set(found: Json) -> BrokerSet:
     """Return the state of a StatefulSet.
 
-    The revision is empty until the StatefulSet controller has observed the template.
+    The update revision is empty until the StatefulSet controller has observed the current pod template.
     """
     status = found.get("status", {})
     is_seen = status.get("observedGeneration") == found["metadata"]["generation"]

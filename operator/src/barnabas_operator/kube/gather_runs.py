@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 async def gather_runs(
     api: KubeApi, namespace: str, cluster: str, runs: Collection[MaintenanceJob]
 ) -> Mapping[str, ObservedRun]:
-    """Return the state of at least these runs, by name. Raises KubeUnreachable and KubeRefused.
+    """Return the state of these runs, and possibly of other runs, by name. Raises KubeUnreachable and KubeRefused.
 
-    If SparkApplications cannot be listed, their runs have the reason in `unknown`.
+    If SparkApplications cannot be listed, the field `unknown` of their runs has the reason.
     """
     names = [run.metadata.name for run in runs]
     of_kubeflow = {run.metadata.name for run in runs if run.spec.backend == "Kubeflow"}
@@ -76,7 +76,7 @@ async def _applications(
 
 
 def _with_reason(run: ObservedRun, job_name: str, events: Iterable[Json]) -> ObservedRun:
-    """Return the run with the last warning about its Job, ignoring Events of an earlier Job of the same name."""
+    """Return the run with the last warning Event about its Job in `unmade`; Events of an earlier Job are ignored."""
     uid = run.job.uid if run.job is not None else ""
     own = [event for event in events if event["involvedObject"].get("uid") == uid]
     return run._replace(unmade=last_warning(job_name, own))

@@ -50,7 +50,7 @@ class Scales:
     async def remember(
         self, target: ScaleTarget, seen: TargetScale, before: BeforeReset | None
     ) -> TargetScale | Refusal:
-        """Annotate the target with its replicas before an offset reset; None removes the annotation."""
+        """Annotate the target with `before`, the state before an offset reset; None removes the annotation."""
         annotations = {BEFORE_RESET: before_text(before)}
         change = {"metadata": {"resourceVersion": seen.version, "annotations": annotations}}
         return scale_of(target, await self._api.patch(target.kind, self._namespace, target.name, change))

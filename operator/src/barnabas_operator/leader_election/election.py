@@ -23,7 +23,7 @@ class Election:
     """The election: `run` acquires the lease when it is free, and renews it.
 
     `on_change` is called when the operator becomes or ceases to be the leader. `api` must allow writes without the
-    lease, and `clock` must be the clock of `leadership`.
+    lease, so that it can acquire the lease. `clock` must be the clock that `leadership` uses.
     """
 
     def __init__(
@@ -53,7 +53,10 @@ class Election:
             await self._clock.sleep(min(RETRY_S, self._next_s() or RETRY_S))
 
     def _next_s(self) -> float:
-        """Return the seconds for which this operator may act, or after which it may acquire the lease; 0 if unknown."""
+        """Return the seconds until this operator must stop writing, if it holds the lease.
+
+        Otherwise return the seconds until the lease is free, or 0 if that is unknown.
+        """
         if self._leadership.is_held:
             return self._leadership.acts_for_s
         return free_in_s(self._seen, self._clock.monotonic_s()) if self._seen is not None else 0.0

@@ -16,7 +16,7 @@ def broker_access(cluster: Cluster) -> list[KubeObject]:
 
 
 def pulling_with(secrets: Sequence[str]) -> list[Json]:
-    """Return the patches for a ServiceAccount whose pods pull images with these Secrets."""
+    """Return the patches that add image pull Secrets to a ServiceAccount; empty if there are no Secrets."""
     return [{"imagePullSecrets": [{"name": name} for name in secrets]}] if secrets else []
 
 

@@ -28,7 +28,7 @@ class ClientAccess(NamedTuple):
 
     @property
     def volumes(self) -> list[KubeObject]:
-        """Return the volume with the client's credentials, for pods with an fsGroup; none without a Secret."""
+        """Return the volume with the client's credentials, which the pod's fsGroup can read; empty without a Secret."""
         source = {"secretName": self.secret, "defaultMode": FOR_ITS_GROUP}
         return [{"name": VOLUME, "secret": source}] if self.secret else []
 
@@ -39,7 +39,7 @@ class ClientAccess(NamedTuple):
 
 
 def client_access(cluster: Cluster, secret: str) -> ClientAccess:
-    """Return the access through the brokers' replication listener, without `secret` if the listener has no TLS."""
+    """Return the address of the brokers' replication listener, together with `secret` if the listener has TLS."""
     host = service_host(brokers_name(cluster.metadata.name), cluster.metadata.namespace)
     bootstrap = ",".join(f"{host}:{port}" for port in ports_between_brokers(cluster))
     return ClientAccess(bootstrap, secret if is_reached_by_tls(cluster) else "")

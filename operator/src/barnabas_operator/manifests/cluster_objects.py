@@ -24,8 +24,8 @@ def supporting_objects(
 ) -> list[KubeObject]:
     """Return the objects that do not depend on the brokers' external addresses, such as Services.
 
-    A PodMonitor is among them only if `apis`, the optional API groups of the API server, have its group. External
-    Services exist for at least `places` brokers, so that a broker keeps its Services until it is removed.
+    `apis` has the optional API groups of the API server; the PodMonitor is left out if its group is missing. External
+    Services are made for at least `places` brokers, so that a broker keeps its Services until it is removed.
     """
     reached_by = services(cluster, max(places, cluster.spec.brokers.replicas))
     access = (*broker_access(cluster), *credential_objects(cluster))
@@ -34,7 +34,7 @@ def supporting_objects(
 
 
 def templated_objects(cluster: Cluster, image: str) -> list[KubeObject]:
-    """Return the objects that templates, network policy peers or the exporter's resources have changed.
+    """Return the objects whose content depends on templates, network policy peers or the lag exporter's resources.
 
     Only the API server can validate these fields. `image` is the lag exporter's image if the Cluster declares none.
     """

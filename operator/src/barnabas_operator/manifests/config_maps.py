@@ -36,7 +36,7 @@ def config_map_name(cluster: Cluster, external: ExternalAccess) -> str:
 def leftover_config_maps(
     cluster: Cluster, pods: PodsState, found: Iterable[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Return the ConfigMaps of earlier settings; none during a roll, because pods may still mount them."""
+    """Return the outdated ConfigMaps; empty during a roll, because pods may still mount outdated ConfigMaps."""
     current = config_map_name(cluster, pods.external)
     return [
         each for each in found if pods.is_rolled_out and is_owned(cluster, each) and each["metadata"]["name"] != current

@@ -28,12 +28,12 @@ MOUNT: Final[KubeObject] = {"name": EXECUTOR_POD, "mountPath": EXECUTOR_TEMPLATE
 
 
 def executor_annotation(run: MaintenanceJob, access: ClientAccess) -> dict[str, str]:
-    """Return the annotation of the driver's pod, with the template as JSON."""
+    """Return the annotation of the driver's pod that contains the executors' pod template as JSON."""
     return {ANNOTATION: msgspec.json.encode(executor_pod(run, access), order="sorted").decode()}
 
 
 def executor_pod(run: MaintenanceJob, access: ClientAccess) -> KubeObject:
-    """Return the pod template, without the fields that Spark sets.
+    """Return the executors' pod template, without the fields that Spark sets.
 
     The file images/executor-pod.yaml must have the same content.
     """

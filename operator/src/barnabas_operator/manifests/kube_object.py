@@ -44,13 +44,13 @@ def kube_object(
 
 
 def patch_of(template: AnyTemplate) -> KubeObject:
-    """Return a template as a partial object."""
+    """Return the metadata and the spec of a declared template as a patch for an object."""
     spec = {} if isinstance(template, MetadataTemplate) else template.spec
     return metadata_patch(template.metadata) | ({"spec": spec} if spec else {})
 
 
 def metadata_patch(metadata: TemplateMetadata) -> KubeObject:
-    """Return labels and annotations as a partial object; empty if there are none."""
+    """Return labels and annotations as a patch for an object; empty if there are none."""
     said = {name: each for name in ("labels", "annotations") if (each := getattr(metadata, name))}
     return {"metadata": said} if said else {}
 

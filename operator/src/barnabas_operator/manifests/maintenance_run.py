@@ -86,9 +86,9 @@ def driver_job(run: MaintenanceJob, cluster: str, access: ClientAccess, image: s
 
 
 def _failure_rules() -> list[KubeObject]:
-    """Return the podFailurePolicy rules. Wrong options or data end the Job, and disruptions do not count as failures.
+    """Return the podFailurePolicy rules: wrong options or data fail the Job at once, and disruptions are not counted.
 
-    A continuous archive that failed after an hour or more does not count either, because a Job never resets its
+    The failure of a continuous archive after an hour or more is not counted either, because a Job never resets its
     count of failures.
     """
     return [

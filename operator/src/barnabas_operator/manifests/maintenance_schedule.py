@@ -15,14 +15,14 @@ from barnabas_operator.resources.maintenance_entry import MaintenanceEntry
 
 CONTAINER: Final = "start"
 STARTS_MAX: Final = 6
-"""The maximum number of retries for a CronJob's pod that ended before its run had ended."""
+"""The maximum number of retries of a CronJob's pod that ends before its MaintenanceJob has ended."""
 EXIT_CODES: Final = (1, 2)
 """The exit codes after which the pod is not retried: the run has failed, or can never start."""
 OF_JOBS: Final = "batch.kubernetes.io/"
 
 
 def starter_access(cluster: Cluster, pull_secrets: Sequence[str]) -> list[KubeObject]:
-    """Return the ServiceAccount of the CronJobs' pods and its RoleBinding; nothing without a maintenance entry."""
+    """Return the ServiceAccount of the CronJobs' pods and its RoleBinding; empty if `spec.maintenance` is empty."""
     if not cluster.spec.maintenance:
         return []
     patches = pulling_with(pull_secrets)
@@ -30,12 +30,12 @@ def starter_access(cluster: Cluster, pull_secrets: Sequence[str]) -> list[KubeOb
 
 
 def schedules(cluster: Cluster, image: str) -> list[KubeObject]:
-    """Return a CronJob for each maintenance entry. `image` is the operator's image."""
+    """Return a CronJob for each entry of `spec.maintenance`. `image` is the operator's image."""
     return [_cron_job(cluster, each, image) for each in cluster.spec.maintenance]
 
 
 def leftover_schedules(cluster: Cluster, found: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the Cluster's CronJobs that no longer have a maintenance entry."""
+    """Return the Cluster's CronJobs that no longer have an entry in `spec.maintenance`."""
     wanted = {schedule_name(cluster.metadata.name, each.name) for each in cluster.spec.maintenance}
     return [each for each in found if is_owned(cluster, each) and each["metadata"]["name"] not in wanted]
 

@@ -34,7 +34,7 @@ def services(cluster: Cluster, replicas: int) -> list[KubeObject]:
 
 
 def with_node_port(item: KubeObject, given: Mapping[str, str]) -> KubeObject:
-    """Return a NodePort Service with its previous node port, unless it declares one; return other objects unchanged."""
+    """Return a NodePort Service with its previous node port if it declares none; return other objects unchanged."""
     if item["kind"] != "Service" or item["spec"].get("type") != "NodePort":
         return item
     (first, *others), before = item["spec"]["ports"], given.get(item["metadata"]["name"], "")

@@ -23,7 +23,7 @@ SPARK_VERSION: Final = "4.2.0"
 MAIN_FILE: Final = "local:///opt/barnabas/driver.py"
 """The main file that a SparkApplication must name. The file need not exist, because the image's command ignores it."""
 RETRY_S: Final = 30
-"""The pause before a retry, long enough for the operator to delete an application that would fail again."""
+"""The pause in seconds before Kubeflow retries; meanwhile this operator deletes applications that would fail again."""
 MADE_BY_SPARK: Final = frozenset({"command", "ports", "resources", "image", "imagePullPolicy"})
 
 
