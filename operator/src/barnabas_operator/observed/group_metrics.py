@@ -19,7 +19,7 @@ TRUTH: Final = {"True": 1.0, "False": 0.0}
 
 
 class GroupRow(NamedTuple):
-    """The facts of one ConsumerGroup; `labels` are in the order of LABELS."""
+    """The values for the metrics of one ConsumerGroup; `labels` are in the order of LABELS."""
 
     labels: tuple[str, str, str, str]
     spec: Json
@@ -47,7 +47,7 @@ def group_families(rows: Iterable[GroupRow]) -> Iterator[GaugeMetricFamily]:
 
 
 def group_row(body: Json, cluster: str) -> GroupRow:
-    """Return the facts of a ConsumerGroup for its metrics."""
+    """Return the values for the metrics of a ConsumerGroup."""
     meta, spec = body["metadata"], body.get("spec") or {}
     labels = (meta["namespace"], cluster, meta["name"], spec.get("groupId") or meta["name"])
     return GroupRow(labels, spec, body.get("status") or {})

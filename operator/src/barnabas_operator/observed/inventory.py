@@ -12,7 +12,7 @@ from barnabas_operator.resources.object_key import Key, key_of
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 NOBODY: Final = ""
-"""The Cluster name in the index for resources that name no Cluster."""
+"""The Cluster name under which the index keeps resources that name no Cluster."""
 
 
 class Inventory:
@@ -51,12 +51,15 @@ class Inventory:
             yield from members.naming(unnamed).values()
 
     def namesake_of(self, body: Json) -> str | None:
-        """Return the name of another resource of the same kind and Cluster that has the same name in Kafka, if any."""
+        """Return the name of another resource of the same kind and Cluster with the same name in Kafka, or None."""
         named = KINDS[body["kind"]].name_in_kafka
         return next((name for name, other in self._alike(body) if named(other) == named(body)), None)
 
     def colliding_with(self, body: Json) -> str | None:
-        """Return the name of another resource of the same kind and Cluster whose name in Kafka collides, if any."""
+        """Return the name of another resource of the same kind and Cluster whose name in Kafka collides, or None.
+
+        The names `a.b` and `a_b` of two topics collide.
+        """
         named = KINDS[body["kind"]].name_in_kafka
         return next((name for name, other in self._alike(body) if named(other) != named(body)), None)
 
@@ -66,7 +69,7 @@ class Inventory:
         return ((each, other) for each, other in there.items() if each != name and self.cluster_of(other) == cluster)
 
     def strays(self) -> Iterator[Json]:
-        """Yield resources whose Cluster does not exist, or which name no Cluster, unless the namespace has just one."""
+        """Yield the resources that belong to no existing Cluster."""
         for members in self._members.values():
             for named, bodies in members.by_named():
                 if self._cluster_at(named) not in self.clusters:
@@ -107,9 +110,9 @@ class _Members:
         self._kind = kind
         self.all: Final[dict[Key, Json]] = {}
         self._by_named: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
-        """The resources by namespace and named Cluster, and then by name."""
+        """The resources by their namespace and the Cluster that they name, and then by their own name."""
         self._by_subject: Final[defaultdict[Key, dict[str, Json]]] = defaultdict(dict)
-        """The resources by namespace, then by folded name in Kafka (equal for names that collide), and then by name."""
+        """The resources by namespace and name in Kafka, and then by name; names that collide in Kafka have one key."""
 
     def by_named(self) -> Iterable[tuple[Key, Mapping[str, Json]]]:
         """Return the resources by the Cluster that they name, which may not exist."""

@@ -26,7 +26,7 @@ NUMBERS: Final = {
     "run_records_expected": ("Number of records that a run has to process, if known.", ("records", "total")),
     "run_records_per_second": ("Number of records per second that an active run processes.", ("recordsPerSecond",)),
 }
-"""The metrics of each run, with the help text and the path of the number in the status."""
+"""The metrics of each run, with the help text and the path of the value in the status of the run."""
 COMMIT_AGE_MIN_S: Final = 900.0
 COMMIT_AGE_TRIGGERS: Final = 3
 TRIGGER_S: Final = 60.0
@@ -34,7 +34,7 @@ TRIGGER_S: Final = 60.0
 
 
 class RunRow(NamedTuple):
-    """The facts of one run; `about` are the values of the labels ABOUT."""
+    """The values for the metrics of one run; `about` has the values of the labels ABOUT."""
 
     about: tuple[str, str, str, str]
     name: str
@@ -45,15 +45,15 @@ class RunRow(NamedTuple):
 
     @property
     def planned(self) -> tuple[str, str]:
-        """Return the sort key of a run: the creation time, and then the name, which contains the scheduled time.
+        """Return the sort key of a run: the creation time, and then the name.
 
-        Runs that were restored from a backup all have the same creation time.
+        Runs that were restored from a backup have the same creation time, but their names contain the scheduled time.
         """
         return self.created, self.name
 
 
 class ScheduleRow(NamedTuple):
-    """The facts of an entry of `spec.maintenance`. A suspended entry has no `max_age_s`."""
+    """The values for the metrics of an entry of `spec.maintenance`; `max_age_s` is None if the entry is suspended."""
 
     about: tuple[str, str, str, str]
     max_age_s: float | None
@@ -64,7 +64,7 @@ class ScheduleRow(NamedTuple):
 
 
 def run_row(body: Json, cluster: str) -> RunRow:
-    """Return the facts of a MaintenanceJob for its metrics."""
+    """Return the values for the metrics of a MaintenanceJob."""
     meta, job = body["metadata"], body.get("spec", {}).get("job", "")
     schedule = (meta.get("labels") or {}).get(SCHEDULE_LABEL, "")
     about = meta["namespace"], cluster, job, schedule
@@ -81,7 +81,10 @@ def _commit_max_age_s(options: Json) -> float | None:
 
 
 def schedule_rows(body: Json, cron_jobs: Mapping[Key, Json]) -> Iterator[ScheduleRow]:
-    """Yield the facts of each entry of a Cluster's `spec.maintenance`. `cron_jobs` may belong to any Cluster."""
+    """Yield the values for the metrics of each entry of a Cluster's `spec.maintenance`.
+
+    CronJobs of other Clusters in `cron_jobs` are ignored.
+    """
     meta = body["metadata"]
     for entry in body.get("spec", {}).get("maintenance") or ():
         name = entry.get("name", "")
@@ -167,13 +170,13 @@ def _counts(rows: Iterable[RunRow]) -> GaugeMetricFamily:
 
 
 def _last(rows: Iterable[RunRow]) -> Iterable[RunRow]:
-    """Return the last ended run of each schedule, and all ended runs without a schedule."""
+    """Return the ended runs without a schedule, and for each schedule the last of its runs in `rows` that has ended."""
     ended = [row for row in rows if row.status.get("phase") in FINISHED]
     return {(row.about, "" if row.about[-1] else row.name): row for row in ended}.values()
 
 
 def _last_success_s(runs: Iterable[RunRow], schedules: Iterable[ScheduleRow]) -> Mapping[tuple[str, ...], float]:
-    """Return the time of the last success, by the values of the labels ABOUT."""
+    """Return the time of the last success in seconds since the epoch, by the values of the labels ABOUT."""
     kept = ((row.about, _seconds(row.status.get("completionTime"))) for row in runs if _has_succeeded(row))
     found = [*kept, *((each.about, each.succeeded_s) for each in schedules)]
     latest: dict[tuple[str, ...], float] = {}

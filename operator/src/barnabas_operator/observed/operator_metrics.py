@@ -111,7 +111,7 @@ class OperatorMetrics:
 
 
 class _Row(NamedTuple):
-    """The facts of one resource; `labels` are kind, namespace and Cluster."""
+    """The values for the metrics of one resource; `labels` are kind, namespace and Cluster."""
 
     labels: tuple[str, str, str]
     name: str
@@ -157,7 +157,7 @@ class _Resources(Collector):
         ]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the metrics of all resources, as `look` last copied them."""
+        """Yield the metrics of all resources, from the copy that the last call of `look` made."""
         rows = self._rows
         for name, text, only_paused in (
             ("barnabas_resources", "Number of resources that the operator watches.", False),

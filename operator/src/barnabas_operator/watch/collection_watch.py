@@ -96,9 +96,9 @@ class CollectionWatch:
         self._version = int(body["metadata"]["resourceVersion"])
 
     def _process(self, body: Json, *, is_gone: bool) -> None:
-        """Remember or forget the object, and call `hear`.
+        """Store the object, or remove it if it was deleted, and call `hear`.
 
-        An exception is logged and reported to `on_error`, so that one object does not stop the watch.
+        An exception of `hear` is logged and reported to `on_error`, so that one object does not stop the watch.
         """
         key = key_of(body)
         self._known.pop(key, None)

@@ -1,4 +1,4 @@
-"""Runs the operator with kopf, which only logs in, and starts and stops the operator."""
+"""Run the operator with kopf, which is used only to log in, and to start and stop the operator."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator

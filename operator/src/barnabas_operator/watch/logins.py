@@ -23,10 +23,10 @@ class Logins:
         self._numbers = count()
 
     async def next(self, **given: Any) -> kopf.ConnectionInfo | None:
-        """Return the credentials of KUBECONFIG if it is set, or else of the pod's ServiceAccount, or else None.
+        """Return the credentials of KUBECONFIG if set, or else of the pod's ServiceAccount; None if there are none.
 
-        Each call after the first waits for PAUSE_S. kopf's default would prefer ~/.kube/config to the ServiceAccount,
-        unlike `find_access`.
+        Each call after the first waits for PAUSE_S. kopf's default login is not used, because it prefers ~/.kube/config
+        to the ServiceAccount.
         """
         number = next(self._numbers)
         if number:
