@@ -90,7 +90,7 @@ def slices(things: Sequence[T], size: Callable[[T], int], things_max: int, size_
 def next_turn() -> Generator[None, None, None]:
     """Wait until all other tasks that are ready have run once.
 
-    The event loops of asyncio and of the simulation both run ready tasks in this order.
+    The function needs an event loop that runs ready tasks in order, such as those of asyncio and of the simulation.
     """
     yield
 
@@ -130,7 +130,7 @@ class FairTurn:
         return True
 
     async def give_way(self) -> None:
-        """Count an item in the turn's budget; if none is left, wait for the next turn of the event loop first."""
+        """Count an item in the turn's budget; if no budget is left, wait for the next turn of the event loop first."""
         if not self.take():
             await next_turn()
             self.begin()
@@ -164,7 +164,7 @@ class FairRounds:
 
     @property
     def is_under_way(self) -> bool:
-        """True if later turns of the event loop must handle the remaining items."""
+        """True if items remain for later turns of the event loop."""
         return bool(self._left)
 
     def begin(self) -> None:

@@ -85,7 +85,7 @@ class ApiClient:
         self._access = access
         connector = aiohttp.TCPConnector(
             ssl=access.tls or False,
-            limit=0,  # The value 0 means no limit, because callers limit their requests.
+            limit=0,  # The number of connections has no limit, because callers limit their requests.
             keepalive_timeout=KEPT_S,
             socket_factory=_open_socket,
         )

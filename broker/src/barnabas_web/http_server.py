@@ -50,7 +50,7 @@ def text_page(status: HTTPStatus, text: str) -> Page:
 class HttpServer:
     """Serve a fixed set of pages to GET and HEAD; answer other paths with 404 and other methods with 405.
 
-    Above CONNECTIONS_MAX the oldest connection is closed, which does not affect probes, because they end within
+    Above CONNECTIONS_MAX the oldest connection is closed. Probes are not affected, because a probe ends within
     milliseconds. If the port has a token, a request without the token gets 401, unless its path is in `probes`.
     """
 
