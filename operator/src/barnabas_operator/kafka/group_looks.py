@@ -45,8 +45,8 @@ class GroupLooks:
     def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
         """Read the state and progress of these groups, in a few requests to each broker.
 
-        A group that no broker lists is NOT_FOUND. If a broker listed the group before, the first such call leaves the
-        group out, because its coordinator may be moving. Raises ClusterUnreachable if no broker answers.
+        A group that no broker lists is NOT_FOUND. If the previous call still found the group, it is left out instead,
+        because its coordinator may be moving. Raises ClusterUnreachable if no broker answers.
         """
         try:
             asking = Asking(connected())

@@ -23,7 +23,7 @@ class Election:
     """The election: `run` acquires the lease when it is free, and renews it.
 
     `on_change` is called when the operator becomes or ceases to be the leader. `api` must allow writes without the
-    lease, so that it can acquire the lease. `clock` must be the clock that `leadership` uses.
+    lease, so that the lease can be acquired. `clock` must be the clock that `leadership` uses.
     """
 
     def __init__(

@@ -24,8 +24,8 @@ def supporting_objects(
 ) -> list[KubeObject]:
     """Return the objects that do not depend on the brokers' external addresses, such as Services.
 
-    `apis` has the optional API groups of the API server; the PodMonitor is left out if its group is missing. External
-    Services are made for at least `places` brokers, so that a broker keeps its Services until it is removed.
+    `apis` has the optional API groups of the API server; without the PodMonitor's group, no PodMonitor is returned.
+    External Services are made for at least `places` brokers, so that a broker keeps its Services until it is removed.
     """
     reached_by = services(cluster, max(places, cluster.spec.brokers.replicas))
     access = (*broker_access(cluster), *credential_objects(cluster))
