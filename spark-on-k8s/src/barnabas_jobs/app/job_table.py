@@ -14,7 +14,7 @@ from barnabas_jobs.app.catalog import JOBS
 from barnabas_jobs.planning.options import allowed
 
 TYPES: Final[dict[type[inspect.Type], str]] = {inspect.BoolType: "boolean", inspect.DateTimeType: "time"}
-"""The names of types that `_schema` does not match; a type without a name here is a string."""
+"""The names of the types for which `_schema` has no case; a type that is not named here is a string."""
 
 
 def job_table() -> str:
@@ -36,7 +36,10 @@ def _option(field: Any) -> dict[str, Any]:
 
 
 def _schema(kind: inspect.Type) -> dict[str, Any]:
-    """Return the type, the bounds, pattern or choices of a value, or of the items of a list."""
+    """Return the type of an option's value and what restricts it: bounds, a pattern or choices.
+
+    For a list, return these of its items.
+    """
     match kind:
         case inspect.Metadata(type=inner):
             return _schema(inner)

@@ -1,7 +1,7 @@
 """`barnabas jobs driver`, the command of the driver pods that `spark-submit` creates for Kubeflow's Spark operator.
 
-In such a pod Spark usually starts a JVM, and the JVM runs a Python file. This command instead runs a driver as the
-pods of a MaintenanceJob do, with the arguments after the Python file as arguments of `barnabas jobs`.
+In such a pod Spark usually starts a JVM, and the JVM runs a Python file. This command instead runs the job itself, as
+the pods of a MaintenanceJob do. The arguments after the name of the Python file are those of `barnabas jobs`.
 """
 
 from collections.abc import MutableMapping, Sequence

@@ -50,19 +50,19 @@ class LinesPage:
 
 
 class Field(ProgressColumn):
-    """A column that shows one field of a bar as text."""
+    """A column of the bars that shows one field, such as `amount`, as text."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self._name = name
 
     def render(self, task: Task) -> Text:
-        """Return the field of this bar as text."""
+        """Return the text of the column for the bar of `task`."""
         return Text(str(task.fields.get(self._name, "")), style="cyan")
 
 
 class BarsPage:
-    """A display with a bar of records for each phase, and one bar of all stages."""
+    """A display with one bar for each phase, which counts records, and one bar for all Spark stages together."""
 
     def __init__(self, console: Console) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Field("amount"), Field("pace"))
@@ -72,7 +72,10 @@ class BarsPage:
         self._bars.start()
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """Update the bar of all stages and the bar of the phase, which is added if new; `last` stops the display."""
+        """Update the bar of the stages and that of the phase. A new phase gets a new bar.
+
+        If `last` is true, stop the display.
+        """
         if progress.phase not in self._phases:
             self._phases[progress.phase] = self._bars.add_task(progress.phase, total=None)
         self._show(self._phases[progress.phase], progress.records, _pace(progress))

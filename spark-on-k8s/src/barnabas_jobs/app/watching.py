@@ -15,10 +15,10 @@ PAUSE_S: Final = 1.0
 
 
 class Listener(Protocol):
-    """A receiver of progress."""
+    """An object that receives the progress of a running job."""
 
     def tell(self, progress: Progress, last: bool = False) -> None:
-        """Take the progress; `last` is True for the final progress. Must not raise."""
+        """Receive the progress; `last` is true when the job has ended. Must not raise."""
 
 
 @contextmanager
